@@ -1,0 +1,1 @@
+"""Values and rules. No I/O, no clock, no platform name."""
