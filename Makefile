@@ -1,0 +1,105 @@
+# Everything a checkout needs, from Python 3.11 and make alone. `make` lists the targets.
+#
+#   make setup PYTHON=/path/to/python    choose the interpreter
+#   make test ARGS="-k keys -x"          hand options to pytest (also: slow, bench)
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.complete
+PYTHON ?=
+CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11 python)
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test slow lint types format run bench lock clean
+.DELETE_ON_ERROR:
+
+# The stamp says: this environment is complete, and it was made for this folder. Without it (an
+# install that broke off, an interpreter that is gone, a checkout that was moved) it is made anew.
+ifneq ($(wildcard $(STAMP)),)
+  $(shell test -x $(BIN)/python && test "`cat $(STAMP)`" = "$(CURDIR)" || rm -f $(STAMP))
+endif
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## make .venv with everything in it; does nothing when nothing changed
+
+# What is installed is what the lock names, by hash: uv and the build backend stand in it too.
+$(STAMP): requirements.lock pyproject.toml
+	@test -f $@ || { $(make_venv); }
+	@awk '/^[^ #]/ { wanted = /^uv==/ } wanted' requirements.lock > $(VENV)/uv.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	  -r $(VENV)/uv.txt
+	@unset PYTHONDONTWRITEBYTECODE && \
+	  $(BIN)/uv pip sync --python $(BIN)/python --compile-bytecode --require-hashes \
+	    requirements.lock && \
+	  $(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation -e . && \
+	  $(BIN)/python -m compileall -q src
+	@printf '%s' "$(CURDIR)" > $@
+
+define make_venv
+found=; \
+for python in $(CANDIDATES); do \
+  "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || continue; \
+  found="$$python"; \
+  "$$python" -c 'import ensurepip, venv' >/dev/null 2>&1 || continue; \
+  echo "Making $(VENV) with `"$$python" --version`"; \
+  "$$python" -m venv --clear $(VENV) && exit 0; \
+  exit 1; \
+done; \
+if [ -n "$$found" ]; then \
+  echo "$$found is new enough, but it cannot make virtual environments (no venv or ensurepip)." >&2; \
+  echo "Install what is missing (on Debian and Ubuntu: apt install python3-venv), then run make again." >&2; \
+else \
+  echo "Tertulia needs Python 3.11 or newer; looked for: $(CANDIDATES)." >&2; \
+  echo "Install one, or say where it is: make setup PYTHON=/path/to/python" >&2; \
+fi; \
+exit 1
+endef
+
+test: setup ## run the tests, without the slow ones
+	$(BIN)/python -m pytest -n auto -m "not slow" $(ARGS)
+
+slow: setup ## run all tests, the slow ones too, with many more examples for each property
+	HYPOTHESIS_PROFILE=slow $(BIN)/python -m pytest -n auto $(ARGS)
+
+lint: setup ## check style, format and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+
+types: setup ## check the types
+	$(BIN)/python -m mypy
+
+format: setup ## put the code into the house format, and mend what ruff can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+run: setup ## show a conversation being kept, on a store of its own
+	$(BIN)/python examples/first_steps.py
+
+bench: setup ## measure, against raw SQLite and the peers
+	$(BIN)/python -m benchmarks $(ARGS)
+
+# uv's own lock names the registry it was made with, so it stays in a folder that is thrown away.
+# What is kept is checked: a hash for everything, and no address, option or path of any machine.
+lock: ## write requirements.lock anew, from pyproject.toml and the newest releases
+	@set -eu; \
+	uv=`command -v "$(CURDIR)/$(BIN)/uv" || command -v uv` || \
+	  { echo "No uv: run make setup first." >&2; exit 1; }; \
+	dir=`mktemp -d`; trap 'rm -rf "$$dir"' EXIT; \
+	mkdir -p "$$dir/src/tertulia"; touch "$$dir/README.md" "$$dir/LICENSE"; \
+	cp pyproject.toml "$$dir"; cp src/tertulia/version.py "$$dir/src/tertulia"; \
+	(cd "$$dir" && "$$uv" export --quiet --no-emit-project --no-header --all-groups --all-extras \
+	  -o requirements.lock >/dev/null); \
+	if grep -nE '://|^-|^[^ #]* @ ' "$$dir/requirements.lock"; then \
+	  echo "The lock would name where its packages come from; nothing was changed." >&2; exit 1; fi; \
+	if ! awk '/^[^ #]/ && !/\\$$/ { print; bad = 1 } END { exit bad }' "$$dir/requirements.lock"; then \
+	  echo "The lock would have entries without a hash; nothing was changed." >&2; exit 1; fi; \
+	cat "$$dir/requirements.lock" > requirements.lock; \
+	echo "requirements.lock: `grep -c '^[^ #]' requirements.lock` packages"
+
+clean: ## remove .venv and everything else that was made here
+	rm -rf $(VENV) .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

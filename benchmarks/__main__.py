@@ -1,0 +1,98 @@
+"""`python -m benchmarks`: measure, show a table, keep the figures as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import apsw
+
+from benchmarks import report
+from benchmarks.catalogue import ROWS
+from benchmarks.peers import PACKAGES, Peer
+from benchmarks.report import Row
+from benchmarks.stage import FULL, QUICK, Stage, told
+
+RESULTS = Path(__file__).resolve().parent / "results" / "latest.json"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    folder = Path(tempfile.mkdtemp(prefix="tertulia-bench-", dir=options.dir))
+    stage = Stage(folder, QUICK if options.quick else FULL, [])
+    begin = time.perf_counter()
+    try:
+        if not options.no_peers:
+            stage.peers = _started(folder)
+        rows = [row for name in options.only or ROWS for row in measured(name, stage)]
+    finally:
+        for peer in stage.peers:
+            peer.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    about = _about(options.quick, time.perf_counter() - begin)
+    _show(about, rows, stage)
+    report.write_json(options.json, about=about, rows=rows, peers=stage.peer_rows)
+    return 0
+
+
+def measured(name: str, stage: Stage) -> Sequence[Row]:
+    """The rows of that name; what goes wrong is a row too, so that the others still run."""
+    try:
+        with told(name):
+            return ROWS[name](stage)
+    except Exception as problem:  # noqa: BLE001 - whatever it was, it is shown in the table
+        why = f"{type(problem).__name__}: {problem}"
+        return [Row(name, "could not be measured", None, problem=why)]
+
+
+def _started(folder: Path) -> list[Peer]:
+    peers = [Peer(package, folder / package.name) for package in PACKAGES]
+    for peer in peers:
+        peer.start()
+    return peers
+
+
+def _about(quick: bool, seconds: float) -> dict[str, object]:
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "quick": quick,
+        "seconds": round(seconds, 1),
+        "python": platform.python_version(),
+        "sqlite": apsw.sqlite_lib_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+    }
+
+
+def _show(about: dict[str, object], rows: Sequence[Row], stage: Stage) -> None:
+    print(", ".join(f"{name} {value}" for name, value in about.items()))
+    if about["quick"]:
+        print("Quick: sizes are smaller than those the limits speak of.")
+    print(f"\n{report.table(rows)}")
+    if stage.peer_rows:
+        print(f"\nOther stores, in the same run\n{report.peer_table(stage.peer_rows)}")
+    sys.stdout.flush()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, under a minute")
+    parser.add_argument(
+        "--only", action="append", choices=list(ROWS), metavar="NAME", help=", ".join(ROWS)
+    )
+    parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE")
+    parser.add_argument("--no-peers", action="store_true", help="leave the other stores out")
+    parser.add_argument("--dir", type=Path, help="where to write; a disk, not memory")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,124 @@
+"""Timing: every contestant in turn, round after round, and medians of what came out."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+Seconds = float
+
+# A contestant that needs longer than this for one burst does fewer operations per burst.
+BURST_SECONDS = 0.4
+
+
+class Contestant(Protocol):
+    """Something whose operation is timed; 1. `burst` times each operation alone; 2. `rest` lets
+    work that goes on behind the operation finish, so that it cannot disturb whoever is next."""
+
+    @property
+    def name(self) -> str: ...
+
+    def burst(self, times: int) -> list[Seconds]: ...
+
+    def rest(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Operation:
+    """A contestant in this process."""
+
+    name: str
+    call: Callable[[], object]
+    afterwards: Callable[[], object] | None = None
+
+    def burst(self, times: int) -> list[Seconds]:
+        return timed(self.call, times)
+
+    def rest(self) -> None:
+        if self.afterwards is not None:
+            self.afterwards()
+
+
+@dataclass(slots=True)
+class Samples:
+    """What one contestant needed, burst by burst."""
+
+    bursts: list[list[Seconds]] = field(default_factory=list)
+    resting: list[Seconds] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[Seconds]:
+        return [seconds for burst in self.bursts for seconds in burst]
+
+    @property
+    def median(self) -> Seconds:
+        return statistics.median(self.all)
+
+    @property
+    def p99(self) -> Seconds:
+        return percentile(self.all, 0.99)
+
+    @property
+    def worst(self) -> Seconds:
+        return max(self.all)
+
+    @property
+    def stall(self) -> Seconds:
+        """The typical worst case: the median over all bursts of the slowest operation in each.
+
+        What happens in every burst counts in full; a single hiccup of the machine does not.
+        """
+        return statistics.median(max(burst) for burst in self.bursts)
+
+    @property
+    def sustained(self) -> Seconds:
+        """Time per operation when the work behind it is counted as well."""
+        return (sum(self.all) + sum(self.resting)) / len(self.all)
+
+    def between(self, start: int, end: int | None = None) -> Samples:
+        return Samples(self.bursts[start:end], self.resting[start:end])
+
+
+def timed(call: Callable[[], object], times: int) -> list[Seconds]:
+    clock = time.perf_counter
+    found = []
+    for _ in range(times):
+        start = clock()
+        call()
+        found.append(clock() - start)
+    return found
+
+
+def interleave(
+    contestants: Sequence[Contestant], *, rounds: int, times: int, budget: Seconds = 20.0
+) -> dict[str, Samples]:
+    """A B C A B C …: one burst of each per round.
+
+    A contestant that has used up its budget sits out the remaining rounds, with what it has.
+    """
+    found = {contestant.name: Samples() for contestant in contestants}
+    for _ in range(rounds):
+        for contestant in contestants:
+            samples = found[contestant.name]
+            if samples.bursts and sum(samples.all) > budget:
+                continue
+            _one_burst(contestant, samples, times)
+    return found
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def _one_burst(contestant: Contestant, samples: Samples, times: int) -> None:
+    if samples.bursts:
+        fits = int(BURST_SECONDS / max(samples.median, 1e-9))
+        times = max(1, min(times, fits))
+    samples.bursts.append(contestant.burst(times))
+    start = time.perf_counter()
+    contestant.rest()
+    samples.resting.append(time.perf_counter() - start)

@@ -1,0 +1,80 @@
+"""The store under test, through its public face only."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import tertulia
+from benchmarks.corpus import Corpus, Message, endless
+from tertulia import Settings, Source, Store, Usage
+
+USAGE = Usage(input=812, output=64, model="gpt-5-mini")
+
+# Bulk writes for fixtures: so many turns go into one transaction.
+TURNS_AT_ONCE = 100
+
+
+def open_store(path: Path, durability: str = "safe") -> Store:
+    return tertulia.open(str(path), settings=Settings(durability=durability))
+
+
+def source(number: int) -> Source:
+    return Source("telegram", str(100_000 + number), user_id=str(number), user_name="Ada")
+
+
+def some_source(count: int) -> Callable[[], Source]:
+    """Existing sources in an order that no cache of pages can guess."""
+    order = list(range(count))
+    random.Random(count).shuffle(order)
+    pick = itertools.cycle([source(number) for number in order[:5_000]])
+    return lambda: next(pick)
+
+
+def turn_of(store: Store, turns: list[list[Message]]) -> Callable[[], None]:
+    """One turn of one session: four messages and the usage in one call."""
+    transcript = store.transcript(store.sessions.open(source(0)).id)
+    ahead = endless(turns)
+
+    def write() -> None:
+        transcript.extend(next(ahead), usage=USAGE)
+
+    return write
+
+
+def fill_sessions(path: Path, count: int) -> None:
+    with open_store(path, "fast") as store:
+        for number in range(count):
+            store.sessions.open(source(number))
+        store.settle()
+
+
+def fill_talk(path: Path, messages: int, rare: int = 0) -> None:
+    """One session with so many messages."""
+    with open_store(path, "fast") as store:
+        _write(store, 0, Corpus().talk(messages, rare))
+        store.settle()
+
+
+def fill_talks(path: Path, messages: int, sessions: int, rare: int = 0) -> None:
+    """The same messages spread evenly over many sessions."""
+    turns = list(Corpus().talk(messages, rare))
+    share = max(1, len(turns) // sessions)
+    with open_store(path, "fast") as store:
+        for number in range(sessions):
+            _write(store, number, turns[number * share : (number + 1) * share])
+        store.settle()
+
+
+def _write(store: Store, number: int, turns: Iterable[list[Message]]) -> None:
+    transcript = store.transcript(store.sessions.open(source(number)).id)
+    for batch in _batches(turns):
+        transcript.extend([message for turn in batch for message in turn])
+
+
+def _batches(turns: Iterable[list[Message]]) -> Iterator[list[list[Message]]]:
+    ahead = iter(turns)
+    while batch := list(itertools.islice(ahead, TURNS_AT_ONCE)):
+        yield batch

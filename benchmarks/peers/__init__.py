@@ -1,0 +1,186 @@
+"""Other stores, as released, each installed in an environment of its own and asked over a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HOME = Path(__file__).resolve().parent.parent / ".peers"
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+INSTALL_SECONDS = 300
+ANSWER_SECONDS = 120
+
+
+class PeerError(Exception):
+    """The other store could not do it; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A released package and the modules that speak for it."""
+
+    name: str
+    label: str
+    module: str
+    imported: str
+
+    @property
+    def python(self) -> Path:
+        return HOME / self.name / "bin" / "python"
+
+
+PACKAGES = (
+    Package("hermes-agent", "Hermes Agent", "benchmarks.peers.hermes", "gateway.session"),
+    Package("nanobot-ai", "nanobot", "benchmarks.peers.nanobot", "nanobot.session.manager"),
+    Package("openai-agents", "OpenAI Agents", "benchmarks.peers.openai_agents", "agents"),
+)
+
+
+@dataclass(slots=True)
+class Peer:
+    """One running worker. A worker that fails or hangs is not asked again."""
+
+    package: Package
+    folder: Path
+    problem: str = ""
+    version: str = ""
+    _process: subprocess.Popen[str] | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.package.label} {self.version}".strip()
+
+    def start(self) -> None:
+        """Installs the package if need be and starts its worker; a failure is kept, not raised."""
+        try:
+            install(self.package)
+            self._process = self._spawn()
+            self.version = str(self._read().get("version", ""))
+        except (PeerError, OSError, subprocess.SubprocessError) as problem:
+            self.problem = f"could not be installed or started: {problem}"
+
+    def ask(self, do: str, what: str, **rest: object) -> Any:
+        if self.problem:
+            raise PeerError(self.problem)
+        self._write({"do": do, "what": what, **rest})
+        answer = self._read()
+        if answer.get("not_offered"):
+            raise PeerError("not offered")
+        if "problem" in answer:
+            raise PeerError(str(answer["problem"]))
+        return answer["answer"]
+
+    def close(self) -> None:
+        if self._process is None:
+            return
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def _spawn(self) -> subprocess.Popen[str]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return subprocess.Popen(
+            [str(self.package.python), "-m", self.package.module, str(self.folder)],
+            cwd=self.folder,
+            env=environment(self.folder),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def _write(self, request: dict[str, object]) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        watch = threading.Timer(ANSWER_SECONDS, self._process.kill)
+        watch.start()
+        line = self._process.stdout.readline()
+        watch.cancel()
+        if not line:
+            self.problem = f"its process ended or gave no answer within {ANSWER_SECONDS} s"
+            raise PeerError(self.problem)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@dataclass(slots=True)
+class PeerOperation:
+    """A prepared operation of a worker, as a contestant."""
+
+    peer: Peer
+    what: str
+
+    @property
+    def name(self) -> str:
+        return self.peer.package.name
+
+    def burst(self, times: int) -> list[float]:
+        seconds: list[float] = self.peer.ask("burst", self.what, times=times)
+        return seconds
+
+    def rest(self) -> None:
+        """Nothing of it goes on behind."""
+
+
+def environment(home: Path) -> dict[str, str]:
+    """What a worker sees: our text generator, and a home folder that is empty."""
+    kept = {name: value for name, value in os.environ.items() if name in {"PATH", "LANG", "TZ"}}
+    return kept | {
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(home),
+        "HERMES_HOME": str(home),
+        "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    }
+
+
+def install(package: Package) -> None:
+    """The newest release, from the ordinary index, once; delete the folder to have a newer one."""
+    folder = HOME / package.name
+    done = folder / "installed"
+    if done.exists():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    print(f"  installing {package.name} into {folder}", file=sys.stderr, flush=True)
+    for command in _commands(package, folder):
+        _run(command)
+    done.touch()
+
+
+def _commands(package: Package, folder: Path) -> list[list[str]]:
+    python = str(package.python)
+    if uv := shutil.which("uv"):
+        return [
+            [uv, "venv", "--quiet", "--python", sys.executable, str(folder)],
+            [uv, "pip", "install", "--quiet", "--compile", "--python", python, package.name],
+        ]
+    return [
+        [sys.executable, "-m", "venv", str(folder)],
+        [python, "-m", "pip", "install", "--quiet", package.name],
+    ]
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+    )
+    if done.returncode:
+        told = done.stderr.strip().splitlines() or ["no reason given"]
+        raise PeerError(told[-1][:200])

@@ -1,0 +1,156 @@
+"""SQLite with nothing around it: the same inserts, the same durability, no questions asked.
+
+Tables have the shape of the store's own. What is bound is already encoded; no value is checked, no
+total is kept, no row is read back. This is what any store on SQLite has to spend at the very least.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from benchmarks.corpus import RARE_WORD, Message
+
+SCHEMA = """
+create table if not exists messages (
+  place integer primary key, turn integer not null, role text not null, author text,
+  at integer not null, body text not null, away text) strict;
+create table if not exists usage (
+  id integer primary key, session_id text not null, turn integer, at integer not null,
+  platform text not null, person text, model text, provider text, base_url text,
+  input integer not null, output integer not null, cache_read integer not null,
+  cache_write integer not null, reasoning integer not null, cost integer,
+  certainty integer not null, cost_source text) strict;
+create table if not exists sessions (
+  ref integer primary key, id text not null, key text not null, updated_at integer not null,
+  origin text not null) strict;
+create virtual table if not exists words using fts5(
+  text, tokenize = "unicode61 remove_diacritics 2");
+"""
+
+PUT_MESSAGE = """insert into messages (place, turn, role, author, at, body, away)
+  values (?, ?, ?, null, ?, ?, null)"""
+PUT_USAGE = """insert into usage (session_id, turn, at, platform, person, model,
+  input, output, cache_read, cache_write, reasoning, certainty)
+  values (?, ?, ?, 'telegram', '1', 'gpt-5-mini', 812, 64, 0, 0, 0, 0)"""
+PUT_SESSION = "insert into sessions (ref, id, key, updated_at, origin) values (?, ?, ?, ?, ?)"
+TOUCH = "update sessions set updated_at = ? where ref = ?"
+FIND = "select ref, id, key, updated_at, origin from sessions where ref = ?"
+NEWEST = "select body from messages where place < ? order by place desc limit 50"
+SEARCH = """select rowid, snippet(words, 0, '[', ']', '…', 12), bm25(words)
+  from words where words match ? order by rank limit 20"""
+
+ORIGIN = '{"platform":"telegram","chat_id":"%s","user_name":"Ada"}'
+NOW = 1_760_000_000_000
+
+
+def connect(path: Path, durability: str) -> apsw.Connection:
+    connection = apsw.Connection(str(path))
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", "FULL" if durability == "safe" else "NORMAL")
+    connection.execute(SCHEMA)
+    return connection
+
+
+def encoded(turn: Iterable[Message]) -> list[tuple[str, str]]:
+    """Role and body of each message, ready to be bound."""
+    return [(str(message["role"]), msgspec.json.encode(message).decode()) for message in turn]
+
+
+class RawTurns:
+    """A turn: four messages and one usage row in one transaction, in sessions 0, 1, 2, …"""
+
+    def __init__(self, path: Path, durability: str, sessions: int = 1) -> None:
+        self._connection = connect(path, durability)
+        self._places = [itertools.count((session + 1) << 32) for session in range(sessions)]
+        self._turns = itertools.count(1)
+
+    def write(self, session: int, messages: list[tuple[str, str]]) -> None:
+        execute = self._connection.execute
+        places = self._places[session]
+        turn = next(self._turns)
+        execute("begin immediate")
+        rows = [(next(places), turn, role, NOW, body) for role, body in messages]
+        self._connection.executemany(PUT_MESSAGE, rows)
+        execute(PUT_USAGE, (f"20261115_120000_{session:08x}", turn, NOW))
+        execute("commit")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class RawSessions:
+    """One row of the sessions touched in a transaction of its own."""
+
+    def __init__(self, path: Path, count: int) -> None:
+        self._connection = connect(path, "safe")
+        self._now = itertools.count(NOW)
+        refs = list(range(1, count + 1))
+        with self._connection:
+            self._connection.executemany(PUT_SESSION, (_session(ref) for ref in refs))
+        random.Random(count).shuffle(refs)
+        self._pick = itertools.cycle(refs)
+
+    def touch(self) -> None:
+        execute = self._connection.execute
+        execute("begin immediate")
+        execute(TOUCH, (next(self._now), next(self._pick)))
+        execute("commit")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class RawTalk:
+    """One long talk: its newest messages, decoded."""
+
+    def __init__(self, path: Path, turns: Iterable[list[Message]]) -> None:
+        self._connection = connect(path, "fast")
+        places = itertools.count(1 << 32)
+        with self._connection:
+            self._connection.executemany(
+                PUT_MESSAGE,
+                (
+                    (next(places), number, role, NOW, body)
+                    for number, turn in enumerate(turns)
+                    for role, body in encoded(turn)
+                ),
+            )
+
+    def newest(self) -> list[object]:
+        decode = msgspec.json.decode
+        found = [decode(body) for (body,) in self._connection.execute(NEWEST, (2 << 32,))]
+        found.reverse()
+        return found
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class RawWords:
+    """A full-text index with nothing but the texts."""
+
+    def __init__(self, path: Path, turns: Iterable[list[Message]]) -> None:
+        self._connection = connect(path, "fast")
+        with self._connection:
+            self._connection.executemany(
+                "insert into words (text) values (?)",
+                ((str(message["content"]),) for turn in turns for message in turn),
+            )
+
+    def search(self) -> list[object]:
+        return list(self._connection.execute(SEARCH, (RARE_WORD,)))
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _session(ref: int) -> tuple[int, str, str, int, str]:
+    chat = str(100_000 + ref)
+    key = f"agent:main:telegram:dm:{chat}"
+    return ref, f"20261115_120000_{ref:08x}", key, NOW, ORIGIN % chat

@@ -1,0 +1,48 @@
+"""The 50 sessions with the newest activity."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from benchmarks import against, ours
+from benchmarks.measure import Operation, interleave
+from benchmarks.report import Limit, Row, milliseconds
+from benchmarks.rows.find import filled
+from benchmarks.stage import Stage
+
+
+def run(stage: Stage) -> list[Row]:
+    small, _, large = stage.sizes.sessions
+    with ExitStack() as stack:
+        found = interleave(
+            [_lister(stage, stack, small), _lister(stage, stack, large)],
+            rounds=2 * stage.sizes.rounds,
+            times=25,
+        )
+    few, many = found[f"{small}"].median, found[f"{large}"].median
+    for size in stage.sizes.peer_sessions:
+        _others(stage, size, many)
+    return [
+        Row(
+            "list",
+            f"list 50 of {large:,} sessions against {small:,}",
+            many / few,
+            Limit("≤", 1.2),
+            ours=milliseconds(many),
+            against=f"small {milliseconds(few)}",
+        )
+    ]
+
+
+def _lister(stage: Stage, stack: ExitStack, count: int) -> Operation:
+    store = stack.enter_context(ours.open_store(filled(stage, count)))
+    shown = len(store.sessions.find(limit=50).items)
+    if shown != 50:
+        raise RuntimeError(f"find(limit=50) among {count} sessions gave {shown}")
+    return Operation(f"{count}", lambda: store.sessions.find(limit=50))
+
+
+def _others(stage: Stage, size: int, ours_seconds: float) -> None:
+    ready = against.prepared(stage, "list", "list", size)
+    theirs = interleave(ready, rounds=4, times=10, budget=stage.sizes.peer_budget)
+    against.noted(stage, "list", ready, theirs, size=f"{size:,} sessions", ours=ours_seconds)

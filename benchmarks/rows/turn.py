@@ -1,0 +1,141 @@
+"""One turn: four messages of 400 bytes and the usage, in one call, in a session with a past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from benchmarks import against, ours
+from benchmarks.corpus import Corpus, Message, endless
+from benchmarks.measure import Operation, Samples, interleave
+from benchmarks.peers import PeerOperation
+from benchmarks.raw import RawTurns, encoded
+from benchmarks.report import Limit, Row, milliseconds
+from benchmarks.stage import Stage
+
+GROWTH = Limit("≤", 1.2)
+# The worst of a burst is the noisiest figure there is: what grows with size grows by far more.
+STALL = Limit("≤", 1.5)
+
+
+def run_safe(stage: Stage) -> list[Row]:
+    return [*_run(stage, "turn_safe", "safe", Limit("≤", 1.5)), _in_long_talk(stage)]
+
+
+def run_fast(stage: Stage) -> list[Row]:
+    return _run(stage, "turn_fast", "fast", Limit("≤", 3))
+
+
+def _run(stage: Stage, name: str, durability: str, limit: Limit) -> list[Row]:
+    sizes = stage.sizes
+    turns = Corpus().turns(500)
+    size = f"{sizes.turns_before:,} turns"
+    with (
+        ours.open_store(stage.new_path("turn"), durability) as store,
+        closing(RawTurns(stage.new_path("raw"), durability)) as raw,
+    ):
+        both = [
+            Operation("tertulia", ours.turn_of(store, turns), store.settle),
+            Operation("raw", _raw_turn(raw, turns)),
+        ]
+        rounds = sizes.turns_before // sizes.burst
+        early = interleave(both, rounds=rounds, times=sizes.burst)
+        others = _others(stage, name, durability)
+        late = interleave(
+            [*both, *others],
+            rounds=sizes.turns_after // sizes.burst,
+            times=sizes.burst,
+            budget=sizes.peer_budget,
+        )
+    first = {who: samples.between(0, max(2, rounds // 2)) for who, samples in early.items()}
+    mine, raws = late["tertulia"], late["raw"]
+    against.noted(stage, name, others, late, size=size, ours=mine.median, raw=raws.median)
+    return [
+        _cost(name, f"a turn, {durability}, after {size}", limit, mine, raws),
+        _stalls(name, first, late),
+    ]
+
+
+def _others(stage: Stage, name: str, durability: str) -> list[PeerOperation]:
+    """They have one durability only, which is compared with the safe one."""
+    if durability == "fast":
+        return []
+    return against.prepared(stage, name, "turn", stage.sizes.peer_turns)
+
+
+def _in_long_talk(stage: Stage) -> Row:
+    """The same in a session of very many messages, against one of few."""
+    few, many = stage.sizes.messages
+    paths = {
+        count: stage.built(f"talk of {count:,} messages, to write", _filler(count))
+        for count in (few, many)
+    }
+    turns = Corpus(3).turns(200)
+    with ours.open_store(paths[few]) as short, ours.open_store(paths[many]) as long:
+        found = interleave(
+            [
+                Operation("short", ours.turn_of(short, turns), short.settle),
+                Operation("long", ours.turn_of(long, turns), long.settle),
+            ],
+            rounds=stage.sizes.rounds,
+            times=25,
+        )
+    return Row(
+        "turn_growth",
+        f"a turn, safe, in a session of {many:,} messages against {few:,}",
+        found["long"].median / found["short"].median,
+        GROWTH,
+        ours=milliseconds(found["long"].median),
+        against=f"small {milliseconds(found['short'].median)}",
+        note=f"typical stall {milliseconds(found['long'].stall)}, in the small one "
+        f"{milliseconds(found['short'].stall)}",
+    )
+
+
+def _filler(count: int) -> Callable[[Path], None]:
+    return lambda path: ours.fill_talk(path, count)
+
+
+def _raw_turn(raw: RawTurns, turns: list[list[Message]]) -> Callable[[], None]:
+    ahead = endless([encoded(turn) for turn in turns])
+    return lambda: raw.write(0, next(ahead))
+
+
+def _cost(name: str, what: str, limit: Limit, mine: Samples, raws: Samples) -> Row:
+    sustained = f"{milliseconds(mine.sustained)} a turn, {mine.sustained / raws.sustained:.2f}× raw"
+    return Row(
+        name,
+        what,
+        mine.median / raws.median,
+        limit,
+        ours=milliseconds(mine.median),
+        against=f"raw {milliseconds(raws.median)}",
+        note=f"p99 {milliseconds(mine.p99)}, raw {milliseconds(raws.p99)}; "
+        f"with the search index caught up after every burst {sustained}",
+        numbers=_numbers("late", mine) | _numbers("raw_late", raws),
+    )
+
+
+def _stalls(name: str, early: dict[str, Samples], late: dict[str, Samples]) -> Row:
+    first, last = early["tertulia"], late["tertulia"]
+    raw_growth = late["raw"].stall / early["raw"].stall
+    worst = max(first.worst, last.worst)
+    raw_worst = max(early["raw"].worst, late["raw"].worst)
+    return Row(
+        f"{name}_stall",
+        "the worst turn of a burst, late against early",
+        last.stall / first.stall,
+        STALL,
+        ours=milliseconds(last.stall),
+        against=f"early {milliseconds(first.stall)}",
+        note=f"p99 early {milliseconds(first.p99)}, late {milliseconds(last.p99)}; "
+        f"worst of all {milliseconds(worst)}, of raw {milliseconds(raw_worst)}; "
+        f"raw's stalls grew {raw_growth:.2f}×",
+        numbers=_numbers("early", first) | _numbers("late", last),
+    )
+
+
+def _numbers(when: str, samples: Samples) -> dict[str, float]:
+    found = {"p99": samples.p99, "worst": samples.worst, "sustained": samples.sustained}
+    return {f"{when}_{name}_ms": seconds * 1000 for name, seconds in found.items()}

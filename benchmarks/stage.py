@@ -1,0 +1,121 @@
+"""What the rows share: sizes, a folder, stores of a size built once, and the other stores."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.corpus import Corpus
+from benchmarks.peers import Peer
+from benchmarks.report import PeerRow
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much work a run does."""
+
+    sessions: tuple[int, int, int]
+    messages: tuple[int, int]
+    turns_before: int
+    turns_after: int
+    burst: int
+    rounds: int
+    callers: tuple[int, int]
+    caller_seconds: float
+    caller_rounds: int
+    processes: int
+    process_turns: int
+    first_opens: int
+    fresh_starts: int
+    megabytes: float
+    talks: int
+    peer_sessions: tuple[int, int]
+    peer_messages: tuple[int, int]
+    peer_turns: int
+    peer_budget: float
+
+
+FULL = Sizes(
+    sessions=(1_000, 10_000, 100_000),
+    messages=(1_000, 100_000),
+    turns_before=2_000,
+    turns_after=1_000,
+    burst=125,
+    rounds=12,
+    callers=(8, 32),
+    caller_seconds=1.0,
+    caller_rounds=5,
+    processes=4,
+    process_turns=400,
+    first_opens=80,
+    fresh_starts=11,
+    megabytes=8.0,
+    talks=1_000,
+    peer_sessions=(1_000, 10_000),
+    peer_messages=(1_000, 10_000),
+    peer_turns=2_000,
+    peer_budget=4.0,
+)
+
+QUICK = Sizes(
+    sessions=(200, 1_000, 5_000),
+    messages=(400, 8_000),
+    turns_before=250,
+    turns_after=250,
+    burst=50,
+    rounds=4,
+    callers=(8, 32),
+    caller_seconds=0.4,
+    caller_rounds=2,
+    processes=4,
+    process_turns=60,
+    first_opens=16,
+    fresh_starts=3,
+    megabytes=1.0,
+    talks=80,
+    peer_sessions=(200, 1_000),
+    peer_messages=(400, 2_000),
+    peer_turns=250,
+    peer_budget=0.6,
+)
+
+
+@dataclass(slots=True)
+class Stage:
+    """One run: where its files are and who takes part."""
+
+    folder: Path
+    sizes: Sizes
+    peers: list[Peer]
+    peer_rows: list[PeerRow] = field(default_factory=list)
+    _built: dict[str, Path] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=lambda: iter(range(1_000_000)))
+
+    def new_path(self, name: str) -> Path:
+        """A file that nobody has used yet."""
+        return self.folder / f"{name}-{next(self._numbers)}.db"
+
+    def built(self, name: str, build: Callable[[Path], None]) -> Path:
+        """The file of that name, built when it is first asked for."""
+        if name not in self._built:
+            path = self.new_path(name)
+            with told(f"building {name}"):
+                build(path)
+            self._built[name] = path
+        return self._built[name]
+
+    @property
+    def corpus(self) -> Corpus:
+        return Corpus()
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """Says what takes long, and how long it took."""
+    start = time.perf_counter()
+    yield
+    print(f"  {what}: {time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True)

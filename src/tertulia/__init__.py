@@ -1,0 +1,66 @@
+"""Tertulia, the conversation keeper for AI agents that live in chat apps."""
+
+from __future__ import annotations
+
+from tertulia.core.keys import session_key
+from tertulia.core.policy import Policies, ResetPolicy
+from tertulia.core.session import Notice, Page, Session
+from tertulia.core.settings import Settings
+from tertulia.core.source import Source
+from tertulia.core.target import HomeChannel, Target
+from tertulia.core.usage import Usage
+from tertulia.errors import (
+    AccessDenied,
+    BudgetExceeded,
+    ConfigError,
+    Conflict,
+    Duplicate,
+    Error,
+    IllegalMove,
+    LeaseLost,
+    NotAStore,
+    NotFound,
+    SchemaMismatch,
+    SessionBusy,
+    StaleWrite,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
+from tertulia.store import Store, open  # noqa: A004 — the promised name
+from tertulia.version import __version__
+
+__all__ = [
+    "AccessDenied",
+    "BudgetExceeded",
+    "ConfigError",
+    "Conflict",
+    "Duplicate",
+    "Error",
+    "HomeChannel",
+    "IllegalMove",
+    "LeaseLost",
+    "NotAStore",
+    "NotFound",
+    "Notice",
+    "Page",
+    "Policies",
+    "ResetPolicy",
+    "SchemaMismatch",
+    "Session",
+    "SessionBusy",
+    "Settings",
+    "Source",
+    "StaleWrite",
+    "Store",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
+    "Target",
+    "Usage",
+    "__version__",
+    "open",
+    "session_key",
+]

@@ -1,0 +1,79 @@
+"""How a store behaves. Every field has a default that works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+
+from tertulia.core.policy import Policies
+from tertulia.core.target import HomeChannel
+from tertulia.errors import ConfigError
+
+Durability = Literal["safe", "fast"]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a library user may set; `tertulia.open("talk.db")` works with none of it.
+
+    zone                      of daily resets and usage by day; None: the machine's
+    homes                     the default chat of each platform
+    platforms                 the connected ones, as told to the agent
+    redact_pii                ids and phone numbers leave the store as hashes
+    durability                "safe" survives power loss, "fast" only the end of the process
+    has_active_processes      asked with a key before a policy ends its session
+    protection_hours          how long past its end a running process keeps a session
+    busy_seconds              how long to wait for another program that holds the file
+    """
+
+    policies: Policies = Policies()
+    group_sessions_per_user: bool = True
+    thread_sessions_shared: bool = False
+    agent: str = "main"
+    zone: str | None = None
+    homes: Mapping[str, HomeChannel] = {}
+    platforms: tuple[str, ...] = ()
+    redact_pii: bool = False
+    durability: Durability = "safe"
+    lease_seconds: float = 60
+    has_active_processes: Callable[[str], bool] | None = None
+    protection_hours: float = 24
+    busy_seconds: float = 30
+
+    def __post_init__(self) -> None:
+        if self.durability not in ("safe", "fast"):
+            raise ConfigError(
+                f"durability is {self.durability!r}.",
+                hint="Allowed: safe, fast.",
+                field="durability",
+            )
+        if not self.agent:
+            raise ConfigError("agent is empty.", hint="Give a name, such as main.", field="agent")
+        for name in ("lease_seconds", "protection_hours", "busy_seconds"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)!r}.",
+                    hint="Give a number above 0.",
+                    field=name,
+                )
+        if self.zone is not None:
+            zone(self.zone)
+
+    @property
+    def protection(self) -> timedelta:
+        return timedelta(hours=self.protection_hours)
+
+
+def zone(name: str) -> ZoneInfo:
+    """The time zone of that name."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as problem:
+        raise ConfigError(
+            f"There is no time zone {name!r}.",
+            hint="Give a name of the IANA list, such as Europe/Madrid or UTC.",
+            field="zone",
+        ) from problem

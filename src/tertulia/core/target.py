@@ -1,0 +1,122 @@
+"""Where something is delivered.
+
+    origin                          the chat and thread it came from
+    local                           files on this machine
+    <platform>                      the home of that platform
+    <platform>:<chat>[:<thread>]    a chat by its id
+
+A colon inside an id is written `%3A`, as in keys. `str()` of a target gives back its form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NoReturn, Self
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from tertulia.core.keys import escape, unescape
+from tertulia.core.source import LOCAL, Source
+from tertulia.errors import ConfigError
+
+ORIGIN = "origin"
+
+_FORMS = "Use origin, local, a platform, or platform:chat or platform:chat:thread."
+
+
+class HomeChannel(msgspec.Struct, frozen=True):
+    """The default chat of a platform."""
+
+    chat_id: str
+    name: str = "Home"
+    thread_id: str | None = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "chat_id", _as_id(self.chat_id) or "")
+        force_setattr(self, "name", self.name or "Home")
+        force_setattr(self, "thread_id", _as_id(self.thread_id))
+        if not self.chat_id:
+            raise ConfigError(
+                "A home channel needs the id of its chat.",
+                hint="For example HomeChannel('42').",
+                field="chat_id",
+            )
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One place of delivery. Without a chat it is the platform's home, or files for `local`."""
+
+    platform: str
+    chat_id: str | None = None
+    thread_id: str | None = None
+    is_origin: bool = False
+    is_explicit: bool = False
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "chat_id", _as_id(self.chat_id))
+        force_setattr(self, "thread_id", _as_id(self.thread_id))
+        if self.thread_id and not (self.chat_id or self.is_origin):
+            raise ConfigError(
+                f"The target names the thread {self.thread_id!r} but no chat.",
+                hint="Write platform:chat:thread.",
+                field="chat_id",
+            )
+
+    @classmethod
+    def parse(cls, text: str, origin: Source | None = None, *, known: Collection[str] = ()) -> Self:
+        """Read a target. `known` are the names of the platforms; that of the origin is one too.
+
+        Without an origin, "origin" is local output and still the origin. An unknown platform is
+        refused: what was meant for a person must not end in a file that nobody reads.
+        """
+        name, *ids = (part.strip() for part in text.strip().split(":"))
+        if name.lower() == ORIGIN and not ids:
+            return cls._of_origin(origin)
+        platform = _platform(_read(name, text), text, origin, known)
+        if len(ids) > 2 or not all(ids):
+            _refuse(text, f"{_FORMS} A colon inside an id is written %3A.")
+        chat, thread, *_ = (*(_read(part, text) for part in ids), None, None)
+        return cls(platform, chat, thread, is_explicit=chat is not None)
+
+    @classmethod
+    def _of_origin(cls, origin: Source | None) -> Self:
+        if origin is None:
+            return cls(LOCAL, is_origin=True)
+        return cls(origin.platform, origin.chat_id, origin.thread_id, is_origin=True)
+
+    def __str__(self) -> str:
+        if self.is_origin:
+            return ORIGIN
+        parts = (self.platform, self.chat_id, self.thread_id)
+        return ":".join(escape(part) for part in parts if part)
+
+
+def _platform(wanted: str, text: str, origin: Source | None, known: Collection[str]) -> str:
+    near_by = {LOCAL, origin.platform} if origin else {LOCAL}
+    # Asked before it is gone through: a collection may have to search for what it holds.
+    if wanted in near_by or wanted in known:
+        return wanted
+    by_case = {name.lower(): name for name in sorted({*near_by, *known})}
+    if wanted.lower() in by_case:
+        return by_case[wanted.lower()]
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(wanted.lower(), by_case, n=1, cutoff=0.5)
+    names = f"Did you mean {by_case[nearest[0]]!r}?" if nearest else f"Known: {', '.join(by_case)}."
+    return _refuse(text, f"{names} {_FORMS}")
+
+
+def _read(part: str, text: str) -> str:
+    try:
+        return unescape(part)
+    except UnicodeDecodeError:
+        _refuse(text, "What follows a % sign there is no character; write a plain % as %25.")
+
+
+def _refuse(text: str, hint: str) -> NoReturn:
+    raise ConfigError(f"{text!r} is no target.", hint=hint, field="target")
+
+
+def _as_id(value: object) -> str | None:
+    return None if value is None or value == "" else str(value)

@@ -1,0 +1,85 @@
+"""Tokens and cost of model calls."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Literal
+
+import msgspec
+
+from tertulia.errors import ConfigError
+
+CostStatus = Literal["unknown", "estimated", "actual", "included"]
+
+# From the weakest word on a cost to the strongest. A sum is as certain as its weakest part.
+STATUSES: tuple[CostStatus, ...] = ("unknown", "estimated", "actual", "included")
+
+# Money is added up as whole billionths of a dollar: sums of floats drift.
+NANO = 1_000_000_000
+
+_COUNTS = ("input", "output", "cache_read", "cache_write", "reasoning")
+
+
+class _Origin(msgspec.Struct, frozen=True, kw_only=True):
+    model: str | None = None
+    provider: str | None = None
+    base_url: str | None = None
+    cost_usd: float | None = None
+    cost_status: CostStatus | None = None
+    cost_source: str | None = None
+    last_prompt: int | None = None
+
+
+class Usage(_Origin, frozen=True):
+    """What one model call used, or the sum of many.
+
+    `input` counts the prompt tokens that were neither read from nor written to a cache; `reasoning`
+    says how many of the output tokens were thought. So `total` adds the first four. A cost of None
+    is unknown, never free.
+    """
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+    def __post_init__(self) -> None:
+        for name in _COUNTS:
+            count = getattr(self, name)
+            if type(count) is not int or not 0 <= count < 2**53:
+                raise ConfigError(
+                    f"{name} is {count!r}.", hint="Give a count of tokens, 0 or more.", field=name
+                )
+        if self.cost_status is not None and self.cost_status not in STATUSES:
+            raise ConfigError(
+                f"cost_status is {self.cost_status!r}.",
+                hint=f"Allowed: {', '.join(STATUSES)}.",
+                field="cost_status",
+            )
+        if self.cost_usd is not None and not 0 <= self.cost_usd < 1e9:
+            raise ConfigError(
+                f"cost_usd is {self.cost_usd!r}.",
+                hint="Give dollars, 0 or more, or None where the cost is unknown.",
+                field="cost_usd",
+            )
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output + self.cache_read + self.cache_write
+
+
+def weakest(one: str | None, other: str | None) -> CostStatus | None:
+    """How certain the sum of two costs is; None is no cost at all yet."""
+    for status in STATUSES:
+        if status in (one, other):
+            return status
+    return None
+
+
+def to_nano(dollars: float | Decimal | None) -> int | None:
+    return None if dollars is None else round(Decimal(str(dollars)) * NANO)
+
+
+def from_nano(nano: int | None) -> float | None:
+    return None if nano is None else nano / NANO

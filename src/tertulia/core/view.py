@@ -1,0 +1,121 @@
+"""How a transcript is seen: ranges over an append-only log.
+
+A view is a short tuple of ranges, each of one session's log, in the order they are read. The last
+one may be open at its end: then whatever is appended to the log is seen at once, and an append
+writes nothing but its message. Every change makes a new view and moves no message, so that its
+cost depends on the number of earlier changes and not on the length of the conversation.
+
+A sequence number is used once along a chain of forks: a fork's own log begins above everything it
+took over. So `(log, seq)` can become `(fork, seq)` when the log it came from is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Self
+
+import msgspec
+
+
+class Span(NamedTuple):
+    """The messages `first` to `last` of one log."""
+
+    log: int
+    first: int
+    last: int
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first + 1
+
+
+class View(msgspec.Struct, frozen=True):
+    """Ranges `(log, first, last)`; a last of None is open."""
+
+    ranges: tuple[tuple[int, int, int | None], ...]
+
+    @classmethod
+    def whole(cls, log: int, first: int = 1) -> Self:
+        """Everything a log holds and will hold."""
+        return cls(((log, first, None),))
+
+    def spans(self, last_seq: int) -> list[Span]:
+        """The ranges with their open end closed at `last_seq`, empty ones left out."""
+        closed = (
+            Span(log, first, last_seq if last is None else last) for log, first, last in self.ranges
+        )
+        return [span for span in closed if span.count > 0]
+
+    def count(self, last_seq: int) -> int:
+        return sum(span.count for span in self.spans(last_seq))
+
+    def logs(self) -> set[int]:
+        return {log for log, _, _ in self.ranges}
+
+    def continued(self, log: int, last_seq: int) -> View:
+        """This view as it stands, followed by whatever `log` gets after `last_seq`."""
+        return _joined([*self.spans(last_seq)], log, last_seq + 1)
+
+    def before(self, log: int, seq: int, last_seq: int) -> list[Span]:
+        """What stands before a message."""
+        found: list[Span] = []
+        for span in self.spans(last_seq):
+            if span.log == log and span.first <= seq <= span.last:
+                return [*found, *_span(log, span.first, seq - 1)]
+            found.append(span)
+        raise LookupError(seq)
+
+    def since(self, log: int, seq: int, last_seq: int) -> list[Span]:
+        """A message and what stands after it."""
+        found: list[Span] = []
+        for span in reversed(self.spans(last_seq)):
+            if span.log == log and span.first <= seq <= span.last:
+                return [*_span(log, seq, span.last), *reversed(found)]
+            found.append(span)
+        raise LookupError(seq)
+
+    def holds(self, log: int, seq: int, last_seq: int) -> bool:
+        return any(s.log == log and s.first <= seq <= s.last for s in self.spans(last_seq))
+
+    def locate(self, seq: int, last_seq: int) -> int:
+        """The log a visible sequence number is in; LookupError if it is not visible."""
+        for span in self.spans(last_seq):
+            if span.first <= seq <= span.last:
+                return span.log
+        raise LookupError(seq)
+
+    def moved(self, old: int, new: int) -> View:
+        """The same view after the messages of one log were copied to another."""
+        return View(tuple((new if log == old else log, *rest) for log, *rest in self.ranges))  # type: ignore[misc]
+
+
+def newest(spans: list[Span], count: int) -> Iterator[Span]:
+    """The spans that hold the newest `count` messages, newest span first."""
+    for span in reversed(spans):
+        if count <= 0:
+            return
+        yield Span(span.log, max(span.first, span.last - count + 1), span.last)
+        count -= span.count
+
+
+def opened(spans: list[Span], log: int, last_seq: int) -> View:
+    """A view of `spans`, followed by whatever `log` gets after `last_seq`."""
+    return _joined(spans, log, last_seq + 1)
+
+
+def _joined(spans: list[Span], log: int, next_seq: int) -> View:
+    ranges: list[tuple[int, int, int | None]] = []
+    for span in spans:
+        if ranges and ranges[-1][0] == span.log and ranges[-1][2] == span.first - 1:
+            ranges[-1] = (span.log, ranges[-1][1], span.last)
+        else:
+            ranges.append((span.log, span.first, span.last))
+    if ranges and ranges[-1][0] == log and ranges[-1][2] == next_seq - 1:
+        ranges[-1] = (log, ranges[-1][1], None)
+    else:
+        ranges.append((log, next_seq, None))
+    return View(tuple(ranges))
+
+
+def _span(log: int, first: int, last: int) -> list[Span]:
+    return [Span(log, first, last)] if first <= last else []

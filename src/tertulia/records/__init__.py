@@ -1,0 +1,1 @@
+"""The verbs. Each public call is one transaction."""

@@ -1,0 +1,154 @@
+"""What several records do within a transaction."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from tertulia.core import keys
+from tertulia.core.message import from_json, to_json
+from tertulia.core.source import Source
+from tertulia.core.view import View
+from tertulia.errors import NotFound
+from tertulia.records.house import House
+from tertulia.storage.base import Transaction
+from tertulia.storage.rows import Glance, SessionRow, session_row, to_micros
+
+
+def require(tx: Transaction, session_id: str) -> SessionRow:
+    row = tx.one("session_by_id", {"id": session_id})
+    if row is None:
+        raise missing(session_id)
+    return session_row(row)
+
+
+def glance(tx: Transaction, session_id: str) -> Glance:
+    """The current view of a session."""
+    row = tx.one("transcript_view", {"id": session_id})
+    if row is None:
+        raise missing(session_id)
+    return Glance.of(row)
+
+
+def missing(session_id: str) -> NotFound:
+    return NotFound(
+        f"There is no session {session_id!r}.",
+        hint="List them with: tertulia sessions list",
+        session_id=session_id,
+    )
+
+
+def begin(
+    tx: Transaction,
+    house: House,
+    source: Source,
+    key: str,
+    now: datetime,
+    *,
+    parent: SessionRow | None = None,
+    kind: str | None = None,
+    last_seq: int = 0,
+    turns: int = 0,
+) -> SessionRow:
+    """Insert a session. Its view and the event of its beginning are the caller's."""
+    person = _person(source, key, house)
+    origin = to_json(source.to_dict())
+    row = tx.one(
+        "session_insert",
+        {
+            "id": _new_id(tx, now),
+            "key": key,
+            "agent": house.settings.agent,
+            "platform": storable(source.platform),
+            "chat_type": storable(source.chat_type),
+            "person": person,
+            "owner": person or key,
+            "origin": origin,
+            "display_name": storable(source.chat_name or source.user_name),
+            "now": to_micros(now),
+            "parent_id": parent and parent.id,
+            "parent_kind": kind,
+            "last_seq": last_seq,
+            "turns": turns,
+        },
+    )
+    assert row is not None
+    if person is not None:
+        _meet(tx, source, person, now)
+    return session_row(row)
+
+
+def end(tx: Transaction, row: SessionRow, reason: str, now: datetime) -> None:
+    tx.run("session_end", {"ref": row.ref, "reason": reason, "now": to_micros(now)})
+    event(tx, row.ref, now, "ended", {"reason": reason})
+
+
+def event(tx: Transaction, ref: int, now: datetime, kind: str, detail: Mapping[str, Any]) -> None:
+    """Remember why, for `explain`."""
+    tx.run(
+        "event_insert",
+        {"session": ref, "now": to_micros(now), "kind": kind, "detail": to_json(detail)},
+    )
+
+
+def first_view(tx: Transaction, ref: int, view: View, made_by: str, now: datetime, seq: int) -> None:
+    """The revision a session starts with."""
+    tx.run(
+        "revision_insert",
+        {
+            "session": ref,
+            "number": 1,
+            "ranges": to_json(view.ranges),
+            "made_by": made_by,
+            "made_from": None,
+            "start_seq": seq,
+            "now": to_micros(now),
+        },
+    )
+
+
+def storable(text: str | None) -> str | None:
+    """Text that every database takes: halves of surrogate pairs and NUL replaced."""
+    if text is None:
+        return None
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+
+
+def origin_of(row: SessionRow) -> Source:
+    return Source.from_dict(from_json(row.origin))
+
+
+def _person(source: Source, key: str, house: House) -> str | None:
+    """Whose session it is: nobody's alone where the key would be the same for another person."""
+    if source.chat_type == "dm":
+        return keys.person_of(source)
+    is_apart = house.settings.group_sessions_per_user and not (
+        house.settings.thread_sessions_shared and source.thread_id
+    )
+    return keys.person_of(source) if is_apart else None
+
+
+def _meet(tx: Transaction, source: Source, person: str, now: datetime) -> None:
+    tx.run(
+        "person_insert",
+        {
+            "person": person,
+            "platform": storable(source.platform),
+            "account": storable(source.account),
+            "user_id": storable(source.user_id or source.participant or source.chat_id),
+            "user_id_alt": storable(source.user_id_alt),
+            "name": storable(source.user_name),
+            "now": to_micros(now),
+        },
+    )
+
+
+def _new_id(tx: Transaction, now: datetime) -> str:
+    """Seconds and 32 random bits; the rare twin within one second gets other bits."""
+    stamp = now.strftime("%Y%m%d_%H%M%S")
+    while True:
+        found = f"{stamp}_{os.urandom(4).hex()}"
+        if tx.one("session_by_id", {"id": found}) is None:
+            return found

@@ -1,0 +1,36 @@
+"""What every record needs: the database, the settings, the clock and the zone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, tzinfo
+from typing import NamedTuple, Protocol
+
+from tertulia.core.settings import Settings, zone
+from tertulia.storage.base import Database
+
+
+class Clock(Protocol):
+    """Tells the time; a test brings its own."""
+
+    def now(self) -> datetime:
+        """The moment, with its time zone."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+class House(NamedTuple):
+    """One open store, as its records see it."""
+
+    db: Database
+    settings: Settings
+    clock: Clock
+    zone: tzinfo
+
+    def zone_of(self, person_zone: str | None) -> tzinfo:
+        """The person's zone where it is known, else the store's."""
+        return self.zone if person_zone is None else zone(person_zone)

@@ -1,0 +1,208 @@
+"""Full text over messages. The index follows behind the turns and can be rebuilt at any time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tertulia.core import cursor as cursors
+from tertulia.core import words
+from tertulia.core.message import text_of
+from tertulia.core.session import Page
+from tertulia.errors import ConfigError, StoreError
+from tertulia.records import acts
+from tertulia.records.house import House
+from tertulia.records.people import resolve
+from tertulia.storage.base import Transaction
+from tertulia.storage.rows import Glance, message, whole_body
+
+log = logging.getLogger("tertulia.search")
+
+# One step of the indexer holds the write lock, so it is kept to a few milliseconds.
+STEP_MESSAGES = 100
+STEP_SESSIONS = 50
+_ROUND = 50
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A message that matches, with the lines around the match; a higher score is better."""
+
+    session_id: str
+    seq: int
+    role: str
+    snippet: str
+    at: datetime
+    score: float
+
+
+class Search:
+    """The index of a store."""
+
+    def __init__(self, house: House) -> None:
+        self._db = house.db
+
+    def find(
+        self,
+        query: str,
+        *,
+        person: str | None = None,
+        platform: str | None = None,
+        key: str | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+    ) -> Page[Hit]:
+        """Messages that hold all words of the query, best first.
+
+        Words are found in any case and without their accents. `"a phrase"` stands together,
+        `begin*` stands for every word that begins so. A person's search sees that person's
+        sessions and nothing else.
+        """
+        if not 1 <= limit <= 200:
+            raise ConfigError(f"limit is {limit!r}.", hint="Allowed: 1 to 200.", field="limit")
+        phrases = words.terms(query)
+        if not phrases:
+            return Page(())
+        self.catch_up(steps=5)
+        offset = cursors.read(cursor, 1)[0] if cursor else 0
+        asked = _Question(match_words(query), phrases, person, platform, key)
+        return self._db.read(lambda tx: _answer(tx, asked, limit, offset))
+
+    def catch_up(self, *, steps: int | None = None) -> bool:
+        """Index what is not indexed yet; whether nothing is left.
+
+        A message that cannot be indexed is still stored and still read: the failure is logged.
+        """
+        while steps is None or steps > 0:
+            try:
+                if self._db.write(_step) == 0:
+                    return True
+            except StoreError:
+                log.exception("the search index could not be brought up to date")
+                return False
+            steps = None if steps is None else steps - 1
+        return False
+
+    def rebuild(self) -> None:
+        """Forget the index and make it anew from the messages."""
+
+        def clear(tx: Transaction) -> None:
+            for statement in ("search_clear", "cards_clear", "search_unmark"):
+                tx.run(statement)
+            tx.run("installation_set", {"name": "search_rule", "value": words.RULE})
+
+        self._db.write(clear)
+        self.catch_up()
+
+
+class _Question(NamedTuple):
+    match: str
+    phrases: list[tuple[str, bool]]
+    person: str | None
+    platform: str | None
+    key: str | None
+
+
+def match_words(query: str) -> str:
+    """The query in the language of FTS5; nothing in it is an operator but what we put there."""
+    return " ".join(
+        f'"{phrase}"*' if is_prefix else f'"{phrase}"' for phrase, is_prefix in words.terms(query)
+    )
+
+
+def add(tx: Transaction, ref: int, first: int, last: int, limit: int = 2**31) -> int:
+    """Index messages of a log; the last one that was there, or `last` if none was."""
+    rows = tx.all(
+        "search_messages", {"session": ref, "first": first, "last": last, "limit": limit}
+    )
+    tx.many("search_add", _entries(tx, ref, rows))
+    return rows[-1][0] if rows else last
+
+
+def forget(tx: Transaction, ref: int) -> None:
+    """Take a session out of the index; that needs the very words that went in."""
+    span = {"session": ref, "first": 1, "last": marked(tx, ref), "limit": 500}
+    while rows := tx.all("search_messages", span):
+        tx.many("search_forget", _entries(tx, ref, rows))
+        span["first"] = rows[-1][0] + 1
+    tx.run("card_forget", {"session": ref})
+
+
+def marked(tx: Transaction, ref: int) -> int:
+    """Up to which message a log has been indexed."""
+    row = tx.one("search_marked", {"session": ref})
+    assert row is not None
+    return int(row[0])
+
+
+def _step(tx: Transaction) -> int:
+    """Index a bounded number of messages; how much was done."""
+    left = STEP_MESSAGES
+    done = 0
+    backlog = tx.all("search_backlog", {"limit": STEP_SESSIONS})
+    for ref, indexed, last, is_card_indexed, title, name in backlog:
+        if not is_card_indexed:
+            tx.run("card_forget", {"session": ref})
+            card = words.folded(f"{title or ''} {name or ''}")
+            tx.run("card_add", {"session": ref, "text": card})
+            tx.run("card_mark", {"session": ref})
+            done += 1
+        if indexed < last and left > 0:
+            seen = add(tx, ref, indexed + 1, last, left)
+            tx.run("search_mark", {"session": ref, "seq": seen})
+            left -= seen - indexed
+            done += 1
+    return done
+
+
+def _entries(
+    tx: Transaction, ref: int, rows: list[tuple[Any, ...]]
+) -> Iterator[dict[str, Any]]:
+    for seq, text in _texts(tx, rows):
+        yield {"place": (ref << 32) + seq, "text": text}
+
+
+def _texts(tx: Transaction, rows: list[tuple[Any, ...]]) -> Iterator[tuple[int, str]]:
+    for seq, body, away in rows:
+        text = words.folded(text_of(whole_body(body, away, tx)))
+        if text and not text.isspace():
+            yield seq, text
+
+
+def _answer(tx: Transaction, asked: _Question, limit: int, offset: int) -> Page[Hit]:
+    person = None if asked.person is None else resolve(tx, asked.person, asked.platform)
+    views: dict[str, Glance] = {}
+    hits: list[Hit] = []
+    while len(hits) < limit:
+        params = {
+            "words": asked.match,
+            "person": person,
+            "platform": asked.platform,
+            "key": asked.key,
+            "limit": _ROUND,
+            "offset": offset,
+        }
+        rows = tx.all("search_hits", params)
+        for session_id, ref, seq, rank in rows:
+            offset += 1
+            seen = views.setdefault(session_id, acts.glance(tx, session_id))
+            # What was undone or cleared away is not shown, though the log still has it.
+            if seen.view.holds(ref, seq, seen.last_seq):
+                hits.append(_hit(tx, session_id, ref, seq, rank, asked.phrases))
+            if len(hits) == limit:
+                return Page(tuple(hits), cursors.write(offset))
+        if len(rows) < _ROUND:
+            break
+    return Page(tuple(hits))
+
+
+def _hit(
+    tx: Transaction, session_id: str, ref: int, seq: int, rank: float, phrases: Any
+) -> Hit:
+    span = {"session": ref, "first": seq, "last": seq, "limit": 1}
+    found = message(tx.all("messages_newest", span)[0], tx)
+    text = words.snippet(text_of(found.body), phrases)
+    return Hit(session_id, seq, found.role, text, found.at, -rank)

@@ -1,0 +1,478 @@
+"""Which session a source is in: open, reset, switch, fork, end, rename, delete, find, explain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from tertulia.core import cursor, keys
+from tertulia.core.inert import plain
+from tertulia.core.message import from_json, to_json
+from tertulia.core.policy import ResetPolicy
+from tertulia.core.session import STATES, TITLE_LENGTH, Notice, Page, Session, State
+from tertulia.core.source import Source
+from tertulia.core.view import Span, View, opened
+from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, StaleWrite
+from tertulia.records import acts, removal
+from tertulia.records.house import House
+from tertulia.records.people import resolve
+from tertulia.records.search import match_words
+from tertulia.storage.base import Transaction
+from tertulia.storage.rows import SessionRow, from_micros, session_row, to_micros
+
+AUTOMATIC: Final = ("idle", "daily")
+PAGE_LIMIT: Final = 1000
+
+_FAR: Final = 2**63 - 1
+
+
+class _Ask(NamedTuple):
+    """The answer of a transaction that needs to know first whether processes run."""
+
+
+class _Quiet(NamedTuple):
+    """As much of a session as a policy looks at."""
+
+    updated_at: datetime
+    ended_at: datetime | None
+
+
+class Sessions:
+    """The sessions of a store."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._db = house.db
+
+    # -- the way in
+
+    def open(self, source: Source, *, force_new: bool = False) -> Session:
+        """The current session of a source, or a new one.
+
+        A new one begins if there is none, if the policy ends the current one, or if it is forced.
+        Activity is touched in the same transaction. Two callers at once get the same session.
+        """
+        key = self.key(source)
+        has_processes: bool | None = None
+        while True:
+            attempt = _Attempt(self._house, source, key, self._now(), force_new, has_processes)
+            found = self._db.write(attempt.open)
+            if isinstance(found, Session):
+                return found
+            # The guard is foreign code: it is asked outside the transaction, which then runs anew.
+            guard = self._house.settings.has_active_processes
+            has_processes = bool(guard and guard(key))
+
+    def key(self, source: Source) -> str:
+        """The key of a source under this store's settings."""
+        settings = self._house.settings
+        return keys.session_key(
+            source,
+            agent=settings.agent,
+            per_user=settings.group_sessions_per_user,
+            threads_shared=settings.thread_sessions_shared,
+        )
+
+    # -- one session
+
+    def get(self, session_id: str) -> Session | None:
+        """That session, or None."""
+        row = self._db.read(lambda tx: tx.one("session_by_id", {"id": session_id}))
+        return None if row is None else session_row(row).session()
+
+    def require(self, session_id: str) -> Session:
+        """That session; `NotFound` if there is none."""
+        return self._db.read(lambda tx: acts.require(tx, session_id)).session()
+
+    def current(self, key: str) -> Session | None:
+        """The session a key is in now, as stored: no policy is asked and nothing is touched."""
+        row = self._db.read(lambda tx: tx.one("session_current", {"key": key}))
+        return None if row is None else session_row(row).session()
+
+    def reset(self, key: str) -> Session | None:
+        """End the current session of a key by hand and begin a new one; None for an unknown key."""
+        now = self._now()
+
+        def work(tx: Transaction) -> Session | None:
+            found = tx.one("session_current", {"key": key}) or tx.one("session_latest", {"key": key})
+            if found is None:
+                return None
+            before = session_row(found)
+            if before.ended_at is None:
+                acts.end(tx, before, "new", now)
+            return _begin(
+                tx, self._house, acts.origin_of(before), key, now, before, reason="new"
+            ).session()
+
+        return self._db.write(work)
+
+    def switch(self, key: str, session_id: str) -> Session:
+        """Make an earlier session of the same key current again; its transcript continues."""
+        now = self._now()
+
+        def work(tx: Transaction) -> Session:
+            wanted = acts.require(tx, session_id)
+            if wanted.key != key:
+                raise AccessDenied(
+                    "That session belongs to another conversation.",
+                    hint="List this one's with: tertulia sessions list --key KEY",
+                )
+            if wanted.ended_at is None:
+                return wanted.session()
+            self._end_current(tx, key, "switch", now)
+            tx.run("session_resume", {"ref": wanted.ref, "now": to_micros(now)})
+            acts.event(tx, wanted.ref, now, "resumed", {"was": wanted.end_reason})
+            return acts.require(tx, session_id).session()
+
+        return self._db.write(work)
+
+    def fork(self, session_id: str, at: int | None = None) -> Session:
+        """A new current session with the same past, up to and including message `at`.
+
+        Nothing is copied: the fork sees the messages of the session it came from.
+        """
+        now = self._now()
+
+        def work(tx: Transaction) -> Session:
+            parent = acts.require(tx, session_id)
+            seen = acts.glance(tx, session_id)
+            spans = seen.view.spans(seen.last_seq)
+            if at is not None:
+                log = _locate(seen.view, at, seen.last_seq)
+                spans = [*seen.view.before(log, at, seen.last_seq), Span(log, at, at)]
+            last_seq = max((span.last for span in spans), default=0)
+            turns = _turns_until(tx, spans[-1]) if spans else 0
+            self._end_current(tx, parent.key, "fork", now)
+            fork = acts.begin(
+                tx,
+                self._house,
+                acts.origin_of(parent),
+                parent.key,
+                now,
+                parent=parent,
+                kind="fork",
+                last_seq=last_seq,
+                turns=turns,
+            )
+            view = opened(spans, fork.ref, last_seq)
+            acts.first_view(tx, fork.ref, view, "fork", now, last_seq)
+            for log in view.logs() - {fork.ref}:
+                tx.run("borrowing_insert", {"log": log, "session": fork.ref})
+            acts.event(tx, fork.ref, now, "began", {"forked_from": parent.id, "at": at})
+            return fork.session()
+
+        return self._db.write(work)
+
+    def end(self, session_id: str, reason: str) -> Session:
+        """End a session; one that has ended stays as it is."""
+        if not reason:
+            raise ConfigError("A session ends for a reason.", hint="Give one word, such as 'done'.")
+        now = self._now()
+
+        def work(tx: Transaction) -> Session:
+            row = acts.require(tx, session_id)
+            if row.ended_at is None:
+                acts.end(tx, row, acts.storable(reason) or reason, now)
+            return acts.require(tx, session_id).session()
+
+        return self._db.write(work)
+
+    def rename(self, session_id: str, title: str | None) -> Session:
+        """Give a session a title, unique among its owner's; None takes it away."""
+        words = None if title is None else plain(title, limit=10_000) or None
+        if words is not None and len(words) > TITLE_LENGTH:
+            raise ConfigError(
+                f"The title has {len(words)} characters.",
+                hint=f"Allowed: up to {TITLE_LENGTH}.",
+                field="title",
+            )
+        now = self._now()
+
+        def work(tx: Transaction) -> Session:
+            row = acts.require(tx, session_id)
+            taken = {"owner": row.owner, "title": words, "ref": row.ref}
+            if words is not None and tx.one("session_title_taken", taken) is not None:
+                raise Duplicate(
+                    f"You have another session called {words!r}.",
+                    hint="Choose another title, or rename that one first.",
+                )
+            tx.run("session_rename", {"ref": row.ref, "title": words})
+            acts.event(tx, row.ref, now, "renamed", {"title": words})
+            return acts.require(tx, session_id).session()
+
+        return self._db.write(work)
+
+    def set_metadata(
+        self, session_id: str, metadata: Mapping[str, Any], *, version: int | None = None
+    ) -> Session:
+        """Replace the metadata; with a version, only if the session is still at it."""
+        written = to_json(metadata)
+
+        def work(tx: Transaction) -> Session:
+            row = acts.require(tx, session_id)
+            params = {"ref": row.ref, "metadata": written, "version": version}
+            if tx.run("session_set_metadata", params) == 0:
+                raise StaleWrite(
+                    f"The session is at version {row.version}, not {version}.",
+                    hint="Read it again, then write.",
+                    version=row.version,
+                )
+            return acts.require(tx, session_id).session()
+
+        return self._db.write(work)
+
+    def delete(self, session_id: str) -> None:
+        """Remove a session with everything it holds; only what it cost stays in the ledger."""
+        self._db.write(lambda tx: removal.remove(tx, acts.require(tx, session_id)))
+
+    # -- many sessions
+
+    def count(self) -> int:
+        """How many sessions there are, ended ones included."""
+        row = self._db.read(lambda tx: tx.one("sessions_count"))
+        assert row is not None
+        return int(row[0])
+
+    def has_any(self) -> bool:
+        """Whether there has been any session, ended ones included."""
+        return self._db.read(lambda tx: tx.one("sessions_any")) is not None
+
+    def find(
+        self,
+        *,
+        active_minutes: float | None = None,
+        platform: str | None = None,
+        key: str | None = None,
+        person: str | None = None,
+        state: State = "all",
+        text: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Session]:
+        """Sessions by newest activity. `text` looks in titles, names and messages."""
+        _check_page(state, limit)
+        before = _after(cursor) if cursor else (_FAR, _FAR)
+        since = None
+        if active_minutes is not None:
+            since = to_micros(self._now() - timedelta(minutes=active_minutes))
+        words = None if text is None else match_words(text)
+        if words == "":
+            return Page(())
+
+        def work(tx: Transaction) -> list[SessionRow]:
+            filters = {
+                "platform": platform,
+                "key": key,
+                "person": None if person is None else resolve(tx, person, platform),
+                "active_since": since,
+                "before_at": before[0],
+                "before_ref": before[1],
+                "limit": limit + 1,
+            }
+            if words is not None:
+                filters["words"] = words
+            rows = [
+                session_row(row) for name in _pages(filters, state) for row in tx.all(name, filters)
+            ]
+            return sorted(rows, key=_activity, reverse=True)
+
+        found = self._db.read(work)
+        return _page(found, limit, [row.session() for row in found[:limit]])
+
+    def expired(self, limit: int = 100, cursor: str | None = None) -> Page[Session]:
+        """Sessions that their policy would end now, the longest silent first."""
+        _check_page("all", limit)
+        now = self._now()
+        policies = self._house.settings.policies
+        cutoffs = [c for policy in policies.all() for c in self._cutoffs(policy, now)]
+        if not cutoffs:
+            return Page(())
+        # A person's zone can move a daily cutoff by up to a day.
+        quiet_since = to_micros(max(cutoffs) + timedelta(days=1))
+        place = _after(cursor) if cursor else (-_FAR, -_FAR)
+        found: list[SessionRow] = []
+        while len(found) <= limit:
+            params = {
+                "quiet_since": quiet_since,
+                "after_at": place[0],
+                "after_ref": place[1],
+                "limit": limit + 1,
+            }
+            rows = self._db.read(lambda tx, params=params: tx.all("sessions_quiet", params))  # type: ignore[misc]
+            for row in rows:
+                seen = session_row(row)
+                place = _activity(seen)
+                if _over(self._house, seen, now, row[-1]) and not self._protected(seen, now, row[-1]):
+                    found.append(seen)
+            if len(rows) <= limit:
+                break
+        return _page(found, limit, [row.session() for row in found[:limit]])
+
+    def explain(self, session_id: str) -> str:
+        """Why the session began, went on and ended, in lines for people."""
+
+        def work(tx: Transaction) -> tuple[SessionRow, list[tuple[Any, ...]]]:
+            row = acts.require(tx, session_id)
+            return row, tx.all("events_of", {"session": row.ref})
+
+        row, events = self._db.read(work)
+        lines = [f"Session {row.id} of {row.key}"]
+        for at, kind, detail in events:
+            moment = from_micros(at).astimezone(self._house.zone)
+            lines.append(f"{moment:%Y-%m-%d %H:%M:%S %Z}  {_told(kind, from_json(detail))}")
+        policy = self._house.settings.policies.for_chat(row.platform, row.chat_type)
+        lines.append("Policy: " + policy.explain(_quiet(row), self._now(), zone=self._house.zone))
+        return "\n".join(lines)
+
+    # -- within
+
+    def _now(self) -> datetime:
+        return self._house.clock.now().astimezone(UTC)
+
+    def _end_current(self, tx: Transaction, key: str, reason: str, now: datetime) -> None:
+        row = tx.one("session_current", {"key": key})
+        if row is not None:
+            acts.end(tx, session_row(row), reason, now)
+
+    def _cutoffs(self, policy: ResetPolicy, now: datetime) -> list[datetime]:
+        return list(policy.cutoffs(now, zone=self._house.zone).values())
+
+    def _protected(self, row: SessionRow, now: datetime, person_zone: str | None) -> bool:
+        settings = self._house.settings
+        if settings.has_active_processes is None or not settings.has_active_processes(row.key):
+            return False
+        return _over(self._house, row, now - settings.protection, person_zone) is None
+
+
+class _Attempt(NamedTuple):
+    """One try to open a session, with what was known before its transaction."""
+
+    house: House
+    source: Source
+    key: str
+    now: datetime
+    force_new: bool
+    has_processes: bool | None
+
+    def open(self, tx: Transaction) -> Session | _Ask:
+        row = tx.one("session_current", {"key": self.key})
+        if row is None:
+            return self._begin_after_end(tx)
+        current = session_row(row)
+        reason = "new" if self.force_new else _over(self.house, current, self.now, row[-1])
+        if reason in AUTOMATIC and self.house.settings.has_active_processes is not None:
+            if self.has_processes is None:
+                return _Ask()
+            earlier = self.now - self.house.settings.protection
+            if self.has_processes and not _over(self.house, current, earlier, row[-1]):
+                reason = None
+        if reason is None:
+            return self._touch(tx, current)
+        acts.end(tx, current, reason, self.now)
+        return self._begin(tx, current, reason)
+
+    def _touch(self, tx: Transaction, current: SessionRow) -> Session:
+        now = to_micros(self.now)
+        tx.run("session_touch", {"ref": current.ref, "now": now})
+        return current._replace(updated_at=now, version=current.version + 1).session()
+
+    def _begin_after_end(self, tx: Transaction) -> Session:
+        """No session is current: this is the first contact, or the last one was ended apart."""
+        row = tx.one("session_latest_ended", {"key": self.key})
+        if row is None:
+            return _begin(tx, self.house, self.source, self.key, self.now).session()
+        last = session_row(row)
+        return self._begin(tx, last, last.end_reason or "")
+
+    def _begin(self, tx: Transaction, after: SessionRow, reason: str) -> Session:
+        row = _begin(tx, self.house, self.source, self.key, self.now, after, reason=reason)
+        if reason not in AUTOMATIC:
+            return row.session()
+        policy = self.house.settings.policies.for_chat(after.platform, after.chat_type)
+        # Handed out with the transaction that makes the new session, hence exactly once.
+        return row.session(Notice(reason, after.turns > 0, after.id, notify=policy.notify))
+
+
+def _begin(
+    tx: Transaction,
+    house: House,
+    source: Source,
+    key: str,
+    now: datetime,
+    after: SessionRow | None = None,
+    *,
+    reason: str | None = None,
+) -> SessionRow:
+    kind = None if after is None else "reset"
+    row = acts.begin(tx, house, source, key, now, parent=after, kind=kind)
+    acts.first_view(tx, row.ref, View.whole(row.ref), "start", now, 0)
+    detail = {} if after is None else {"after": after.id, "reason": reason}
+    acts.event(tx, row.ref, now, "began", detail)
+    return row
+
+
+def _over(house: House, row: SessionRow, now: datetime, person_zone: str | None) -> str | None:
+    policy = house.settings.policies.for_chat(row.platform, row.chat_type)
+    return policy.decide(_quiet(row), now, zone=house.zone_of(person_zone))
+
+
+def _quiet(row: SessionRow) -> _Quiet:
+    ended = None if row.ended_at is None else from_micros(row.ended_at)
+    return _Quiet(from_micros(row.updated_at), ended)
+
+
+def _activity(row: SessionRow) -> tuple[int, int]:
+    return row.updated_at, row.ref
+
+
+def _page(rows: list[SessionRow], limit: int, sessions: list[Session]) -> Page[Session]:
+    more = len(rows) > limit
+    return Page(tuple(sessions), cursor.write(*_activity(rows[limit - 1])) if more else None)
+
+
+def _after(text: str) -> tuple[int, int]:
+    at, ref = cursor.read(text, 2)
+    return at, ref
+
+
+def _pages(filters: Mapping[str, Any], state: State) -> list[str]:
+    """The statements that find a page: one for each half of the sessions that is asked for."""
+    halves = {"all": ("current", "ended"), "current": ("current",), "ended": ("ended",)}[state]
+    by = "_page"
+    for name in ("words", "key", "person", "platform"):
+        if filters.get(name) is not None:
+            by = f"_page_by_{name}"
+            break
+    return [f"sessions_{half}{by}" for half in halves]
+
+
+def _check_page(state: str, limit: int) -> None:
+    if state not in STATES:
+        raise ConfigError(
+            f"state is {state!r}.", hint=f"Allowed: {', '.join(STATES)}.", field="state"
+        )
+    if not 1 <= limit <= PAGE_LIMIT:
+        raise ConfigError(
+            f"limit is {limit!r}.", hint=f"Allowed: 1 to {PAGE_LIMIT}.", field="limit"
+        )
+
+
+def _locate(view: View, seq: int, last_seq: int) -> int:
+    try:
+        return view.locate(seq, last_seq)
+    except LookupError:
+        raise NotFound(
+            f"No message {seq} is seen in that session.",
+            hint="`transcript(…).entries()` tells the sequence numbers.",
+        ) from None
+
+
+def _turns_until(tx: Transaction, span: Span) -> int:
+    row = tx.one("message_turn", {"session": span.log, "seq": span.last})
+    return 0 if row is None else int(row[0])
+
+
+def _told(kind: str, detail: Mapping[str, Any]) -> str:
+    words = ", ".join(f"{name} {value}" for name, value in detail.items() if value is not None)
+    return f"{kind}: {words}" if words else kind

@@ -1,0 +1,400 @@
+"""The messages of one session: append-only, seen through revisions that can be undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from tertulia.core.message import USER, Draft, Message, draft, to_json
+from tertulia.core.usage import Usage
+from tertulia.core.view import Span, View, newest, opened
+from tertulia.errors import IllegalMove, NotFound
+from tertulia.records import acts
+from tertulia.records.house import House
+from tertulia.records.usage import Charge, charge
+from tertulia.storage import rows
+from tertulia.storage.base import Transaction
+from tertulia.storage.rows import Glance, from_micros, to_micros, view_from
+
+_CHUNK = 500
+_LOOK_BACK = 100
+
+
+class Revision(msgspec.Struct, frozen=True):
+    """One way the transcript was seen: what made it, from which other, and how long it is."""
+
+    number: int
+    made_by: str
+    made_from: int | None
+    at: datetime
+    messages: int
+    is_current: bool
+
+
+class Transcript:
+    """All messages of a session ever, and the ones that are seen now."""
+
+    def __init__(self, house: House, session_id: str) -> None:
+        self._house = house
+        self._db = house.db
+        self.session_id = session_id
+
+    # -- adding
+
+    def append(self, message: Mapping[str, Any]) -> int:
+        """Store a message; its sequence number."""
+        return self._extend([draft(message)], None)
+
+    def extend(self, messages: Iterable[Mapping[str, Any]], usage: Usage | None = None) -> int:
+        """Store messages and what they cost in one transaction; the last sequence number."""
+        return self._extend([draft(message) for message in messages], usage)
+
+    def _extend(self, drafts: Sequence[Draft], usage: Usage | None) -> int:
+        now = to_micros(self._house.clock.now())
+        cost = None if usage is None else charge(usage)
+        return self._db.write(lambda tx: append_in(tx, self.session_id, drafts, cost, now))
+
+    # -- reading
+
+    def load(self, *, newest: int | None = None) -> list[dict[str, Any]]:
+        """The messages that are seen, as they were given; with `newest` only that many."""
+        return [message.body for message in self.entries(newest=newest)]
+
+    def entries(self, *, newest: int | None = None) -> list[Message]:
+        """The same with their places: sequence, turn, time and author."""
+
+        def work(tx: Transaction) -> list[Message]:
+            seen = acts.glance(tx, self.session_id)
+            spans = seen.view.spans(seen.last_seq)
+            return read_all(tx, spans) if newest is None else read_newest(tx, spans, newest)
+
+        return self._db.read(work)
+
+    def count(self) -> int:
+        """How many messages are seen."""
+        seen = self._db.read(lambda tx: acts.glance(tx, self.session_id))
+        return seen.view.count(seen.last_seq)
+
+    # -- changing what is seen
+
+    def rewrite(self, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Show these messages instead of what was shown."""
+        drafts = [draft(message) for message in messages]
+        now = to_micros(self._house.clock.now())
+
+        def work(tx: Transaction) -> None:
+            seen = acts.glance(tx, self.session_id)
+            last = append_in(tx, self.session_id, drafts, None, now)
+            view = View.whole(seen.ref, seen.last_seq + 1)
+            _show(tx, seen._replace(last_seq=last), view, "rewrite", now, before=seen.last_seq)
+
+        self._db.write(work)
+
+    def clear(self) -> None:
+        """Show nothing of what there was."""
+        self._revise("clear", lambda tx, seen: [])
+
+    def undo(self, turns: int = 1) -> int:
+        """Take back the newest turns, each from the person's message on; how many there were."""
+        if turns < 1:
+            raise IllegalMove(f"{turns} turns cannot be undone.", hint="Give 1 or more.")
+        undone = 0
+
+        def cut(tx: Transaction, seen: Glance) -> list[Span] | None:
+            nonlocal undone
+            found = _turn_starts(tx, seen, turns)
+            undone = len(found)
+            return seen.view.before(*found[-1], seen.last_seq) if found else None
+
+        self._revise("undo", cut)
+        return undone
+
+    def redo(self) -> bool:
+        """Bring back what the last undo took, if nothing was said since; whether there was any."""
+        now = to_micros(self._house.clock.now())
+
+        def work(tx: Transaction) -> bool:
+            seen = acts.glance(tx, self.session_id)
+            if seen.made_by != "undo" or seen.made_from is None or seen.last_seq > seen.start_seq:
+                return False
+            _leave(tx, seen, seen.last_seq)
+            place = {"session": seen.ref, "number": seen.made_from}
+            tx.run("revision_close", {**place, "seq": None})
+            tx.run("revision_point", place)
+            acts.event(tx, seen.ref, from_micros(now), "redo", {"revision": seen.made_from})
+            return True
+
+        return self._db.write(work)
+
+    def keep_recent(self, n: int) -> None:
+        """Show only the newest `n` messages, and those before them back to where their turn began."""
+
+        def cut(tx: Transaction, seen: Glance) -> list[Span] | None:
+            spans = seen.view.spans(seen.last_seq)
+            if n <= 0:
+                return []
+            if seen.view.count(seen.last_seq) <= n:
+                return None
+            first = list(newest(spans, n))[-1]
+            return _from_turn(tx, seen, first.log, first.first)
+
+        self._revise("keep_recent", cut)
+
+    def edit(self, seq: int, message: Mapping[str, Any]) -> None:
+        """Show another message in the place of one."""
+        drafts = [draft(message)]
+        now = to_micros(self._house.clock.now())
+
+        def work(tx: Transaction) -> None:
+            seen = acts.glance(tx, self.session_id)
+            log = _locate(seen, seq)
+            last = append_in(tx, self.session_id, drafts, None, now)
+            spans = [
+                *seen.view.before(log, seq, seen.last_seq),
+                Span(seen.ref, last, last),
+                *seen.view.since(log, seq, seen.last_seq),
+            ]
+            view = opened(_without(spans, log, seq), seen.ref, last)
+            _show(tx, seen._replace(last_seq=last), view, "edit", now, before=seen.last_seq)
+
+        self._db.write(work)
+
+    def remove(self, seq: int) -> None:
+        """Show the transcript without one message."""
+        self._revise(
+            "remove",
+            lambda tx, seen: _without(seen.view.spans(seen.last_seq), _locate(seen, seq), seq),
+        )
+
+    # -- revisions
+
+    def revisions(self) -> list[Revision]:
+        """Every way the transcript was seen, oldest first."""
+
+        def work(tx: Transaction) -> list[Revision]:
+            seen = acts.glance(tx, self.session_id)
+            found = tx.all("revisions_of", {"session": seen.ref})
+            return [_revision(row, seen) for row in found]
+
+        return self._db.read(work)
+
+    def at(self, n: int) -> list[dict[str, Any]]:
+        """The messages as revision `n` shows them."""
+
+        def work(tx: Transaction) -> list[dict[str, Any]]:
+            seen = acts.glance(tx, self.session_id)
+            spans = _spans_of(_require_revision(tx, seen, n), seen)
+            return [message.body for message in read_all(tx, spans)]
+
+        return self._db.read(work)
+
+    def restore(self, n: int) -> None:
+        """Show what revision `n` showed: how a clear, a rewrite or any other change is undone."""
+        self._revise(
+            "restore", lambda tx, seen: _spans_of(_require_revision(tx, seen, n), seen)
+        )
+
+    def _revise(self, made_by: str, cut: Any) -> None:
+        """Make a revision of the spans that `cut` gives; None leaves all as it is."""
+        now = to_micros(self._house.clock.now().astimezone(UTC))
+
+        def work(tx: Transaction) -> None:
+            seen = acts.glance(tx, self.session_id)
+            spans = cut(tx, seen)
+            if spans is not None:
+                view = opened(spans, seen.ref, seen.last_seq)
+                _show(tx, seen, view, made_by, now, before=seen.last_seq)
+
+        self._db.write(work)
+
+
+def append_in(
+    tx: Transaction,
+    session_id: str,
+    drafts: Sequence[Draft],
+    cost: Charge | None,
+    now: int,
+    *,
+    author: str | None = None,
+) -> int:
+    """Append messages within a transaction; the last sequence number."""
+    people = sum(item.role == USER for item in drafts)
+    params: dict[str, Any] = {
+        "id": session_id,
+        "count": len(drafts),
+        "turns": people,
+        "is_activity": people > 0,
+        "now": now,
+    }
+    if cost is None:
+        row = tx.one("session_append", params)
+    else:
+        row = tx.one("session_append_with_usage", {**params, **cost})
+    if row is None:
+        raise acts.missing(session_id)
+    ref, last_seq, turn = row[:3]
+    turn -= people
+    place = (ref << 32) + last_seq - len(drafts)
+    entries = []
+    for item in drafts:
+        place += 1
+        turn += item.role == USER
+        entries.append(
+            {
+                "place": place,
+                "turn": turn,
+                "role": item.role,
+                "author": author,
+                "now": now,
+                "body": item.body,
+                "away": item.away,
+            }
+        )
+        if item.blobs:
+            _put_away(tx, place, item)
+    tx.many("message_insert", entries)
+    if cost is not None:
+        owner = {"turn": turn, "platform": row[3], "person": row[4]}
+        tx.run("usage_insert", {"id": session_id, "now": now, **owner, **cost})
+    return int(last_seq)
+
+
+def read_all(tx: Transaction, spans: Iterable[Span]) -> list[Message]:
+    """Every message of the spans, oldest first."""
+    found: list[Message] = []
+    for span in spans:
+        params = {"session": span.log, "first": span.first, "last": span.last, "limit": -1}
+        found += (rows.message(row, tx) for row in tx.all("messages_oldest", params))
+    return found
+
+
+def read_newest(tx: Transaction, spans: list[Span], count: int) -> list[Message]:
+    """The newest messages of the spans, oldest first."""
+    found: list[Message] = []
+    for span in newest(spans, count):
+        params = {"session": span.log, "first": span.first, "last": span.last, "limit": count}
+        found += (rows.message(row, tx) for row in tx.all("messages_newest", params))
+    found.reverse()
+    return found
+
+
+def _put_away(tx: Transaction, place: int, item: Draft) -> None:
+    for blob in item.blobs:
+        tx.run("blob_insert", {"hash": blob.hash, "size": blob.size, "data": blob.data})
+        tx.run("blob_link", {"place": place, "hash": blob.hash})
+
+
+def _show(
+    tx: Transaction, seen: Glance, view: View, made_by: str, now: int, *, before: int
+) -> None:
+    """Make a revision and point the session at it."""
+    _leave(tx, seen, before)
+    newest_one = tx.one("revision_newest", {"session": seen.ref})
+    assert newest_one is not None
+    number = newest_one[0] + 1
+    tx.run(
+        "revision_insert",
+        {
+            "session": seen.ref,
+            "number": number,
+            "ranges": to_json(view.ranges),
+            "made_by": made_by,
+            "made_from": seen.number,
+            "start_seq": seen.last_seq,
+            "now": now,
+        },
+    )
+    tx.run("revision_point", {"session": seen.ref, "number": number})
+    acts.event(tx, seen.ref, from_micros(now), made_by, {"revision": number})
+
+
+def _leave(tx: Transaction, seen: Glance, last_seq: int) -> None:
+    """Close the revision that is left, so that it shows later what it showed until now."""
+    tx.run("revision_close", {"session": seen.ref, "number": seen.number, "seq": last_seq})
+
+
+def _turn_starts(tx: Transaction, seen: Glance, turns: int) -> list[tuple[int, int]]:
+    """Where the newest turns begin, newest first. Reads those turns and nothing before them."""
+    starts: list[tuple[int, int]] = []
+    turn = 0
+    for log, seq, number in _backwards(tx, seen.view.spans(seen.last_seq)):
+        if number != turn:
+            if len(starts) == turns or number == 0:
+                break
+            turn = number
+            starts.append((log, seq))
+        else:
+            starts[-1] = (log, seq)
+    return starts
+
+
+def _backwards(tx: Transaction, spans: list[Span]) -> Iterable[tuple[int, int, int]]:
+    """(log, seq, turn) from the newest message back, read a few at a time."""
+    for span in reversed(spans):
+        last = span.last
+        while last >= span.first:
+            params = {"session": span.log, "first": span.first, "last": last, "limit": _LOOK_BACK}
+            found = tx.all("messages_turns", params)
+            if not found:
+                break
+            for seq, turn in found:
+                yield span.log, seq, turn
+            last = found[-1][0] - 1
+
+
+def _from_turn(tx: Transaction, seen: Glance, log: int, seq: int) -> list[Span]:
+    """The spans from the start of the turn a message is in."""
+    start = (log, seq)
+    turn: int | None = None
+    spans = [*seen.view.before(log, seq, seen.last_seq), Span(log, seq, seq)]
+    for back_log, back_seq, number in _backwards(tx, spans):
+        if turn is not None and number != turn:
+            break
+        turn = number
+        start = (back_log, back_seq)
+    return seen.view.since(*start, seen.last_seq)
+
+
+def _locate(seen: Glance, seq: int) -> int:
+    try:
+        return seen.view.locate(seq, seen.last_seq)
+    except LookupError:
+        raise NotFound(
+            f"No message {seq} is seen in this transcript.",
+            hint="`entries()` tells the sequence numbers.",
+        ) from None
+
+
+def _without(spans: list[Span], log: int, seq: int) -> list[Span]:
+    found: list[Span] = []
+    for span in spans:
+        if span.log == log and span.first <= seq <= span.last:
+            parts = (Span(log, span.first, seq - 1), Span(log, seq + 1, span.last))
+            found += (part for part in parts if part.count > 0)
+        else:
+            found.append(span)
+    return found
+
+
+def _require_revision(tx: Transaction, seen: Glance, number: int) -> tuple[Any, ...]:
+    row = tx.one("revision_get", {"session": seen.ref, "number": number})
+    if row is None:
+        raise NotFound(
+            f"The transcript has no revision {number}.", hint="`revisions()` lists them."
+        )
+    return row
+
+
+def _spans_of(row: tuple[Any, ...], seen: Glance) -> list[Span]:
+    number, ranges, _, _, _, closed_seq, _ = row
+    last_seq = seen.last_seq if number == seen.number else closed_seq
+    return view_from(ranges).spans(last_seq)
+
+
+def _revision(row: tuple[Any, ...], seen: Glance) -> Revision:
+    number, _, made_by, made_from, _, _, at = row
+    count = sum(span.count for span in _spans_of(row, seen))
+    return Revision(number, made_by, made_from, from_micros(at), count, number == seen.number)

@@ -1,0 +1,119 @@
+"""The ledger: one row per model call, and the totals of its session in the same transaction."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+
+from tertulia.core import prices
+from tertulia.core.usage import STATUSES, Usage, from_nano, to_nano
+from tertulia.errors import ConfigError
+from tertulia.records import acts
+from tertulia.records.house import House
+from tertulia.storage.base import Transaction
+from tertulia.storage.rows import from_micros, to_micros
+
+By = Literal["day", "model", "platform", "person", "session"]
+WAYS: tuple[By, ...] = ("day", "model", "platform", "person", "session")
+
+# The columns of one call, ready for both the ledger and the totals.
+Charge = dict[str, Any]
+
+_QUARTER_HOUR = 900_000_000
+
+
+class Ledger:
+    """What the conversations of a store have used."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._db = house.db
+
+    def add(self, session_id: str, usage: Usage) -> None:
+        """Enter one model call."""
+        now = to_micros(self._house.clock.now())
+        cost = charge(usage)
+        self._db.write(lambda tx: enter(tx, session_id, cost, now))
+
+    def sum(
+        self, by: By = "day", since: datetime | None = None, until: datetime | None = None
+    ) -> dict[str, Usage]:
+        """Usage by group, from `since` on and before `until`. Days are those of the store's zone.
+
+        A sum whose `cost_status` is "unknown" holds calls without a price: its cost is what is
+        known of it, or None.
+        """
+        if by not in WAYS:
+            raise ConfigError(f"by is {by!r}.", hint=f"Allowed: {', '.join(WAYS)}.", field="by")
+        params = {"since": _moment(since, "since"), "until": _moment(until, "until")}
+        found: dict[str, Usage] = {}
+        for group, _calls, *counts in self._db.read(lambda tx: tx.all(f"usage_sum_{by}", params)):
+            name = self._day(group) if by == "day" else group
+            found[name] = _added(found.get(name), counts)
+        return found
+
+    def _day(self, quarter: int) -> str:
+        return f"{from_micros(quarter * _QUARTER_HOUR).astimezone(self._house.zone):%Y-%m-%d}"
+
+
+def charge(usage: Usage) -> Charge:
+    """A call's columns; its cost estimated where it was not reported."""
+    cost, status, source = to_nano(usage.cost_usd), usage.cost_status, usage.cost_source
+    if cost is None and status is None:
+        cost = to_nano(prices.estimate(usage))
+        status = "unknown" if cost is None else "estimated"
+        source = source or (None if cost is None else prices.SOURCE)
+    if status is None:
+        status = "actual"
+    return {
+        "model": acts.storable(usage.model),
+        "provider": acts.storable(usage.provider),
+        "base_url": acts.storable(usage.base_url),
+        "input": usage.input,
+        "output": usage.output,
+        "cache_read": usage.cache_read,
+        "cache_write": usage.cache_write,
+        "reasoning": usage.reasoning,
+        "last_prompt": usage.last_prompt,
+        "cost": cost,
+        "certainty": STATUSES.index(status),
+        "cost_source": acts.storable(source),
+    }
+
+
+def enter(tx: Transaction, session_id: str, cost: Charge, now: int) -> None:
+    """Add a call to the ledger and to its session's totals."""
+    params = {"id": session_id, "count": 0, "turns": 0, "is_activity": False, "now": now, **cost}
+    row = tx.one("session_append_with_usage", params)
+    if row is None:
+        raise acts.missing(session_id)
+    _, _, turn, platform, person = row
+    tx.run("usage_insert", {**params, "turn": turn, "platform": platform, "person": person})
+
+
+def _added(before: Usage | None, counts: list[Any]) -> Usage:
+    *tokens, cost, certainty = counts
+    if before is not None:
+        old = (getattr(before, name) for name in _TOKENS)
+        tokens = [one + other for one, other in zip(old, tokens, strict=True)]
+        cost = _sum_costs(to_nano(before.cost_usd), cost)
+        certainty = min(certainty, STATUSES.index(before.cost_status or "unknown"))
+    return Usage(*tokens, cost_usd=from_nano(cost), cost_status=STATUSES[certainty])
+
+
+def _sum_costs(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else one + other
+
+
+def _moment(moment: datetime | None, name: str) -> int | None:
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
+        raise ConfigError(
+            f"{name} has no time zone.", hint="Give an aware datetime.", field=name
+        )
+    return to_micros(moment)
+
+
+_TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")

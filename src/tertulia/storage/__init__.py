@@ -1,0 +1,1 @@
+"""One contract, and the databases that keep it."""

@@ -1,0 +1,55 @@
+"""What a database promises. The suite `tertulia.testing.store_contract` plays each promise.
+
+1.  **One transaction.** `write(work)` runs `work` in one transaction: all of it is stored, or
+    nothing. What `work` raises comes out of `write`, and then nothing of it is stored.
+2.  **Durable.** When `write` returns, what it did survives `kill -9`; with `durability="safe"` it
+    survives power loss too.
+3.  **Serial.** Writes behave as if they ran one after the other, across threads and processes.
+4.  **Apart.** A `work` that fails takes no other one with it, also where several are committed
+    together.
+5.  **Consistent reads.** `read(work)` sees one state of the database: everything that was
+    acknowledged before it began, and nothing half-done. It never waits for a writer.
+6.  **Repeatable work.** `work` may run more than once before it is stored, so it changes nothing
+    but the database and what it returns.
+7.  **Errors.** Whatever the database raises comes out as a `tertulia.StoreError`.
+8.  **Closing.** `close()` waits for what is under way; afterwards every call raises `StoreError`.
+
+Statements are called by the names they have in the `.sql` files beside this module; both dialects
+have the same list. Times are whole microseconds since 1970 in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+Row = tuple[Any, ...]
+Params = Mapping[str, Any]
+
+
+class Transaction(Protocol):
+    """One transaction, as `work` sees it."""
+
+    def run(self, statement: str, params: Params = ...) -> int:
+        """Run a statement; how many rows it changed."""
+
+    def one(self, statement: str, params: Params = ...) -> Row | None:
+        """Its first row, or None."""
+
+    def all(self, statement: str, params: Params = ...) -> list[Row]:
+        """All its rows."""
+
+    def many(self, statement: str, rows: Iterable[Params]) -> None:
+        """Run a statement once for each of `rows`."""
+
+
+class Database(Protocol):
+    """A place to keep conversations in; the module's head lists its promises."""
+
+    def write(self, work: Callable[[Transaction], T]) -> T: ...
+
+    def read(self, work: Callable[[Transaction], T]) -> T: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,72 @@
+"""What SQLite raises, said in Tertulia's words. Translated here once, and nowhere else."""
+
+from __future__ import annotations
+
+import apsw
+
+from tertulia.errors import NotAStore, StoreCorrupt, StoreError, StoreFull, StoreUnavailable
+
+_KINDS: tuple[tuple[type[apsw.Error], type[StoreError], str, str], ...] = (
+    (
+        apsw.BusyError,
+        StoreUnavailable,
+        "The store is in use by another program that does not let go of it",
+        "Close that program, or try again later.",
+    ),
+    (
+        apsw.LockedError,
+        StoreUnavailable,
+        "A part of the store is locked",
+        "Try again; if it stays so, restart the program.",
+    ),
+    (
+        apsw.ReadOnlyError,
+        StoreUnavailable,
+        "The store may only be read",
+        "Give this user the right to write to the file and to its folder.",
+    ),
+    (
+        apsw.PermissionsError,
+        StoreUnavailable,
+        "This user may not open the store",
+        "Give this user the right to read and write the file and its folder.",
+    ),
+    (
+        apsw.CantOpenError,
+        StoreUnavailable,
+        "The store cannot be opened",
+        "Look whether its folder exists and whether this user may write to it.",
+    ),
+    (
+        apsw.FullError,
+        StoreFull,
+        "There is no space left for the store; this call stored nothing",
+        "Free some space and try again.",
+    ),
+    (
+        apsw.CorruptError,
+        StoreCorrupt,
+        "The store is damaged",
+        "Keep the file, run: tertulia store check, and restore the newest backup.",
+    ),
+    (
+        apsw.NotADBError,
+        NotAStore,
+        "This file is no Tertulia store",
+        "Name another file; this one was not changed.",
+    ),
+    (
+        apsw.IOError,
+        StoreUnavailable,
+        "The disk failed while the store was read or written; this call stored nothing",
+        "Look at the disk and the system log, then try again.",
+    ),
+)
+
+
+def translated(problem: apsw.Error, where: str) -> StoreError:
+    """The Tertulia error for one of SQLite's."""
+    for kind, ours, words, hint in _KINDS:
+        if isinstance(problem, kind):
+            return ours(f"{words} ({where}: {problem}).", hint=hint, where=where)
+    return StoreError(f"SQLite refused ({where}: {type(problem).__name__}: {problem}).", where=where)

@@ -1,0 +1,42 @@
+-- name: transcript_view
+select sessions.ref, sessions.last_seq, sessions.turns, revisions.number, revisions.ranges,
+    revisions.made_by, revisions.made_from, revisions.start_seq
+from sessions join revisions
+    on revisions.session = sessions.ref and revisions.number = sessions.revision
+where sessions.id = :id
+
+-- name: revision_insert
+insert into revisions (session, number, ranges, made_by, made_from, start_seq, at)
+values (:session, :number, :ranges, :made_by, :made_from, :start_seq, :now)
+
+-- name: revision_newest
+select max(number) from revisions where session = :session
+
+-- name: revision_close
+update revisions set closed_seq = :seq where session = :session and number = :number
+
+-- name: revision_point
+update sessions set revision = :number, version = version + 1 where ref = :session
+
+-- name: revision_get
+select number, ranges, made_by, made_from, start_seq, closed_seq, at
+from revisions where session = :session and number = :number
+
+-- name: revisions_of
+select number, ranges, made_by, made_from, start_seq, closed_seq, at
+from revisions where session = :session order by number
+
+-- name: revision_set_ranges
+update revisions set ranges = :ranges where session = :session and number = :number
+
+-- name: revisions_delete
+delete from revisions where session = :session
+
+-- name: borrowing_insert
+insert into borrowings (log, session) values (:log, :session) on conflict (log, session) do nothing
+
+-- name: borrowers_of
+select session from borrowings where log = :log
+
+-- name: borrowings_delete
+delete from borrowings where log = :session or session = :session

@@ -1,0 +1,150 @@
+-- name: part_session
+sessions.ref, sessions.id, sessions.key, sessions.agent, sessions.platform, sessions.chat_type,
+sessions.person, sessions.owner, sessions.origin, sessions.display_name, sessions.title,
+sessions.created_at, sessions.updated_at, sessions.ended_at, sessions.end_reason,
+sessions.parent_id, sessions.parent_kind, sessions.input, sessions.output, sessions.cache_read,
+sessions.cache_write, sessions.reasoning, sessions.last_prompt, sessions.cost,
+sessions.certainty, sessions.cost_source, sessions.model, sessions.provider, sessions.metadata,
+sessions.version, sessions.last_seq, sessions.turns, sessions.revision
+
+-- name: part_filters
+    and (:platform is null or sessions.platform = :platform)
+    and (:key is null or sessions.key = :key)
+    and (:person is null or sessions.person = :person)
+    and (:active_since is null or sessions.updated_at >= :active_since)
+    and (sessions.updated_at, sessions.ref) < (:before_at, :before_ref)
+
+-- name: session_current
+select {part_session}, (select zone from people where people.person = sessions.person)
+from sessions where key = :key and ended_at is null
+
+-- name: session_by_id
+select {part_session} from sessions where id = :id
+
+-- name: session_latest
+select {part_session} from sessions where key = :key order by updated_at desc, ref desc limit 1
+
+-- name: session_latest_ended
+select {part_session} from sessions where key = :key and ended_at is not null
+order by ended_at desc, ref desc limit 1
+
+-- name: session_insert
+insert into sessions (
+    id, key, agent, platform, chat_type, person, owner, origin, display_name,
+    created_at, updated_at, parent_id, parent_kind, last_seq, turns
+) values (
+    :id, :key, :agent, :platform, :chat_type, :person, :owner, :origin, :display_name,
+    :now, :now, :parent_id, :parent_kind, :last_seq, :turns
+) returning {part_session}
+
+-- name: session_touch
+update sessions set updated_at = :now, version = version + 1 where ref = :ref
+
+-- name: session_end
+update sessions set ended_at = :now, end_reason = :reason, version = version + 1
+where ref = :ref and ended_at is null
+
+-- name: session_resume
+update sessions set ended_at = null, end_reason = null, updated_at = :now, version = version + 1
+where ref = :ref
+
+-- name: session_rename
+update sessions set title = :title, is_card_indexed = 0, version = version + 1 where ref = :ref
+
+-- name: session_title_taken
+select 1 from sessions where owner = :owner and title = :title and ref <> :ref
+
+-- name: session_set_metadata
+update sessions set metadata = :metadata, version = version + 1
+where ref = :ref and (:version is null or version = :version)
+
+-- name: session_orphan
+update sessions set parent_id = null where parent_id = :id
+
+-- name: session_delete
+delete from sessions where ref = :ref
+
+-- name: sessions_count
+select count(*) from sessions
+
+-- name: sessions_any
+select 1 from sessions limit 1
+
+-- name: part_newest
+order by updated_at desc, ref desc limit :limit
+
+-- name: sessions_current_page
+select {part_session} from sessions where ended_at is null {part_filters}
+{part_newest}
+
+-- name: sessions_current_page_by_key
+select {part_session} from sessions where key = :key and ended_at is null {part_filters}
+{part_newest}
+
+-- name: sessions_current_page_by_person
+select {part_session} from sessions where person = :person and ended_at is null {part_filters}
+{part_newest}
+
+-- name: sessions_current_page_by_platform
+select {part_session} from sessions where platform = :platform and ended_at is null {part_filters}
+{part_newest}
+
+-- name: sessions_ended_page
+select {part_session} from sessions where ended_at is not null {part_filters}
+{part_newest}
+
+-- name: sessions_ended_page_by_key
+select {part_session} from sessions where key = :key and ended_at is not null {part_filters}
+{part_newest}
+
+-- name: sessions_ended_page_by_person
+select {part_session} from sessions where person = :person and ended_at is not null {part_filters}
+{part_newest}
+
+-- name: sessions_ended_page_by_platform
+select {part_session} from sessions where platform = :platform and ended_at is not null {part_filters}
+{part_newest}
+
+-- name: sessions_quiet
+select {part_session}, (select zone from people where people.person = sessions.person)
+from sessions
+where ended_at is null and updated_at < :quiet_since and (updated_at, ref) > (:after_at, :after_ref)
+order by updated_at, ref limit :limit
+
+-- name: sessions_ended_before
+select id from sessions where ended_at < :before order by ended_at limit :limit
+
+-- name: event_insert
+insert into events (session, number, at, kind, detail)
+values (
+    :session,
+    (select coalesce(max(number), 0) + 1 from events where session = :session),
+    :now, :kind, :detail
+)
+
+-- name: events_of
+select at, kind, detail from events where session = :session order by number
+
+-- name: events_delete
+delete from events where session = :session
+
+-- name: person_insert
+insert into people (person, platform, account, user_id, user_id_alt, name, created_at)
+values (:person, :platform, :account, :user_id, :user_id_alt, :name, :now)
+on conflict (person) do nothing
+
+-- name: person_set_zone
+update people set zone = :zone where person = :person
+
+-- name: people_called
+select person, platform from people where user_id = :user_id or user_id_alt = :user_id
+
+-- name: person_known
+select 1 from people where person = :person
+
+-- name: installation_get
+select value from installation where name = :name
+
+-- name: installation_set
+insert into installation (name, value) values (:name, :value)
+on conflict (name) do update set value = excluded.value

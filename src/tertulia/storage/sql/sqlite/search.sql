@@ -1,0 +1,59 @@
+-- name: part_matching
+select rowid >> 32 from words where words match :words
+union select rowid from cards where cards match :words
+
+-- name: sessions_current_page_by_words
+select {part_session} from sessions where ref in ({part_matching}) and ended_at is null {part_filters}
+{part_newest}
+
+-- name: sessions_ended_page_by_words
+select {part_session} from sessions where ref in ({part_matching}) and ended_at is not null {part_filters}
+{part_newest}
+
+-- name: search_backlog
+select ref, indexed_seq, last_seq, is_card_indexed, title, display_name from sessions
+where indexed_seq < last_seq or is_card_indexed = 0 order by ref limit :limit
+
+-- name: search_messages
+select seq, body, away from messages
+where place between (:session << 32) + :first and (:session << 32) + :last
+order by place limit :limit
+
+-- name: search_add
+insert into words (rowid, text) values (:place, :text)
+
+-- name: search_forget
+insert into words (words, rowid, text) values ('delete', :place, :text)
+
+-- name: search_mark
+update sessions set indexed_seq = :seq where ref = :session
+
+-- name: card_forget
+delete from cards where rowid = :session
+
+-- name: card_add
+insert into cards (rowid, text) values (:session, :text)
+
+-- name: card_mark
+update sessions set is_card_indexed = 1 where ref = :session
+
+-- name: search_hits
+select sessions.id, sessions.ref, words.rowid & 4294967295, words.rank
+from words join sessions on sessions.ref = words.rowid >> 32
+where words match :words
+    and (:person is null or sessions.person = :person)
+    and (:platform is null or sessions.platform = :platform)
+    and (:key is null or sessions.key = :key)
+order by words.rank, words.rowid desc limit :limit offset :offset
+
+-- name: search_clear
+insert into words (words) values ('delete-all')
+
+-- name: cards_clear
+delete from cards
+
+-- name: search_unmark
+update sessions set indexed_seq = 0, is_card_indexed = 0
+
+-- name: search_marked
+select indexed_seq from sessions where ref = :session

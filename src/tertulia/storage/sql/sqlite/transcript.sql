@@ -1,0 +1,91 @@
+-- name: session_append
+update sessions set
+    last_seq = last_seq + :count,
+    turns = turns + :turns,
+    updated_at = case when :is_activity and ended_at is null then :now else updated_at end,
+    version = version + 1
+where id = :id
+returning ref, last_seq, turns
+
+-- name: session_append_with_usage
+update sessions set
+    last_seq = last_seq + :count,
+    turns = turns + :turns,
+    updated_at = case when :is_activity and ended_at is null then :now else updated_at end,
+    version = version + 1,
+    input = input + :input,
+    output = output + :output,
+    cache_read = cache_read + :cache_read,
+    cache_write = cache_write + :cache_write,
+    reasoning = reasoning + :reasoning,
+    last_prompt = coalesce(:last_prompt, last_prompt),
+    cost = case when :cost is null then cost else coalesce(cost, 0) + :cost end,
+    certainty = min(coalesce(certainty, :certainty), :certainty),
+    cost_source = coalesce(:cost_source, cost_source),
+    model = coalesce(:model, model),
+    provider = coalesce(:provider, provider)
+where id = :id
+returning ref, last_seq, turns, platform, person
+
+-- name: message_insert
+insert into messages (place, turn, role, author, at, body, away)
+values (:place, :turn, :role, :author, :now, :body, :away)
+
+-- name: part_message
+place >> 32, place & 4294967295, turn, role, at, author, body, away
+
+-- name: messages_newest
+select {part_message} from messages
+where place between (:session << 32) + :first and (:session << 32) + :last
+order by place desc limit :limit
+
+-- name: messages_oldest
+select {part_message} from messages
+where place between (:session << 32) + :first and (:session << 32) + :last
+order by place limit :limit
+
+-- name: message_turn
+select turn from messages where place = (:session << 32) + :seq
+
+-- name: message_role
+select role from messages where place = (:session << 32) + :seq
+
+-- name: messages_copy
+insert into messages (place, turn, role, author, at, body, away)
+select (:to << 32) + (place & 4294967295), turn, role, author, at, body, away
+from messages
+where place between (:session << 32) + :first and (:session << 32) + :last
+
+-- name: message_blobs_copy
+insert into message_blobs (place, hash)
+select (:to << 32) + (place & 4294967295), hash from message_blobs
+where place between (:session << 32) + :first and (:session << 32) + :last
+
+-- name: messages_delete
+delete from messages where place between :session << 32 and (:session << 32) + 4294967295
+
+-- name: blob_insert
+insert into blobs (hash, size, data) values (:hash, :size, :data) on conflict (hash) do nothing
+
+-- name: blob_link
+insert into message_blobs (place, hash) values (:place, :hash) on conflict (place, hash) do nothing
+
+-- name: blob_data
+select data from blobs where hash = :hash
+
+-- name: blobs_delete
+delete from blobs where hash in (
+    select hash from message_blobs where place between :session << 32 and (:session << 32) + 4294967295
+) and not exists (
+    select 1 from message_blobs other
+    where other.hash = blobs.hash
+    and other.place not between :session << 32 and (:session << 32) + 4294967295
+)
+
+-- name: message_blobs_delete
+delete from message_blobs where place between :session << 32 and (:session << 32) + 4294967295
+
+-- name: messages_turns
+select place & 4294967295, turn from messages
+where place between (:session << 32) + :first and (:session << 32) + :last
+order by place desc limit :limit

@@ -1,0 +1,32 @@
+"""How hard the property tests try.
+
+    default   a moderate number of new examples in every run
+    ci        the same examples every time, so that a red build is about the change
+    slow      many; `make slow` asks for it
+
+`HYPOTHESIS_PROFILE=slow` chooses one by hand. No health check is switched off: where a single test
+has to, it does so itself and says why. Time limits per example are off, because they measure the
+machine more than the code.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("default", max_examples=200, deadline=None, derandomize=False)
+# Said in full, because Hypothesis brings a profile of this name which switches a check off.
+settings.register_profile(
+    "ci",
+    max_examples=200,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    print_blob=True,
+    suppress_health_check=(),
+)
+settings.register_profile("slow", max_examples=5_000, deadline=None, print_blob=True)
+
+_CHOSEN = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
+settings.load_profile(_CHOSEN)

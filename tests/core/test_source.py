@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tertulia.core.source import CHAT_TYPES, Source
+from tertulia.errors import ConfigError
+
+any_text = st.text(alphabet=st.characters(exclude_categories=()))
+absent_or_text = st.none() | any_text
+sources = st.builds(
+    Source,
+    any_text.filter(bool),
+    any_text,
+    account=any_text,
+    chat_name=absent_or_text,
+    chat_type=st.sampled_from(CHAT_TYPES) | any_text,
+    user_id=absent_or_text,
+    user_name=absent_or_text,
+    thread_id=absent_or_text,
+    chat_topic=absent_or_text,
+    user_id_alt=absent_or_text,
+    chat_id_alt=absent_or_text,
+)
+
+
+class TestDefaults:
+    def test_a_platform_and_a_chat_are_enough(self) -> None:
+        source = Source("telegram", "42")
+        assert source.account == ""
+        assert source.chat_type == "dm"
+        assert source.participant is None
+        others = ("chat_name", "user_id", "user_name", "thread_id", "chat_topic")
+        assert [getattr(source, name) for name in others] == [None] * len(others)
+        assert source.user_id_alt is None
+        assert source.chat_id_alt is None
+
+    def test_the_terminal(self) -> None:
+        source = Source.local()
+        assert (source.platform, source.chat_id) == ("local", "cli")
+        assert source.chat_name == "CLI terminal"
+        assert source.chat_type == "dm"
+
+    def test_a_source_is_a_frozen_value(self) -> None:
+        source = Source("telegram", "42")
+        with pytest.raises(AttributeError):
+            source.chat_id = "43"  # type: ignore[misc]
+        assert len({source, Source("telegram", "42"), Source("telegram", "43")}) == 2
+
+
+class TestIds:
+    def test_numbers_become_strings(self) -> None:
+        given_as_numbers: dict[str, Any] = {
+            "account": 7,
+            "user_id": 42,
+            "thread_id": 17,
+            "user_id_alt": 8,
+            "chat_id_alt": 9,
+        }
+        chat: Any = -100123
+        source = Source("telegram", chat, **given_as_numbers)
+        assert source.chat_id == "-100123"
+        assert {n: getattr(source, n) for n in given_as_numbers} == {
+            name: str(number) for name, number in given_as_numbers.items()
+        }
+
+    def test_zero_is_an_id(self) -> None:
+        zero: Any = 0
+        source = Source("telegram", zero, chat_type="group", user_id=zero, thread_id=zero)
+        assert (source.chat_id, source.user_id, source.thread_id) == ("0", "0", "0")
+
+    @pytest.mark.parametrize("name", ["user_id", "thread_id", "user_id_alt", "chat_id_alt"])
+    def test_an_empty_optional_id_is_no_id(self, name: str) -> None:
+        empty: dict[str, Any] = {name: ""}
+        assert Source("telegram", "42", **empty) == Source("telegram", "42")
+
+    def test_a_missing_chat_is_an_empty_one(self) -> None:
+        nothing: Any = None
+        assert Source("telegram", nothing).chat_id == ""
+
+    def test_no_chat_type_is_a_dm(self) -> None:
+        assert Source("telegram", "42", chat_type="").chat_type == "dm"
+
+    @pytest.mark.parametrize("platform", ["", None, 5])
+    def test_a_platform_is_needed(self, platform: Any) -> None:
+        with pytest.raises(ConfigError, match="platform") as caught:
+            Source(platform, "42")
+        assert caught.value.field == "platform"
+        assert caught.value.hint
+
+
+class TestParticipant:
+    def test_the_alternative_id_goes_first(self) -> None:
+        assert Source("signal", "g", user_id="+34600", user_id_alt="uuid").participant == "uuid"
+
+    def test_the_user_id_stands_in(self) -> None:
+        assert Source("signal", "g", user_id="+34600").participant == "+34600"
+        assert Source("signal", "g", user_id="+34600", user_id_alt="").participant == "+34600"
+
+
+class TestDicts:
+    def test_what_is_written(self) -> None:
+        assert Source("telegram", "42").to_dict() == {
+            "platform": "telegram",
+            "chat_id": "42",
+            "chat_name": None,
+            "chat_type": "dm",
+            "user_id": None,
+            "user_name": None,
+            "thread_id": None,
+            "chat_topic": None,
+        }
+
+    def test_alternative_ids_and_the_account_are_written_when_set(self) -> None:
+        written = Source(
+            "signal", "g", account="second", user_id_alt="uuid", chat_id_alt="internal"
+        ).to_dict()
+        assert written["account"] == "second"
+        assert written["user_id_alt"] == "uuid"
+        assert written["chat_id_alt"] == "internal"
+
+    def test_only_the_platform_is_needed(self) -> None:
+        assert Source.from_dict({"platform": "telegram"}) == Source("telegram", "")
+
+    def test_missing_and_null_fields_default(self) -> None:
+        nulls = {"chat_type": None, "user_id": None, "account": None, "chat_id": None}
+        assert Source.from_dict({"platform": "telegram", **nulls}) == Source("telegram", "")
+
+    def test_numbers_are_read_as_strings(self) -> None:
+        data = {"platform": "telegram", "chat_id": -100, "user_id": 42, "thread_id": 0}
+        source = Source.from_dict(data)
+        assert (source.chat_id, source.user_id, source.thread_id) == ("-100", "42", "0")
+
+    def test_an_unknown_platform_chat_type_and_field_do_no_harm(self) -> None:
+        data = {"platform": "pigeon", "chat_id": "loft", "chat_type": "flock", "colour": "grey"}
+        source = Source.from_dict(data)
+        assert (source.platform, source.chat_type) == ("pigeon", "flock")
+
+    @pytest.mark.parametrize("data", [{}, {"chat_id": "42"}, {"platform": None}, {"platform": ""}])
+    def test_no_platform_is_an_error(self, data: dict[str, Any]) -> None:
+        with pytest.raises(ConfigError, match="platform"):
+            Source.from_dict(data)
+
+    @given(sources)
+    def test_there_and_back(self, source: Source) -> None:
+        assert Source.from_dict(source.to_dict()) == source
+
+    @given(sources)
+    def test_what_is_written_is_plain(self, source: Source) -> None:
+        for name, value in source.to_dict().items():
+            assert value is None or type(value) is str, name
+
+    def test_a_dict_survives_json(self) -> None:
+        source = Source("slack", "C1", account="T1", chat_type="channel", user_id="U1")
+        there = msgspec.json.encode(source.to_dict())
+        assert Source.from_dict(msgspec.json.decode(there)) == source
+
+
+class TestDescription:
+    @pytest.mark.parametrize(
+        ("source", "words"),
+        [
+            (Source.local(), "CLI terminal"),
+            (Source("telegram", "42", user_name="Ana", user_id="7"), "DM with Ana"),
+            (Source("telegram", "42", user_id="7"), "DM with 7"),
+            (Source("telegram", "42"), "DM with user"),
+            (
+                Source("telegram", "-1", chat_type="group", chat_name="Los martes"),
+                "group: Los martes",
+            ),
+            (Source("telegram", "-1", chat_type="group"), "group: -1"),
+            (Source("slack", "C1", chat_type="channel", chat_name="general"), "channel: general"),
+            (Source("slack", "C1", chat_type="channel"), "channel: C1"),
+            (Source("discord", "9", chat_type="thread", chat_name="plans"), "plans"),
+            (Source("discord", "9", chat_type="thread"), "9"),
+            (Source("pigeon", "loft", chat_type="flock", chat_name="North"), "North"),
+            (Source("telegram", "42", user_name="Ana", thread_id="17"), "DM with Ana, thread: 17"),
+            (
+                Source("telegram", "-1", chat_type="group", chat_name="Forum", thread_id="17"),
+                "group: Forum, thread: 17",
+            ),
+            (
+                Source("discord", "9", chat_type="thread", chat_name="plans", thread_id="17"),
+                "plans, thread: 17",
+            ),
+        ],
+    )
+    def test_in_words(self, source: Source, words: str) -> None:
+        assert source.description == words
+
+    @given(sources)
+    def test_there_is_one_for_every_source(self, source: Source) -> None:
+        assert isinstance(source.description, str)
