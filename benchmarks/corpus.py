@@ -1,8 +1,8 @@
 """English-like text and turns, the same in every run.
 
 Words are drawn by the law of Zipf and Mandelbrot from a vocabulary of common words, and of stems
-with beginnings and endings. Real prose repeats itself more than independent draws do, so whatever compresses or indexes this
-text has a slightly harder time than with people.
+with beginnings and endings. Real prose repeats itself more than independent draws do, so whatever
+compresses or indexes this text has a slightly harder time than with people.
 """
 
 from __future__ import annotations

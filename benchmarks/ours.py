@@ -6,10 +6,13 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import tertulia
 from benchmarks.corpus import Corpus, Message, endless
 from tertulia import Settings, Source, Store, Usage
+
+Durability = Literal["safe", "fast"]
 
 USAGE = Usage(input=812, output=64, model="gpt-5-mini")
 
@@ -17,7 +20,7 @@ USAGE = Usage(input=812, output=64, model="gpt-5-mini")
 TURNS_AT_ONCE = 100
 
 
-def open_store(path: Path, durability: str = "safe") -> Store:
+def open_store(path: Path, durability: Durability = "safe") -> Store:
     return tertulia.open(str(path), settings=Settings(durability=durability))
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 import msgspec
 
 from benchmarks.corpus import RARE_WORD, Message
+from benchmarks.measure import timed
 
 SCHEMA = """
 create table if not exists messages (
@@ -82,6 +84,12 @@ class RawTurns:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def commit_seconds(path: Path, times: int = 200) -> list[float]:
+    """How long this disk takes for one small durable commit, on this machine, right now."""
+    with closing(RawSessions(path, 100)) as raw:
+        return timed(raw.touch, times)
 
 
 class RawSessions:

@@ -68,6 +68,30 @@ class PeerRow:
     problem: str = ""
 
 
+def timing(
+    name: str,
+    what: str,
+    *,
+    ours: float,
+    against: tuple[str, float],
+    limit: Limit,
+    note: str = "",
+    numbers: dict[str, float] | None = None,
+) -> Row:
+    """A row whose figure is the ratio of two times, given in seconds."""
+    whom, theirs = against
+    return Row(
+        name,
+        what,
+        ours / theirs,
+        limit,
+        ours=milliseconds(ours),
+        against=f"{whom} {milliseconds(theirs)}",
+        note=note,
+        numbers={"ours_ms": ours * 1000, "against_ms": theirs * 1000, **(numbers or {})},
+    )
+
+
 def milliseconds(seconds: float) -> str:
     return f"{_rounded(seconds * 1000)} ms"
 

@@ -62,12 +62,12 @@ FULL = Sizes(
 )
 
 QUICK = Sizes(
-    sessions=(200, 1_000, 5_000),
+    sessions=(200, 1_000, 4_000),
     messages=(400, 8_000),
     turns_before=250,
     turns_after=250,
     burst=50,
-    rounds=4,
+    rounds=3,
     callers=(8, 32),
     caller_seconds=0.4,
     caller_rounds=2,
@@ -77,10 +77,10 @@ QUICK = Sizes(
     fresh_starts=3,
     megabytes=1.0,
     talks=80,
-    peer_sessions=(200, 1_000),
-    peer_messages=(400, 2_000),
+    peer_sessions=(200, 600),
+    peer_messages=(400, 1_000),
     peer_turns=250,
-    peer_budget=0.6,
+    peer_budget=0.4,
 )
 
 

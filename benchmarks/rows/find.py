@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks import against, ours
 from benchmarks.measure import Operation, Samples, interleave
 from benchmarks.raw import RawSessions
-from benchmarks.report import Limit, Row, milliseconds
+from benchmarks.report import Limit, Row, milliseconds, timing
 from benchmarks.stage import Stage
 
 
@@ -22,23 +22,21 @@ def run(stage: Stage) -> list[Row]:
     raw = found[f"raw {large}"].median
     sizes = " / ".join(f"{size:,}" for size in stage.sizes.sessions)
     return [
-        Row(
+        timing(
             "find_growth",
             f"find a session among {large:,} against {small:,}",
-            medians[-1] / medians[0],
-            Limit("≤", 1.2),
-            ours=milliseconds(medians[-1]),
-            against=f"small {milliseconds(medians[0])}",
+            ours=medians[-1],
+            against=("small", medians[0]),
+            limit=Limit("≤", 1.2),
             note=f"among {sizes}: {' / '.join(map(milliseconds, medians))}; "
             f"one raw commit grew {raw / found[f'raw {small}'].median:.2f}×",
         ),
-        Row(
+        timing(
             "find",
             f"find a session among {large:,}, touched durably",
-            medians[-1] / raw,
-            Limit("≤", 2),
-            ours=milliseconds(medians[-1]),
-            against=f"raw commit {milliseconds(raw)}",
+            ours=medians[-1],
+            against=("raw commit", raw),
+            limit=Limit("≤", 2),
         ),
     ]
 

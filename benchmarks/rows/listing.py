@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from benchmarks import against, ours
 from benchmarks.measure import Operation, interleave
-from benchmarks.report import Limit, Row, milliseconds
+from benchmarks.report import Limit, Row, timing
 from benchmarks.rows.find import filled
 from benchmarks.stage import Stage
 
@@ -23,13 +23,12 @@ def run(stage: Stage) -> list[Row]:
     for size in stage.sizes.peer_sessions:
         _others(stage, size, many)
     return [
-        Row(
+        timing(
             "list",
             f"list 50 of {large:,} sessions against {small:,}",
-            many / few,
-            Limit("≤", 1.2),
-            ours=milliseconds(many),
-            against=f"small {milliseconds(few)}",
+            ours=many,
+            against=("small", few),
+            limit=Limit("≤", 1.2),
         )
     ]
 

@@ -9,7 +9,7 @@ from benchmarks import against, ours
 from benchmarks.corpus import RARE_WORD, Corpus
 from benchmarks.measure import Operation, interleave
 from benchmarks.raw import RawWords
-from benchmarks.report import Limit, Row, milliseconds
+from benchmarks.report import Limit, Row, timing
 from benchmarks.rows.newest import talk
 from benchmarks.stage import Stage
 
@@ -52,13 +52,12 @@ def _searcher(name: str, path: Path, stack: ExitStack) -> Operation:
 
 
 def _row(name: str, messages: int, where: str, seconds: float, base: float) -> Row:
-    return Row(
+    return timing(
         name,
         f"a rare word among {messages:,} messages in {where}",
-        seconds / base,
-        Limit("≤", 4),
-        ours=milliseconds(seconds),
-        against=f"raw FTS5 {milliseconds(base)}",
+        ours=seconds,
+        against=("raw FTS5", base),
+        limit=Limit("≤", 4),
     )
 
 

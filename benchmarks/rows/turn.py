@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from benchmarks import against, ours
 from benchmarks.corpus import Corpus, Message, endless
-from benchmarks.measure import Operation, Samples, interleave
+from benchmarks.measure import Operation, Samples, Seconds, interleave
+from benchmarks.ours import Durability
 from benchmarks.peers import PeerOperation
 from benchmarks.raw import RawTurns, encoded
-from benchmarks.report import Limit, Row, milliseconds
+from benchmarks.report import Limit, Row, milliseconds, timing
+from benchmarks.rows.newest import talk
 from benchmarks.stage import Stage
 
 GROWTH = Limit("≤", 1.2)
@@ -27,7 +30,7 @@ def run_fast(stage: Stage) -> list[Row]:
     return _run(stage, "turn_fast", "fast", Limit("≤", 3))
 
 
-def _run(stage: Stage, name: str, durability: str, limit: Limit) -> list[Row]:
+def _run(stage: Stage, name: str, durability: Durability, limit: Limit) -> list[Row]:
     sizes = stage.sizes
     turns = Corpus().turns(500)
     size = f"{sizes.turns_before:,} turns"
@@ -39,6 +42,7 @@ def _run(stage: Stage, name: str, durability: str, limit: Limit) -> list[Row]:
             Operation("tertulia", ours.turn_of(store, turns), store.settle),
             Operation("raw", _raw_turn(raw, turns)),
         ]
+        first_ever = both[0].burst(1)[0]  # imports what only a turn needs
         rounds = sizes.turns_before // sizes.burst
         early = interleave(both, rounds=rounds, times=sizes.burst)
         others = _others(stage, name, durability)
@@ -53,11 +57,11 @@ def _run(stage: Stage, name: str, durability: str, limit: Limit) -> list[Row]:
     against.noted(stage, name, others, late, size=size, ours=mine.median, raw=raws.median)
     return [
         _cost(name, f"a turn, {durability}, after {size}", limit, mine, raws),
-        _stalls(name, first, late),
+        _stalls(name, first, late, first_ever),
     ]
 
 
-def _others(stage: Stage, name: str, durability: str) -> list[PeerOperation]:
+def _others(stage: Stage, name: str, durability: Durability) -> list[PeerOperation]:
     """They have one durability only, which is compared with the safe one."""
     if durability == "fast":
         return []
@@ -67,12 +71,11 @@ def _others(stage: Stage, name: str, durability: str) -> list[PeerOperation]:
 def _in_long_talk(stage: Stage) -> Row:
     """The same in a session of very many messages, against one of few."""
     few, many = stage.sizes.messages
-    paths = {
-        count: stage.built(f"talk of {count:,} messages, to write", _filler(count))
-        for count in (few, many)
-    }
     turns = Corpus(3).turns(200)
-    with ours.open_store(paths[few]) as short, ours.open_store(paths[many]) as long:
+    with (
+        ours.open_store(_copied_talk(stage, few)) as short,
+        ours.open_store(_copied_talk(stage, many)) as long,
+    ):
         found = interleave(
             [
                 Operation("short", ours.turn_of(short, turns), short.settle),
@@ -81,20 +84,21 @@ def _in_long_talk(stage: Stage) -> Row:
             rounds=stage.sizes.rounds,
             times=25,
         )
-    return Row(
+    small = found["short"]
+    return timing(
         "turn_growth",
         f"a turn, safe, in a session of {many:,} messages against {few:,}",
-        found["long"].median / found["short"].median,
-        GROWTH,
-        ours=milliseconds(found["long"].median),
-        against=f"small {milliseconds(found['short'].median)}",
-        note=f"typical stall {milliseconds(found['long'].stall)}, in the small one "
-        f"{milliseconds(found['short'].stall)}",
+        ours=found["long"].median,
+        against=("small", small.median),
+        limit=GROWTH,
+        note=f"typical stall {milliseconds(found['long'].stall)}, "
+        f"in the small one {milliseconds(small.stall)}",
     )
 
 
-def _filler(count: int) -> Callable[[Path], None]:
-    return lambda path: ours.fill_talk(path, count)
+def _copied_talk(stage: Stage, count: int) -> Path:
+    """Of its own, for the other rows read the talk as it was built."""
+    return Path(shutil.copy(talk(stage, count), stage.new_path("turn")))
 
 
 def _raw_turn(raw: RawTurns, turns: list[list[Message]]) -> Callable[[], None]:
@@ -104,35 +108,35 @@ def _raw_turn(raw: RawTurns, turns: list[list[Message]]) -> Callable[[], None]:
 
 def _cost(name: str, what: str, limit: Limit, mine: Samples, raws: Samples) -> Row:
     sustained = f"{milliseconds(mine.sustained)} a turn, {mine.sustained / raws.sustained:.2f}× raw"
-    return Row(
+    return timing(
         name,
         what,
-        mine.median / raws.median,
-        limit,
-        ours=milliseconds(mine.median),
-        against=f"raw {milliseconds(raws.median)}",
+        ours=mine.median,
+        against=("raw", raws.median),
+        limit=limit,
         note=f"p99 {milliseconds(mine.p99)}, raw {milliseconds(raws.p99)}; "
         f"with the search index caught up after every burst {sustained}",
         numbers=_numbers("late", mine) | _numbers("raw_late", raws),
     )
 
 
-def _stalls(name: str, early: dict[str, Samples], late: dict[str, Samples]) -> Row:
+def _stalls(
+    name: str, early: dict[str, Samples], late: dict[str, Samples], first_ever: Seconds
+) -> Row:
     first, last = early["tertulia"], late["tertulia"]
     raw_growth = late["raw"].stall / early["raw"].stall
     worst = max(first.worst, last.worst)
     raw_worst = max(early["raw"].worst, late["raw"].worst)
-    return Row(
+    return timing(
         f"{name}_stall",
         "the worst turn of a burst, late against early",
-        last.stall / first.stall,
-        STALL,
-        ours=milliseconds(last.stall),
-        against=f"early {milliseconds(first.stall)}",
+        ours=last.stall,
+        against=("early", first.stall),
+        limit=STALL,
         note=f"p99 early {milliseconds(first.p99)}, late {milliseconds(last.p99)}; "
         f"worst of all {milliseconds(worst)}, of raw {milliseconds(raw_worst)}; "
-        f"raw's stalls grew {raw_growth:.2f}×",
-        numbers=_numbers("early", first) | _numbers("late", last),
+        f"raw's stalls grew {raw_growth:.2f}×; the very first turn took {milliseconds(first_ever)}",
+        numbers=_numbers("early", first) | {"first_ever_ms": first_ever * 1000},
     )
 
 

@@ -28,7 +28,8 @@ from tertulia.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from tertulia.store import Store, open  # noqa: A004 — the promised name
+from tertulia.store import Store
+from tertulia.store import open as open  # not in __all__: a star import must not hide the builtin
 from tertulia.version import __version__
 
 __all__ = [
@@ -61,6 +62,5 @@ __all__ = [
     "Target",
     "Usage",
     "__version__",
-    "open",
     "session_key",
 ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from datetime import datetime, tzinfo
+from functools import cached_property
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from tertulia.core.context import Context, Previous, context_prompt
 from tertulia.core.redact import Redactor
@@ -20,11 +21,12 @@ from tertulia.records.search import Hit, Search
 from tertulia.records.sessions import Sessions
 from tertulia.records.transcript import Transcript
 from tertulia.records.usage import Ledger
-from tertulia.storage.base import Transaction
+from tertulia.storage import upkeep
 from tertulia.storage.sqlite import SqliteDatabase
+from tertulia.storage.upkeep import Progress
 
 
-def open(  # noqa: A001 — `tertulia.open` is the promised name
+def open(
     where: str | os.PathLike[str], *, settings: Settings | None = None, clock: Clock | None = None
 ) -> Store:
     """Open the store at `where`, a path or `sqlite:///path`; a new one is made."""
@@ -73,6 +75,56 @@ class Store:
             query, person=person, platform=platform, key=key, limit=limit, cursor=cursor
         )
 
+    def context_prompt(self, session: Session, source: Source | None = None) -> str:
+        """What the agent is told about where it is, for a session and who writes in it now."""
+        source = source or session.origin
+        context = Context(
+            source=source,
+            platform=registry.platform(source.platform),
+            shared=self.sessions.is_shared(source),
+            connected=tuple(map(registry.platform, self.settings.platforms)),
+            homes=self.settings.homes,
+            session_id=session.id,
+            title=session.title,
+            zone=str(self._house.zone),
+            previous=self._previous(session),
+        )
+        return context_prompt(context, redactor=self.redactor if self.settings.redact_pii else None)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """Pseudonyms keyed with this installation's secret, for prompts, logs and exports."""
+        row = self._db.read(lambda tx: tx.one("installation_get", {"name": "secret"}))
+        assert row is not None
+        return Redactor(row[0], registry.needs_raw_ids)
+
+    def expunge(self, *, ended_before: datetime) -> int:
+        """Remove for good every session that ended before a moment; how many there were."""
+        if ended_before.tzinfo is None:
+            raise ConfigError("ended_before has no time zone.", hint="Give an aware datetime.")
+        removed = 0
+        while found := self.sessions.ended(before=ended_before):
+            for session_id in found:
+                self.sessions.delete(session_id)
+            removed += len(found)
+        return removed
+
+    def check(self) -> list[str]:
+        """Every fault in the store, in words; an empty list if it is sound."""
+        return upkeep.check(self._db)
+
+    def backup(self, target: str | os.PathLike[str], *, progress: Progress | None = None) -> None:
+        """Copy the store to a new file while it is in use."""
+        upkeep.backup(self._db, os.fspath(target), progress=progress)
+
+    def vacuum(self) -> tuple[int, int]:
+        """Give unused space back; the size in bytes before and after."""
+        return upkeep.vacuum(self._db)
+
+    def rebuild_search(self) -> None:
+        """Make the search index anew from the messages."""
+        self._search.rebuild()
+
     def settle(self) -> None:
         """Wait until the search index has caught up."""
         self._search.catch_up()
@@ -92,6 +144,12 @@ class Store:
     ) -> None:
         self.close()
 
+    def _previous(self, session: Session) -> Previous | None:
+        before = self.sessions.get(session.parent_id) if session.parent_id else None
+        if before is None or before.end_reason is None:
+            return None
+        return Previous(before.id, before.end_reason, before.title)
+
     def _zone(self) -> tzinfo:
         if self.settings.zone is not None:
             return zone(self.settings.zone)
@@ -102,7 +160,7 @@ class Store:
 
 def _path(where: str | os.PathLike[str]) -> str:
     text = os.fspath(where)
-    if not isinstance(text, str) or not text:
+    if not text:
         raise ConfigError(f"{where!r} is no place for a store.", hint="Give a path, as talk.db.")
     if text.startswith("sqlite:///"):
         return text.removeprefix("sqlite:///")

@@ -6,8 +6,9 @@ quotes this holds, whatever came in:
 
 1. It has no line break, control or invisible character, and no half of a surrogate pair.
 2. It has no double quote, nothing that looks like one, and no backslash: the quotes cannot be left.
-3. No Markdown or HTML comes alive in it. Active characters become look-alikes, so that it still
-   reads as it was meant; an underscore inside a word is not active and stays.
+3. No Markdown (CommonMark, GitHub's) and no HTML comes alive in it. Active characters become
+   look-alikes, so that it still reads as it was meant; an underscore inside a word is not active
+   and stays. A web address stays an address.
 4. It has at most `limit` characters, the ellipsis of a cut included.
 5. Made inert again it stays the same.
 """

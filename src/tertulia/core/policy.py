@@ -130,4 +130,3 @@ def latest_occurrence(at_hour: int, now: datetime, zone: tzinfo) -> datetime:
 
 def _clock(moment: datetime, zone: tzinfo) -> str:
     return moment.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S %Z")
-

@@ -42,6 +42,20 @@ _DATE = r"(?:19|20)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
 _TIME = r"[t ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:z|[+-]\d\d:?\d\d)?"
 _SESSION = r"\d{8}_\d{6}_[0-9a-f]{6,8}"
 _KEPT = rf"(?<![\d+])(?:{_DATE}(?:{_TIME})?|{_SESSION})(?![0-9a-f])"
+# The ids of a key, told by which of them carry a mark.
+_Forms = dict[tuple[bool, ...], tuple[Kind, ...]]
+_DM_FORMS: _Forms = {
+    (): (),
+    (True,): ("thread",),
+    (False,): ("chat",),
+    (False, False): ("chat", "thread"),
+}
+_GROUP_FORMS: _Forms = {
+    (False,): ("chat",),
+    (False, True): ("chat", "thread"),
+    (False, False): ("chat", "user"),
+    (False, False, False): ("chat", "thread", "user"),
+}
 _ALIKE = {**dict.fromkeys("·•‧∙⋅・", "."), "−": "-", "[": "(", "]": ")"}
 
 
@@ -113,19 +127,26 @@ class Redactor:
         return self._scrub(text, source.platform if source else "", _known(_ids(source, homes)))
 
     def key(self, key: str) -> str:
-        """A session key with its ids replaced; agent, platform and chat type stay."""
-        parts = key.split(":")
-        at = _chat_type_at(parts)
-        if at is None:
+        """A session key with its ids replaced; agent, platform and chat type stay.
+
+        What is not formed like a key is replaced as a whole.
+        """
+        try:
+            return self._key(key.split(":"))
+        except ValueError:
             return self._hash("key", "", key)
-        platform = unescape(parts[2])
-        if not self.hides(platform):
-            return key
-        head, ids = parts[:3], parts[at + 1 :]
-        head += [self._key_part(part, platform, "account") for part in parts[3:at]]
+
+    def _key(self, parts: list[str]) -> str:
+        at = _chat_type_at(parts)
+        platform, ids = unescape(parts[2]), parts[at + 1 :]
         kinds = _kinds(parts[at], ids)
-        ids = [self._key_part(part, platform, kind) for part, kind in zip(ids, kinds, strict=False)]
-        return ":".join((*head, parts[at], *ids))
+        if not self.hides(platform):
+            return ":".join(parts)
+        accounts = [self._key_part(part, platform, "account") for part in parts[3:at]]
+        hidden = [
+            self._key_part(part, platform, kind) for part, kind in zip(ids, kinds, strict=True)
+        ]
+        return ":".join((*parts[:3], *accounts, parts[at], *hidden))
 
     def _key_part(self, part: str, platform: str, kind: Kind) -> str:
         mark, value = part[: part.startswith(MARK)], unescape(part.removeprefix(MARK))
@@ -266,20 +287,19 @@ def _piece(char: str) -> str:
     return "" if category in ("Cc", "Cf", "Mn", "Me") else char
 
 
-def _chat_type_at(parts: list[str]) -> int | None:
-    """Where the chat type stands in the parts of a key; None where they are no key."""
-    if len(parts) < 4 or parts[0] != "agent":
-        return None
-    for at in (3, 4):
-        if at < len(parts) and (parts[at] in CHAT_TYPES or parts[at].startswith(MARK)):
-            return at if len(parts) - at <= 4 else None
-    return None
+def _chat_type_at(parts: list[str]) -> int:
+    """Where the chat type stands in the parts of a key."""
+    if parts[0] == "agent":
+        for at in (3, 4):
+            if parts[at : at + 1] and (parts[at] in CHAT_TYPES or parts[at].startswith(MARK)):
+                return at
+    raise ValueError("no key")
 
 
 def _kinds(chat_type: str, ids: list[str]) -> tuple[Kind, ...]:
-    """What the ids of a key are, by the rules that `keys` writes them with."""
-    if chat_type == "dm":
-        return ("chat", "thread") if not ids or not ids[0].startswith(MARK) else ("thread",)
-    if len(ids) == 2 and not ids[1].startswith(MARK):
-        return ("chat", "user")
-    return ("chat", "thread", "user")
+    """What each id of a key is, by the rules that `keys` writes them with."""
+    marked = tuple(part.startswith(MARK) for part in ids)
+    forms = _DM_FORMS if chat_type == "dm" else _GROUP_FORMS
+    if marked not in forms:
+        raise ValueError("no key")
+    return forms[marked]

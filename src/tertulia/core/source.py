@@ -40,7 +40,8 @@ class Source(_Details, frozen=True):
     chat_id: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.platform, str) or not self.platform:
+        platform: object = self.platform  # callers without a type checker hand in anything
+        if not isinstance(platform, str) or not platform:
             raise ConfigError(
                 f"A source needs a platform as text, not {self.platform!r}.",
                 hint="Give for example 'telegram' or 'local'.",

@@ -25,7 +25,7 @@ class Span(NamedTuple):
     last: int
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         return self.last - self.first + 1
 
 
@@ -44,10 +44,10 @@ class View(msgspec.Struct, frozen=True):
         closed = (
             Span(log, first, last_seq if last is None else last) for log, first, last in self.ranges
         )
-        return [span for span in closed if span.count > 0]
+        return [span for span in closed if span.size > 0]
 
     def count(self, last_seq: int) -> int:
-        return sum(span.count for span in self.spans(last_seq))
+        return sum(span.size for span in self.spans(last_seq))
 
     def logs(self) -> set[int]:
         return {log for log, _, _ in self.ranges}
@@ -95,7 +95,7 @@ def newest(spans: list[Span], count: int) -> Iterator[Span]:
         if count <= 0:
             return
         yield Span(span.log, max(span.first, span.last - count + 1), span.last)
-        count -= span.count
+        count -= span.size
 
 
 def opened(spans: list[Span], log: int, last_seq: int) -> View:

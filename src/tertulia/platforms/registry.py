@@ -156,7 +156,14 @@ def _entry_points() -> dict[str, EntryPoint]:
 
 
 def _load(point: EntryPoint) -> Platform:
-    loaded = point.load()
+    try:
+        loaded = point.load()
+    except Exception as error:
+        raise ConfigError(
+            f"The platform {point.name!r} could not be loaded from {point.value!r}: {error}.",
+            hint="Mend or uninstall the package that brings it.",
+            field=point.name,
+        ) from error
     if isinstance(loaded, Platform) and loaded.name == point.name:
         return loaded
     raise ConfigError(

@@ -53,7 +53,7 @@ def begin(
     turns: int = 0,
 ) -> SessionRow:
     """Insert a session. Its view and the event of its beginning are the caller's."""
-    person = _person(source, key, house)
+    person = owner_person(source, house)
     origin = to_json(source.to_dict())
     row = tx.one(
         "session_insert",
@@ -93,7 +93,9 @@ def event(tx: Transaction, ref: int, now: datetime, kind: str, detail: Mapping[s
     )
 
 
-def first_view(tx: Transaction, ref: int, view: View, made_by: str, now: datetime, seq: int) -> None:
+def first_view(
+    tx: Transaction, ref: int, view: View, made_by: str, now: datetime, seq: int
+) -> None:
     """The revision a session starts with."""
     tx.run(
         "revision_insert",
@@ -120,7 +122,7 @@ def origin_of(row: SessionRow) -> Source:
     return Source.from_dict(from_json(row.origin))
 
 
-def _person(source: Source, key: str, house: House) -> str | None:
+def owner_person(source: Source, house: House) -> str | None:
     """Whose session it is: nobody's alone where the key would be the same for another person."""
     if source.chat_type == "dm":
         return keys.person_of(source)

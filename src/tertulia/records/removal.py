@@ -36,9 +36,7 @@ def _hand_over(tx: Transaction, row: SessionRow, borrower: int) -> None:
         view = view_from(ranges)
         spans += [Span(log, first, last or 0) for log, first, last in view.ranges if log == row.ref]
         moved = to_json(view.moved(row.ref, borrower).ranges)
-        tx.run(
-            "revision_set_ranges", {"session": borrower, "number": number, "ranges": moved}
-        )
+        tx.run("revision_set_ranges", {"session": borrower, "number": number, "ranges": moved})
     for span in _apart(spans):
         params = {"session": row.ref, "to": borrower, "first": span.first, "last": span.last}
         tx.run("messages_copy", params)

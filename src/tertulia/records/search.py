@@ -115,9 +115,7 @@ def match_words(query: str) -> str:
 
 def add(tx: Transaction, ref: int, first: int, last: int, limit: int = 2**31) -> int:
     """Index messages of a log; the last one that was there, or `last` if none was."""
-    rows = tx.all(
-        "search_messages", {"session": ref, "first": first, "last": last, "limit": limit}
-    )
+    rows = tx.all("search_messages", {"session": ref, "first": first, "last": last, "limit": limit})
     tx.many("search_add", _entries(tx, ref, rows))
     return rows[-1][0] if rows else last
 
@@ -158,9 +156,7 @@ def _step(tx: Transaction) -> int:
     return done
 
 
-def _entries(
-    tx: Transaction, ref: int, rows: list[tuple[Any, ...]]
-) -> Iterator[dict[str, Any]]:
+def _entries(tx: Transaction, ref: int, rows: list[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
     for seq, text in _texts(tx, rows):
         yield {"place": (ref << 32) + seq, "text": text}
 
@@ -199,9 +195,7 @@ def _answer(tx: Transaction, asked: _Question, limit: int, offset: int) -> Page[
     return Page(tuple(hits))
 
 
-def _hit(
-    tx: Transaction, session_id: str, ref: int, seq: int, rank: float, phrases: Any
-) -> Hit:
+def _hit(tx: Transaction, session_id: str, ref: int, seq: int, rank: float, phrases: Any) -> Hit:
     span = {"session": ref, "first": seq, "last": seq, "limit": 1}
     found = message(tx.all("messages_newest", span)[0], tx)
     text = words.snippet(text_of(found.body), phrases)

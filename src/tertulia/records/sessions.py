@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from tertulia.core import cursor, keys
-from tertulia.core.inert import plain
 from tertulia.core.message import from_json, to_json
 from tertulia.core.policy import ResetPolicy
 from tertulia.core.session import STATES, TITLE_LENGTH, Notice, Page, Session, State
@@ -74,6 +73,10 @@ class Sessions:
             threads_shared=settings.thread_sessions_shared,
         )
 
+    def is_shared(self, source: Source) -> bool:
+        """Whether several people write in the session of a source."""
+        return source.chat_type != "dm" and acts.owner_person(source, self._house) is None
+
     # -- one session
 
     def get(self, session_id: str) -> Session | None:
@@ -95,7 +98,9 @@ class Sessions:
         now = self._now()
 
         def work(tx: Transaction) -> Session | None:
-            found = tx.one("session_current", {"key": key}) or tx.one("session_latest", {"key": key})
+            found = tx.one("session_current", {"key": key}) or tx.one(
+                "session_latest", {"key": key}
+            )
             if found is None:
                 return None
             before = session_row(found)
@@ -180,7 +185,7 @@ class Sessions:
 
     def rename(self, session_id: str, title: str | None) -> Session:
         """Give a session a title, unique among its owner's; None takes it away."""
-        words = None if title is None else plain(title, limit=10_000) or None
+        words = None if title is None else _one_line(title) or None
         if words is not None and len(words) > TITLE_LENGTH:
             raise ConfigError(
                 f"The title has {len(words)} characters.",
@@ -280,6 +285,11 @@ class Sessions:
         found = self._db.read(work)
         return _page(found, limit, [row.session() for row in found[:limit]])
 
+    def ended(self, *, before: datetime, limit: int = 100) -> list[str]:
+        """Ids of sessions that ended before a moment, the oldest first."""
+        params = {"before": to_micros(before), "limit": limit}
+        return [row[0] for row in self._db.read(lambda tx: tx.all("sessions_ended_before", params))]
+
     def expired(self, limit: int = 100, cursor: str | None = None) -> Page[Session]:
         """Sessions that their policy would end now, the longest silent first."""
         _check_page("all", limit)
@@ -303,7 +313,9 @@ class Sessions:
             for row in rows:
                 seen = session_row(row)
                 place = _activity(seen)
-                if _over(self._house, seen, now, row[-1]) and not self._protected(seen, now, row[-1]):
+                if _over(self._house, seen, now, row[-1]) and not self._protected(
+                    seen, now, row[-1]
+                ):
                     found.append(seen)
             if len(rows) <= limit:
                 break
@@ -471,6 +483,10 @@ def _locate(view: View, seq: int, last_seq: int) -> int:
 def _turns_until(tx: Transaction, span: Span) -> int:
     row = tx.one("message_turn", {"session": span.log, "seq": span.last})
     return 0 if row is None else int(row[0])
+
+
+def _one_line(text: str) -> str:
+    return "".join(char for char in " ".join(text.split()) if char.isprintable())
 
 
 def _told(kind: str, detail: Mapping[str, Any]) -> str:

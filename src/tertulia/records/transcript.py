@@ -193,9 +193,7 @@ class Transcript:
 
     def restore(self, n: int) -> None:
         """Show what revision `n` showed: how a clear, a rewrite or any other change is undone."""
-        self._revise(
-            "restore", lambda tx, seen: _spans_of(_require_revision(tx, seen, n), seen)
-        )
+        self._revise("restore", lambda tx, seen: _spans_of(_require_revision(tx, seen, n), seen))
 
     def _revise(self, made_by: str, cut: Any) -> None:
         """Make a revision of the spans that `cut` gives; None leaves all as it is."""
@@ -373,7 +371,7 @@ def _without(spans: list[Span], log: int, seq: int) -> list[Span]:
     for span in spans:
         if span.log == log and span.first <= seq <= span.last:
             parts = (Span(log, span.first, seq - 1), Span(log, seq + 1, span.last))
-            found += (part for part in parts if part.count > 0)
+            found += (part for part in parts if part.size > 0)
         else:
             found.append(span)
     return found
@@ -396,5 +394,5 @@ def _spans_of(row: tuple[Any, ...], seen: Glance) -> list[Span]:
 
 def _revision(row: tuple[Any, ...], seen: Glance) -> Revision:
     number, _, made_by, made_from, _, _, at = row
-    count = sum(span.count for span in _spans_of(row, seen))
+    count = sum(span.size for span in _spans_of(row, seen))
     return Revision(number, made_by, made_from, from_micros(at), count, number == seen.number)

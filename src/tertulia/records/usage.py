@@ -110,9 +110,7 @@ def _moment(moment: datetime | None, name: str) -> int | None:
     if moment is None:
         return None
     if moment.tzinfo is None:
-        raise ConfigError(
-            f"{name} has no time zone.", hint="Give an aware datetime.", field=name
-        )
+        raise ConfigError(f"{name} has no time zone.", hint="Give an aware datetime.", field=name)
     return to_micros(moment)
 
 

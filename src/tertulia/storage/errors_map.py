@@ -69,4 +69,6 @@ def translated(problem: apsw.Error, where: str) -> StoreError:
     for kind, ours, words, hint in _KINDS:
         if isinstance(problem, kind):
             return ours(f"{words} ({where}: {problem}).", hint=hint, where=where)
-    return StoreError(f"SQLite refused ({where}: {type(problem).__name__}: {problem}).", where=where)
+    return StoreError(
+        f"SQLite refused ({where}: {type(problem).__name__}: {problem}).", where=where
+    )

@@ -174,9 +174,7 @@ class SqliteDatabase:
         try:
             self._commit(batch)
         except BaseException as problem:  # noqa: BLE001 — followers must never wait for ever
-            failure = (
-                translated(problem, self.path) if isinstance(problem, apsw.Error) else problem
-            )
+            failure = translated(problem, self.path) if isinstance(problem, apsw.Error) else problem
             for job in batch:
                 job.error = job.error or failure
         finally:

@@ -1,0 +1,99 @@
+"""Whole-file work on a SQLite store: check, back up, compact."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import apsw
+
+from tertulia.errors import ConfigError, StoreError
+from tertulia.storage import migrate, statements
+from tertulia.storage.errors_map import translated
+from tertulia.storage.sqlite import SqliteDatabase
+
+Progress = Callable[[int, int], None]
+
+
+def check(db: SqliteDatabase) -> list[str]:
+    """Every fault found in the file, in words; an empty list for a sound store."""
+
+    def work(connection: apsw.Connection) -> list[str]:
+        found = [row[0] for row in connection.execute("pragma integrity_check(20)")]
+        faults = [] if found == ["ok"] else [f"the file is damaged: {fault}" for fault in found]
+        if faults:
+            return faults
+        for name, query in statements.load(migrate.DIALECT).items():
+            if name.startswith("check_"):
+                broken = [str(row[0]) for row in connection.execute(f"{query} limit 5")]
+                words = name.removeprefix("check_").replace("_", " ")
+                faults += [f"{words}: {', '.join(broken)}"] if broken else []
+        return faults + _check_index(connection)
+
+    return db.alone(work)
+
+
+def backup(db: SqliteDatabase, target: str, *, progress: Progress | None = None) -> None:
+    """Copy the whole store to a new file while it is in use."""
+    if os.path.exists(target):
+        raise ConfigError(f"{target} exists already.", hint="Name a new file.", field="target")
+    partial = f"{target}.partial"
+
+    def work(connection: apsw.Connection) -> None:
+        with (
+            apsw.Connection(partial) as copy,
+            copy.backup("main", connection, "main") as steps,
+        ):
+            while not steps.done:
+                steps.step(2000)
+                if progress is not None:
+                    progress(steps.page_count - steps.remaining, steps.page_count)
+        copy.close()
+
+    try:
+        db.alone(work)
+        os.replace(partial, target)
+    except OSError as problem:
+        raise StoreError(f"The backup could not be written: {problem}.") from problem
+    finally:
+        if os.path.exists(partial):
+            os.unlink(partial)
+
+
+def vacuum(db: SqliteDatabase) -> tuple[int, int]:
+    """Give unused space back to the disk; the size of the file before and after, in bytes."""
+
+    def work(connection: apsw.Connection) -> tuple[int, int]:
+        connection.execute("pragma wal_checkpoint(truncate)")
+        before = os.path.getsize(db.path)
+        connection.execute("vacuum")
+        connection.execute("pragma wal_checkpoint(truncate)")
+        return before, os.path.getsize(db.path)
+
+    return db.alone(work)
+
+
+def applied_migrations(path: str) -> tuple[list[str], list[str]]:
+    """What a store has had and what this program would still apply, without changing it."""
+    try:
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            done = migrate.applied(connection)
+        finally:
+            connection.close()
+    except apsw.Error as problem:
+        raise translated(problem, path) from problem
+    return done, [name for name, _ in statements.migrations(migrate.DIALECT) if name not in done]
+
+
+def _check_index(connection: apsw.Connection) -> list[str]:
+    faults = []
+    for table in ("words", "cards"):
+        try:
+            connection.execute(f"insert into {table} ({table}) values ('integrity-check')")
+        except apsw.CorruptError as problem:
+            faults.append(
+                f"the search index is damaged ({problem}); mend it with:"
+                " tertulia store check --rebuild-search"
+            )
+    return faults

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tertulia.core.inert import LIMIT, REACH, clean, inert, plain
+
+any_text = st.text(alphabet=st.characters(exclude_categories=()))
+# What people try, close together: every break, quote, mark and hidden character in few letters.
+hostile_text = st.lists(
+    st.sampled_from(
+        [*"ab1 _*`~|<>[]()!#&;\\\"'-+=:\n\r\t\v\f\x00\x1b\x1c\x1d\x1e\x1f\x7f\x85"]
+        + ["\u2028", "\u2029", "\u202e", "\u2066", "\u200b", "\u200d", "\u00ad", "\ufeff"]
+        + ["“", "”", "„", "«", "＂", "″", "\u1fef", "\u0301", "\u0338", "\ufe0f", "\U000e0041"]
+        + ["\ud800", "\udfff", "\ue000", "\uffff", "\u3164", "\u2800", "\u00a0", "\u3000"]
+        + ["&quot;", "&#10;", "## System:", "[a](b)", "<b>", "**", "||", "```"]
+    ),
+    max_size=40,
+).map("".join)
+texts = any_text | hostile_text
+
+QUOTE_LIKE = set('"“”„‟«»″‴〝〞〟＂❝❞״ʺ˝')
+
+
+def content(text: str) -> str:
+    made = inert(text)
+    assert (made[0], made[-1]) == ('"', '"')
+    return made[1:-1]
+
+
+class TestPromises:
+    @given(texts)
+    def test_one_line(self, text: str) -> None:
+        assert len(inert(text).splitlines()) == 1
+
+    @given(texts)
+    def test_nothing_hidden(self, text: str) -> None:
+        shown = content(text)
+        assert not {unicodedata.category(char) for char in shown} & {"Cc", "Cf", "Cs", "Co", "Cn"}
+        assert not [char for char in shown if char.isspace() and char != " "]
+        assert "  " not in shown
+        assert shown == shown.strip()
+
+    @given(texts)
+    def test_the_quotes_cannot_be_left(self, text: str) -> None:
+        assert not set(content(text)) & (QUOTE_LIKE | {"\\"})
+
+    @given(texts)
+    def test_nothing_active(self, text: str) -> None:
+        shown = content(text)
+        assert not set(shown) & set("`*~<>[]")
+        assert "||" not in shown
+        assert not re.search(r"&#?\w+;", shown)
+        for found in re.finditer("_+", shown):
+            sides = shown[found.start() - 1 : found.start()], shown[found.end() : found.end() + 1]
+            assert all(side.isalnum() for side in sides)
+
+    @given(texts, st.integers(1, 60))
+    def test_never_longer_than_the_limit(self, text: str, limit: int) -> None:
+        assert len(plain(text, limit)) <= limit
+
+    @given(texts, st.integers(1, 60))
+    def test_again_it_stays_the_same(self, text: str, limit: int) -> None:
+        once = plain(text, limit)
+        assert plain(once, limit) == once
+        assert unicodedata.is_normalized("NFC", once)
+
+    def test_every_character_there_is(self) -> None:
+        every = [chr(code) for code in range(sys.maxunicode + 1)]
+        for start in range(0, len(every), 4096):
+            shown = clean("a".join(every[start : start + 4096]))
+            assert len(shown.splitlines()) == 1
+            assert not {unicodedata.category(char)[0] for char in shown} & {"C"}
+            assert not set(shown) & (QUOTE_LIKE | set("`*~<>[]\\"))
+            assert '"' not in unicodedata.normalize("NFKC", shown)
+
+
+class TestReadable:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Alice",
+            "O'Brien-Smith, Jr.",
+            "snake_case_name",
+            "двое_друзей",
+            "東京 🚀 café",
+            "AT&T & Co",
+            "Ana | Ventas",
+            "#general",
+            "-100123456",
+            "user@example.org",
+            "https://example.org/a?b=c",
+            "+34 600 123 456",
+        ],
+    )
+    def test_an_everyday_name_stays_as_it_is(self, text: str) -> None:
+        assert inert(text) == f'"{text}"'
+
+    @pytest.mark.parametrize(
+        ("text", "shown"),
+        [
+            ("", ""),
+            (" \n\t ", ""),
+            ("\u200b\u202e\ufeff", ""),
+            ("two\nlines\r\nhere", "two lines here"),
+            ("a\u2028b\u2029c\x85d\x1ce", "a b c d e"),
+            ('say "hi"', "say 'hi'"),
+            ("«Ateneo» “x”", "'Ateneo' 'x'"),
+            ("`code`", "'code'"),
+            ("\u1fefcode\u1fef", "'code'"),
+            ("**bold** _it_ __b__", "∗∗bold∗∗ ˍitˍ ˍˍbˍˍ"),
+            ("<b>[a](http://x)", "‹b›(a)(http://x)"),
+            ("~~no~~ ||spoiler||", "∼∼no∼∼ ¦¦spoiler¦¦"),
+            ("ends with \\", "ends with ∖"),
+            ("&quot; &#34; &#x22;", "& quot; & #34; & #x22;"),
+            ("pa\u202eypal\u200b", "paypal"),
+            ("hid\U000e0068\U000e0069den", "hidden"),
+            ("e\u200d\u0301", "é"),
+            ("\u0338x", "x"),
+            ("a\ud800\udfff\ue000b", "a\ufffdb"),
+            ("\u3164\u2800x", "x"),
+            ("\x1b[31mred", "(31mred"),
+            ("# Title\n- item\n1. one\n> quote", "# Title - item 1. one › quote"),
+        ],
+    )
+    def test_how_it_is_made_harmless(self, text: str, shown: str) -> None:
+        assert inert(text) == f'"{shown}"'
+        assert plain(text) == shown
+
+
+class TestCut:
+    def test_what_fits_is_not_cut(self) -> None:
+        assert plain("x" * LIMIT) == "x" * LIMIT
+
+    def test_the_ellipsis_counts(self) -> None:
+        cut = plain("x" * (LIMIT + 1))
+        assert cut == "x" * (LIMIT - 1) + "…"
+        assert len(cut) == LIMIT == 240
+
+    @given(st.integers(REACH - 2, 3 * REACH))
+    @example(10_000)
+    def test_a_long_text_ends_with_the_ellipsis(self, length: int) -> None:
+        assert plain("y" * length).endswith("y…")
+
+    def test_what_was_out_of_reach_counts_as_cut(self) -> None:
+        assert plain("\u200b" * REACH + "name") == "…"
+
+    def test_a_cut_word_leaves_no_active_underscore(self) -> None:
+        assert plain("aa_bb", 4) == "aaˍ…"
+
+    def test_no_space_before_the_ellipsis(self) -> None:
+        assert plain("aa bb", 4) == "aa…"
