@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 
 from benchmarks.measure import Samples
 from benchmarks.peers import Peer, PeerError, PeerOperation
@@ -10,50 +10,74 @@ from benchmarks.report import PeerRow
 from benchmarks.stage import Stage
 
 
-def prepared(stage: Stage, row: str, what: str, size: int) -> list[PeerOperation]:
+def joined(stage: Stage, row: str, what: str, sizes: Iterable[int]) -> list[PeerOperation]:
     """Every other store that offers the operation; why one does not is noted at once."""
-    ready = []
-    for peer in stage.peers:
-        try:
-            peer.ask("prepare", what, size=size)
-            ready.append(PeerOperation(peer, what))
-        except PeerError as problem:
-            _refused(stage, row, peer, problem)
-    return ready
+    return [
+        operation
+        for size in sizes
+        for peer in stage.peers
+        if (operation := _prepared(stage, row, peer, what, size)) is not None
+    ]
 
 
 def noted(
     stage: Stage,
     row: str,
-    taking_part: list[PeerOperation],
+    taking_part: Sequence[PeerOperation],
     found: dict[str, Samples],
+    *,
+    counted: str,
+    ours: float,
+    raw: float | None = None,
+) -> None:
+    """What the others needed, as milliseconds and as ratios; `counted` is what their size is of."""
+    for operation in taking_part:
+        seconds = found[operation.name].median
+        size = f"{operation.size:,} {counted}"
+        note(
+            stage,
+            row,
+            operation.peer,
+            seconds * 1000,
+            size=size,
+            ours=ours * 1000,
+            raw=None if raw is None else raw * 1000,
+        )
+
+
+def note(
+    stage: Stage,
+    row: str,
+    peer: Peer,
+    value: float,
     *,
     size: str,
     ours: float,
     raw: float | None = None,
+    unit: str = "ms",
 ) -> None:
-    for operation in taking_part:
-        seconds = found[operation.name].median
-        stage.peer_rows.append(
-            PeerRow(
-                row,
-                operation.peer.name,
-                size=size,
-                value=seconds * 1000,
-                against_raw=None if raw is None else seconds / raw,
-                against_ours=seconds / ours,
-            )
+    stage.peer_rows.append(
+        PeerRow(
+            row,
+            peer.name,
+            size=size,
+            value=value,
+            unit=unit,
+            against_raw=None if raw is None else value / raw,
+            against_ours=value / ours,
         )
+    )
 
 
-def figures(stage: Stage, row: str, find: Callable[[Peer], PeerRow]) -> None:
-    """One number from each other store, which `find` asks for."""
-    for peer in stage.peers:
-        try:
-            stage.peer_rows.append(find(peer))
-        except PeerError as problem:
-            _refused(stage, row, peer, problem)
+def refused(stage: Stage, row: str, peer: Peer, problem: PeerError) -> None:
+    told = PeerRow(row, peer.name, problem=str(problem))
+    if told not in stage.peer_rows:
+        stage.peer_rows.append(told)
 
 
-def _refused(stage: Stage, row: str, peer: Peer, problem: PeerError) -> None:
-    stage.peer_rows.append(PeerRow(row, peer.name, problem=str(problem)))
+def _prepared(stage: Stage, row: str, peer: Peer, what: str, size: int) -> PeerOperation | None:
+    try:
+        return peer.operation(what, size)
+    except PeerError as problem:
+        refused(stage, row, peer, problem)
+        return None

@@ -44,8 +44,9 @@ class Operation:
 
 @dataclass(slots=True)
 class Samples:
-    """What one contestant needed, burst by burst."""
+    """What one contestant needed: for the first operation ever, then burst by burst."""
 
+    first: Seconds = 0.0
     bursts: list[list[Seconds]] = field(default_factory=list)
     resting: list[Seconds] = field(default_factory=list)
 
@@ -79,7 +80,7 @@ class Samples:
         return (sum(self.all) + sum(self.resting)) / len(self.all)
 
     def between(self, start: int, end: int | None = None) -> Samples:
-        return Samples(self.bursts[start:end], self.resting[start:end])
+        return Samples(self.first, self.bursts[start:end], self.resting[start:end])
 
 
 def timed(call: Callable[[], object], times: int) -> list[Seconds]:
@@ -95,17 +96,16 @@ def timed(call: Callable[[], object], times: int) -> list[Seconds]:
 def interleave(
     contestants: Sequence[Contestant], *, rounds: int, times: int, budget: Seconds = 20.0
 ) -> dict[str, Samples]:
-    """A B C A B C …: one burst of each per round.
+    """A B C A B C …: one burst of each per round, after one operation of each to warm up.
 
     A contestant that has used up its budget sits out the remaining rounds, with what it has.
     """
-    found = {contestant.name: Samples() for contestant in contestants}
+    found = {one.name: Samples(first=one.burst(1)[0]) for one in contestants}
     for _ in range(rounds):
         for contestant in contestants:
             samples = found[contestant.name]
-            if samples.bursts and sum(samples.all) > budget:
-                continue
-            _one_burst(contestant, samples, times)
+            if sum(samples.all) <= budget:
+                _one_burst(contestant, samples, times)
     return found
 
 
@@ -115,9 +115,9 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def _one_burst(contestant: Contestant, samples: Samples, times: int) -> None:
-    if samples.bursts:
-        fits = int(BURST_SECONDS / max(samples.median, 1e-9))
-        times = max(1, min(times, fits))
+    expected = samples.median if samples.bursts else samples.first
+    fits = int(BURST_SECONDS / max(expected, 1e-9))
+    times = max(1, min(times, fits))
     samples.bursts.append(contestant.burst(times))
     start = time.perf_counter()
     contestant.rest()

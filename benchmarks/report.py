@@ -115,6 +115,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def peer_table(rows: Sequence[PeerRow]) -> str:
+    names = [row.name for row in rows]
     head = ("row", "store", "size", "measured", "× raw", "× tertulia")
     body = [
         (
@@ -125,7 +126,7 @@ def peer_table(rows: Sequence[PeerRow]) -> str:
             _figure(row.against_raw, ""),
             _figure(row.against_ours, ""),
         )
-        for row in rows
+        for row in sorted(rows, key=lambda row: (names.index(row.name), row.peer))
     ]
     return _aligned(head, body)
 

@@ -58,7 +58,7 @@ FULL = Sizes(
     peer_sessions=(1_000, 10_000),
     peer_messages=(1_000, 10_000),
     peer_turns=2_000,
-    peer_budget=4.0,
+    peer_budget=3.0,
 )
 
 QUICK = Sizes(

@@ -78,6 +78,15 @@ class Peer:
             raise PeerError(str(answer["problem"]))
         return answer["answer"]
 
+    def operation(self, what: str, size: int) -> PeerOperation:
+        """Sets up an operation at a size, which takes as long as it takes."""
+        self.ask("prepare", what, size=size)
+        return PeerOperation(self, what, size)
+
+    def figure(self, what: str, **arguments: float) -> float:
+        """A number that the worker finds out by itself."""
+        return float(self.ask("figure", what, arguments=arguments))
+
     def close(self) -> None:
         if self._process is None:
             return
@@ -126,13 +135,14 @@ class PeerOperation:
 
     peer: Peer
     what: str
+    size: int
 
     @property
     def name(self) -> str:
-        return self.peer.package.name
+        return f"{self.peer.package.name} {self.what} {self.size}"
 
     def burst(self, times: int) -> list[float]:
-        seconds: list[float] = self.peer.ask("burst", self.what, times=times)
+        seconds: list[float] = self.peer.ask("burst", self.what, size=self.size, times=times)
         return seconds
 
     def rest(self) -> None:

@@ -54,7 +54,7 @@ class Hermes(Talker):
         return opened
 
     def newest(self, size: int) -> Call:
-        store = self._store(self.folder("newest"))
+        store = self._store(self.folder(f"newest-{size}"))
         session_id = store.get_or_create_session(self._source(0)).session_id
         messages = [message for turn in Corpus().talk(size) for message in turn]
         store.rewrite_transcript(session_id, messages)
@@ -65,7 +65,7 @@ class Hermes(Talker):
         return lambda: store._db.list_sessions_rich(limit=50, order_by_last_active=True)
 
     def search(self, size: int) -> Call:
-        store = self._store(self.folder("search"))
+        store = self._store(self.folder(f"search-{size}"))
         session_id = store.get_or_create_session(self._source(0)).session_id
         messages = [message for turn in Corpus().talk(size, rare=10) for message in turn]
         store.rewrite_transcript(session_id, messages)
@@ -123,7 +123,13 @@ class Hermes(Talker):
         )
 
     def _filled(self, size: int) -> Path:
-        folder = self.folder(f"sessions-{size}")
+        """A folder with so many sessions, made once."""
+        folder = self.root / f"sessions-{size}"
+        if not folder.exists():
+            self._fill(folder, size)
+        return folder
+
+    def _fill(self, folder: Path, size: int) -> None:
         store = self._store(folder)
         entries = {}
         for number in range(size):
@@ -140,7 +146,6 @@ class Hermes(Talker):
         scope = str((folder / "sessions").resolve())
         store._db.replace_gateway_routing_entries(entries, scope=scope)
         store._db.close()
-        return folder
 
     def _entry(self, number: int) -> Any:
         source = self._source(number)

@@ -56,7 +56,7 @@ class Nanobot(Talker):
         return lambda: self._manager(workspace).get_or_create(_key(next(numbers)))
 
     def newest(self, size: int) -> Call:
-        manager = self._manager(self.folder("newest"))
+        manager = self._manager(self.folder(f"newest-{size}"))
         session = manager.get_or_create(_key(0))
         for turn in Corpus().talk(size):
             _add(session, turn)
@@ -105,12 +105,16 @@ class Nanobot(Talker):
         return folder_bytes(folder) / written
 
     def _filled(self, size: int) -> Any:
-        manager = self._manager(self.folder(f"sessions-{size}"))
-        turn = Corpus().turn(0)
-        for number in range(size):
-            session = manager.get_or_create(_key(number))
-            _add(session, turn)
-            manager.save(session)
+        """A manager of a workspace with so many sessions, which is filled once."""
+        workspace = self.root / f"sessions-{size}"
+        is_new = not workspace.exists()
+        manager = self._manager(workspace)
+        if is_new:
+            turn = Corpus().turn(0)
+            for number in range(size):
+                session = manager.get_or_create(_key(number))
+                _add(session, turn)
+                manager.save(session)
         return manager
 
 

@@ -32,7 +32,7 @@ class OpenAIAgents(Talker):
         return lambda: self._wait(session.add_items(next(ahead)))
 
     def newest(self, size: int) -> Call:
-        session = self._filled("newest", list(Corpus().talk(size)))
+        session = self._filled(f"newest-{size}", list(Corpus().talk(size)))
         return lambda: self._wait(session.get_items(limit=50))
 
     def callers(self, *, callers: int, sessions: int, seconds: float) -> float:

@@ -20,6 +20,7 @@ from typing import IO, Any
 from benchmarks.measure import timed
 
 Call = Callable[[], object]
+Operations = dict[tuple[str, int], Call]
 
 
 class NotOfferedError(Exception):
@@ -71,7 +72,7 @@ def serve(make: Callable[[Path], Talker]) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the other store prints must not end up among the answers
     talker = make(Path(sys.argv[1]))
-    operations: dict[str, Call] = {}
+    operations: Operations = {}
     _say(answers, {"version": version(talker.package)})
     for line in sys.stdin:
         _say(answers, _answered(talker, operations, json.loads(line)))
@@ -81,9 +82,7 @@ def folder_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def _answered(
-    talker: Talker, operations: dict[str, Call], request: dict[str, Any]
-) -> dict[str, Any]:
+def _answered(talker: Talker, operations: Operations, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"answer": _answer(talker, operations, request)}
     except NotOfferedError:
@@ -92,14 +91,15 @@ def _answered(
         return {"problem": f"{type(problem).__name__}: {problem}"}
 
 
-def _answer(talker: Talker, operations: dict[str, Call], request: dict[str, Any]) -> object:
+def _answer(talker: Talker, operations: Operations, request: dict[str, Any]) -> object:
     what = str(request["what"])
+    if request["do"] == "figure":
+        return getattr(talker, what)(**request["arguments"])
+    size = int(request["size"])
     if request["do"] == "prepare":
-        operations[what] = getattr(talker, what)(int(request["size"]))
+        operations[what, size] = getattr(talker, what)(size)
         return None
-    if request["do"] == "burst":
-        return timed(operations[what], int(request["times"]))
-    return getattr(talker, what)(**request["arguments"])
+    return timed(operations[what, size], int(request["times"]))
 
 
 def _say(answers: IO[str], answer: dict[str, Any]) -> None:

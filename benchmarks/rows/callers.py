@@ -6,18 +6,21 @@ import itertools
 import statistics
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from benchmarks import against, ours
 from benchmarks.corpus import Corpus, Message
-from benchmarks.peers import Peer
+from benchmarks.peers import PeerError
 from benchmarks.raw import RawTurns, encoded
-from benchmarks.report import Limit, PeerRow, Row
+from benchmarks.report import Limit, Row
 from benchmarks.stage import Stage
 from tertulia import Store
 
 SESSIONS = 16
+# Setting the others up takes long, so they are not in every round.
+PEER_ROUNDS = 2
 LEAST = {8: 1.5, 32: 2.0}
 
 # Does the turn with that number in the session with that number.
@@ -28,21 +31,22 @@ def run(stage: Stage) -> list[Row]:
     sizes = stage.sizes
     turns = Corpus().turns(50)
     most = max(sizes.callers) * SESSIONS
-    rates: dict[int, list[float]] = {callers: [] for callers in (0, *sizes.callers)}
+    rates: dict[str, list[float]] = defaultdict(list)
     with (
         ours.open_store(stage.new_path("callers")) as store,
         closing(RawTurns(stage.new_path("raw"), "safe", most)) as raw,
     ):
         alone, together = _raw_writer(raw, turns), _writer(store, turns, most)
-        for _ in range(sizes.caller_rounds):
-            rates[0].append(rate(alone, 1, sizes.caller_seconds))
+        for number in range(sizes.caller_rounds):
+            rates["raw"].append(rate(alone, 1, sizes.caller_seconds))
             for callers in sizes.callers:
-                rates[callers].append(rate(together, callers, sizes.caller_seconds))
+                rates[f"{callers}"].append(rate(together, callers, sizes.caller_seconds))
                 store.settle()
-    base = statistics.median(rates[0])
-    found = {callers: statistics.median(rates[callers]) for callers in sizes.callers}
-    against.figures(stage, "callers", _asked(stage, found, base))
-    return [_row(callers, found[callers], base) for callers in sizes.callers]
+            if number < PEER_ROUNDS:
+                _ask_others(stage, rates)
+    found = {who: statistics.median(of_rounds) for who, of_rounds in rates.items()}
+    _note_others(stage, found)
+    return [_row(callers, found[f"{callers}"], found["raw"]) for callers in sizes.callers]
 
 
 def rate(write: Write, callers: int, seconds: float) -> float:
@@ -100,24 +104,32 @@ def _row(callers: int, found: float, base: float) -> Row:
     )
 
 
-def _asked(stage: Stage, found: dict[int, float], base: float) -> Callable[[Peer], PeerRow]:
+def _ask_others(stage: Stage, rates: dict[str, list[float]]) -> None:
+    for peer in stage.peers:
+        try:
+            rates[peer.name].append(
+                peer.figure(
+                    "callers",
+                    callers=min(stage.sizes.callers),
+                    sessions=SESSIONS,
+                    seconds=stage.sizes.caller_seconds,
+                )
+            )
+        except PeerError as problem:
+            against.refused(stage, "callers", peer, problem)
+
+
+def _note_others(stage: Stage, found: dict[str, float]) -> None:
     callers = min(stage.sizes.callers)
-
-    def ask(peer: Peer) -> PeerRow:
-        arguments = {
-            "callers": callers,
-            "sessions": SESSIONS,
-            "seconds": stage.sizes.caller_seconds,
-        }
-        theirs = float(peer.ask("figure", "callers", arguments=arguments))
-        return PeerRow(
-            "callers",
-            peer.name,
-            size=f"{callers} callers",
-            value=theirs,
-            unit="turns/s",
-            against_raw=theirs / base,
-            against_ours=theirs / found[callers],
-        )
-
-    return ask
+    for peer in stage.peers:
+        if peer.name in found:
+            against.note(
+                stage,
+                "callers",
+                peer,
+                found[peer.name],
+                size=f"{callers} callers",
+                ours=found[f"{callers}"],
+                raw=found["raw"],
+                unit="turns/s",
+            )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from benchmarks import against, ours
 from benchmarks.corpus import Corpus, Message, text_bytes
-from benchmarks.peers import Peer
+from benchmarks.peers import PeerError
 from benchmarks.raw import RawTurns, encoded
-from benchmarks.report import Limit, PeerRow, Row
+from benchmarks.report import Limit, Row
 from benchmarks.stage import Stage
 
 TURNS_OF_A_SESSION = 50
@@ -22,7 +21,7 @@ def run(stage: Stage) -> list[Row]:
     text = sum(text_bytes(turn) for turn in turns)
     mine = _written(stage.new_path("disk"), turns) / text
     raw = _written_raw(stage.new_path("raw"), turns) / text
-    against.figures(stage, "disk", _asked(min(count, 2_000), mine, raw))
+    _ask_others(stage, min(count, 2_000), mine, raw)
     return [
         Row(
             "disk",
@@ -59,17 +58,12 @@ def _size(path: Path) -> int:
     return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*"))
 
 
-def _asked(turns: int, mine: float, raw: float) -> Callable[[Peer], PeerRow]:
-    def ask(peer: Peer) -> PeerRow:
-        theirs = float(peer.ask("figure", "disk", arguments={"turns": turns}))
-        return PeerRow(
-            "disk",
-            peer.name,
-            size=f"{turns:,} turns",
-            value=theirs,
-            unit="MB",
-            against_raw=theirs / raw,
-            against_ours=theirs / mine,
-        )
-
-    return ask
+def _ask_others(stage: Stage, turns: int, mine: float, raw: float) -> None:
+    for peer in stage.peers:
+        try:
+            theirs = peer.figure("disk", turns=turns)
+        except PeerError as problem:
+            against.refused(stage, "disk", peer, problem)
+            continue
+        size = f"{turns:,} turns"
+        against.note(stage, "disk", peer, theirs, size=size, ours=mine, raw=raw, unit="MB")

@@ -3,24 +3,54 @@
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from dataclasses import dataclass
 
 from benchmarks import against, children, peers
-from benchmarks.measure import Seconds
-from benchmarks.peers import Peer, PeerError
-from benchmarks.report import Limit, PeerRow, Row, milliseconds
+from benchmarks.measure import Operation, Samples, Seconds, interleave
+from benchmarks.report import Limit, Row, milliseconds
 from benchmarks.stage import Stage
 
 
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A module in an interpreter; with and without it are two contestants."""
+
+    module: str
+    python: str
+    environment: dict[str, str]
+
+    def contestants(self) -> list[Operation]:
+        return [
+            Operation(f"bare {self.module}", lambda: self._run("pass")),
+            Operation(self.module, lambda: self._run(f"import {self.module}")),
+        ]
+
+    def added(self, found: dict[str, Samples]) -> Seconds:
+        return found[self.module].median - found[f"bare {self.module}"].median
+
+    def _run(self, program: str) -> None:
+        command = [self.python, "-c", program]
+        subprocess.run(command, env=self.environment, cwd=os.sep, capture_output=True, check=True)
+
+
 def run(stage: Stage) -> list[Row]:
-    times = 2 * stage.sizes.fresh_starts
-    environment = children.environment() | {"PYTHONPYCACHEPREFIX": str(stage.folder / "bytecode")}
-    bare, mine = import_seconds(sys.executable, "tertulia", environment, times)
-    against.figures(stage, "import", _asked(stage, mine))
+    # Bytecode as an installed package has it; the round to warm up writes it.
+    bytecode = {"PYTHONPYCACHEPREFIX": str(stage.folder / "bytecode")}
+    ours = Imported("tertulia", sys.executable, children.environment() | bytecode)
+    others = {peer.name: (peer, _imported(stage, peer)) for peer in stage.peers if not peer.problem}
+    everyone = [ours, *(imported for _, imported in others.values())]
+    found = interleave(
+        [contestant for imported in everyone for contestant in imported.contestants()],
+        rounds=2 * stage.sizes.fresh_starts,
+        times=1,
+        budget=stage.sizes.peer_budget,
+    )
+    mine, bare = ours.added(found), found["bare tertulia"].median
+    for peer, imported in others.values():
+        added = imported.added(found) * 1000
+        against.note(stage, "import", peer, added, size=imported.module, ours=mine * 1000)
     return [
         Row(
             "import",
@@ -35,45 +65,6 @@ def run(stage: Stage) -> list[Row]:
     ]
 
 
-def import_seconds(
-    python: str, module: str, environment: dict[str, str], times: int
-) -> tuple[Seconds, Seconds]:
-    """What the bare interpreter needs, and what the import adds to it."""
-    commands = [[python, "-c", "pass"], [python, "-c", f"import {module}"]]
-    found: list[list[Seconds]] = [[], []]
-    for command in commands:
-        _spent(command, environment)  # the first writes bytecode and fills the file cache
-    for _ in range(times):
-        for command, seconds in zip(commands, found, strict=True):
-            seconds.append(_spent(command, environment))
-    bare, full = map(statistics.median, found)
-    return bare, full - bare
-
-
-def _spent(command: list[str], environment: dict[str, str]) -> Seconds:
-    begin = time.perf_counter()
-    done = subprocess.run(
-        command, env=environment, cwd=os.sep, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise PeerError((done.stderr.strip().splitlines() or ["it failed"])[-1])
-    return time.perf_counter() - begin
-
-
-def _asked(stage: Stage, mine: Seconds) -> Callable[[Peer], PeerRow]:
-    def ask(peer: Peer) -> PeerRow:
-        if peer.problem:
-            raise PeerError(peer.problem)
-        package = peer.package
-        home = peers.environment(stage.folder)
-        times = max(2, stage.sizes.fresh_starts // 2)
-        _, seconds = import_seconds(str(package.python), package.imported, home, times)
-        return PeerRow(
-            "import",
-            peer.name,
-            size=package.imported,
-            value=seconds * 1000,
-            against_ours=seconds / mine,
-        )
-
-    return ask
+def _imported(stage: Stage, peer: peers.Peer) -> Imported:
+    package = peer.package
+    return Imported(package.imported, str(package.python), peers.environment(stage.folder))

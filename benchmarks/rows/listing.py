@@ -13,15 +13,16 @@ from benchmarks.stage import Stage
 
 def run(stage: Stage) -> list[Row]:
     small, _, large = stage.sizes.sessions
+    others = against.joined(stage, "list", "list", stage.sizes.peer_sessions)
     with ExitStack() as stack:
         found = interleave(
-            [_lister(stage, stack, small), _lister(stage, stack, large)],
+            [_lister(stage, stack, small), _lister(stage, stack, large), *others],
             rounds=2 * stage.sizes.rounds,
             times=25,
+            budget=stage.sizes.peer_budget,
         )
     few, many = found[f"{small}"].median, found[f"{large}"].median
-    for size in stage.sizes.peer_sessions:
-        _others(stage, size, many)
+    against.noted(stage, "list", others, found, counted="sessions", ours=many)
     return [
         timing(
             "list",
@@ -39,9 +40,3 @@ def _lister(stage: Stage, stack: ExitStack, count: int) -> Operation:
     if shown != 50:
         raise RuntimeError(f"find(limit=50) among {count} sessions gave {shown}")
     return Operation(f"{count}", lambda: store.sessions.find(limit=50))
-
-
-def _others(stage: Stage, size: int, ours_seconds: float) -> None:
-    ready = against.prepared(stage, "list", "list", size)
-    theirs = interleave(ready, rounds=4, times=10, budget=stage.sizes.peer_budget)
-    against.noted(stage, "list", ready, theirs, size=f"{size:,} sessions", ours=ours_seconds)

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks import against, ours
 from benchmarks.corpus import Corpus
-from benchmarks.measure import Operation, Samples, interleave
+from benchmarks.measure import Contestant, Operation, Samples, interleave
 from benchmarks.raw import RawTalk
 from benchmarks.report import Limit, Row, timing
 from benchmarks.stage import Stage
@@ -17,17 +17,28 @@ from benchmarks.stage import Stage
 
 def run(stage: Stage) -> list[Row]:
     few, many = stage.sizes.messages
+    others = against.joined(stage, "newest", "newest", stage.sizes.peer_messages)
     with ExitStack() as stack:
         raw = RawTalk(stage.new_path("raw"), Corpus().talk(many))
         stack.enter_context(closing(raw))
-        contestants = [
+        contestants: list[Contestant] = [
             *_readers(stage, stack, few),
             *_readers(stage, stack, many),
             Operation("raw", raw.newest),
+            *others,
         ]
-        found = interleave(contestants, rounds=2 * stage.sizes.rounds, times=50)
-    for size in stage.sizes.peer_messages:
-        _others(stage, size, found)
+        found = interleave(
+            contestants, rounds=2 * stage.sizes.rounds, times=50, budget=stage.sizes.peer_budget
+        )
+    against.noted(
+        stage,
+        "newest",
+        others,
+        found,
+        counted="messages",
+        ours=found[f"newest {many}"].median,
+        raw=found["raw"].median,
+    )
     rows = _rows("newest", f"newest 50 of {many:,} messages", found, (few, many))
     if f"history {many}" in found:
         rows += _rows("history", f"history of 50 of {many:,} messages", found, (few, many))
@@ -79,17 +90,3 @@ def _checked(reader: Operation) -> None:
 
 def _filler(count: int) -> Callable[[Path], None]:
     return lambda path: ours.fill_talk(path, count, rare=10)
-
-
-def _others(stage: Stage, size: int, found: dict[str, Samples]) -> None:
-    ready = against.prepared(stage, "newest", "newest", size)
-    theirs = interleave(ready, rounds=4, times=25, budget=stage.sizes.peer_budget)
-    against.noted(
-        stage,
-        "newest",
-        ready,
-        theirs,
-        size=f"{size:,} messages",
-        ours=found[f"newest {stage.sizes.messages[-1]}"].median,
-        raw=found["raw"].median,
-    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks import against, ours
 from benchmarks.corpus import RARE_WORD, Corpus
-from benchmarks.measure import Operation, interleave
+from benchmarks.measure import Contestant, Operation, interleave
 from benchmarks.raw import RawWords
 from benchmarks.report import Limit, Row, timing
 from benchmarks.rows.newest import talk
@@ -18,20 +18,23 @@ RARE = 10
 
 def run(stage: Stage) -> list[Row]:
     messages, sessions = stage.sizes.messages[-1], stage.sizes.talks
+    others = against.joined(stage, "search", "search", stage.sizes.peer_messages)
     with ExitStack() as stack:
         raw = RawWords(stage.new_path("raw"), Corpus().talk(messages, rare=RARE))
         stack.enter_context(closing(raw))
-        contestants = [
+        contestants: list[Contestant] = [
             _searcher("one", talk(stage, messages), stack),
             _searcher("many", _talks(stage, messages, sessions), stack),
             Operation("raw", raw.search),
+            *others,
         ]
-        found = interleave(contestants, rounds=2 * stage.sizes.rounds, times=25)
-    base = found["raw"].median
-    for size in stage.sizes.peer_messages:
-        _others(stage, size, ours_seconds=found["one"].median, raw_seconds=base)
+        found = interleave(
+            contestants, rounds=2 * stage.sizes.rounds, times=25, budget=stage.sizes.peer_budget
+        )
+    base, mine = found["raw"].median, found["one"].median
+    against.noted(stage, "search", others, found, counted="messages", ours=mine, raw=base)
     return [
-        _row("search_one", messages, "one session", found["one"].median, base),
+        _row("search_one", messages, "one session", mine, base),
         _row("search_many", messages, f"{sessions:,} sessions", found["many"].median, base),
     ]
 
@@ -58,18 +61,4 @@ def _row(name: str, messages: int, where: str, seconds: float, base: float) -> R
         ours=seconds,
         against=("raw FTS5", base),
         limit=Limit("≤", 4),
-    )
-
-
-def _others(stage: Stage, size: int, *, ours_seconds: float, raw_seconds: float) -> None:
-    ready = against.prepared(stage, "search", "search", size)
-    theirs = interleave(ready, rounds=4, times=10, budget=stage.sizes.peer_budget)
-    against.noted(
-        stage,
-        "search",
-        ready,
-        theirs,
-        size=f"{size:,} messages",
-        ours=ours_seconds,
-        raw=raw_seconds,
     )

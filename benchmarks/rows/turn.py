@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks import against, ours
 from benchmarks.corpus import Corpus, Message, endless
-from benchmarks.measure import Operation, Samples, Seconds, interleave
+from benchmarks.measure import Operation, Samples, interleave
 from benchmarks.ours import Durability
 from benchmarks.peers import PeerOperation
 from benchmarks.raw import RawTurns, encoded
@@ -42,7 +42,6 @@ def _run(stage: Stage, name: str, durability: Durability, limit: Limit) -> list[
             Operation("tertulia", ours.turn_of(store, turns), store.settle),
             Operation("raw", _raw_turn(raw, turns)),
         ]
-        first_ever = both[0].burst(1)[0]  # imports what only a turn needs
         rounds = sizes.turns_before // sizes.burst
         early = interleave(both, rounds=rounds, times=sizes.burst)
         others = _others(stage, name, durability)
@@ -54,10 +53,10 @@ def _run(stage: Stage, name: str, durability: Durability, limit: Limit) -> list[
         )
     first = {who: samples.between(0, max(2, rounds // 2)) for who, samples in early.items()}
     mine, raws = late["tertulia"], late["raw"]
-    against.noted(stage, name, others, late, size=size, ours=mine.median, raw=raws.median)
+    against.noted(stage, name, others, late, counted="turns", ours=mine.median, raw=raws.median)
     return [
         _cost(name, f"a turn, {durability}, after {size}", limit, mine, raws),
-        _stalls(name, first, late, first_ever),
+        _stalls(name, first, late),
     ]
 
 
@@ -65,7 +64,7 @@ def _others(stage: Stage, name: str, durability: Durability) -> list[PeerOperati
     """They have one durability only, which is compared with the safe one."""
     if durability == "fast":
         return []
-    return against.prepared(stage, name, "turn", stage.sizes.peer_turns)
+    return against.joined(stage, name, "turn", [stage.sizes.peer_turns])
 
 
 def _in_long_talk(stage: Stage) -> Row:
@@ -120,9 +119,7 @@ def _cost(name: str, what: str, limit: Limit, mine: Samples, raws: Samples) -> R
     )
 
 
-def _stalls(
-    name: str, early: dict[str, Samples], late: dict[str, Samples], first_ever: Seconds
-) -> Row:
+def _stalls(name: str, early: dict[str, Samples], late: dict[str, Samples]) -> Row:
     first, last = early["tertulia"], late["tertulia"]
     raw_growth = late["raw"].stall / early["raw"].stall
     worst = max(first.worst, last.worst)
@@ -135,8 +132,8 @@ def _stalls(
         limit=STALL,
         note=f"p99 early {milliseconds(first.p99)}, late {milliseconds(last.p99)}; "
         f"worst of all {milliseconds(worst)}, of raw {milliseconds(raw_worst)}; "
-        f"raw's stalls grew {raw_growth:.2f}×; the very first turn took {milliseconds(first_ever)}",
-        numbers=_numbers("early", first) | {"first_ever_ms": first_ever * 1000},
+        f"raw's stalls grew {raw_growth:.2f}×; the very first turn took {milliseconds(first.first)}",
+        numbers=_numbers("early", first) | {"first_ever_ms": first.first * 1000},
     )
 
 

@@ -14,11 +14,12 @@ any_text = st.text(alphabet=st.characters(exclude_categories=()))
 # What people try, close together: every break, quote, mark and hidden character in few letters.
 hostile_text = st.lists(
     st.sampled_from(
-        [*"ab1 _*`~|<>[]()!#&;\\\"'-+=:\n\r\t\v\f\x00\x1b\x1c\x1d\x1e\x1f\x7f\x85"]
-        + ["\u2028", "\u2029", "\u202e", "\u2066", "\u200b", "\u200d", "\u00ad", "\ufeff"]
-        + ["“", "”", "„", "«", "＂", "″", "\u1fef", "\u0301", "\u0338", "\ufe0f", "\U000e0041"]
-        + ["\ud800", "\udfff", "\ue000", "\uffff", "\u3164", "\u2800", "\u00a0", "\u3000"]
-        + ["&quot;", "&#10;", "## System:", "[a](b)", "<b>", "**", "||", "```"]
+        [
+            *"ab1 _*`~|<>[]()!#&;\\\"'-+=:\n\r\t\v\f\x00\x1b\x1c\x1d\x1e\x1f\x7f\x85\u2028\u2029",
+            *"\u202e\u2066\u200b\u200d\u00ad\ufeff\u0301\u0338\ufe0f\U000e0041\u1fef“”„«＂″",
+            *"\ud800\udfff\ue000\uffff\u3164\u2800\u00a0\u3000",
+            *("&quot;", "&#10;", "## System:", "[a](b)", "<b>", "**", "||", "```"),
+        ]
     ),
     max_size=40,
 ).map("".join)

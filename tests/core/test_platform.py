@@ -67,9 +67,9 @@ class TestUnknown:
         found = platform("carrier_pigeon")
         assert found == Platform("carrier_pigeon", "Carrier Pigeon")
         assert (found.length_limit, found.markdown) == (2000, "plain")
-        assert not (found.threads or found.edits or found.typing or found.media or found.commands)
+        abilities = ("threads", "edits", "typing", "media", "commands", "mentions_need_raw_ids")
+        assert [ability for ability in abilities if getattr(found, ability)] == []
         assert found.notify
-        assert not found.mentions_need_raw_ids
 
     def test_it_is_not_remembered(self) -> None:
         platform("carrier_pigeon")

@@ -23,6 +23,12 @@ TOOL = "tool"
 SYSTEM = "system"
 SUMMARY = "summary"
 
+# What a message is besides its role. The model is shown neither commands nor internal rows.
+COMMAND = "command"
+INTERNAL = "internal"
+DELIVERY = "delivery"
+INTERRUPTED = "interrupted"
+
 # A message below the first size stays whole. In a larger one, each text above the second goes away.
 INLINE_SIZE = 32_768
 PART_SIZE = 8_192
@@ -40,6 +46,7 @@ class Message(msgspec.Struct, frozen=True):
     seq: int
     turn: int
     role: str
+    kind: str | None
     at: datetime
     author: str | None
     body: dict[str, Any]

@@ -15,7 +15,15 @@ CHAT_TYPES = ("dm", "group", "channel", "thread")
 
 _ALWAYS = ("chat_name", "chat_type", "user_id", "user_name", "thread_id", "chat_topic")
 _WHEN_SET = ("account", "user_id_alt", "chat_id_alt")
-_IDS = ("user_id", "thread_id", "user_id_alt", "chat_id_alt")
+_TEXTS = (
+    "chat_name",
+    "user_id",
+    "user_name",
+    "thread_id",
+    "chat_topic",
+    "user_id_alt",
+    "chat_id_alt",
+)
 
 
 class _Details(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +41,7 @@ class _Details(msgspec.Struct, frozen=True, kw_only=True):
 class Source(_Details, frozen=True):
     """Platform, account, chat, thread and person of one message.
 
-    Ids are strings: a number given as an id becomes one, and an empty optional id is no id.
+    Everything is text: a number given as an id becomes one, and an empty optional field is absent.
     """
 
     platform: str
@@ -47,11 +55,11 @@ class Source(_Details, frozen=True):
                 hint="Give for example 'telegram' or 'local'.",
                 field="platform",
             )
-        force_setattr(self, "chat_id", _as_id(self.chat_id) or "")
-        force_setattr(self, "account", _as_id(self.account) or "")
-        force_setattr(self, "chat_type", self.chat_type or "dm")
-        for name in _IDS:
-            force_setattr(self, name, _as_id(getattr(self, name)))
+        force_setattr(self, "chat_id", _as_text(self.chat_id) or "")
+        force_setattr(self, "account", _as_text(self.account) or "")
+        force_setattr(self, "chat_type", _as_text(self.chat_type) or "dm")
+        for name in _TEXTS:
+            force_setattr(self, name, _as_text(getattr(self, name)))
 
     @property
     def participant(self) -> str | None:
@@ -60,7 +68,7 @@ class Source(_Details, frozen=True):
 
     @property
     def description(self) -> str:
-        """The source in words for people. Not for prompts: names are given as strangers wrote them."""
+        """The source in words for people; not for prompts, since names stand as strangers wrote them."""
         if self.platform == LOCAL:
             return "CLI terminal"
         place = self.chat_name or self.chat_id
@@ -92,7 +100,7 @@ class Source(_Details, frozen=True):
         return cls(LOCAL, "cli", chat_name="CLI terminal")
 
 
-def _as_id(value: object) -> str | None:
+def _as_text(value: object) -> str | None:
     if value is None or value == "":
         return None
     return value if isinstance(value, str) else str(value)

@@ -1,4 +1,4 @@
-"""Removing a session wholly: messages, blobs, index, revisions, events. The ledger keeps its cost."""
+"""Removing a session wholly: messages, blobs, index, revisions, events; its cost stays known."""
 
 from __future__ import annotations
 

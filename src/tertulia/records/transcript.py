@@ -130,7 +130,7 @@ class Transcript:
         return self._db.write(work)
 
     def keep_recent(self, n: int) -> None:
-        """Show only the newest `n` messages, and those before them back to where their turn began."""
+        """Show only the newest `n` messages, and what comes before them in the same turn."""
 
         def cut(tx: Transaction, seen: Glance) -> list[Span] | None:
             spans = seen.view.spans(seen.last_seq)
@@ -217,6 +217,7 @@ def append_in(
     now: int,
     *,
     author: str | None = None,
+    kind: str | None = None,
 ) -> int:
     """Append messages within a transaction; the last sequence number."""
     people = sum(item.role == USER for item in drafts)
@@ -245,6 +246,7 @@ def append_in(
                 "place": place,
                 "turn": turn,
                 "role": item.role,
+                "kind": kind,
                 "author": author,
                 "now": now,
                 "body": item.body,

@@ -1,4 +1,4 @@
-"""Brings a store to the schema of this program: numbered scripts, each once, under the write lock."""
+"""Brings a store to the schema of this program: numbered scripts, each once, under a lock."""
 
 from __future__ import annotations
 

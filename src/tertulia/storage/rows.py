@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from tertulia.core.message import Message, from_json
+from tertulia.core.message import Message, from_json, restore
 from tertulia.core.session import Notice, Session
 from tertulia.core.source import Source
 from tertulia.core.usage import STATUSES, Usage, from_nano
@@ -130,13 +130,12 @@ def view_from(ranges: str) -> View:
 
 
 def message(row: Row, tx: Transaction) -> Message:
-    session, seq, turn, role, at, author, body, away = row
-    return Message(session, seq, turn, role, from_micros(at), author, whole_body(body, away, tx))
+    session, seq, turn, role, kind, at, author, body, away = row
+    given = from_json(body) if away is None else whole_body(body, away, tx)
+    return Message(session, seq, turn, role, kind, from_micros(at), author, given)
 
 
 def whole_body(body: str, away: str | None, tx: Transaction) -> dict[str, object]:
-    from tertulia.core.message import restore
-
     if away is None:
         return from_json(body)  # type: ignore[no-any-return]
     return restore(body, away, lambda name: _blob(tx, name))

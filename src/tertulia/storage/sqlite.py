@@ -329,7 +329,7 @@ def _switch_to_wal(connection: apsw.Connection, path: str, busy_seconds: float) 
 
 
 def _patience(seconds: float) -> Callable[[int], bool]:
-    """Wait for other processes in short random pauses; SQLite's own grow and starve whoever waits."""
+    """Wait for other processes in short random pauses; SQLite's own grow, and starve who waits."""
     started = 0.0
 
     def wait(tries: int) -> bool:

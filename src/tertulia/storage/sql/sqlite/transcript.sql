@@ -28,11 +28,11 @@ where id = :id
 returning ref, last_seq, turns, platform, person
 
 -- name: message_insert
-insert into messages (place, turn, role, author, at, body, away)
-values (:place, :turn, :role, :author, :now, :body, :away)
+insert into messages (place, turn, role, kind, author, at, body, away)
+values (:place, :turn, :role, :kind, :author, :now, :body, :away)
 
 -- name: part_message
-place >> 32, place & 4294967295, turn, role, at, author, body, away
+place >> 32, place & 4294967295, turn, role, kind, at, author, body, away
 
 -- name: messages_newest
 select {part_message} from messages
@@ -51,8 +51,8 @@ select turn from messages where place = (:session << 32) + :seq
 select role from messages where place = (:session << 32) + :seq
 
 -- name: messages_copy
-insert into messages (place, turn, role, author, at, body, away)
-select (:to << 32) + (place & 4294967295), turn, role, author, at, body, away
+insert into messages (place, turn, role, kind, author, at, body, away)
+select (:to << 32) + (place & 4294967295), turn, role, kind, author, at, body, away
 from messages
 where place between (:session << 32) + :first and (:session << 32) + :last
 

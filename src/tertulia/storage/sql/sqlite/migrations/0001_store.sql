@@ -64,7 +64,8 @@ create table messages (
     seq integer generated always as (place & 4294967295) virtual,
     turn integer not null,
     role text not null,
-    author text,
+    kind text,                  -- null; or command, internal, delivery, interrupted
+    author text,                -- who wrote, in shared chats: {"id": …, "name": …}
     at integer not null,
     body text not null,         -- the message as it was given, as JSON
     away text                   -- which of its parts are kept in blobs: [[path, hash], …]
