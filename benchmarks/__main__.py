@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="tertulia-bench-", dir=options.dir))
     stage = Stage(folder, QUICK if options.quick else FULL, [])
     begin = time.perf_counter()
-    commits = Samples([commit_seconds(stage.new_path("raw"))])
+    commits = Samples(bursts=[commit_seconds(stage.new_path("raw"))])
     try:
         if not options.no_peers:
             stage.peers = _started(folder)

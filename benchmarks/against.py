@@ -32,14 +32,17 @@ def noted(
 ) -> None:
     """What the others needed, as milliseconds and as ratios; `counted` is what their size is of."""
     for operation in taking_part:
-        seconds = found[operation.name].median
-        size = f"{operation.size:,} {counted}"
+        samples = found[operation.name]
+        if not samples.bursts:
+            refused(stage, row, operation.peer, PeerError(samples.gave_up))
+            continue
         note(
             stage,
             row,
             operation.peer,
-            seconds * 1000,
-            size=size,
+            samples.median * 1000,
+            worst=samples.worst * 1000,
+            size=f"{operation.size:,} {counted}",
             ours=ours * 1000,
             raw=None if raw is None else raw * 1000,
         )
@@ -54,6 +57,7 @@ def note(
     size: str,
     ours: float,
     raw: float | None = None,
+    worst: float | None = None,
     unit: str = "ms",
 ) -> None:
     stage.peer_rows.append(
@@ -63,6 +67,7 @@ def note(
             size=size,
             value=value,
             unit=unit,
+            worst=worst,
             against_raw=None if raw is None else value / raw,
             against_ours=value / ours,
         )

@@ -6,12 +6,17 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 Seconds = float
 
 # A contestant that needs longer than this for one burst does fewer operations per burst.
 BURST_SECONDS = 0.4
+
+
+class GaveUpError(Exception):
+    """A contestant cannot go on; the others do without it."""
 
 
 class Contestant(Protocol):
@@ -49,6 +54,7 @@ class Samples:
     first: Seconds = 0.0
     bursts: list[list[Seconds]] = field(default_factory=list)
     resting: list[Seconds] = field(default_factory=list)
+    gave_up: str = ""
 
     @property
     def all(self) -> list[Seconds]:
@@ -100,12 +106,14 @@ def interleave(
 
     A contestant that has used up its budget sits out the remaining rounds, with what it has.
     """
-    found = {one.name: Samples(first=one.burst(1)[0]) for one in contestants}
+    found = {contestant.name: Samples() for contestant in contestants}
+    for contestant in contestants:
+        _attempt(contestant, found[contestant.name], _warm_up)
     for _ in range(rounds):
         for contestant in contestants:
             samples = found[contestant.name]
-            if sum(samples.all) <= budget:
-                _one_burst(contestant, samples, times)
+            if not samples.gave_up and sum(samples.all) <= budget:
+                _attempt(contestant, samples, partial(_burst, times=times))
     return found
 
 
@@ -114,11 +122,23 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
-def _one_burst(contestant: Contestant, samples: Samples, times: int) -> None:
+def _attempt(
+    contestant: Contestant, samples: Samples, step: Callable[[Contestant, Samples], None]
+) -> None:
+    try:
+        step(contestant, samples)
+    except GaveUpError as problem:
+        samples.gave_up = str(problem)
+
+
+def _warm_up(contestant: Contestant, samples: Samples) -> None:
+    samples.first = contestant.burst(1)[0]
+
+
+def _burst(contestant: Contestant, samples: Samples, times: int) -> None:
     expected = samples.median if samples.bursts else samples.first
     fits = int(BURST_SECONDS / max(expected, 1e-9))
-    times = max(1, min(times, fits))
-    samples.bursts.append(contestant.burst(times))
+    samples.bursts.append(contestant.burst(max(1, min(times, fits))))
     start = time.perf_counter()
     contestant.rest()
     samples.resting.append(time.perf_counter() - start)

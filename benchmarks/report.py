@@ -63,6 +63,7 @@ class PeerRow:
     size: str = ""
     value: float | None = None
     unit: str = "ms"
+    worst: float | None = None
     against_raw: float | None = None
     against_ours: float | None = None
     problem: str = ""
@@ -116,13 +117,14 @@ def table(rows: Sequence[Row]) -> str:
 
 def peer_table(rows: Sequence[PeerRow]) -> str:
     names = [row.name for row in rows]
-    head = ("row", "store", "size", "measured", "× raw", "× tertulia")
+    head = ("row", "store", "size", "measured", "worst", "× raw", "× tertulia")
     body = [
         (
             row.name,
             row.peer,
             row.size,
             row.problem or _figure(row.value, row.unit),
+            _figure(row.worst, row.unit),
             _figure(row.against_raw, ""),
             _figure(row.against_ours, ""),
         )

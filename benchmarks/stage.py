@@ -16,7 +16,11 @@ from benchmarks.report import PeerRow
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much work a run does."""
+    """How much work a run does.
+
+    A burst of turns is long enough for SQLite to checkpoint in each of them, so that the worst turn
+    of a burst is the same kind of turn in all.
+    """
 
     sessions: tuple[int, int, int]
     messages: tuple[int, int]
@@ -43,8 +47,8 @@ FULL = Sizes(
     sessions=(1_000, 10_000, 100_000),
     messages=(1_000, 100_000),
     turns_before=2_000,
-    turns_after=1_000,
-    burst=125,
+    turns_after=1_500,
+    burst=250,
     rounds=12,
     callers=(8, 32),
     caller_seconds=1.0,
@@ -64,12 +68,12 @@ FULL = Sizes(
 QUICK = Sizes(
     sessions=(200, 1_000, 4_000),
     messages=(400, 8_000),
-    turns_before=250,
-    turns_after=250,
-    burst=50,
+    turns_before=500,
+    turns_after=375,
+    burst=125,
     rounds=3,
     callers=(8, 32),
-    caller_seconds=0.4,
+    caller_seconds=0.25,
     caller_rounds=2,
     processes=4,
     process_turns=60,
@@ -79,8 +83,8 @@ QUICK = Sizes(
     talks=80,
     peer_sessions=(200, 600),
     peer_messages=(400, 1_000),
-    peer_turns=250,
-    peer_budget=0.4,
+    peer_turns=500,
+    peer_budget=0.3,
 )
 
 

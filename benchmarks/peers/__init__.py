@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measure import GaveUpError
+
 HOME = Path(__file__).resolve().parent.parent / ".peers"
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -19,7 +21,7 @@ INSTALL_SECONDS = 300
 ANSWER_SECONDS = 120
 
 
-class PeerError(Exception):
+class PeerError(GaveUpError):
     """The other store could not do it; the text says why."""
 
 

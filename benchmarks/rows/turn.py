@@ -131,8 +131,8 @@ def _stalls(name: str, early: dict[str, Samples], late: dict[str, Samples]) -> R
         against=("early", first.stall),
         limit=STALL,
         note=f"p99 early {milliseconds(first.p99)}, late {milliseconds(last.p99)}; "
-        f"worst of all {milliseconds(worst)}, of raw {milliseconds(raw_worst)}; "
-        f"raw's stalls grew {raw_growth:.2f}×; the very first turn took {milliseconds(first.first)}",
+        f"worst of all {milliseconds(worst)}, of raw {milliseconds(raw_worst)}; raw's stalls "
+        f"grew {raw_growth:.2f}×; the very first turn took {milliseconds(first.first)}",
         numbers=_numbers("early", first) | {"first_ever_ms": first.first * 1000},
     )
 

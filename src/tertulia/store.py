@@ -16,6 +16,7 @@ from tertulia.core.source import Source
 from tertulia.errors import ConfigError
 from tertulia.platforms import registry
 from tertulia.records.house import Clock, House, SystemClock
+from tertulia.records.indexer import Indexer
 from tertulia.records.people import People
 from tertulia.records.search import Hit, Search
 from tertulia.records.sessions import Sessions
@@ -50,11 +51,14 @@ class Store:
             safe=self.settings.durability == "safe",
             busy_seconds=self.settings.busy_seconds,
         )
-        self._house = House(self._db, self.settings, clock or SystemClock(), self._zone())
+        self._search = Search(self._db)
+        self._indexer = Indexer(self._search)
+        self._house = House(
+            self._db, self.settings, clock or SystemClock(), self._zone(), self._indexer.ring
+        )
         self.sessions = Sessions(self._house)
         self.usage = Ledger(self._house)
         self.people = People(self._house)
-        self._search = Search(self._house)
 
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""
@@ -131,6 +135,7 @@ class Store:
 
     def close(self) -> None:
         """Close the store; what was acknowledged is stored already."""
+        self._indexer.stop()
         self._db.close()
 
     def __enter__(self) -> Self:

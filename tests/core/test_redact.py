@@ -247,6 +247,21 @@ class TestIds:
         shown = redactor.text("-100777888, 99988877766655544", homes=homes)
         assert shown == f"{redactor.chat('telegram', '-100777888')}, 99988877766655544"
 
+    def test_a_number_inside_a_longer_one_is_not_the_id(self) -> None:
+        source = Source("telegram", "600123")
+        shown = redactor.text("600123456, 600123", source=source)
+        chat = redactor.chat("telegram", "600123")
+        assert shown == f"{redactor.user('telegram', '600123456')}, {chat}"
+
+    @pytest.mark.parametrize("around", ["({})", "+{}", "1 {}", "[{}]", "7-{}", "{} 7", "x{}"])
+    def test_an_id_too_short_for_a_phone_number(self, around: str) -> None:
+        shown = redactor.name(
+            "telegram", around.format("600123"), source=Source("telegram", "600123")
+        )
+        assert "600123" not in shown
+        short = redactor.text("(12345)", source=Source("telegram", "12345"))
+        assert short == f"({redactor.chat('telegram', '12345')})"
+
     def test_a_short_id_counts_as_a_word(self) -> None:
         source = Source("telegram", "abcd")
         shown = redactor.text("abcd abcde xabcd", source=source)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
@@ -33,6 +33,8 @@ INTERRUPTED = "interrupted"
 INLINE_SIZE = 32_768
 PART_SIZE = 8_192
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 Path = tuple[str | int, ...]
 
 _encode = msgspec.json.Encoder().encode
@@ -47,9 +49,14 @@ class Message(msgspec.Struct, frozen=True):
     turn: int
     role: str
     kind: str | None
-    at: datetime
+    micros: int
     author: str | None
     body: dict[str, Any]
+
+    @property
+    def at(self) -> datetime:
+        """When it was stored."""
+        return EPOCH + timedelta(microseconds=self.micros)
 
 
 class Blob(msgspec.Struct, frozen=True):

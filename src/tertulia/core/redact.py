@@ -20,7 +20,7 @@ import hashlib
 import hmac
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import count
 from typing import Literal, NamedTuple
@@ -33,10 +33,11 @@ from tertulia.errors import ConfigError
 
 Kind = Literal["user", "chat", "thread", "account"]
 
-_PHONE_DIGITS = range(7, 16)  # E.164 allows 15; seven is the shortest that is written without a +
-_SHORT, _LONG = 3, 6
+_MOST_DIGITS = 15  # of a phone number, by E.164
+_WORD, _ANYWHERE = 3, 6  # how long an id must be to be looked for as a word, and inside words
 _BETWEEN = r"[ .()/_-]{0,6}"
-_NUMBER = rf"(?:\+ ?)?(?:\( ?\+?\d+ ?\)|\d)(?:{_BETWEEN}\d)*"
+_SEVEN_DIGITS = rf"(?=[+( ]{{0,4}}\d(?:{_BETWEEN}\d){{6}})"
+_NUMBER = rf"{_SEVEN_DIGITS}(?:\+ ?)?(?:\( ?\+?\d+ ?\)|\d)(?:{_BETWEEN}\d)*"
 _NUMBER_ID = re.compile(rf"-?({_NUMBER})(?:@|$)")
 _DATE = r"(?:19|20)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
 _TIME = r"[t ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:z|[+-]\d\d:?\d\d)?"
@@ -56,6 +57,7 @@ _GROUP_FORMS: _Forms = {
     (False, False): ("chat", "user"),
     (False, False, False): ("chat", "thread", "user"),
 }
+# People write one sign for another between digits.
 _ALIKE = {**dict.fromkeys("·•‧∙⋅・", "."), "−": "-", "[": "(", "]": ")"}
 
 
@@ -114,7 +116,7 @@ class Redactor:
         homes: Mapping[str, HomeChannel] | None = None,
     ) -> str:
         """A name, topic or title as one line, without phone numbers and without the given ids."""
-        return self._scrub(clean(text), platform, _known(_ids(source, homes)))
+        return self._scrub(clean(text), platform, _known(tuple(_ids(source, homes))))
 
     def text(
         self,
@@ -124,7 +126,8 @@ class Redactor:
         homes: Mapping[str, HomeChannel] | None = None,
     ) -> str:
         """Any text without phone numbers and without the given ids; all else stays as it is."""
-        return self._scrub(text, source.platform if source else "", _known(_ids(source, homes)))
+        where = source.platform if source else ""
+        return self._scrub(text, where, _known(tuple(_ids(source, homes))))
 
     def key(self, key: str) -> str:
         """A session key with its ids replaced; agent, platform and chat type stay.
@@ -143,9 +146,8 @@ class Redactor:
         if not self.hides(platform):
             return ":".join(parts)
         accounts = [self._key_part(part, platform, "account") for part in parts[3:at]]
-        hidden = [
-            self._key_part(part, platform, kind) for part, kind in zip(ids, kinds, strict=True)
-        ]
+        named = zip(ids, kinds, strict=True)
+        hidden = [self._key_part(part, platform, kind) for part, kind in named]
         return ":".join((*parts[:3], *accounts, parts[at], *hidden))
 
     def _key_part(self, part: str, platform: str, kind: Kind) -> str:
@@ -188,12 +190,12 @@ class Redactor:
         if found["id"] is not None:
             owner = known.forms[found["id"]]
             return self._pseudonym(owner) if self.hides(owner.platform) else None
-        digits = _digits(found["number"] or "")
-        if len(digits) < _PHONE_DIGITS.start:
+        if found["number"] is None:
             return None
+        digits = _digits(found["number"])
         if digits in known.digits and self.hides(known.digits[digits].platform):
             return self._pseudonym(known.digits[digits])
-        if len(digits) >= _PHONE_DIGITS.stop and platform and self._raw_ids(platform):
+        if len(digits) > _MOST_DIGITS and platform and self._raw_ids(platform):
             return None
         sign = "+" if found["number"].startswith(("+", "(+", "00")) else ""
         return f"user_{self._hash('user', platform, sign + digits)}"
@@ -206,13 +208,15 @@ def _ids(source: Source | None, homes: Mapping[str, HomeChannel] | None) -> Iter
         yield from (_Id("user", where, v) for v in (source.user_id, source.user_id_alt) if v)
         yield from (_Id("chat", where, v) for v in (source.chat_id, source.chat_id_alt) if v)
         yield from (_Id("thread", where, v) for v in (source.thread_id,) if v)
-    for platform, home in (homes or {}).items():
+    # Two homes may have one id; which of them it is taken for must not hang on their order.
+    for platform, home in sorted((homes or {}).items()):
         yield _Id("chat", platform, home.chat_id)
         if home.thread_id:
             yield _Id("thread", platform, home.thread_id)
 
 
-def _known(ids: Iterable[_Id]) -> _Known:
+@lru_cache(maxsize=256)
+def _known(ids: tuple[_Id, ...]) -> _Known:
     known = _Known({}, {})
     for found in ids:
         bare = _prefix(found.platform, found.value)[1]
@@ -240,17 +244,19 @@ def _digits(number: str) -> str:
 @lru_cache(maxsize=256)
 def _pattern(ids: tuple[str, ...]) -> re.Pattern[str]:
     """Known ids first, the longest first; then what looks like a number and is none."""
-    forms = [
-        _id_pattern(form) for form in sorted(ids, key=len, reverse=True) if len(form) >= _SHORT
-    ]
+    forms = [_id_pattern(form) for form in sorted(ids, key=len, reverse=True) if len(form) >= _WORD]
     return re.compile(rf"(?P<id>{'|'.join(forms) or '(?!)'})|{_KEPT}|(?P<number>{_NUMBER})")
 
 
 def _id_pattern(form: str) -> str:
-    """Long ids are found inside words too. One or two characters say nothing about anyone, and
-    taking them out would tear up the text, so they only count as the whole of it."""
-    quoted = re.escape(form)
-    return quoted if len(form) >= _LONG else rf"(?<![^\W_]){quoted}(?![^\W_])"
+    """Long ids are found inside words, but no number inside a longer one, which is found itself.
+
+    One or two characters say nothing about anyone, and taking them out would tear up the text, so
+    they only count as the whole of it.
+    """
+    if len(form) < _ANYWHERE:
+        return rf"(?<![^\W_]){re.escape(form)}(?![^\W_])"
+    return re.escape(form) + (r"(?!\d)" if re.fullmatch(r"[+-]?\d+", form) else "")
 
 
 def _fold(text: str) -> tuple[str, list[int] | range]:

@@ -68,7 +68,7 @@ class Source(_Details, frozen=True):
 
     @property
     def description(self) -> str:
-        """The source in words for people; not for prompts, since names stand as strangers wrote them."""
+        """The source in words for people. Not for prompts: strangers chose the names in it."""
         if self.platform == LOCAL:
             return "CLI terminal"
         place = self.chat_name or self.chat_id

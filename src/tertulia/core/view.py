@@ -11,7 +11,6 @@ took over. So `(log, seq)` can become `(fork, seq)` when the log it came from is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple, Self
 
 import msgspec
@@ -89,13 +88,16 @@ class View(msgspec.Struct, frozen=True):
         return View(tuple((new if log == old else log, *rest) for log, *rest in self.ranges))  # type: ignore[misc]
 
 
-def newest(spans: list[Span], count: int) -> Iterator[Span]:
-    """The spans that hold the newest `count` messages, newest span first."""
+def newest_of(spans: list[Span], count: int) -> list[Span]:
+    """The spans that hold the newest `count` messages."""
+    found: list[Span] = []
     for span in reversed(spans):
         if count <= 0:
-            return
-        yield Span(span.log, max(span.first, span.last - count + 1), span.last)
+            break
+        found.append(Span(span.log, max(span.first, span.last - count + 1), span.last))
         count -= span.size
+    found.reverse()
+    return found
 
 
 def opened(spans: list[Span], log: int, last_seq: int) -> View:

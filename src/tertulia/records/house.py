@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple, Protocol
 
@@ -30,6 +31,7 @@ class House(NamedTuple):
     settings: Settings
     clock: Clock
     zone: tzinfo
+    ring: Callable[[], None]  # says that there is something new to index
 
     def zone_of(self, person_zone: str | None) -> tzinfo:
         """The person's zone where it is known, else the store's."""

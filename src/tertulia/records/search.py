@@ -15,9 +15,8 @@ from tertulia.core.message import text_of
 from tertulia.core.session import Page
 from tertulia.errors import ConfigError, StoreError
 from tertulia.records import acts
-from tertulia.records.house import House
 from tertulia.records.people import resolve
-from tertulia.storage.base import Transaction
+from tertulia.storage.base import Database, Transaction
 from tertulia.storage.rows import Glance, message, whole_body
 
 log = logging.getLogger("tertulia.search")
@@ -42,8 +41,8 @@ class Hit(msgspec.Struct, frozen=True):
 class Search:
     """The index of a store."""
 
-    def __init__(self, house: House) -> None:
-        self._db = house.db
+    def __init__(self, db: Database) -> None:
+        self._db = db
 
     def find(
         self,
@@ -196,7 +195,6 @@ def _answer(tx: Transaction, asked: _Question, limit: int, offset: int) -> Page[
 
 
 def _hit(tx: Transaction, session_id: str, ref: int, seq: int, rank: float, phrases: Any) -> Hit:
-    span = {"session": ref, "first": seq, "last": seq, "limit": 1}
-    found = message(tx.all("messages_newest", span)[0], tx)
+    found = message(tx.all("messages_of", {"session": ref, "first": seq, "last": seq})[0], tx)
     text = words.snippet(text_of(found.body), phrases)
     return Hit(session_id, seq, found.role, text, found.at, -rank)

@@ -8,10 +8,13 @@ from typing import Any
 
 import msgspec
 
-from tertulia.core.message import USER, Draft, Message, draft, to_json
+from tertulia.core.grammar import HIDDEN, blocks
+from tertulia.core.message import USER, Draft, Message, draft, from_json, text_of, to_json
+from tertulia.core.render import FORMATS, TIMESTAMPS, Format, Style, Timestamps, render, weigh
 from tertulia.core.usage import Usage
-from tertulia.core.view import Span, View, newest, opened
-from tertulia.errors import IllegalMove, NotFound
+from tertulia.core.view import Span, View, newest_of, opened
+from tertulia.core.window import Budget, fit
+from tertulia.errors import ConfigError, IllegalMove, NotFound
 from tertulia.records import acts
 from tertulia.records.house import House
 from tertulia.records.usage import Charge, charge
@@ -19,7 +22,7 @@ from tertulia.storage import rows
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import Glance, from_micros, to_micros, view_from
 
-_CHUNK = 500
+_FIRST_LOOK = 64
 _LOOK_BACK = 100
 
 
@@ -55,23 +58,39 @@ class Transcript:
     def _extend(self, drafts: Sequence[Draft], usage: Usage | None) -> int:
         now = to_micros(self._house.clock.now())
         cost = None if usage is None else charge(usage)
-        return self._db.write(lambda tx: append_in(tx, self.session_id, drafts, cost, now))
+        last = self._db.write(lambda tx: append_in(tx, self.session_id, drafts, cost, now))
+        self._house.ring()
+        return last
 
     # -- reading
 
     def load(self, *, newest: int | None = None) -> list[dict[str, Any]]:
         """The messages that are seen, as they were given; with `newest` only that many."""
-        return [message.body for message in self.entries(newest=newest)]
+        return self._db.read(lambda tx: _bodies(tx, self._spans(tx, newest)))
 
     def entries(self, *, newest: int | None = None) -> list[Message]:
         """The same with their places: sequence, turn, time and author."""
 
-        def work(tx: Transaction) -> list[Message]:
-            seen = acts.glance(tx, self.session_id)
-            spans = seen.view.spans(seen.last_seq)
-            return read_all(tx, spans) if newest is None else read_newest(tx, spans, newest)
+        return self._db.read(lambda tx: read(tx, self._spans(tx, newest)))
 
-        return self._db.read(work)
+    def history(
+        self,
+        max_messages: int = 500,
+        max_tokens: int | None = None,
+        timestamps: Timestamps = "none",
+        format: Format = "openai",
+    ) -> list[dict[str, Any]]:
+        """What the model is shown: the newest turns that fit, always legal.
+
+        `max_tokens` is kept by estimate. `timestamps` puts the time before the words of the
+        person ("user") or of both ("all"). Formats: openai, responses, anthropic, text.
+        """
+        _check_history(max_messages, max_tokens, timestamps, format)
+        budget = Budget(max_messages, max_tokens)
+        rows = self._db.read(lambda tx: _recent(tx, self.session_id, budget))
+        found = fit(blocks(rows), budget, weigh)
+        style = Style(timestamps, authors=True, result_limit=found.result_limit)
+        return render(found.blocks, format, style)
 
     def count(self) -> int:
         """How many messages are seen."""
@@ -138,7 +157,7 @@ class Transcript:
                 return []
             if seen.view.count(seen.last_seq) <= n:
                 return None
-            first = list(newest(spans, n))[-1]
+            first = newest_of(spans, n)[0]
             return _from_turn(tx, seen, first.log, first.first)
 
         self._revise("keep_recent", cut)
@@ -187,13 +206,18 @@ class Transcript:
         def work(tx: Transaction) -> list[dict[str, Any]]:
             seen = acts.glance(tx, self.session_id)
             spans = _spans_of(_require_revision(tx, seen, n), seen)
-            return [message.body for message in read_all(tx, spans)]
+            return _bodies(tx, spans)
 
         return self._db.read(work)
 
     def restore(self, n: int) -> None:
         """Show what revision `n` showed: how a clear, a rewrite or any other change is undone."""
         self._revise("restore", lambda tx, seen: _spans_of(_require_revision(tx, seen, n), seen))
+
+    def _spans(self, tx: Transaction, newest: int | None) -> list[Span]:
+        seen = acts.glance(tx, self.session_id)
+        spans = seen.view.spans(seen.last_seq)
+        return spans if newest is None else newest_of(spans, newest)
 
     def _revise(self, made_by: str, cut: Any) -> None:
         """Make a revision of the spans that `cut` gives; None leaves all as it is."""
@@ -262,23 +286,81 @@ def append_in(
     return int(last_seq)
 
 
-def read_all(tx: Transaction, spans: Iterable[Span]) -> list[Message]:
+def read(tx: Transaction, spans: Iterable[Span]) -> list[Message]:
     """Every message of the spans, oldest first."""
     found: list[Message] = []
-    for span in spans:
-        params = {"session": span.log, "first": span.first, "last": span.last, "limit": -1}
-        found += (rows.message(row, tx) for row in tx.all("messages_oldest", params))
+    for log, first, last in spans:
+        params = {"session": log, "first": first, "last": last}
+        found += [rows.message(row, tx) for row in tx.all("messages_of", params)]
     return found
 
 
-def read_newest(tx: Transaction, spans: list[Span], count: int) -> list[Message]:
-    """The newest messages of the spans, oldest first."""
-    found: list[Message] = []
-    for span in newest(spans, count):
-        params = {"session": span.log, "first": span.first, "last": span.last, "limit": count}
-        found += (rows.message(row, tx) for row in tx.all("messages_newest", params))
-    found.reverse()
+def _bodies(tx: Transaction, spans: Iterable[Span]) -> list[dict[str, Any]]:
+    """The same without their places, which takes half the time."""
+    found: list[dict[str, Any]] = []
+    for log, first, last in spans:
+        params = {"session": log, "first": first, "last": last}
+        found += [
+            from_json(body) if away is None else rows.whole_body(body, away, tx)
+            for body, away in tx.all("bodies_of", params)
+        ]
     return found
+
+
+def _recent(tx: Transaction, session_id: str, budget: Budget) -> list[Message]:
+    """As many of the newest messages as a history can need, its turns whole at the front."""
+    seen = acts.glance(tx, session_id)
+    spans = seen.view.spans(seen.last_seq)
+    wanted = budget.messages + 1  # one more, to see whether the oldest turn is whole
+    if budget.tokens is None:
+        found = read(tx, newest_of(spans, wanted))
+    else:
+        found = _enough(tx, spans, wanted, budget.tokens)
+    if found and not any(row.role == USER and row.kind not in HIDDEN for row in found):
+        found = _person_before(tx, seen, found[0]) + found
+    return found
+
+
+def _enough(tx: Transaction, spans: list[Span], wanted: int, tokens: int) -> list[Message]:
+    """Newest messages until they are surely more than the budget takes."""
+    count = min(wanted, _FIRST_LOOK)
+    while True:
+        found = read(tx, newest_of(spans, count))
+        if len(found) < count or count >= wanted:
+            return found
+        # Few texts have more than eight characters to a token; if one does, less is shown.
+        if sum(len(text_of(row.body)) for row in found) > tokens * 8:
+            return found
+        count = min(wanted, count * 4)
+
+
+def _person_before(tx: Transaction, seen: Glance, first: Message) -> list[Message]:
+    """The last words of the person before a message, if there are any."""
+    before = seen.view.before(first.session, first.seq, seen.last_seq)
+    for span in reversed(before):
+        params = {"session": span.log, "first": span.first, "last": span.last}
+        found = tx.one("message_of_person", params)
+        if found is not None:
+            return [rows.message(found, tx)]
+    return []
+
+
+def _check_history(
+    max_messages: int, max_tokens: int | None, timestamps: Timestamps, form: Format
+) -> None:
+    for name, value in (("max_messages", max_messages), ("max_tokens", max_tokens)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} is {value!r}.", hint="Give 1 or more.", field=name)
+    if timestamps not in TIMESTAMPS:
+        raise ConfigError(
+            f"timestamps is {timestamps!r}.",
+            hint=f"Allowed: {', '.join(TIMESTAMPS)}.",
+            field="timestamps",
+        )
+    if form not in FORMATS:
+        raise ConfigError(
+            f"format is {form!r}.", hint=f"Allowed: {', '.join(FORMATS)}.", field="format"
+        )
 
 
 def _put_away(tx: Transaction, place: int, item: Draft) -> None:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from tertulia.core.message import Message, from_json, restore
+from tertulia.core.message import EPOCH, Message, from_json, restore
 from tertulia.core.session import Notice, Session
 from tertulia.core.source import Source
 from tertulia.core.usage import STATUSES, Usage, from_nano
 from tertulia.core.view import View
 from tertulia.storage.base import Row, Transaction
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def to_micros(moment: datetime) -> int:
     """Whole microseconds since 1970; exact, which a float of seconds is not."""
-    return (moment - _EPOCH) // _MICROSECOND
+    return (moment - EPOCH) // _MICROSECOND
 
 
 def from_micros(micros: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=micros)
+    return EPOCH + timedelta(microseconds=micros)
 
 
 class SessionRow(NamedTuple):
@@ -130,9 +129,8 @@ def view_from(ranges: str) -> View:
 
 
 def message(row: Row, tx: Transaction) -> Message:
-    session, seq, turn, role, kind, at, author, body, away = row
-    given = from_json(body) if away is None else whole_body(body, away, tx)
-    return Message(session, seq, turn, role, kind, from_micros(at), author, given)
+    *facts, body, away = row
+    return Message(*facts, from_json(body) if away is None else whole_body(body, away, tx))
 
 
 def whole_body(body: str, away: str | None, tx: Transaction) -> dict[str, object]:

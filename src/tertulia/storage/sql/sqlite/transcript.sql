@@ -34,21 +34,16 @@ values (:place, :turn, :role, :kind, :author, :now, :body, :away)
 -- name: part_message
 place >> 32, place & 4294967295, turn, role, kind, at, author, body, away
 
--- name: messages_newest
+-- name: messages_of
 select {part_message} from messages
-where place between (:session << 32) + :first and (:session << 32) + :last
-order by place desc limit :limit
+where place between (:session << 32) + :first and (:session << 32) + :last order by place
 
--- name: messages_oldest
-select {part_message} from messages
-where place between (:session << 32) + :first and (:session << 32) + :last
-order by place limit :limit
+-- name: bodies_of
+select body, away from messages
+where place between (:session << 32) + :first and (:session << 32) + :last order by place
 
 -- name: message_turn
 select turn from messages where place = (:session << 32) + :seq
-
--- name: message_role
-select role from messages where place = (:session << 32) + :seq
 
 -- name: messages_copy
 insert into messages (place, turn, role, kind, author, at, body, away)
@@ -89,3 +84,9 @@ delete from message_blobs where place between :session << 32 and (:session << 32
 select place & 4294967295, turn from messages
 where place between (:session << 32) + :first and (:session << 32) + :last
 order by place desc limit :limit
+
+-- name: message_of_person
+select {part_message} from messages
+where place between (:session << 32) + :first and (:session << 32) + :last
+    and role = 'user' and (kind is null or kind not in ('command', 'internal'))
+order by place desc limit 1

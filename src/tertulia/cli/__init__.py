@@ -1,0 +1,18 @@
+"""The command line. `main` is the program; it needs the packages of the `cli` extra."""
+
+from __future__ import annotations
+
+import sys
+
+try:
+    from tertulia.cli.program import main
+except ModuleNotFoundError as problem:
+    if problem.name != "click":
+        raise
+
+    # The script is installed with the library, the packages it needs only with the extra.
+    def main() -> None:  # type: ignore[misc]
+        sys.exit("error: The command line is not installed.\nhint: pip install 'tertulia[cli]'")
+
+
+__all__ = ["main"]

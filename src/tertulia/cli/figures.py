@@ -1,0 +1,92 @@
+"""Moments, costs, counts and names as people read them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, tzinfo
+
+from tertulia.core.session import Session
+from tertulia.core.usage import Usage
+
+NONE = "–"
+
+_STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def name_of(session: Session) -> str:
+    """What a person calls a session: its title, else where it takes place."""
+    return session.title or session.origin.description
+
+
+def state_of(session: Session) -> str:
+    if session.ended_at is None:
+        return "current"
+    return f"ended: {session.end_reason}"
+
+
+def ago(moment: datetime, now: datetime, zone: tzinfo) -> str:
+    """How long ago, while that says more than the date."""
+    passed = now - moment
+    if passed < timedelta(minutes=1):
+        return "just now" if passed > timedelta(minutes=-1) else stamp(moment, zone)
+    if passed < timedelta(hours=1):
+        return f"{passed // timedelta(minutes=1)} min ago"
+    if passed < timedelta(days=2):
+        return f"{passed // timedelta(hours=1)} h ago"
+    if passed < timedelta(days=30):
+        return f"{passed.days} days ago"
+    return f"{moment.astimezone(zone):%Y-%m-%d}"
+
+
+def stamp(moment: datetime, zone: tzinfo) -> str:
+    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S}"
+
+
+def short(count: int) -> str:
+    """A count in at most five characters: 980, 12.3k, 4.5M."""
+    for size, letter in _STEPS:
+        # From here on rounding would give 1000 of the smaller unit.
+        if count >= size * 0.9995:
+            value = count / size
+            return f"{value:.1f}{letter}" if value < 99.95 else f"{value:.0f}{letter}"
+    return str(count)
+
+
+def size(count: int) -> str:
+    """A number of bytes."""
+    return f"{count} bytes" if count < 1000 else f"{count / 1000:.0f} kB" if count < 1e6 else (
+        f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"
+    )  # fmt: skip
+
+
+def dollars(amount: float) -> str:
+    if 0 < amount < 0.0001:
+        return "<$0.0001"
+    return f"${amount:,.2f}" if amount == 0 or amount >= 1 else f"${amount:.4f}"
+
+
+def cost(usage: Usage) -> str:
+    """A cost as certain as it is: unknown is never nothing."""
+    if usage.cost_status == "included":
+        return "included"
+    if usage.cost_usd is None:
+        return "unknown" if usage.total else NONE
+    sign = {"unknown": "≥ ", "estimated": "≈ "}.get(usage.cost_status or "", "")
+    return sign + dollars(usage.cost_usd)
+
+
+def total(usages: list[Usage]) -> Usage:
+    """The sum of sums, as certain as the least certain of them."""
+    from tertulia.core.usage import from_nano, to_nano, weakest
+
+    known = [nano for nano in (to_nano(usage.cost_usd) for usage in usages) if nano is not None]
+    status = None
+    for usage in usages:
+        status = weakest(status, usage.cost_status)
+    return Usage(
+        *(sum(getattr(usage, name) for usage in usages) for name in COUNTS),
+        cost_usd=from_nano(sum(known)) if known else None,
+        cost_status=status,
+    )
+
+
+COUNTS = ("input", "output", "cache_read", "cache_write", "reasoning")

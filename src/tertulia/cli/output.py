@@ -1,0 +1,166 @@
+"""Printing: tables for people, JSON for programs, and nothing that a stranger could do with it.
+
+Titles, names and messages are written by people nobody has vouched for. All text that is printed
+passes `harmless` or `one_line`, and is given to rich as plain text, never as its markup.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from tertulia.cli.options import Request
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+# Wide enough that nothing is cut where no terminal sets a width: in a pipe or a file.
+_ENDLESS = 10_000
+# Shorter work is done before an eye could read what it was.
+_NOTICEABLE_SECONDS = 0.5
+
+_BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+# What is legal within JSON but not safe on a terminal: C1 holds control sequences of one byte.
+_UNSAFE_IN_JSON = re.compile(f"[\x7f-\x9f{_BIDIRECTIONAL}\u2028\u2029\ud800-\udfff]")
+_GONE = re.compile(f"[{_BIDIRECTIONAL}]")
+
+# Control characters are shown by their pictures: something stood there, and now does nothing.
+_PICTURES = {
+    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
+    0x7F: "\N{SYMBOL FOR DELETE}",
+    **dict.fromkeys((*range(0x80, 0xA0), *range(0xD800, 0xE000)), "\N{REPLACEMENT CHARACTER}"),
+    0x2028: "\n",
+    0x2029: "\n",
+    ord("\t"): "    ",
+}
+
+
+def harmless(text: str) -> str:
+    """The text as a terminal may have it: lines stay, nothing else in it acts."""
+    lines = text.replace("\r\n", "\n").translate(_PICTURES)
+    return _GONE.sub("", lines)
+
+
+def one_line(text: str, limit: int | None = None) -> str:
+    """The same on one line, and cut at `limit` characters."""
+    line = " ".join(harmless(text).split())
+    return line if limit is None or len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def to_json(value: Any, *, indent: int | None = 2) -> str:
+    """JSON that reads well and is safe to show."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def print_json(value: Any) -> None:
+    click.echo(to_json(value))
+
+
+def console(request: Request, *, errors: bool = False) -> Console:
+    """Where to print for people."""
+    from rich.console import Console
+
+    stream = sys.stderr if errors else sys.stdout
+    has_width = stream.isatty() or "COLUMNS" in os.environ
+    return Console(
+        file=stream,
+        width=None if has_width else _ENDLESS,
+        no_color=request.no_color or None,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+
+
+def say(request: Request, text: str) -> None:
+    """Print a sentence."""
+    console(request).print(harmless(text), soft_wrap=True)
+
+
+def show(request: Request, *what: RenderableType) -> None:
+    """Print tables and texts, one below the other."""
+    screen = console(request)
+    for one in what:
+        # Only a text may be cut or wrapped by the terminal itself; a table needs its width.
+        screen.print(one)
+
+
+def table(*headings: str, numbers: frozenset[str] = frozenset()) -> Table:
+    """An empty table; the columns in `numbers` stand to the right."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in headings:
+        right = heading in numbers
+        made.add_column(
+            heading, justify="right" if right else "left", no_wrap=True, overflow="ellipsis"
+        )
+    return made
+
+
+def plain(text: str, style: str = "") -> Text:
+    """One line for a table or a sentence, whatever stands in it."""
+    from rich.text import Text
+
+    return Text(one_line(text), style=style)
+
+
+@contextmanager
+def waiting(request: Request, words: str) -> Iterator[None]:
+    """Show that something goes on, if it goes on for long and a person looks."""
+    screen = console(request, errors=True)
+    if not screen.is_terminal:
+        yield
+        return
+    from threading import Timer
+
+    status = screen.status(words)
+    timer = Timer(_NOTICEABLE_SECONDS, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # a start that is under way comes before the stop
+        status.stop()
+
+
+@contextmanager
+def bar(request: Request, words: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on the terminal of the errors; gives what is called with (done, total)."""
+    from rich.progress import Progress
+
+    screen = console(request, errors=True)
+    with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
+        task = progress.add_task(words, total=None)
+
+        def advance(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield advance
+
+
+def confirmed(question: str) -> bool | None:
+    """What a person answers; None where nobody is there to answer."""
+    click.echo(f"{question} [y/N] ", err=True, nl=False)
+    answer = sys.stdin.readline()
+    if not answer:
+        click.echo(err=True)
+        return None
+    return answer.strip().lower() in ("y", "yes")
+
+
+def write_lines(lines: Iterator[str], stream: IO[str]) -> None:
+    for line in lines:
+        stream.write(f"{line}\n")
