@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,14 +18,9 @@ import apsw
 
 from benchmarks import report
 from benchmarks.catalogue import ROWS
-from benchmarks.measure import Samples, percentile
 from benchmarks.peers import PACKAGES, Peer
-from benchmarks.raw import commit_seconds
 from benchmarks.report import Row
 from benchmarks.stage import FULL, QUICK, Stage, told
-
-# A lone commit takes 0.2 to 0.5 ms where the disk is a local one and nothing else runs.
-BUSY_COMMIT = 0.0015
 
 RESULTS = Path(__file__).resolve().parent / "results" / "latest.json"
 
@@ -34,7 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="tertulia-bench-", dir=options.dir))
     stage = Stage(folder, QUICK if options.quick else FULL, [])
     begin = time.perf_counter()
-    commits = Samples(bursts=[commit_seconds(stage.new_path("raw"))])
     try:
         if not options.no_peers:
             stage.peers = _started(folder)
@@ -43,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for peer in stage.peers:
             peer.close()
         shutil.rmtree(folder, ignore_errors=True)
-    about = _about(options.quick, commits, time.perf_counter() - begin)
+    about = _about(options.quick, time.perf_counter() - begin)
     _show(about, rows, stage)
     report.write_json(options.json, about=about, rows=rows, peers=stage.peer_rows)
     return 0
@@ -51,12 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measured(name: str, stage: Stage) -> Sequence[Row]:
     """The rows of that name; what goes wrong is a row too, so that the others still run."""
+    was_busy = not stage.is_quiet()
     try:
         with told(name):
-            return ROWS[name](stage)
+            rows = ROWS[name](stage)
     except Exception as problem:  # noqa: BLE001 - whatever it was, it is shown in the table
         why = f"{type(problem).__name__}: {problem}"
         return [Row(name, "could not be measured", None, problem=why)]
+    if was_busy or stage.is_busy():
+        return [replace(row, disturbed=row.is_timed) for row in rows]
+    return rows
 
 
 def _started(folder: Path) -> list[Peer]:
@@ -66,7 +65,7 @@ def _started(folder: Path) -> list[Peer]:
     return peers
 
 
-def _about(quick: bool, commits: Samples, seconds: float) -> dict[str, object]:
+def _about(quick: bool, seconds: float) -> dict[str, object]:
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "quick": quick,
@@ -75,8 +74,6 @@ def _about(quick: bool, commits: Samples, seconds: float) -> dict[str, object]:
         "sqlite": apsw.sqlite_lib_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
-        "raw_commit_ms": round(commits.median * 1000, 3),
-        "disturbed": commits.median > BUSY_COMMIT or percentile(commits.all, 0.9) > BUSY_COMMIT,
     }
 
 
@@ -84,12 +81,13 @@ def _show(about: dict[str, object], rows: Sequence[Row], stage: Stage) -> None:
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     if about["quick"]:
         print("Quick: sizes are smaller than those the limits speak of.")
-    if about["disturbed"]:
-        print(
-            "The disk or the processors are slow or busy with something else: a commit waits so "
-            "long that the ratios of durable rows tell little. Measure again when it is quiet."
-        )
     print(f"\n{report.table(rows)}")
+    if any(row.disturbed for row in rows):
+        print(
+            "\nDisturbed: something else kept the disk or the processors busy, so that a lone "
+            "commit took over a millisecond.\n"
+            "The ratios of such rows tell little; measure again in quiet."
+        )
     if stage.peer_rows:
         print(f"\nOther stores, in the same run\n{report.peer_table(stage.peer_rows)}")
     sys.stdout.flush()

@@ -85,8 +85,17 @@ class Samples:
         """Time per operation when the work behind it is counted as well."""
         return (sum(self.all) + sum(self.resting)) / len(self.all)
 
-    def between(self, start: int, end: int | None = None) -> Samples:
-        return Samples(self.first, self.bursts[start:end], self.resting[start:end])
+    def only(self, rounds: Sequence[int]) -> Samples:
+        """Those rounds, or all where the contestant was in none of them."""
+        kept = [number for number in rounds if number < len(self.bursts)]
+        if not kept:
+            return self
+        return Samples(
+            self.first,
+            [self.bursts[number] for number in kept],
+            [self.resting[number] for number in kept],
+            self.gave_up,
+        )
 
 
 def timed(call: Callable[[], object], times: int) -> list[Seconds]:
@@ -115,6 +124,18 @@ def interleave(
             if not samples.gave_up and sum(samples.all) <= budget:
                 _attempt(contestant, samples, partial(_burst, times=times))
     return found
+
+
+def calm(found: dict[str, Samples], yardstick: str) -> dict[str, Samples]:
+    """The rounds in which the yardstick was not disturbed; all contestants lose the same rounds.
+
+    When something else kept the machine busy, every commit waited for it, and a ratio of two waits
+    says that all stores are alike. Nothing is chosen by how the store under test did.
+    """
+    medians = [statistics.median(burst) for burst in found[yardstick].bursts]
+    usual = percentile(medians, 0.2)
+    kept = [number for number, median in enumerate(medians) if median <= 1.5 * usual]
+    return {name: samples.only(kept) for name, samples in found.items()}
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -32,7 +32,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure with what it was measured against."""
+    """One figure, what it was measured against, and the times behind it if it is one of time."""
 
     name: str
     what: str
@@ -43,7 +43,13 @@ class Row:
     against: str = ""
     note: str = ""
     problem: str = ""
+    disturbed: bool = False
     numbers: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether a busy machine could have changed the figure."""
+        return bool(self.numbers)
 
     @property
     def verdict(self) -> str:
@@ -51,7 +57,8 @@ class Row:
             return "not measured"
         if self.limit is None:
             return "for information"
-        return "met" if self.limit.holds(self.figure) else "not met"
+        found = "met" if self.limit.holds(self.figure) else "not met"
+        return f"{found}, disturbed" if self.disturbed else found
 
 
 @dataclass(frozen=True, slots=True)

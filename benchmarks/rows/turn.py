@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks import against, ours
 from benchmarks.corpus import Corpus, Message, endless
-from benchmarks.measure import Operation, Samples, interleave
+from benchmarks.measure import Operation, Samples, calm, interleave
 from benchmarks.ours import Durability
 from benchmarks.peers import PeerOperation
 from benchmarks.raw import RawTurns, encoded
@@ -51,8 +51,9 @@ def _run(stage: Stage, name: str, durability: Durability, limit: Limit) -> list[
             times=sizes.burst,
             budget=sizes.peer_budget,
         )
-    first = {who: samples.between(0, max(2, rounds // 2)) for who, samples in early.items()}
-    mine, raws = late["tertulia"], late["raw"]
+    first = {who: samples.only(range(max(2, rounds // 2))) for who, samples in early.items()}
+    quiet = calm(late, "raw")
+    mine, raws = quiet["tertulia"], quiet["raw"]
     against.noted(stage, name, others, late, counted="turns", ours=mine.median, raw=raws.median)
     return [
         _cost(name, f"a turn, {durability}, after {size}", limit, mine, raws),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from tertulia.core.keys import session_key
 from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.session import Notice, Page, Session
@@ -31,6 +33,9 @@ from tertulia.errors import (
 from tertulia.store import Store
 from tertulia.store import open as open  # not in __all__: a star import must not hide the builtin
 from tertulia.version import __version__
+
+if TYPE_CHECKING:
+    from tertulia import aio as aio
 
 __all__ = [
     "AccessDenied",
@@ -64,3 +69,12 @@ __all__ = [
     "__version__",
     "session_key",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # asyncio is loaded for those who use it only.
+    if name == "aio":
+        import tertulia.aio
+
+        return tertulia.aio
+    raise AttributeError(f"module 'tertulia' has no attribute {name!r}")

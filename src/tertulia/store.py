@@ -54,7 +54,12 @@ class Store:
         self._search = Search(self._db)
         self._indexer = Indexer(self._search)
         self._house = House(
-            self._db, self.settings, clock or SystemClock(), self._zone(), self._indexer.ring
+            self._db,
+            self.settings,
+            clock or SystemClock(),
+            self._zone(),
+            self._indexer.ring,
+            self._shown,
         )
         self.sessions = Sessions(self._house)
         self.usage = Ledger(self._house)
@@ -148,6 +153,9 @@ class Store:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _shown(self, key: str) -> str:
+        return self.redactor.key(key) if self.settings.redact_pii else key
 
     def _previous(self, session: Session) -> Previous | None:
         before = self.sessions.get(session.parent_id) if session.parent_id else None

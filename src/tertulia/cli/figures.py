@@ -52,10 +52,8 @@ def short(count: int) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes."""
-    return f"{count} bytes" if count < 1000 else f"{count / 1000:.0f} kB" if count < 1e6 else (
-        f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"
-    )  # fmt: skip
+    """A number of bytes, in the units that disks are sold in."""
+    return f"{count} bytes" if count < 1000 else f"{short(count)}B"
 
 
 def dollars(amount: float) -> str:

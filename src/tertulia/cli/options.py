@@ -22,10 +22,10 @@ class Request:
         self.no_color = False
 
 
-class Words(click.ParamType[str]):
+class Words(click.types.StringParamType):
     """Text from the command line, as a database takes it.
 
-    Bytes that are no UTF-8 arrive as halves of surrogate pairs, which cannot be stored or asked for.
+    Bytes that are no UTF-8 arrive as halves of surrogate pairs, which no database stores.
     """
 
     name = "text"
@@ -46,7 +46,7 @@ def json_option(command: F) -> F:
         callback=_json,
         help="Print JSON for programs; errors too.",
     )
-    return option(command)  # type: ignore[return-value, type-var]
+    return option(command)  # type: ignore[type-var]
 
 
 class Command(click.Command):

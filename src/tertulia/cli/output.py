@@ -28,6 +28,9 @@ _ENDLESS = 10_000
 # Shorter work is done before an eye could read what it was.
 _NOTICEABLE_SECONDS = 0.5
 
+_INDENT = "    "
+_NARROWEST = 20
+
 _BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 # What is legal within JSON but not safe on a terminal: C1 holds control sequences of one byte.
 _UNSAFE_IN_JSON = re.compile(f"[\x7f-\x9f{_BIDIRECTIONAL}\u2028\u2029\ud800-\udfff]")
@@ -91,8 +94,16 @@ def show(request: Request, *what: RenderableType) -> None:
     """Print tables and texts, one below the other."""
     screen = console(request)
     for one in what:
-        # Only a text may be cut or wrapped by the terminal itself; a table needs its width.
         screen.print(one)
+
+
+def show_indented(screen: Console, text: Text) -> None:
+    """Print a text of several lines a little to the right, also where a line has to be broken."""
+    from rich.text import Text
+
+    for line in text.wrap(screen, max(_NARROWEST, screen.width - len(_INDENT))):
+        line.rstrip()
+        screen.print(Text(_INDENT if line.plain else "").append_text(line))
 
 
 def table(*headings: str, numbers: frozenset[str] = frozenset()) -> Table:

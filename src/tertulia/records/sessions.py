@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -19,6 +20,8 @@ from tertulia.records.people import resolve
 from tertulia.records.search import match_words
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros, session_row, to_micros
+
+log = logging.getLogger("tertulia.sessions")
 
 AUTOMATIC: Final = ("idle", "daily")
 PAGE_LIMIT: Final = 1000
@@ -58,6 +61,8 @@ class Sessions:
             attempt = _Attempt(self._house, source, key, self._now(), force_new, has_processes)
             found = self._db.write(attempt.open)
             if isinstance(found, Session):
+                if found.created_at == found.updated_at:
+                    self._log("began", found)
                 return found
             # The guard is foreign code: it is asked outside the transaction, which then runs anew.
             guard = self._house.settings.has_active_processes
@@ -110,7 +115,10 @@ class Sessions:
                 tx, self._house, acts.origin_of(before), key, now, before, reason="new"
             ).session()
 
-        return self._db.write(work)
+        found = self._db.write(work)
+        if found is not None:
+            self._log("began after a reset", found)
+        return found
 
     def switch(self, key: str, session_id: str) -> Session:
         """Make an earlier session of the same key current again; its transcript continues."""
@@ -181,7 +189,9 @@ class Sessions:
                 acts.end(tx, row, acts.storable(reason) or reason, now)
             return acts.require(tx, session_id).session()
 
-        return self._db.write(work)
+        found = self._db.write(work)
+        self._log(f"ended ({found.end_reason})", found)
+        return found
 
     def rename(self, session_id: str, title: str | None) -> Session:
         """Give a session a title, unique among its owner's; None takes it away."""
@@ -341,6 +351,10 @@ class Sessions:
 
     def _now(self) -> datetime:
         return self._house.clock.now().astimezone(UTC)
+
+    def _log(self, what: str, session: Session) -> None:
+        if log.isEnabledFor(logging.INFO):
+            log.info("session %s of %s %s", session.id, self._house.shown(session.key), what)
 
     def _end_current(self, tx: Transaction, key: str, reason: str, now: datetime) -> None:
         row = tx.one("session_current", {"key": key})

@@ -129,8 +129,8 @@ def view_from(ranges: str) -> View:
 
 
 def message(row: Row, tx: Transaction) -> Message:
-    *facts, body, away = row
-    return Message(*facts, from_json(body) if away is None else whole_body(body, away, tx))
+    body, away = row[7:]
+    return Message(*row[:7], from_json(body) if away is None else whole_body(body, away, tx))
 
 
 def whole_body(body: str, away: str | None, tx: Transaction) -> dict[str, object]:

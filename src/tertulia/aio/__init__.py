@@ -1,0 +1,15 @@
+"""The same store, to be awaited: `store = await tertulia.aio.open("talk.db")`.
+
+    async with tertulia.aio.open("talk.db") as store:
+        session = await store.sessions.open(source)
+
+Each call hops to a thread once, for its whole transaction, so that nothing blocks the event loop
+and a cancelled task cannot tear a transaction: what it began is committed or not, as a whole.
+"""
+
+from __future__ import annotations
+
+from tertulia.aio.opening import open as open
+from tertulia.aio.records import Ledger, People, Sessions, Store, Transcript
+
+__all__ = ["Ledger", "People", "Sessions", "Store", "Transcript"]

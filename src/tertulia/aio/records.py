@@ -1,0 +1,351 @@
+"""The records of a store, to be awaited.
+
+Written by scripts/make_aio.py from the sync classes; change those, then run it again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from tertulia import store as sync_store
+from tertulia.aio.threads import Threads
+from tertulia.core.message import Message
+from tertulia.core.render import Format, Timestamps
+from tertulia.core.session import Page, Session, State
+from tertulia.core.source import Source
+from tertulia.core.usage import Usage
+from tertulia.records import people as sync_people
+from tertulia.records import sessions as sync_sessions
+from tertulia.records import transcript as sync_transcript
+from tertulia.records import usage as sync_usage
+from tertulia.records.search import Hit
+from tertulia.records.transcript import Revision
+from tertulia.records.usage import By
+from tertulia.storage.upkeep import Progress
+
+
+class Sessions:
+    """The sessions of a store."""
+
+    def __init__(self, record: sync_sessions.Sessions, threads: Threads) -> None:
+        self.sync = record
+        self._threads = threads
+
+    async def open(self, source: Source, *, force_new: bool = False) -> Session:
+        """The current session of a source, or a new one.
+
+        A new one begins if there is none, if the policy ends the current one, or if it is forced.
+        Activity is touched in the same transaction. Two callers at once get the same session.
+        """
+        return await self._threads.run(self.sync.open, source, force_new=force_new)
+
+    def key(self, source: Source) -> str:
+        """The key of a source under this store's settings."""
+        return self.sync.key(source)
+
+    def is_shared(self, source: Source) -> bool:
+        """Whether several people write in the session of a source."""
+        return self.sync.is_shared(source)
+
+    async def get(self, session_id: str) -> Session | None:
+        """That session, or None."""
+        return await self._threads.run(self.sync.get, session_id)
+
+    async def require(self, session_id: str) -> Session:
+        """That session; `NotFound` if there is none."""
+        return await self._threads.run(self.sync.require, session_id)
+
+    async def current(self, key: str) -> Session | None:
+        """The session a key is in now, as stored: no policy is asked and nothing is touched."""
+        return await self._threads.run(self.sync.current, key)
+
+    async def reset(self, key: str) -> Session | None:
+        """End the current session of a key by hand and begin a new one; None for an unknown key."""
+        return await self._threads.run(self.sync.reset, key)
+
+    async def switch(self, key: str, session_id: str) -> Session:
+        """Make an earlier session of the same key current again; its transcript continues."""
+        return await self._threads.run(self.sync.switch, key, session_id)
+
+    async def fork(self, session_id: str, at: int | None = None) -> Session:
+        """A new current session with the same past, up to and including message `at`.
+
+        Nothing is copied: the fork sees the messages of the session it came from.
+        """
+        return await self._threads.run(self.sync.fork, session_id, at)
+
+    async def end(self, session_id: str, reason: str) -> Session:
+        """End a session; one that has ended stays as it is."""
+        return await self._threads.run(self.sync.end, session_id, reason)
+
+    async def rename(self, session_id: str, title: str | None) -> Session:
+        """Give a session a title, unique among its owner's; None takes it away."""
+        return await self._threads.run(self.sync.rename, session_id, title)
+
+    async def set_metadata(
+        self, session_id: str, metadata: Mapping[str, Any], *, version: int | None = None
+    ) -> Session:
+        """Replace the metadata; with a version, only if the session is still at it."""
+        return await self._threads.run(
+            self.sync.set_metadata, session_id, metadata, version=version
+        )
+
+    async def delete(self, session_id: str) -> None:
+        """Remove a session with everything it holds; only what it cost stays in the ledger."""
+        await self._threads.run(self.sync.delete, session_id)
+
+    async def count(self) -> int:
+        """How many sessions there are, ended ones included."""
+        return await self._threads.run(self.sync.count)
+
+    async def has_any(self) -> bool:
+        """Whether there has been any session, ended ones included."""
+        return await self._threads.run(self.sync.has_any)
+
+    async def find(
+        self,
+        *,
+        active_minutes: float | None = None,
+        platform: str | None = None,
+        key: str | None = None,
+        person: str | None = None,
+        state: State = "all",
+        text: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Session]:
+        """Sessions by newest activity. `text` looks in titles, names and messages."""
+        return await self._threads.run(
+            self.sync.find,
+            active_minutes=active_minutes,
+            platform=platform,
+            key=key,
+            person=person,
+            state=state,
+            text=text,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    async def ended(self, *, before: datetime, limit: int = 100) -> list[str]:
+        """Ids of sessions that ended before a moment, the oldest first."""
+        return await self._threads.run(self.sync.ended, before=before, limit=limit)
+
+    async def expired(self, limit: int = 100, cursor: str | None = None) -> Page[Session]:
+        """Sessions that their policy would end now, the longest silent first."""
+        return await self._threads.run(self.sync.expired, limit, cursor)
+
+    async def explain(self, session_id: str) -> str:
+        """Why the session began, went on and ended, in lines for people."""
+        return await self._threads.run(self.sync.explain, session_id)
+
+
+class Transcript:
+    """All messages of a session ever, and the ones that are seen now."""
+
+    def __init__(self, record: sync_transcript.Transcript, threads: Threads) -> None:
+        self.sync = record
+        self._threads = threads
+
+    async def append(self, message: Mapping[str, Any]) -> int:
+        """Store a message; its sequence number."""
+        return await self._threads.run(self.sync.append, message)
+
+    async def extend(
+        self, messages: Iterable[Mapping[str, Any]], usage: Usage | None = None
+    ) -> int:
+        """Store messages and what they cost in one transaction; the last sequence number."""
+        return await self._threads.run(self.sync.extend, messages, usage)
+
+    async def load(self, *, newest: int | None = None) -> list[dict[str, Any]]:
+        """The messages that are seen, as they were given; with `newest` only that many."""
+        return await self._threads.run(self.sync.load, newest=newest)
+
+    async def entries(self, *, newest: int | None = None) -> list[Message]:
+        """The same with their places: sequence, turn, time and author."""
+        return await self._threads.run(self.sync.entries, newest=newest)
+
+    async def history(
+        self,
+        max_messages: int = 500,
+        max_tokens: int | None = None,
+        timestamps: Timestamps = "none",
+        format: Format = "openai",
+    ) -> list[dict[str, Any]]:
+        """What the model is shown: the newest turns that fit, always legal.
+
+        `max_tokens` is kept by estimate. `timestamps` puts the time before the words of the
+        person ("user") or of both ("all"). Formats: openai, responses, anthropic, text.
+        """
+        return await self._threads.run(
+            self.sync.history, max_messages, max_tokens, timestamps, format
+        )
+
+    async def count(self) -> int:
+        """How many messages are seen."""
+        return await self._threads.run(self.sync.count)
+
+    async def rewrite(self, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Show these messages instead of what was shown."""
+        await self._threads.run(self.sync.rewrite, messages)
+
+    async def clear(self) -> None:
+        """Show nothing of what there was."""
+        await self._threads.run(self.sync.clear)
+
+    async def undo(self, turns: int = 1) -> int:
+        """Take back the newest turns, each from the person's message on; how many there were."""
+        return await self._threads.run(self.sync.undo, turns)
+
+    async def redo(self) -> bool:
+        """Bring back what the last undo took, if nothing was said since; whether there was any."""
+        return await self._threads.run(self.sync.redo)
+
+    async def keep_recent(self, n: int) -> None:
+        """Show only the newest `n` messages, and what comes before them in the same turn."""
+        await self._threads.run(self.sync.keep_recent, n)
+
+    async def edit(self, seq: int, message: Mapping[str, Any]) -> None:
+        """Show another message in the place of one."""
+        await self._threads.run(self.sync.edit, seq, message)
+
+    async def remove(self, seq: int) -> None:
+        """Show the transcript without one message."""
+        await self._threads.run(self.sync.remove, seq)
+
+    async def revisions(self) -> list[Revision]:
+        """Every way the transcript was seen, oldest first."""
+        return await self._threads.run(self.sync.revisions)
+
+    async def at(self, n: int) -> list[dict[str, Any]]:
+        """The messages as revision `n` shows them."""
+        return await self._threads.run(self.sync.at, n)
+
+    async def restore(self, n: int) -> None:
+        """Show what revision `n` showed: how a clear, a rewrite or any other change is undone."""
+        await self._threads.run(self.sync.restore, n)
+
+
+class Ledger:
+    """What the conversations of a store have used."""
+
+    def __init__(self, record: sync_usage.Ledger, threads: Threads) -> None:
+        self.sync = record
+        self._threads = threads
+
+    async def add(self, session_id: str, usage: Usage) -> None:
+        """Enter one model call."""
+        await self._threads.run(self.sync.add, session_id, usage)
+
+    async def sum(
+        self, by: By = "day", since: datetime | None = None, until: datetime | None = None
+    ) -> dict[str, Usage]:
+        """Usage by group, from `since` on and before `until`. Days are those of the store's zone.
+
+        A sum whose `cost_status` is "unknown" holds calls without a price: its cost is what is
+        known of it, or None.
+        """
+        return await self._threads.run(self.sync.sum, by, since, until)
+
+
+class People:
+    """The people of a store."""
+
+    def __init__(self, record: sync_people.People, threads: Threads) -> None:
+        self.sync = record
+        self._threads = threads
+
+    def person_of(self, source: Source) -> str | None:
+        """The identity of who wrote, as `find(person=…)` and `search(person=…)` take it."""
+        return self.sync.person_of(source)
+
+    async def set_zone(self, person: str, zone: str | None) -> None:
+        """The time zone a person lives in: daily resets follow it."""
+        await self._threads.run(self.sync.set_zone, person, zone)
+
+
+class Store:
+    """Conversations in one database."""
+
+    def __init__(self, store: sync_store.Store, threads: Threads) -> None:
+        self.sync = store
+        self.settings = store.settings
+        self._threads = threads
+        self.sessions = Sessions(store.sessions, threads)
+        self.usage = Ledger(store.usage, threads)
+        self.people = People(store.people, threads)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the store; what was acknowledged is stored already."""
+        await self._threads.run(self.sync.close)
+        self._threads.stop()
+
+    def transcript(self, session_id: str) -> Transcript:
+        """The messages of a session."""
+        return Transcript(self.sync.transcript(session_id), self._threads)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        person: str | None = None,
+        platform: str | None = None,
+        key: str | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+    ) -> Page[Hit]:
+        """Messages that hold all words of the query, best first; see `Search.find`."""
+        return await self._threads.run(
+            self.sync.search,
+            query,
+            person=person,
+            platform=platform,
+            key=key,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    async def context_prompt(self, session: Session, source: Source | None = None) -> str:
+        """What the agent is told about where it is, for a session and who writes in it now."""
+        return await self._threads.run(self.sync.context_prompt, session, source)
+
+    async def expunge(self, *, ended_before: datetime) -> int:
+        """Remove for good every session that ended before a moment; how many there were."""
+        return await self._threads.run(self.sync.expunge, ended_before=ended_before)
+
+    async def check(self) -> list[str]:
+        """Every fault in the store, in words; an empty list if it is sound."""
+        return await self._threads.run(self.sync.check)
+
+    async def backup(
+        self, target: str | os.PathLike[str], *, progress: Progress | None = None
+    ) -> None:
+        """Copy the store to a new file while it is in use."""
+        await self._threads.run(self.sync.backup, target, progress=progress)
+
+    async def vacuum(self) -> tuple[int, int]:
+        """Give unused space back; the size in bytes before and after."""
+        return await self._threads.run(self.sync.vacuum)
+
+    async def rebuild_search(self) -> None:
+        """Make the search index anew from the messages."""
+        await self._threads.run(self.sync.rebuild_search)
+
+    async def settle(self) -> None:
+        """Wait until the search index has caught up."""
+        await self._threads.run(self.sync.settle)

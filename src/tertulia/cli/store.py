@@ -1,0 +1,106 @@
+"""`tertulia store`: work on the store as a whole."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from tertulia.cli import figures, output, place
+from tertulia.cli.failures import NO
+from tertulia.cli.options import Group, Request, json_option
+from tertulia.storage import upkeep
+
+
+@click.group(cls=Group)
+def store() -> None:
+    """Make, check, back up and compact the store."""
+
+
+@store.command()
+@json_option
+@click.pass_obj
+def migrate(request: Request) -> None:
+    """Bring the store to this program's schema; make it if there is none."""
+    where = place.where(request)
+    is_new = place.is_missing(where)
+    path = place.path_of(where)
+    had = upkeep.applied_migrations(path)[0] if not is_new and os.path.isfile(path) else []
+    with output.waiting(request, "Migrating …"), place.made(request) as opened:
+        has = upkeep.applied_migrations(opened.path)[0]
+    applied = [name for name in has if name not in had]
+    if request.json:
+        output.print_json({"store": path, "created": is_new, "applied": applied})
+    elif is_new:
+        output.say(request, f"Made a new store at {path}.")
+    elif applied:
+        output.say(request, f"Applied to {path}: {', '.join(applied)}.")
+    else:
+        output.say(request, f"{path} is up to date; nothing was needed.")
+
+
+@store.command()
+@click.option("--rebuild-search", is_flag=True, help="Make the search index anew first.")
+@json_option
+@click.pass_obj
+def check(request: Request, rebuild_search: bool) -> None:
+    """Look for faults; ends with 1 if there are any."""
+    with place.existing(request) as opened:
+        if rebuild_search:
+            with output.waiting(request, "Making the search index anew …"):
+                opened.rebuild_search()
+        with output.waiting(request, "Checking …"):
+            faults = opened.check()
+    if request.json:
+        output.print_json({"store": opened.path, "sound": not faults, "faults": faults})
+    elif faults:
+        _tell(request, opened.path, faults)
+    else:
+        output.say(request, f"{opened.path} is sound.")
+    if faults:
+        click.get_current_context().exit(NO)
+
+
+@store.command()
+@click.argument("target", metavar="FILE", type=click.Path())
+@json_option
+@click.pass_obj
+def backup(request: Request, target: str) -> None:
+    """Copy the store to a new FILE while it is in use."""
+    place.require_utf8(target)
+    with (
+        place.existing(request) as opened,
+        place.private_files(),
+        output.bar(request, "Copying") as progress,
+    ):
+        opened.backup(target, progress=progress)
+    count = os.path.getsize(target)
+    if request.json:
+        output.print_json({"store": opened.path, "backup": target, "bytes": count})
+    else:
+        output.say(request, f"{opened.path} is copied to {target} ({figures.size(count)}).")
+
+
+@store.command()
+@json_option
+@click.pass_obj
+def vacuum(request: Request) -> None:
+    """Give unused space back to the disk."""
+    with place.existing(request) as opened, output.waiting(request, "Compacting …"):
+        before, after = opened.vacuum()
+    saved = max(0, before - after)
+    if request.json:
+        told = {"store": opened.path, "bytes_before": before, "bytes_after": after}
+        output.print_json(told)
+    elif saved:
+        sizes = f"{figures.size(before)} before, {figures.size(after)} now"
+        output.say(request, f"{opened.path}: {figures.size(saved)} given back ({sizes}).")
+    else:
+        output.say(request, f"{opened.path} had nothing to give back ({figures.size(after)}).")
+
+
+def _tell(request: Request, path: str, faults: list[str]) -> None:
+    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+    output.say(request, f"{path} has {count}:")
+    for fault in faults:
+        output.say(request, f"  ✗ {output.one_line(fault)}")

@@ -1,0 +1,117 @@
+"""`tertulia usage`: tokens and cost of model calls."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time, timedelta, tzinfo
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tertulia.cli import figures, output, place
+from tertulia.cli.options import WORDS, Command, Request, json_option
+from tertulia.core.usage import Usage
+from tertulia.errors import ConfigError
+from tertulia.records.usage import WAYS, By
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@click.command(cls=Command)
+@click.option("--by", type=click.Choice(WAYS), default="day", show_default=True, help="Sums by.")
+@click.option("--since", metavar="WHEN", type=WORDS, help="From a day or a moment on.")
+@click.option("--until", metavar="WHEN", type=WORDS, help="Up to the end of a day, or a moment.")
+@json_option
+@click.pass_obj
+def usage(request: Request, by: By, since: str | None, until: str | None) -> None:
+    """Sum up the tokens and the cost of model calls.
+
+    WHEN is a date such as 2026-03-01 or a time such as 2026-03-01T18:30, in the machine's time
+    zone unless it names another (2026-03-01T18:30+02:00).
+
+    A cost with ≈ is estimated from a price list. One with ≥ lacks the calls whose price is not
+    known.
+    """
+    zone = place.zone()
+    first = None if since is None else moment(since, zone, option="--since")
+    last = None if until is None else moment(until, zone, option="--until", is_end=True)
+    with place.existing(request) as store, output.waiting(request, "Adding up …"):
+        sums = store.usage.sum(by, since=first, until=last)
+    if request.json:
+        output.print_json(_to_dict(by, first, last, sums))
+    elif not sums:
+        output.say(request, "No model was called in that time." if first or last else
+                   "No model was called yet.")  # fmt: skip
+    else:
+        output.show(request, _table(by, sums))
+
+
+def moment(text: str, zone: tzinfo, *, option: str, is_end: bool = False) -> datetime:
+    """The moment that a person means; a date is its whole day."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return _time(text, zone, option)
+    if not 1970 <= day.year < 9999:
+        raise _not_a_time(text, option)
+    return datetime.combine(day + timedelta(days=1) if is_end else day, time(), zone)
+
+
+def _time(text: str, zone: tzinfo, option: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise _not_a_time(text, option) from None
+    if not 1970 <= found.year < 9999:
+        raise _not_a_time(text, option)
+    return found if found.tzinfo is not None else found.replace(tzinfo=zone)
+
+
+def _not_a_time(text: str, option: str) -> ConfigError:
+    return ConfigError(
+        f"{option} is {text!r}, which is no date and no time.",
+        hint="Give a date such as 2026-03-01, or a time such as 2026-03-01T18:30.",
+        field=option,
+    )
+
+
+def _table(by: By, sums: dict[str, Usage]) -> Table:
+    numbers = ("input", "output", "cache read", "cache write", "total", "cost")
+    table = output.table(by, *numbers, numbers=frozenset(numbers))
+    rows = list(sums.items())
+    if by != "day":
+        # The days tell a story in their order; of all else the largest is asked for.
+        rows.sort(key=lambda row: row[1].total, reverse=True)
+    for name, used in rows:
+        table.add_row(output.plain(name), *_cells(used))
+    if len(rows) > 1:
+        table.add_section()
+        table.add_row("total", *_cells(figures.total(list(sums.values()))), style="bold")
+    return table
+
+
+def _cells(used: Usage) -> list[str]:
+    counts = (used.input, used.output, used.cache_read, used.cache_write, used.total)
+    return [*(f"{count:,}" for count in counts), figures.cost(used)]
+
+
+def _to_dict(
+    by: By, since: datetime | None, until: datetime | None, sums: dict[str, Usage]
+) -> dict[str, Any]:
+    return {
+        "by": by,
+        "since": since and since.isoformat(),
+        "until": until and until.isoformat(),
+        "groups": [{by: name, **_figures(used)} for name, used in sums.items()],
+        "total": _figures(figures.total(list(sums.values()))),
+    }
+
+
+def _figures(used: Usage) -> dict[str, Any]:
+    counts = {name: getattr(used, name) for name in figures.COUNTS}
+    return {
+        **counts,
+        "total": used.total,
+        "cost_usd": used.cost_usd,
+        "cost_status": used.cost_status,
+    }

@@ -1,0 +1,13 @@
+-- What there is in a store, for people who look after it.
+
+-- name: survey_counts
+select
+    (select count(*) from sessions where ended_at is null),
+    (select count(*) from sessions where ended_at is not null),
+    (select count(*) from messages),
+    (select count(*) from people),
+    (select count(*) from usage)
+
+-- name: survey_unindexed
+select coalesce(sum(last_seq - indexed_seq), 0) from sessions
+where indexed_seq < last_seq or is_card_indexed = 0

@@ -1,0 +1,219 @@
+"""When a session ends by itself: every mode, to the second, across clock changes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tertulia import ConfigError, Policies, ResetPolicy
+from tertulia.core.policy import latest_occurrence
+
+MADRID = ZoneInfo("Europe/Madrid")
+# Changes at 2 and at 3 o'clock, at midnight, by half an hour, southern, a day left out, none.
+ZONES = [
+    "Europe/Madrid",
+    "America/New_York",
+    "America/Asuncion",
+    "Africa/Cairo",
+    "Australia/Lord_Howe",
+    "Pacific/Apia",
+    "Asia/Kathmandu",
+    "UTC",
+]
+
+
+class Sitting(NamedTuple):
+    updated_at: datetime
+    ended_at: datetime | None = None
+
+
+def utc(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+class TestIdle:
+    policy = ResetPolicy("idle", idle_minutes=30)
+    quiet = Sitting(utc("2026-05-01 12:00:00"))
+
+    @pytest.mark.parametrize(
+        ("now", "reason"),
+        [
+            ("2026-05-01 12:00:00", None),
+            ("2026-05-01 12:29:59", None),
+            ("2026-05-01 12:30:00", None),
+            ("2026-05-01 12:30:01", "idle"),
+            ("2027-05-01 12:00:00", "idle"),
+        ],
+    )
+    def test_ends_when_now_is_past_the_last_activity_and_the_limit(
+        self, now: str, reason: str | None
+    ) -> None:
+        assert self.policy.decide(self.quiet, utc(now)) == reason
+
+    def test_a_clock_that_stepped_back_ends_nothing(self) -> None:
+        assert self.policy.decide(self.quiet, utc("2020-01-01 00:00:00")) is None
+
+
+class TestDaily:
+    policy = ResetPolicy("daily", at_hour=4)
+
+    @pytest.mark.parametrize(
+        ("activity", "now", "reason"),
+        [
+            ("2026-05-01 03:59:59", "2026-05-01 04:00:00", "daily"),
+            ("2026-05-01 03:59:59", "2026-05-01 03:59:59", None),
+            ("2026-05-01 04:00:00", "2026-05-01 04:00:01", None),
+            ("2026-05-01 04:00:00", "2026-05-02 03:59:59", None),
+            ("2026-05-01 04:00:00", "2026-05-02 04:00:00", "daily"),
+            ("2026-04-30 23:00:00", "2026-05-01 03:00:00", None),
+            ("2026-04-29 23:00:00", "2026-05-01 03:00:00", "daily"),
+        ],
+    )
+    def test_ends_what_lies_before_the_latest_occurrence(
+        self, activity: str, now: str, reason: str | None
+    ) -> None:
+        assert self.policy.decide(Sitting(utc(activity)), utc(now)) == reason
+
+    def test_the_hour_is_that_of_the_zone(self) -> None:
+        evening = Sitting(utc("2026-07-01 20:00:00"))
+        assert self.policy.decide(evening, utc("2026-07-02 01:59:59"), zone=MADRID) is None
+        assert self.policy.decide(evening, utc("2026-07-02 02:00:00"), zone=MADRID) == "daily"
+
+    def test_the_zone_of_now_counts_where_none_is_given(self) -> None:
+        evening = Sitting(utc("2026-07-01 20:00:00"))
+        assert self.policy.decide(evening, utc("2026-07-02 02:00:00").astimezone(MADRID)) == "daily"
+        assert self.policy.decide(evening, utc("2026-07-02 02:00:00")) is None
+
+    def test_an_hour_that_the_clock_shows_twice_counts_once(self) -> None:
+        # In Madrid on 2026-10-25 it is 2:00 twice: at 00:00 and at 01:00 UTC.
+        policy = ResetPolicy("daily", at_hour=2)
+        between = Sitting(utc("2026-10-25 00:30:00"))
+        assert policy.decide(between, utc("2026-10-25 01:30:00"), zone=MADRID) is None
+        before = Sitting(utc("2026-10-24 23:59:59"))
+        assert policy.decide(before, utc("2026-10-25 00:00:00"), zone=MADRID) == "daily"
+
+    def test_an_hour_that_the_clock_leaves_out_counts_when_it_jumps(self) -> None:
+        # In Madrid on 2026-03-29 the clock goes from 2:00 to 3:00, at 01:00 UTC.
+        policy = ResetPolicy("daily", at_hour=2)
+        before = Sitting(utc("2026-03-29 00:59:59"))
+        assert policy.decide(before, utc("2026-03-29 00:59:59"), zone=MADRID) is None
+        assert policy.decide(before, utc("2026-03-29 01:00:00"), zone=MADRID) == "daily"
+
+
+class TestBothAndNone:
+    def test_both_ends_by_either_rule(self) -> None:
+        policy = ResetPolicy("both", at_hour=4, idle_minutes=60)
+        assert policy.decide(Sitting(utc("2026-05-01 10:00")), utc("2026-05-01 11:00:01")) == "idle"
+        quick = ResetPolicy("both", at_hour=4, idle_minutes=600)
+        assert quick.decide(Sitting(utc("2026-05-01 03:59")), utc("2026-05-01 04:00")) == "daily"
+
+    def test_none_never_ends(self) -> None:
+        policy = ResetPolicy("none")
+        assert policy.decide(Sitting(utc("1970-01-01")), utc("2100-01-01")) is None
+
+    def test_what_has_ended_is_not_ended_again(self) -> None:
+        ended = Sitting(utc("2026-01-01"), ended_at=utc("2026-01-02"))
+        assert ResetPolicy().decide(ended, utc("2027-01-01")) is None
+
+
+class TestOverrides:
+    slow = ResetPolicy("none")
+    group = ResetPolicy("idle", idle_minutes=5)
+    default = ResetPolicy("daily")
+    policies = Policies(default=default, platforms={"discord": slow}, chat_types={"group": group})
+
+    @pytest.mark.parametrize(
+        ("platform", "chat_type", "wanted"),
+        [
+            ("discord", "group", slow),
+            ("discord", "dm", slow),
+            ("telegram", "group", group),
+            ("telegram", "dm", default),
+        ],
+    )
+    def test_platform_then_chat_type_then_default(
+        self, platform: str, chat_type: str, wanted: ResetPolicy
+    ) -> None:
+        assert self.policies.for_chat(platform, chat_type) is wanted
+
+
+class TestExplain:
+    def test_names_the_moments_and_the_verdict(self) -> None:
+        words = ResetPolicy("both", idle_minutes=30).explain(
+            Sitting(utc("2026-07-01 20:00")), utc("2026-07-01 21:00"), zone=MADRID
+        )
+        assert "last activity 2026-07-01 22:00:00 CEST" in words
+        assert "idle after 30 minutes, that is 2026-07-01 22:30:00 CEST" in words
+        assert words.endswith("so it is over (idle)")
+
+    def test_none_says_that_it_never_ends(self) -> None:
+        words = ResetPolicy("none").explain(Sitting(utc("2026-07-01")), utc("2026-07-02"))
+        assert "never ends by itself" in words
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("mode", "weekly"),
+            ("at_hour", 24),
+            ("at_hour", -1),
+            ("at_hour", True),
+            ("idle_minutes", 0),
+            ("idle_minutes", -5),
+        ],
+    )
+    def test_an_impossible_policy_is_refused_with_what_is_allowed(
+        self, name: str, value: object
+    ) -> None:
+        with pytest.raises(ConfigError) as caught:
+            ResetPolicy(**{name: value})  # type: ignore[arg-type]
+        assert caught.value.field == name
+        assert "Allowed" in str(caught.value)
+
+
+moments = st.datetimes(datetime(2005, 1, 1), datetime(2030, 12, 31)).map(
+    lambda moment: moment.replace(tzinfo=UTC)
+)
+zones = st.sampled_from(ZONES).map(ZoneInfo)
+hours = st.integers(0, 23)
+
+
+@given(hours, moments, zones)
+def test_an_occurrence_is_the_newest_that_is_not_in_the_future(
+    hour: int, now: datetime, zone: ZoneInfo
+) -> None:
+    found = latest_occurrence(hour, now, zone)
+    assert found <= now
+    # No later one before now: every minute until now is no other occurrence.
+    assert latest_occurrence(hour, found, zone) == found
+    # A day holds one; the longest day (clock set back) has 25 hours, a skipped day adds 24.
+    assert now - found <= timedelta(hours=49)
+    if zone.key != "Pacific/Apia":
+        assert now - found <= timedelta(hours=25)
+
+
+@given(hours, zones, moments)
+def test_each_calendar_day_has_one_occurrence(hour: int, zone: ZoneInfo, start: datetime) -> None:
+    seen = {latest_occurrence(hour, start + timedelta(hours=h), zone) for h in range(24 * 9)}
+    days = (start + timedelta(days=9)).astimezone(zone).date() - start.astimezone(zone).date()
+    assert abs(len(seen) - 1 - days.days) <= 1
+
+
+@given(moments, moments, hours, st.integers(1, 10_000), zones)
+def test_deciding_is_pure_and_only_ever_turns_from_none_to_a_reason(
+    activity: datetime, now: datetime, hour: int, idle: int, zone: ZoneInfo
+) -> None:
+    policy = ResetPolicy("both", at_hour=hour, idle_minutes=idle)
+    quiet = Sitting(activity)
+    first = policy.decide(quiet, now, zone=zone)
+    assert policy.decide(quiet, now, zone=zone) == first
+    if first is not None:
+        assert policy.decide(quiet, now + timedelta(days=400), zone=zone) is not None
+    if activity >= now:
+        assert first is None

@@ -1,0 +1,82 @@
+"""The async side is made from the sync one, and behaves like it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+import tertulia
+from tertulia import NotFound, Source, Usage
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_is_what_the_script_writes() -> None:
+    spec = importlib.util.spec_from_file_location("make_aio", ROOT / "scripts/make_aio.py")
+    assert spec is not None
+    assert spec.loader is not None
+    make_aio = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_aio)
+    is_now = (ROOT / "src/tertulia/aio/records.py").read_text("utf-8")
+    assert is_now == make_aio.written(), "run: python scripts/make_aio.py"
+
+
+def test_keeps_a_conversation(tmp_path: Path) -> None:
+    async def talk() -> None:
+        async with tertulia.aio.open(tmp_path / "talk.db") as store:
+            session = await store.sessions.open(Source("telegram", "42", user_id="42"))
+            transcript = store.transcript(session.id)
+            await transcript.extend(
+                [{"role": "user", "content": "hola"}, {"role": "assistant", "content": "¡hola!"}],
+                usage=Usage(3, 2, cost_usd=0.5),
+            )
+            assert await transcript.load() == [
+                {"role": "user", "content": "hola"},
+                {"role": "assistant", "content": "¡hola!"},
+            ]
+            assert (await store.usage.sum("session"))[session.id].cost_usd == 0.5
+            assert [hit.seq for hit in (await store.search("hola")).items] != []
+            with pytest.raises(NotFound):
+                await store.sessions.require("nobody")
+        store = await tertulia.aio.open(tmp_path / "talk.db")
+        assert await store.sessions.count() == 1
+        await store.close()
+
+    asyncio.run(talk())
+
+
+def test_many_tasks_on_one_session_lose_nothing(tmp_path: Path) -> None:
+    async def talk() -> None:
+        async with tertulia.aio.open(tmp_path / "talk.db") as store:
+            source = Source("telegram", "42", user_id="42")
+            sessions = await asyncio.gather(*(store.sessions.open(source) for _ in range(40)))
+            assert len({session.id for session in sessions}) == 1
+            transcript = store.transcript(sessions[0].id)
+            await asyncio.gather(
+                *(transcript.append({"role": "user", "content": str(n)}) for n in range(200))
+            )
+            said = {message["content"] for message in await transcript.load()}
+            assert said == {str(n) for n in range(200)}
+
+    asyncio.run(talk())
+
+
+def test_a_cancelled_call_is_stored_whole_or_not_at_all(tmp_path: Path) -> None:
+    async def talk() -> None:
+        async with tertulia.aio.open(tmp_path / "talk.db") as store:
+            session = await store.sessions.open(Source("telegram", "42"))
+            transcript = store.transcript(session.id)
+            pair = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+            tasks = [asyncio.create_task(transcript.extend(pair)) for _ in range(50)]
+            await asyncio.sleep(0)
+            for task in tasks[::2]:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            said = [message["content"] for message in await transcript.load()]
+            assert said == ["a", "b"] * (len(said) // 2)
+            assert len(said) >= 2 * len(tasks[1::2])
+
+    asyncio.run(talk())
