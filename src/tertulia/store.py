@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from datetime import datetime, tzinfo
 from functools import cached_property
@@ -166,9 +167,19 @@ class Store:
     def _zone(self) -> tzinfo:
         if self.settings.zone is not None:
             return zone(self.settings.zone)
-        import tzlocal
+        return _machine_zone()
 
-        return tzlocal.get_localzone()
+
+def _machine_zone() -> tzinfo:
+    """The machine's zone by name. Where Unix keeps it in a link, that is read without tzlocal."""
+    if not os.environ.get("TZ"):
+        with contextlib.suppress(OSError, ConfigError):
+            _, found, name = os.readlink("/etc/localtime").partition("/zoneinfo/")
+            if found:
+                return zone(name)
+    import tzlocal
+
+    return tzlocal.get_localzone()
 
 
 def _path(where: str | os.PathLike[str]) -> str:

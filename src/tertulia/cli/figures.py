@@ -9,6 +9,11 @@ from tertulia.core.usage import Usage
 
 NONE = "–"
 
+_UNITS = (
+    (timedelta(days=1), "days"),
+    (timedelta(hours=1), "h"),
+    (timedelta(minutes=1), "min"),
+)
 _STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -23,17 +28,18 @@ def state_of(session: Session) -> str:
     return f"ended: {session.end_reason}"
 
 
-def ago(moment: datetime, now: datetime, zone: tzinfo) -> str:
-    """How long ago, while that says more than the date."""
+def ago(moment: datetime, now: datetime) -> str:
     passed = now - moment
-    if passed < timedelta(minutes=1):
-        return "just now" if passed > timedelta(minutes=-1) else stamp(moment, zone)
-    if passed < timedelta(hours=1):
-        return f"{passed // timedelta(minutes=1)} min ago"
-    if passed < timedelta(days=2):
-        return f"{passed // timedelta(hours=1)} h ago"
-    if passed < timedelta(days=30):
-        return f"{passed.days} days ago"
+    for unit, words in _UNITS:
+        if passed >= 2 * unit or (passed >= unit and unit < timedelta(days=1)):
+            return f"{passed // unit:,} {words} ago"
+    return "just now"
+
+
+def when(moment: datetime, now: datetime, zone: tzinfo) -> str:
+    """How long ago, while that says more than the date."""
+    if timedelta(minutes=-1) < now - moment < timedelta(days=30):
+        return ago(moment, now)
     return f"{moment.astimezone(zone):%Y-%m-%d}"
 
 
@@ -53,7 +59,8 @@ def short(count: int) -> str:
 
 def size(count: int) -> str:
     """A number of bytes, in the units that disks are sold in."""
-    return f"{count} bytes" if count < 1000 else f"{short(count)}B"
+    words = short(count)
+    return f"{words} bytes" if words.isdigit() else f"{words[:-1]} {words[-1]}B"
 
 
 def dollars(amount: float) -> str:

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import click
 from tertulia.cli.options import Request
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, JustifyMethod, RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -106,21 +106,26 @@ def show_indented(screen: Console, text: Text) -> None:
         screen.print(Text(_INDENT if line.plain else "").append_text(line))
 
 
-def table(*headings: str, numbers: frozenset[str] = frozenset()) -> Table:
-    """An empty table; the columns in `numbers` stand to the right."""
+def table(*headings: str, elastic: str, numbers: Collection[str] = ()) -> Table:
+    """An empty table. Only column `elastic` gives way; those in `numbers` stand right."""
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in headings:
-        right = heading in numbers
-        made.add_column(
-            heading, justify="right" if right else "left", no_wrap=True, overflow="ellipsis"
-        )
+        justify: JustifyMethod = "right" if heading in numbers else "left"
+        made.add_column(heading, justify=justify, no_wrap=heading != elastic, overflow="ellipsis")
     return made
 
 
+def cell(text: str, style: str = "") -> Text:
+    """One line for a table, cut where the column ends."""
+    from rich.text import Text
+
+    return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis")
+
+
 def plain(text: str, style: str = "") -> Text:
-    """One line for a table or a sentence, whatever stands in it."""
+    """One line, broken where the screen ends."""
     from rich.text import Text
 
     return Text(one_line(text), style=style)

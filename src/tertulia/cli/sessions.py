@@ -28,10 +28,17 @@ if TYPE_CHECKING:
 
 NEWEST = 20
 
-# A terminal that is narrower gets the columns without which a list is none.
-_ALL_COLUMNS_WIDTH = 110
-# The longest names would push the columns behind them far to the right.
-_NAME_WIDTH = 48
+# The columns of a list, and from how wide a terminal on each is shown.
+_COLUMNS = {
+    "id": 0,
+    "name": 0,
+    "platform": 0,
+    "state": 0,
+    "active": 0,
+    "messages": 110,
+    "tokens": 110,
+    "cost": 95,
+}
 _HUNDRED_YEARS = 52_560_000
 
 Format = Literal["jsonl", "markdown", "json"]
@@ -56,7 +63,7 @@ _id = click.argument("session_id", metavar="ID", type=WORDS, shell_complete=sess
 @click.option(
     "--active-minutes",
     metavar="N",
-    type=click.IntRange(1, _HUNDRED_YEARS),
+    type=click.IntRange(1),
     help="Only those with activity in the last N minutes.",
 )
 @click.option(
@@ -65,13 +72,16 @@ _id = click.argument("session_id", metavar="ID", type=WORDS, shell_complete=sess
     type=click.IntRange(1, PAGE_LIMIT),
     default=50,
     show_default=True,
-    help=f"How many at most, up to {PAGE_LIMIT}.",
+    help="How many at most.",
 )
 @click.option("--cursor", type=WORDS, help="Go on where an earlier page ended.")
 @json_option
 @click.pass_obj
 def list_(request: Request, /, **filters: Any) -> None:
     """List sessions, newest activity first."""
+    if filters["active_minutes"] is not None:
+        # Longer than anything is stored, and short enough to reckon with.
+        filters["active_minutes"] = min(filters["active_minutes"], _HUNDRED_YEARS)
     with place.existing(request) as store, output.waiting(request, "Looking for sessions …"):
         page = store.sessions.find(**filters)
         lengths = {} if request.json else {one.id: _length(store, one) for one in page.items}
@@ -123,7 +133,7 @@ def show(request: Request, session_id: str, newest: int | None, everything: bool
     type=click.IntRange(1, 200),
     default=20,
     show_default=True,
-    help="How many at most, up to 200.",
+    help="How many at most.",
 )
 @json_option
 @click.pass_obj
@@ -293,31 +303,33 @@ def _nothing_found(filters: dict[str, Any]) -> str:
 
 
 def _session_table(request: Request, page: Page[Session], lengths: dict[str, int]) -> Table:
-    is_wide = output.console(request).width >= _ALL_COLUMNS_WIDTH
-    numbers = frozenset({"messages", "tokens", "cost"})
-    more = ("messages", "tokens") if is_wide else ()
-    table = output.table(
-        "id", "name", "platform", "state", "active", *more, "cost", numbers=numbers
-    )
-    table.columns[1].max_width = _NAME_WIDTH
+    width = output.console(request).width
+    shown = [name for name, needed in _COLUMNS.items() if width >= needed]
+    table = output.table(*shown, elastic="name", numbers=("messages", "tokens", "cost"))
     now, zone = datetime.now(UTC), place.zone()
     for session in page.items:
-        state = figures.state_of(session) if is_wide else figures.state_of(session).split(":")[0]
-        counts = (str(lengths[session.id]), _tokens(session)) if is_wide else ()
-        table.add_row(
-            session.id,
-            output.plain(figures.name_of(session), style="bold" if session.title else ""),
-            output.plain(session.origin.platform),
-            output.plain(state, style="green" if session.ended_at is None else "dim"),
-            figures.ago(session.updated_at, now, zone),
-            *counts,
-            figures.cost(session.usage),
-        )
+        cells: dict[str, Text | str] = {
+            "id": session.id,
+            "name": output.cell(_short_name(session), style="bold" if session.title else ""),
+            "platform": output.cell(session.origin.platform),
+            "state": _state(session, with_reason="messages" in shown),
+            "active": figures.when(session.updated_at, now, zone),
+            "messages": str(lengths[session.id]),
+            "tokens": figures.short(session.usage.total) if session.usage.total else figures.NONE,
+            "cost": figures.cost(session.usage),
+        }
+        table.add_row(*(cells[name] for name in shown))
     return table
 
 
-def _tokens(session: Session) -> str:
-    return figures.short(session.usage.total) if session.usage.total else figures.NONE
+def _state(session: Session, *, with_reason: bool) -> Text:
+    if session.ended_at is None:
+        return output.cell("current", style="green")
+    return output.cell(figures.state_of(session) if with_reason else "ended", style="dim")
+
+
+def _short_name(session: Session) -> str:
+    return output.one_line(figures.name_of(session), TITLE_LENGTH)
 
 
 def _facts(session: Session, length: int) -> Table:
@@ -343,7 +355,7 @@ def _fact_lines(session: Session, length: int) -> Iterator[tuple[str, str | None
     yield "state", figures.state_of(session)
     yield "began", figures.stamp(session.created_at, zone)
     active = figures.stamp(session.updated_at, zone)
-    yield "active", f"{active} ({figures.ago(session.updated_at, now, zone)})"
+    yield "active", f"{active} ({figures.ago(session.updated_at, now)})"
     if session.ended_at is not None:
         yield "ended", figures.stamp(session.ended_at, zone)
     if session.parent_id is not None:
@@ -403,13 +415,13 @@ def _hit_head(hit: Hit, session: Session) -> Text:
     from rich.text import Text
 
     head = Text(f"{hit.session_id} #{hit.seq}", style="cyan")
-    head.append(f"  {output.one_line(figures.name_of(session), _NAME_WIDTH)}", style="bold")
+    head.append(f"  {_short_name(session)}", style="bold")
     about = (session.origin.platform, hit.role, figures.stamp(hit.at, place.zone()))
     return head.append(f"  {output.one_line(', '.join(about))}", style="dim")
 
 
 def _described(session: Session) -> str:
-    return f"{session.id} ({output.one_line(figures.name_of(session), _NAME_WIDTH)})"
+    return f"{session.id} ({_short_name(session)})"
 
 
 def _ask(question: str) -> None:

@@ -20,7 +20,7 @@ _COLORS = {USER: "cyan", ASSISTANT: "green", TOOL: "magenta"}
 # How much of one message is shown where not all is asked for. What tools give is for the model.
 _LONGEST = 4_000
 _LONGEST_RESULT = 600
-_LONGEST_ADDRESS = 80
+_LONGEST_ADDRESS = 60
 
 
 def to_dict(session: Session, messages: Sequence[Message]) -> dict[str, Any]:
@@ -34,6 +34,7 @@ def to_dict(session: Session, messages: Sequence[Message]) -> dict[str, Any]:
             {
                 "seq": message.seq,
                 "turn": message.turn,
+                "kind": message.kind,
                 "at": message.at.isoformat().replace("+00:00", "Z"),
                 "author": message.author,
             }
@@ -98,7 +99,8 @@ def _fenced(text: str) -> list[str]:
 
 def _speaker(message: Message) -> str:
     name = message.author or message.body.get("name")
-    return one_line(f"{message.role} {name}" if isinstance(name, str) else message.role, 60)
+    words = (message.role, name if isinstance(name, str) else None, message.kind)
+    return one_line(" ".join(filter(None, words)), 60)
 
 
 def _paragraphs(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

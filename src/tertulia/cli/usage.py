@@ -77,13 +77,13 @@ def _not_a_time(text: str, option: str) -> ConfigError:
 
 def _table(by: By, sums: dict[str, Usage]) -> Table:
     numbers = ("input", "output", "cache read", "cache write", "total", "cost")
-    table = output.table(by, *numbers, numbers=frozenset(numbers))
+    table = output.table(by, *numbers, elastic=by, numbers=numbers)
     rows = list(sums.items())
     if by != "day":
         # The days tell a story in their order; of all else the largest is asked for.
         rows.sort(key=lambda row: row[1].total, reverse=True)
     for name, used in rows:
-        table.add_row(output.plain(name), *_cells(used))
+        table.add_row(output.cell(name), *_cells(used))
     if len(rows) > 1:
         table.add_section()
         table.add_row("total", *_cells(figures.total(list(sums.values()))), style="bold")

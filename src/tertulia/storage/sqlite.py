@@ -8,6 +8,7 @@ thread, and under load one fsync serves many.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import threading
@@ -90,6 +91,7 @@ class SqliteDatabase:
         self._readers: deque[tuple[apsw.Connection, SqliteTransaction]] = deque()
         try:
             _refuse_strangers(path, busy_seconds)
+            _create_private(path)
             self._writer = self._connect()
             _switch_to_wal(self._writer, path, busy_seconds)
             self._tx = SqliteTransaction(self._writer, self._sql)
@@ -259,6 +261,8 @@ class SqliteDatabase:
         connection.set_busy_handler(_patience(self._busy_seconds))
         connection.execute(f"pragma synchronous = {'full' if self._safe else 'normal'}")
         connection.execute("pragma fullfsync = on")
+        # A page that many turns touch is then written back once for all of them.
+        connection.execute("pragma wal_autocheckpoint = 4000")
         connection.execute("pragma foreign_keys = off")
         connection.execute("pragma temp_store = memory")
         return connection
@@ -308,6 +312,12 @@ def _refuse_strangers(path: str, busy_seconds: float) -> None:
             migrate.refuse_newer(connection, path)
     finally:
         connection.close()
+
+
+def _create_private(path: str) -> None:
+    """Conversations are nobody else's: a new file is its owner's alone, and its -wal like it."""
+    with contextlib.suppress(OSError):  # what is wrong with the place, SQLite says better
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def _switch_to_wal(connection: apsw.Connection, path: str, busy_seconds: float) -> None:

@@ -21,9 +21,6 @@ from sessions where key = :key and ended_at is null
 -- name: session_by_id
 select {part_session} from sessions where id = :id
 
--- name: session_latest
-select {part_session} from sessions where key = :key order by updated_at desc, ref desc limit 1
-
 -- name: session_latest_ended
 select {part_session} from sessions where key = :key and ended_at is not null
 order by ended_at desc, ref desc limit 1

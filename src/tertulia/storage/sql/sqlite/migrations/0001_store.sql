@@ -46,7 +46,7 @@ create table sessions (
 -- Which session of a key is current is this constraint, and nothing else.
 create unique index sessions_current on sessions (key) where ended_at is null;
 create unique index sessions_title on sessions (owner, title) where title is not null;
-create index sessions_key on sessions (key);
+create index sessions_past on sessions (key) where ended_at is not null;
 create index sessions_person on sessions (person) where person is not null;
 create index sessions_parent on sessions (parent_id) where parent_id is not null;
 create index sessions_platform on sessions (platform, updated_at);
