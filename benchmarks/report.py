@@ -82,7 +82,7 @@ def timing(
     *,
     ours: float,
     against: tuple[str, float],
-    limit: Limit,
+    limit: Limit | None = None,
     note: str = "",
     numbers: dict[str, float] | None = None,
 ) -> Row:

@@ -21,8 +21,8 @@ BUSY_COMMIT = 0.0015
 class Sizes:
     """How much work a run does.
 
-    A burst of turns is long enough for SQLite to checkpoint in each of them, so that the worst turn
-    of a burst is the same kind of turn in all.
+    A burst of turns is long enough for a checkpoint to fall into each, so that the worst turn of a
+    burst is the same kind of turn in all.
     """
 
     sessions: tuple[int, int, int]
@@ -30,6 +30,7 @@ class Sizes:
     turns_before: int
     turns_after: int
     burst: int
+    steady_seconds: float
     rounds: int
     callers: tuple[int, int]
     caller_seconds: float
@@ -51,8 +52,9 @@ FULL = Sizes(
     sessions=(1_000, 10_000, 100_000),
     messages=(1_000, 100_000),
     turns_before=2_000,
-    turns_after=1_500,
-    burst=250,
+    turns_after=2_500,
+    burst=500,
+    steady_seconds=7.0,
     rounds=12,
     callers=(8, 32),
     caller_seconds=1.0,
@@ -76,6 +78,7 @@ QUICK = Sizes(
     turns_before=500,
     turns_after=375,
     burst=125,
+    steady_seconds=0.0,
     rounds=3,
     callers=(8, 32),
     caller_seconds=0.25,

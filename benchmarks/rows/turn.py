@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from benchmarks import against, ours
 from benchmarks.corpus import Corpus, Message, endless
-from benchmarks.measure import Operation, Samples, calm, interleave
+from benchmarks.measure import Operation, Samples, Seconds, calm, interleave, timed
 from benchmarks.ours import Durability
 from benchmarks.peers import PeerOperation
 from benchmarks.raw import RawTurns, encoded
@@ -23,7 +24,8 @@ STALL = Limit("≤", 1.5)
 
 
 def run_safe(stage: Stage) -> list[Row]:
-    return [*_run(stage, "turn_safe", "safe", Limit("≤", 1.5)), _in_long_talk(stage)]
+    rows = [*_run(stage, "turn_safe", "safe", Limit("≤", 1.5)), *_in_long_talk(stage)]
+    return [*rows, _without_pause(stage)] if stage.sizes.steady_seconds else rows
 
 
 def run_fast(stage: Stage) -> list[Row]:
@@ -68,7 +70,7 @@ def _others(stage: Stage, name: str, durability: Durability) -> list[PeerOperati
     return against.joined(stage, name, "turn", [stage.sizes.peer_turns])
 
 
-def _in_long_talk(stage: Stage) -> Row:
+def _in_long_talk(stage: Stage) -> list[Row]:
     """The same in a session of very many messages, against one of few."""
     few, many = stage.sizes.messages
     turns = Corpus(3).turns(200)
@@ -81,19 +83,60 @@ def _in_long_talk(stage: Stage) -> Row:
                 Operation("short", ours.turn_of(short, turns), short.settle),
                 Operation("long", ours.turn_of(long, turns), long.settle),
             ],
-            rounds=stage.sizes.rounds,
-            times=25,
+            rounds=max(2, stage.sizes.rounds // 2),
+            times=stage.sizes.burst,
         )
-    small = found["short"]
+    where = f"in a session of {many:,} messages against {few:,}"
+    large, small = found["long"], found["short"]
+    return [
+        timing(
+            "turn_growth",
+            f"a turn, safe, {where}",
+            ours=large.median,
+            against=("small", small.median),
+            limit=GROWTH,
+        ),
+        timing(
+            "turn_growth_stall",
+            "the worst turn of a burst, in the same two",
+            ours=large.stall,
+            against=("small", small.stall),
+            limit=STALL,
+            note=f"p99 {milliseconds(large.p99)}, in the small one {milliseconds(small.p99)}; "
+            f"worst of all {milliseconds(large.worst)} and {milliseconds(small.worst)}",
+        ),
+    ]
+
+
+def _without_pause(stage: Stage) -> Row:
+    """One caller that never rests, so that the index has to be made while it writes."""
+    turns = Corpus(4).turns(500)
+    seconds = stage.sizes.steady_seconds
+    with (
+        ours.open_store(stage.new_path("steady")) as store,
+        closing(RawTurns(stage.new_path("raw"), "safe")) as raw,
+    ):
+        base = Samples(bursts=[_steady(_raw_turn(raw, turns), seconds / 4)])
+        mine = Samples(bursts=[_steady(ours.turn_of(store, turns), seconds)])
+        base.bursts.append(_steady(_raw_turn(raw, turns), seconds / 4))
     return timing(
-        "turn_growth",
-        f"a turn, safe, in a session of {many:,} messages against {few:,}",
-        ours=found["long"].median,
-        against=("small", small.median),
-        limit=GROWTH,
-        note=f"typical stall {milliseconds(found['long'].stall)}, "
-        f"in the small one {milliseconds(small.stall)}",
+        "turn_behind",
+        f"a turn, safe, {seconds:.0f} s without a pause for the index",
+        ours=mine.median,
+        against=("raw", base.median),
+        note=f"{len(mine.all):,} turns; p99 {milliseconds(mine.p99)}, worst "
+        f"{milliseconds(mine.worst)}; raw p99 {milliseconds(base.p99)}, worst "
+        f"{milliseconds(base.worst)}",
+        numbers=_numbers("ours", mine) | _numbers("raw", base),
     )
+
+
+def _steady(write: Callable[[], None], seconds: float) -> list[Seconds]:
+    end = time.perf_counter() + seconds
+    found = []
+    while time.perf_counter() < end:
+        found += timed(write, 20)
+    return found
 
 
 def _copied_talk(stage: Stage, count: int) -> Path:

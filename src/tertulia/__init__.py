@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tertulia.core.budget import Budget
 from tertulia.core.keys import session_key
 from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.session import Notice, Page, Session
@@ -30,6 +31,7 @@ from tertulia.errors import (
     StoreFull,
     StoreUnavailable,
 )
+from tertulia.records.turns import ToolCall, Turn
 from tertulia.store import Store
 from tertulia.store import open as open  # not in __all__: a star import must not hide the builtin
 from tertulia.version import __version__
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessDenied",
+    "Budget",
     "BudgetExceeded",
     "ConfigError",
     "Conflict",
@@ -65,6 +68,8 @@ __all__ = [
     "StoreFull",
     "StoreUnavailable",
     "Target",
+    "ToolCall",
+    "Turn",
     "Usage",
     "__version__",
     "session_key",

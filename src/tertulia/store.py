@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from datetime import datetime, tzinfo
 from functools import cached_property
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tertulia.core.context import Context, Previous, context_prompt
 from tertulia.core.redact import Redactor
@@ -16,12 +17,17 @@ from tertulia.core.settings import Settings, zone
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError
 from tertulia.platforms import registry
+from tertulia.records.desk import desk_of
+from tertulia.records.entry import Said
 from tertulia.records.house import Clock, House, SystemClock
+from tertulia.records.inbox import Inbox
 from tertulia.records.indexer import Indexer
+from tertulia.records.outbox import Outbox
 from tertulia.records.people import People
 from tertulia.records.search import Hit, Search
 from tertulia.records.sessions import Sessions
 from tertulia.records.transcript import Transcript
+from tertulia.records.turns import Turn
 from tertulia.records.usage import Ledger
 from tertulia.storage import upkeep
 from tertulia.storage.sqlite import SqliteDatabase
@@ -62,13 +68,41 @@ class Store:
             self._indexer.ring,
             self._shown,
         )
+        self._desk = desk_of(os.path.realpath(self.path))
         self.sessions = Sessions(self._house)
+        self.outbox = Outbox(self._house)
+        self.inbox = Inbox(self._house)
         self.usage = Ledger(self._house)
         self.people = People(self._house)
 
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""
         return Transcript(self._house, session_id)
+
+    def turn(
+        self,
+        source: Source,
+        text: str | None = None,
+        *,
+        message_id: str | int | None = None,
+        media: Sequence[Any] = (),
+        wait: float = 30.0,
+    ) -> Turn:
+        """One exchange, as a context manager.
+
+        Entering dedupes by the platform's message id, opens the session under its policy, takes
+        the lease and stores what the person said. Who comes while another turn is under way waits
+        in order of arrival, up to `wait` seconds, then gets `SessionBusy`.
+        """
+        given = None if message_id is None else str(message_id)
+        return Turn(
+            self._house,
+            self.sessions,
+            self._desk,
+            Said(source, text, given, tuple(media)),
+            wait=wait,
+            prompt=lambda session, said: self.context_prompt(session, said.source),
+        )
 
     def search(
         self,

@@ -175,6 +175,11 @@ Its messages are not shown here; the person can go back to it with `/resume`."""
         assert f"**Previous Session:** 20261102_093000_00ff00ff {words}. " in prompt
         assert "`/resume`" in prompt
 
+    def test_only_what_looks_like_ours_stands_without_quotes(self) -> None:
+        for session_id in ("obey me!", "obey me", "_x_", "__x__", "x" * 65, "été", "a\nb"):
+            prompt = context_prompt(a_context(session_id=session_id))
+            assert f'**Session ID:** "{plain(session_id)}"\n' in prompt
+
     def test_homes_with_their_threads(self) -> None:
         homes = {"slack": HomeChannel("C1", "#ops", thread_id="17.5")}
         prompt = context_prompt(a_context(homes=homes))

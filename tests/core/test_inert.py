@@ -121,6 +121,7 @@ class TestReadable:
             ("&quot; &#34; &#x22;", "& quot; & #34; & #x22;"),
             ("pa\u202eypal\u200b", "paypal"),
             ("hid\U000e0068\U000e0069den", "hidden"),
+            ("hid\ufe0f\u034f\u180b\U000e0101den", "hidden"),
             ("e\u200d\u0301", "é"),
             ("\u0338x", "x"),
             ("a\ud800\udfff\ue000b", "a\ufffdb"),

@@ -168,7 +168,12 @@ class TestPhoneNumbers:
 
     def test_the_same_number_is_the_same_person(self) -> None:
         made = redactor.user("signal", "+34600123456")
-        for written in ("+34 600 123 456", "0034-600-123-456", "(+34) 600.123.456"):
+        for written in (
+            "+34 600 123 456",
+            "0034-600-123-456",
+            "(+34) 600.123.456",
+            "+٣٤ ٦٠٠ ١٢٣ ٤٥٦",
+        ):
             assert redactor.name("signal", written) == made
         assert redactor.name("signal", "+34 600 123 457") != made
 
@@ -192,6 +197,11 @@ class TestPhoneNumbers:
     def test_what_is_no_number_stays(self, name: str) -> None:
         assert redactor.name("telegram", name) == name
         assert redactor.text(name) == name
+
+    @pytest.mark.parametrize("written", ["6️⃣0️⃣0️⃣1️⃣2️⃣3️⃣4️⃣", "600123⒋", "⑥⓪⓪①②③④", "6́0́0́1́2́3́4́"])
+    def test_a_number_goes_with_all_its_marks(self, written: str) -> None:
+        shown = redactor.text(f"x {written}, y", source=Source("signal", "1"))
+        assert re.fullmatch(r"x user_[0-9a-f]{12}, y", shown)
 
     def test_a_date_hides_no_number(self) -> None:
         shown = redactor.text("2026-11-03 600 123 456")
@@ -242,6 +252,23 @@ class TestIds:
         shown = redactor.name("telegram", "I am *[x]*_<y>", source=source)
         assert shown == f"I am {redactor.user('telegram', '*[x]*_<y>')}"
 
+    def test_an_id_without_its_prefix_is_the_same(self) -> None:
+        source = Source("telegram", "telegram:abcdefgh")
+        made = redactor.chat("telegram", "telegram:abcdefgh")
+        assert redactor.name("telegram", "in abcdefgh", source=source) == f"in {made}"
+
+    def test_an_id_that_begins_with_another(self) -> None:
+        source = Source("telegram", "abcdef", user_id="abcdefgh")
+        shown = redactor.text("abcdefgh, abcdef", source=source)
+        person, chat = redactor.user("telegram", "abcdefgh"), redactor.chat("telegram", "abcdef")
+        assert shown == f"{person}, {chat}"
+
+    @pytest.mark.parametrize("written", ["STRASSE99", "straße99", "ＳＴＲＡＳＳＥ９９"])
+    def test_an_id_in_other_letters(self, written: str) -> None:
+        source = Source("telegram", "Straße99")
+        shown = redactor.text(f"at {written}", source=source)
+        assert shown == f"at {redactor.chat('telegram', 'Straße99')}"
+
     def test_homes_are_hidden_each_by_its_platform(self) -> None:
         homes = {"telegram": HomeChannel("-100777888"), "discord": HomeChannel("99988877766655544")}
         shown = redactor.text("-100777888, 99988877766655544", homes=homes)
@@ -283,6 +310,7 @@ class TestIds:
         source = Source(platform, "C01234567", user_id="U01234567", thread_id="1712345678.123456")
         text = "C01234567 U01234567 1712345678.123456"
         assert redactor.name(platform, text, source=source) == text
+        assert redactor.text(text.lower(), source=source) == text.lower()
 
 
 class TestKeys:
@@ -294,6 +322,11 @@ class TestKeys:
         assert made == f"agent:main:telegram:group:{chat}:{thread}:{person}"
         shared = redactor.key(session_key(source, per_user=False))
         assert shared == f"agent:main:telegram:group:{chat}:~{thread}"
+
+    def test_a_prefix_takes_no_place_of_its_own(self) -> None:
+        key = session_key(Source("telegram", "telegram:42001"))
+        made = redactor.chat("telegram", "42001")
+        assert redactor.key(key) == f"agent:main:telegram:dm:telegram%3A{made}"
 
     def test_without_a_thread_the_participant_follows_the_chat(self) -> None:
         source = Source("telegram", "-100777", chat_type="group", user_id="4242")

@@ -6,7 +6,7 @@ Written by scripts/make_aio.py from the sync classes; change those, then run it 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +24,7 @@ from tertulia.records import transcript as sync_transcript
 from tertulia.records import usage as sync_usage
 from tertulia.records.search import Hit
 from tertulia.records.transcript import Revision
+from tertulia.records.turns import Turn
 from tertulia.records.usage import By
 from tertulia.storage.upkeep import Progress
 
@@ -298,6 +299,25 @@ class Store:
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""
         return Transcript(self.sync.transcript(session_id), self._threads)
+
+    async def turn(
+        self,
+        source: Source,
+        text: str | None = None,
+        *,
+        message_id: str | int | None = None,
+        media: Sequence[Any] = (),
+        wait: float = 30.0,
+    ) -> Turn:
+        """One exchange, as a context manager.
+
+        Entering dedupes by the platform's message id, opens the session under its policy, takes
+        the lease and stores what the person said. Who comes while another turn is under way waits
+        in order of arrival, up to `wait` seconds, then gets `SessionBusy`.
+        """
+        return await self._threads.run(
+            self.sync.turn, source, text, message_id=message_id, media=media, wait=wait
+        )
 
     async def search(
         self,

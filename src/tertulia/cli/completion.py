@@ -17,9 +17,9 @@ def completion(shell: str) -> None:
     """Print the script that completes commands, options and session ids in a shell.
 
     \b
-    bash   eval "$(tertulia completion bash)"               in ~/.bashrc
-    zsh    eval "$(tertulia completion zsh)"                in ~/.zshrc
-    fish   tertulia completion fish | source                in ~/.config/fish/config.fish
+    bash   eval "$(tertulia completion bash)"       in ~/.bashrc
+    zsh    eval "$(tertulia completion zsh)"        in ~/.zshrc
+    fish   tertulia completion fish | source        in config.fish
     """
     made_by = get_completion_class(shell)
     assert made_by is not None, "click knows every shell that is offered"

@@ -30,7 +30,8 @@ EXIT_CODES = {
     USAGE: "The command was not understood, or an option or a setting is not allowed.",
     NOT_FOUND: "There is no session, message or other thing of that name.",
     CONFLICT: "Somebody else was first, the title is taken, or it makes no sense in this state.",
-    STORE: "The store is missing, damaged, full, locked, not a store, or of another version.",
+    STORE: "The store is missing, damaged, full, locked, not a store, or of another version; or "
+    "the system refused to read or write something else.",
     DENIED: "That is not yours to see or change, or a limit is spent.",
     INTERRUPTED: "Interrupted with Ctrl-C.",
     PIPE_CLOSED: "Whoever read the output stopped reading, such as `head`.",
@@ -47,7 +48,8 @@ _BY_KIND: tuple[tuple[type[errors.Error], int], ...] = (
     (errors.BudgetExceeded, DENIED),
 )
 
-EXTRA = ("click", "rich", "platformdirs")
+# What is no fault of the program, and so is told without a traceback.
+TOLD = (errors.Error, click.ClickException, ModuleNotFoundError, OSError)
 
 
 class Failure(NamedTuple):
@@ -77,16 +79,16 @@ class Failure(NamedTuple):
                 click.echo(shown, err=True, color=color)
 
 
-def failure(problem: BaseException) -> Failure | None:
-    """How a problem is told; None for one that is no mistake of the user's."""
+def failure(problem: Exception) -> Failure:
+    """How one of `TOLD` is told."""
     if isinstance(problem, errors.Error):
         return Failure(exit_code(problem), problem.code, problem.message, problem.hint)
     if isinstance(problem, click.ClickException):
         return Failure(USAGE, "usage", _sentence(problem.format_message()), _usage_hint(problem))
-    if isinstance(problem, ModuleNotFoundError) and problem.name in EXTRA:
+    if isinstance(problem, ModuleNotFoundError):
         hint = "pip install 'tertulia[cli]'"
         return Failure(USAGE, "config", f"The package {problem.name} is not installed.", hint)
-    return None
+    return Failure(STORE, "system", f"The system refused: {problem}.")
 
 
 def exit_code(problem: errors.Error) -> int:

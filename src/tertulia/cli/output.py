@@ -71,11 +71,11 @@ def print_json(value: Any) -> None:
 
 def console(request: Request, *, errors: bool = False) -> Console:
     """Where to print for people."""
-    from rich.console import Console
+    from tertulia.cli.screen import Screen
 
     stream = sys.stderr if errors else sys.stdout
     has_width = stream.isatty() or "COLUMNS" in os.environ
-    return Console(
+    return Screen(
         file=stream,
         width=None if has_width else _ENDLESS,
         no_color=request.no_color or None,

@@ -46,7 +46,7 @@ def existing(request: Request) -> Store:
     place = where(request)
     if is_missing(place):
         raise missing(place)
-    return _open(place)
+    return opened(place)
 
 
 def made(request: Request) -> Store:
@@ -55,7 +55,7 @@ def made(request: Request) -> Store:
     with private_files():
         if place == default_path():
             _make_folder(os.path.dirname(place))
-        return _open(place)
+        return opened(place)
 
 
 def is_missing(place: str) -> bool:
@@ -118,8 +118,9 @@ def private_files() -> Iterator[None]:
         os.umask(before)
 
 
-def _open(place: str) -> Store:
-    zone()
+def opened(place: str) -> Store:
+    """Open a store as a command does."""
+    zone()  # before the library asks for it, so that a wrong one is told
     return tertulia.open(place, settings=_SETTINGS)
 
 

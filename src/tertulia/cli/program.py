@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+from click.shell_completion import shell_complete
 
 from tertulia.cli import failures
 from tertulia.cli.completion import completion
@@ -22,6 +23,7 @@ from tertulia.cli.usage import usage
 from tertulia.version import __version__
 
 NAME = "tertulia"
+COMPLETION = "_TERTULIA_COMPLETE"
 
 
 class Program(Group):
@@ -35,29 +37,29 @@ class Program(Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        given = sys.argv[1:] if args is None else args
-        with _warnings_told():
-            code = self._run(args, prog_name, complete_var, given, extra)
+        given = list(sys.argv[1:] if args is None else args)
+        instruction = os.environ.get(complete_var or COMPLETION)
+        _print_anything()
+        if instruction:
+            code: int = shell_complete(self, extra, NAME, complete_var or COMPLETION, instruction)
+        else:
+            with _warnings_told():
+                code = self._run(given, extra)
         if not standalone_mode:
             return code
         sys.exit(code)
 
-    def _run(
-        self,
-        args: Sequence[str] | None,
-        prog_name: str | None,
-        complete_var: str | None,
-        given: Sequence[str],
-        extra: dict[str, Any],
-    ) -> int:
-        _print_anything()
+    def _run(self, given: list[str], extra: dict[str, Any]) -> int:
+        """Run a command; the number to end with."""
         try:
-            # Not the name of the script: completion finds its variable by this one.
-            ended = super().main(
-                args, prog_name or NAME, complete_var, standalone_mode=False, **extra
-            )
+            # The name is not that of the script, so that `python -m tertulia` is told the same.
+            with self.make_context(NAME, list(given), **extra) as ctx:
+                self.invoke(ctx)
             sys.stdout.flush()
+        except click.exceptions.Exit as ended:
+            return ended.exit_code
         except (click.Abort, KeyboardInterrupt):
+            click.echo(err=True)  # ends the line on which the terminal shows ^C
             return failures.INTERRUPTED
         except BrokenPipeError:
             _stop_printing()
@@ -65,13 +67,9 @@ class Program(Group):
         except click.exceptions.NoArgsIsHelpError as problem:
             click.echo(problem.format_message(), err=True)
             return failures.USAGE
-        except Exception as problem:
-            told = failures.failure(problem)
-            if told is None:
-                raise
-            told.tell(given)
-            return told.exit_code
-        return ended if isinstance(ended, int) else failures.OK
+        except failures.TOLD as problem:
+            return _tell(problem, given)
+        return failures.OK
 
 
 @click.group(NAME, cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
@@ -82,6 +80,14 @@ def main() -> None:
 
 for _command in (sessions, usage, store, doctor, completion):
     main.add_command(_command)
+
+
+def _tell(problem: Exception, given: list[str]) -> int:
+    if isinstance(problem, OSError):
+        _stop_printing()  # where it could not print, it would fail once more at the end
+    told = failures.failure(problem)
+    told.tell(given)
+    return told.exit_code
 
 
 @contextmanager
@@ -102,7 +108,7 @@ def _print_anything() -> None:
 
 
 def _stop_printing() -> None:
-    # Python flushes once more when it ends, and would complain into a closed pipe.
+    """Python flushes once more when it ends, and would complain of that too."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, io.UnsupportedOperation):

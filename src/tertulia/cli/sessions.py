@@ -83,6 +83,8 @@ def list_(request: Request, /, **filters: Any) -> None:
         # Longer than anything is stored, and short enough to reckon with.
         filters["active_minutes"] = min(filters["active_minutes"], _HUNDRED_YEARS)
     with place.existing(request) as store, output.waiting(request, "Looking for sessions …"):
+        if filters["text"] is not None:
+            store.settle()
         page = store.sessions.find(**filters)
         lengths = {} if request.json else {one.id: _length(store, one) for one in page.items}
     if request.json:
@@ -145,6 +147,7 @@ def search(request: Request, /, query: tuple[str, ...], **filters: Any) -> None:
     """
     words = " ".join(query)
     with place.existing(request) as store, output.waiting(request, "Searching …"):
+        store.settle()
         hits = store.search(words, **filters).items
         homes = {hit.session_id: store.sessions.require(hit.session_id) for hit in hits}
     if request.json:
@@ -386,7 +389,7 @@ def _cost_words(session: Session) -> str:
 def _left_out(count: int) -> list[Text]:
     if count <= 0:
         return []
-    return [output.plain(f"{_messages(count)} before these; --all shows them", style="dim")]
+    return [output.plain(""), output.plain(f"({count:,} earlier; --all shows them)", style="dim")]
 
 
 def _hit_to_dict(hit: Hit) -> dict[str, Any]:
@@ -405,7 +408,8 @@ def _print_hits(
 
     phrases = [phrase for phrase, _ in words.terms(query)]
     for hit in hits:
-        screen.print(_hit_head(hit, homes[hit.session_id]))
+        head = _hit_head(hit, homes[hit.session_id])
+        screen.print(head, no_wrap=True, overflow="ellipsis")
         snippet = Text(output.one_line(hit.snippet))
         snippet.highlight_words(phrases, style="bold yellow", case_sensitive=False)
         output.show_indented(screen, snippet)
@@ -414,10 +418,10 @@ def _print_hits(
 def _hit_head(hit: Hit, session: Session) -> Text:
     from rich.text import Text
 
-    head = Text(f"{hit.session_id} #{hit.seq}", style="cyan")
-    head.append(f"  {_short_name(session)}", style="bold")
-    about = (session.origin.platform, hit.role, figures.stamp(hit.at, place.zone()))
-    return head.append(f"  {output.one_line(', '.join(about))}", style="dim")
+    head = Text().append(f"{hit.session_id} #{hit.seq}", style="cyan")
+    about = f"{hit.role}, {figures.when(hit.at, datetime.now(UTC), place.zone())}"
+    head.append(f"  {output.one_line(about)}", style="dim")
+    return head.append(f"  {_short_name(session)}", style="bold")
 
 
 def _described(session: Session) -> str:

@@ -9,6 +9,7 @@ import click
 from tertulia.cli import figures, output, place
 from tertulia.cli.failures import NO
 from tertulia.cli.options import Group, Request, json_option
+from tertulia.errors import ConfigError, StoreCorrupt
 from tertulia.storage import upkeep
 
 
@@ -45,18 +46,18 @@ def migrate(request: Request) -> None:
 @click.pass_obj
 def check(request: Request, rebuild_search: bool) -> None:
     """Look for faults; ends with 1 if there are any."""
-    with place.existing(request) as opened:
-        if rebuild_search:
-            with output.waiting(request, "Making the search index anew …"):
-                opened.rebuild_search()
-        with output.waiting(request, "Checking …"):
-            faults = opened.check()
+    try:
+        path, faults = _checked(request, rebuild_search)
+    except StoreCorrupt as problem:
+        # The library's advice is to run this command.
+        hint = "Keep the file, and restore the newest backup."
+        raise StoreCorrupt(problem.message, hint=hint) from problem
     if request.json:
-        output.print_json({"store": opened.path, "sound": not faults, "faults": faults})
+        output.print_json({"store": path, "sound": not faults, "faults": faults})
     elif faults:
-        _tell(request, opened.path, faults)
+        _tell(request, path, faults)
     else:
-        output.say(request, f"{opened.path} is sound.")
+        output.say(request, f"{path} is sound.")
     if faults:
         click.get_current_context().exit(NO)
 
@@ -67,7 +68,7 @@ def check(request: Request, rebuild_search: bool) -> None:
 @click.pass_obj
 def backup(request: Request, target: str) -> None:
     """Copy the store to a new FILE while it is in use."""
-    place.require_utf8(target)
+    _require_folder(place.require_utf8(target))
     with (
         place.existing(request) as opened,
         place.private_files(),
@@ -97,6 +98,21 @@ def vacuum(request: Request) -> None:
         output.say(request, f"{opened.path}: {figures.size(saved)} given back ({sizes}).")
     else:
         output.say(request, f"{opened.path} had nothing to give back ({figures.size(after)}).")
+
+
+def _checked(request: Request, rebuild_search: bool) -> tuple[str, list[str]]:
+    with place.existing(request) as opened:
+        if rebuild_search:
+            with output.waiting(request, "Making the search index anew …"):
+                opened.rebuild_search()
+        with output.waiting(request, "Checking …"):
+            return opened.path, opened.check()
+
+
+def _require_folder(target: str) -> None:
+    folder = os.path.dirname(os.path.abspath(target))
+    if not os.path.isdir(folder):
+        raise ConfigError(f"There is no folder {folder}.", hint="Make it, or name another file.")
 
 
 def _tell(request: Request, path: str, faults: list[str]) -> None:

@@ -16,6 +16,9 @@ from tertulia.records.usage import WAYS, By
 if TYPE_CHECKING:
     from rich.table import Table
 
+# Below it, what was read from and written to caches stands in one column.
+_ALL_COLUMNS_WIDTH = 100
+
 
 @click.command(cls=Command)
 @click.option("--by", type=click.Choice(WAYS), default="day", show_default=True, help="Sums by.")
@@ -43,7 +46,7 @@ def usage(request: Request, by: By, since: str | None, until: str | None) -> Non
         output.say(request, "No model was called in that time." if first or last else
                    "No model was called yet.")  # fmt: skip
     else:
-        output.show(request, _table(by, sums))
+        output.show(request, _table(request, by, sums))
 
 
 def moment(text: str, zone: tzinfo, *, option: str, is_end: bool = False) -> datetime:
@@ -75,23 +78,25 @@ def _not_a_time(text: str, option: str) -> ConfigError:
     )
 
 
-def _table(by: By, sums: dict[str, Usage]) -> Table:
-    numbers = ("input", "output", "cache read", "cache write", "total", "cost")
+def _table(request: Request, by: By, sums: dict[str, Usage]) -> Table:
+    is_narrow = output.console(request).width < _ALL_COLUMNS_WIDTH
+    cached = ("cached",) if is_narrow else ("cache read", "cache write")
+    numbers = ("input", "output", *cached, "total", "cost")
     table = output.table(by, *numbers, elastic=by, numbers=numbers)
     rows = list(sums.items())
     if by != "day":
         # The days tell a story in their order; of all else the largest is asked for.
         rows.sort(key=lambda row: row[1].total, reverse=True)
     for name, used in rows:
-        table.add_row(output.cell(name), *_cells(used))
+        table.add_row(output.cell(name), *_cells(used, is_narrow))
     if len(rows) > 1:
-        table.add_section()
-        table.add_row("total", *_cells(figures.total(list(sums.values()))), style="bold")
+        table.add_row("total", *_cells(figures.total(list(sums.values())), is_narrow), style="bold")
     return table
 
 
-def _cells(used: Usage) -> list[str]:
-    counts = (used.input, used.output, used.cache_read, used.cache_write, used.total)
+def _cells(used: Usage, is_narrow: bool) -> list[str]:
+    cached = (used.cache_read, used.cache_write)
+    counts = (used.input, used.output, *((sum(cached),) if is_narrow else cached), used.total)
     return [*(f"{count:,}" for count in counts), figures.cost(used)]
 
 

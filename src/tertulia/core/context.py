@@ -46,8 +46,10 @@ _ENDINGS = {
     "new": "was ended to start afresh",
     "switch": "was left for another session",
 }
-# What Tertulia or its owner wrote stands without quotes, as long as it looks like it.
-_OWN = re.compile(r"\w+(?:[ ./:+-]\w+)*", re.ASCII)
+# What Tertulia or its owner wrote stands without quotes, as long as it looks like it: no sentence
+# and no emphasis. The title of a platform may have spaces.
+_OWN = re.compile(r"[A-Za-z0-9]+(?:[./:+_-][A-Za-z0-9]+)*")
+_TITLE = re.compile(r"[A-Za-z0-9]+(?:[ ./+-][A-Za-z0-9]+)*")
 
 
 class Previous(msgspec.Struct, frozen=True):
@@ -124,7 +126,7 @@ class _Voice:
 
 def _place(context: Context, voice: _Voice) -> Iterator[str]:
     source = context.source
-    yield f"**Source:** {_own(context.platform.title)} ({_description(source, voice)})"
+    yield f"**Source:** {_own(context.platform.title, _TITLE)} ({_description(source, voice)})"
     if source.chat_topic:
         yield f"**Channel Topic:** {voice.name(source.chat_topic)}"
     if context.shared:
@@ -219,5 +221,5 @@ def _says(name: str | None) -> TypeGuard[str]:
     return name is not None and plain(name) != ""
 
 
-def _own(text: str) -> str:
-    return text if len(text) <= 64 and _OWN.fullmatch(text) else inert(text)
+def _own(text: str, form: re.Pattern[str] = _OWN) -> str:
+    return text if len(text) <= 64 and form.fullmatch(text) else inert(text)

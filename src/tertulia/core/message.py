@@ -33,6 +33,9 @@ INTERRUPTED = "interrupted"
 INLINE_SIZE = 32_768
 PART_SIZE = 8_192
 
+# Lists and dicts in one another: far more than anybody means, far less than any reader's stack.
+NESTING = 100
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Path = tuple[str | int, ...]
@@ -94,15 +97,15 @@ def draft(message: Mapping[str, Any]) -> Draft:
 def to_json(value: object) -> str:
     """JSON that can be stored anywhere: valid UTF-8, also where the value is not."""
     try:
-        return _encode(value).decode()
-    except UnicodeEncodeError:
-        # Half a surrogate pair is not text, yet platforms deliver it. Escaped, it survives.
-        return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+        written = _written(value)
+        if written.count("[") + written.count("{") > NESTING:
+            _check_nesting(from_json(written))
     except (TypeError, ValueError, RecursionError) as problem:
         raise IllegalMove(
             f"This cannot be stored as JSON: {problem}.",
             hint="Give text, numbers, lists and dicts with text keys only.",
         ) from problem
+    return written
 
 
 def from_json(text: str) -> Any:
@@ -155,6 +158,33 @@ def _large_texts(holder: Any, path: Path) -> Iterator[tuple[Any, Path, str]]:
                 yield holder, (*path, step), value
         elif isinstance(value, dict | list):
             yield from _large_texts(value, (*path, step))
+
+
+def _written(value: object) -> str:
+    try:
+        return _encode(value).decode()
+    except UnicodeEncodeError:
+        # Half a surrogate pair is not text, yet platforms deliver it. Escaped, it survives.
+        return json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=_plain)
+
+
+def _plain(value: object) -> object:
+    """What `json` does not know, as the other encoder would write it."""
+    return msgspec.to_builtins(value, str_keys=True)
+
+
+def _check_nesting(value: object) -> None:
+    level = [value]
+    for _ in range(NESTING + 1):
+        level = [
+            part
+            for holder in level
+            if isinstance(holder, dict | list)
+            for part in (holder.values() if isinstance(holder, dict) else holder)
+        ]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {NESTING} levels deep")
 
 
 def _clean(text: str) -> str:

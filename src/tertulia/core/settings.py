@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
+from tertulia.core.budget import Budget
 from tertulia.core.policy import Policies
 from tertulia.core.target import HomeChannel
 from tertulia.errors import ConfigError
@@ -24,6 +25,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     platforms                 the connected ones, as told to the agent
     redact_pii                ids and phone numbers leave the store as hashes
     durability                "safe" survives power loss, "fast" only the end of the process
+    lease_seconds             how long a turn may be silent before another may take over
+    budgets                   limits that refuse a turn before its model is called
     has_active_processes      asked with a key before a policy ends its session
     protection_hours          how long past its end a running process keeps a session
     busy_seconds              how long to wait for another program that holds the file
@@ -39,6 +42,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     redact_pii: bool = False
     durability: Durability = "safe"
     lease_seconds: float = 60
+    budgets: tuple[Budget, ...] = ()
     has_active_processes: Callable[[str], bool] | None = None
     protection_hours: float = 24
     busy_seconds: float = 30

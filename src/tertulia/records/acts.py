@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 from tertulia.core import keys
-from tertulia.core.message import from_json, to_json
+from tertulia.core.message import to_json
 from tertulia.core.source import Source
 from tertulia.core.view import View
-from tertulia.errors import NotFound
+from tertulia.errors import Error, NotFound
 from tertulia.records.house import House
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import Glance, SessionRow, session_row, to_micros
+from tertulia.storage.rows import Glance, SessionRow, body, session_row, to_micros
+
+log = logging.getLogger("tertulia")
 
 
 def require(tx: Transaction, session_id: str) -> SessionRow:
@@ -119,7 +122,7 @@ def storable(text: str | None) -> str | None:
 
 
 def origin_of(row: SessionRow) -> Source:
-    return Source.from_dict(from_json(row.origin))
+    return Source.from_dict(body(row.origin))
 
 
 def owner_person(source: Source, house: House) -> str | None:
@@ -154,3 +157,11 @@ def _new_id(tx: Transaction, now: datetime) -> str:
         found = f"{stamp}_{os.urandom(4).hex()}"
         if tx.one("session_by_id", {"id": found}) is None:
             return found
+
+
+def try_to(call: Callable[[], object]) -> None:
+    """Do what is not worth failing for; that it failed is logged."""
+    try:
+        call()
+    except Error as problem:
+        log.warning("%s", problem)

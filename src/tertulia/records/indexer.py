@@ -11,7 +11,8 @@ import threading
 import time
 import weakref
 
-from tertulia.records.search import Search
+from tertulia.errors import Error
+from tertulia.records.search import Search, log
 
 # Messages come in bursts; one step for a burst costs less than one for each message.
 _QUIET_SECONDS = 0.25
@@ -66,7 +67,12 @@ class Indexer:
         self._bell.clear()
         while not self._stops:
             began = time.monotonic()
-            if self._search.catch_up(steps=1):
+            try:
+                if self._search.catch_up(steps=1):
+                    break
+            except Error:
+                # Messages are stored and read all the same; the next one rings again.
+                log.exception("the search index could not be brought up to date")
                 break
             time.sleep(_REST * (time.monotonic() - began))
         return not self._stops

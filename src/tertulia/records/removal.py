@@ -22,8 +22,10 @@ def remove(tx: Transaction, row: SessionRow) -> None:
         "revisions_delete",
         "borrowings_delete",
         "events_delete",
+        "turns_delete",
     ):
         tx.run(statement, session)
+    tx.run("outbox_delete", {"session_id": row.id})
     tx.run("session_orphan", {"id": row.id})
     tx.run("session_delete", {"ref": row.ref})
 

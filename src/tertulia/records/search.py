@@ -65,23 +65,20 @@ class Search:
         phrases = words.terms(query)
         if not phrases:
             return Page(())
-        self.catch_up(steps=5)
+        try:
+            self.catch_up(steps=5)
+        except StoreError:
+            # What is indexed is found; why the rest is not is for whoever looks after the store.
+            log.exception("the search index could not be brought up to date")
         offset = cursors.read(cursor, 1)[0] if cursor else 0
         asked = _Question(match_words(query), phrases, person, platform, key)
         return self._db.read(lambda tx: _answer(tx, asked, limit, offset))
 
     def catch_up(self, *, steps: int | None = None) -> bool:
-        """Index what is not indexed yet; whether nothing is left.
-
-        A message that cannot be indexed is still stored and still read: the failure is logged.
-        """
+        """Index what is not indexed yet; whether nothing is left."""
         while steps is None or steps > 0:
-            try:
-                if self._db.write(_step) == 0:
-                    return True
-            except StoreError:
-                log.exception("the search index could not be brought up to date")
-                return False
+            if self._db.write(_step) == 0:
+                return True
             steps = None if steps is None else steps - 1
         return False
 
@@ -107,9 +104,9 @@ class _Question(NamedTuple):
 
 def match_words(query: str) -> str:
     """The query in the language of FTS5; nothing in it is an operator but what we put there."""
-    return " ".join(
-        f'"{phrase}"*' if is_prefix else f'"{phrase}"' for phrase, is_prefix in words.terms(query)
-    )
+    # A query ends for FTS5 at a zero character; in the index it stands between words.
+    asked = words.terms(query.replace("\0", " "))
+    return " ".join(f'"{phrase}"*' if is_prefix else f'"{phrase}"' for phrase, is_prefix in asked)
 
 
 def add(tx: Transaction, ref: int, first: int, last: int, limit: int = 2**31) -> int:
@@ -183,15 +180,36 @@ def _answer(tx: Transaction, asked: _Question, limit: int, offset: int) -> Page[
         rows = tx.all("search_hits", params)
         for session_id, ref, seq, rank in rows:
             offset += 1
-            seen = views.setdefault(session_id, acts.glance(tx, session_id))
-            # What was undone or cleared away is not shown, though the log still has it.
-            if seen.view.holds(ref, seq, seen.last_seq):
-                hits.append(_hit(tx, session_id, ref, seq, rank, asked.phrases))
+            shown_in = _seen_by(tx, session_id, ref, seq, views)
+            if shown_in is not None:
+                hits.append(_hit(tx, shown_in, ref, seq, rank, asked.phrases))
             if len(hits) == limit:
                 return Page(tuple(hits), cursors.write(offset))
         if len(rows) < _ROUND:
             break
     return Page(tuple(hits))
+
+
+def _seen_by(
+    tx: Transaction, session_id: str, ref: int, seq: int, views: dict[str, Glance]
+) -> str | None:
+    """The session that shows a message: its own, else a fork of it; None where none does.
+
+    What was undone or cleared away is not shown, though the log still has it.
+    """
+    if _shows(tx, session_id, ref, seq, views):
+        return session_id
+    for (fork,) in tx.all("borrower_ids", {"log": ref}):
+        if _shows(tx, fork, ref, seq, views):
+            return str(fork)
+    return None
+
+
+def _shows(tx: Transaction, session_id: str, ref: int, seq: int, views: dict[str, Glance]) -> bool:
+    seen = views.get(session_id)
+    if seen is None:
+        seen = views[session_id] = acts.glance(tx, session_id)
+    return seen.view.holds(ref, seq, seen.last_seq)
 
 
 def _hit(tx: Transaction, session_id: str, ref: int, seq: int, rank: float, phrases: Any) -> Hit:

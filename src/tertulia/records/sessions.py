@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from tertulia.core import cursor, keys
-from tertulia.core.message import from_json, to_json
+from tertulia.core.message import to_json
 from tertulia.core.policy import ResetPolicy
 from tertulia.core.session import STATES, TITLE_LENGTH, Notice, Page, Session, State
 from tertulia.core.source import Source
@@ -19,7 +19,7 @@ from tertulia.records.house import House
 from tertulia.records.people import resolve
 from tertulia.records.search import match_words
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import SessionRow, from_micros, session_row, to_micros
+from tertulia.storage.rows import SessionRow, body, from_micros, session_row, to_micros
 
 log = logging.getLogger("tertulia.sessions")
 
@@ -29,7 +29,7 @@ PAGE_LIMIT: Final = 1000
 _FAR: Final = 2**63 - 1
 
 
-class _Ask(NamedTuple):
+class Ask(NamedTuple):
     """The answer of a transaction that needs to know first whether processes run."""
 
 
@@ -58,7 +58,7 @@ class Sessions:
         key = self.key(source)
         has_processes: bool | None = None
         while True:
-            attempt = _Attempt(self._house, source, key, self._now(), force_new, has_processes)
+            attempt = Attempt(self._house, source, key, self._now(), force_new, has_processes)
             found = self._db.write(attempt.open)
             if isinstance(found, Session):
                 if found.created_at == found.updated_at:
@@ -104,7 +104,7 @@ class Sessions:
 
         def work(tx: Transaction) -> Session | None:
             found = tx.one("session_current", {"key": key}) or tx.one(
-                "session_latest", {"key": key}
+                "session_latest_ended", {"key": key}
             )
             if found is None:
                 return None
@@ -270,7 +270,7 @@ class Sessions:
         before = _after(cursor) if cursor else (_FAR, _FAR)
         since = None
         if active_minutes is not None:
-            since = to_micros(self._now() - timedelta(minutes=active_minutes))
+            since = _minutes_before(self._now(), active_minutes)
         words = None if text is None else match_words(text)
         if words == "":
             return Page(())
@@ -342,7 +342,7 @@ class Sessions:
         lines = [f"Session {row.id} of {row.key}"]
         for at, kind, detail in events:
             moment = from_micros(at).astimezone(self._house.zone)
-            lines.append(f"{moment:%Y-%m-%d %H:%M:%S %Z}  {_told(kind, from_json(detail))}")
+            lines.append(f"{moment:%Y-%m-%d %H:%M:%S %Z}  {_told(kind, body(detail))}")
         policy = self._house.settings.policies.for_chat(row.platform, row.chat_type)
         lines.append("Policy: " + policy.explain(_quiet(row), self._now(), zone=self._house.zone))
         return "\n".join(lines)
@@ -371,17 +371,29 @@ class Sessions:
         return _over(self._house, row, now - settings.protection, person_zone) is None
 
 
-class _Attempt(NamedTuple):
+class Attempt(NamedTuple):
     """One try to open a session, with what was known before its transaction."""
 
     house: House
     source: Source
     key: str
     now: datetime
-    force_new: bool
-    has_processes: bool | None
+    force_new: bool = False
+    has_processes: bool | None = None
 
-    def open(self, tx: Transaction) -> Session | _Ask:
+    def open(self, tx: Transaction) -> Session | Ask:
+        found = self.find(tx)
+        if isinstance(found, Ask):
+            return found
+        row, notice = found
+        if notice is None and not row.is_new:
+            now = to_micros(self.now)
+            tx.run("session_touch", {"ref": row.ref, "now": now})
+            row = row._replace(updated_at=now, version=row.version + 1)
+        return row.session(notice)
+
+    def find(self, tx: Transaction) -> tuple[SessionRow, Notice | None] | Ask:
+        """The current session under its policy, not touched yet, or a new one with its notice."""
         row = tx.one("session_current", {"key": self.key})
         if row is None:
             return self._begin_after_end(tx)
@@ -389,35 +401,34 @@ class _Attempt(NamedTuple):
         reason = "new" if self.force_new else _over(self.house, current, self.now, row[-1])
         if reason in AUTOMATIC and self.house.settings.has_active_processes is not None:
             if self.has_processes is None:
-                return _Ask()
+                return Ask()
             earlier = self.now - self.house.settings.protection
             if self.has_processes and not _over(self.house, current, earlier, row[-1]):
                 reason = None
         if reason is None:
-            return self._touch(tx, current)
+            return current, None
         acts.end(tx, current, reason, self.now)
         return self._begin(tx, current, reason)
 
-    def _touch(self, tx: Transaction, current: SessionRow) -> Session:
-        now = to_micros(self.now)
-        tx.run("session_touch", {"ref": current.ref, "now": now})
-        return current._replace(updated_at=now, version=current.version + 1).session()
-
-    def _begin_after_end(self, tx: Transaction) -> Session:
+    def _begin_after_end(self, tx: Transaction) -> tuple[SessionRow, Notice | None]:
         """No session is current: this is the first contact, or the last one was ended apart."""
         row = tx.one("session_latest_ended", {"key": self.key})
         if row is None:
-            return _begin(tx, self.house, self.source, self.key, self.now).session()
+            return _begin(tx, self.house, self.source, self.key, self.now), None
         last = session_row(row)
         return self._begin(tx, last, last.end_reason or "")
 
-    def _begin(self, tx: Transaction, after: SessionRow, reason: str) -> Session:
+    def _begin(
+        self, tx: Transaction, after: SessionRow, reason: str
+    ) -> tuple[SessionRow, Notice | None]:
         row = _begin(tx, self.house, self.source, self.key, self.now, after, reason=reason)
-        if reason not in AUTOMATIC:
-            return row.session()
+        if reason not in AUTOMATIC or tx.one("notice_due", {"session": after.ref}) is None:
+            return row, None
         policy = self.house.settings.policies.for_chat(after.platform, after.chat_type)
-        # Handed out with the transaction that makes the new session, hence exactly once.
-        return row.session(Notice(reason, after.turns > 0, after.id, notify=policy.notify))
+        # Handed out with the transaction that makes the new session, and written down with the old
+        # one, hence exactly once: also where the new one is deleted, or the clock steps back.
+        acts.event(tx, after.ref, self.now, "noticed", {"session": row.id})
+        return row, Notice(reason, after.turns > 0, after.id, notify=policy.notify)
 
 
 def _begin(
@@ -446,6 +457,17 @@ def _over(house: House, row: SessionRow, now: datetime, person_zone: str | None)
 def _quiet(row: SessionRow) -> _Quiet:
     ended = None if row.ended_at is None else from_micros(row.ended_at)
     return _Quiet(from_micros(row.updated_at), ended)
+
+
+def _minutes_before(now: datetime, minutes: float) -> int:
+    try:
+        return to_micros(now - timedelta(minutes=minutes))
+    except (OverflowError, ValueError) as problem:
+        raise ConfigError(
+            f"active_minutes is {minutes!r}.",
+            hint="Give a number of minutes, such as 60.",
+            field="active_minutes",
+        ) from problem
 
 
 def _activity(row: SessionRow) -> tuple[int, int]:

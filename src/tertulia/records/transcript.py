@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tertulia.core.grammar import HIDDEN, blocks
-from tertulia.core.message import USER, Draft, Message, draft, from_json, text_of, to_json
+from tertulia.core.message import USER, Draft, Message, draft, text_of, to_json
 from tertulia.core.render import FORMATS, TIMESTAMPS, Format, Style, Timestamps, render, weigh
 from tertulia.core.usage import Usage
 from tertulia.core.view import Span, View, newest_of, opened
@@ -17,7 +17,7 @@ from tertulia.core.window import Budget, fit
 from tertulia.errors import ConfigError, IllegalMove, NotFound
 from tertulia.records import acts
 from tertulia.records.house import House
-from tertulia.records.usage import Charge, charge
+from tertulia.records.usage import Charge, charge, enter
 from tertulia.storage import rows
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import Glance, from_micros, to_micros, view_from
@@ -56,8 +56,9 @@ class Transcript:
         return self._extend([draft(message) for message in messages], usage)
 
     def _extend(self, drafts: Sequence[Draft], usage: Usage | None) -> int:
-        now = to_micros(self._house.clock.now())
-        cost = None if usage is None else charge(usage)
+        moment = self._house.clock.now()
+        now = to_micros(moment)
+        cost = None if usage is None else charge(usage, moment.astimezone(self._house.zone))
         last = self._db.write(lambda tx: append_in(tx, self.session_id, drafts, cost, now))
         self._house.ring()
         return last
@@ -234,16 +235,12 @@ class Transcript:
 
 
 def append_in(
-    tx: Transaction,
-    session_id: str,
-    drafts: Sequence[Draft],
-    cost: Charge | None,
-    now: int,
-    *,
-    author: str | None = None,
-    kind: str | None = None,
+    tx: Transaction, session_id: str, drafts: Sequence[Draft], cost: Charge | None, now: int
 ) -> int:
-    """Append messages within a transaction; the last sequence number."""
+    """Append messages within a transaction; the last sequence number.
+
+    Each message of a person begins a turn.
+    """
     people = sum(item.role == USER for item in drafts)
     params: dict[str, Any] = {
         "id": session_id,
@@ -259,12 +256,30 @@ def append_in(
     if row is None:
         raise acts.missing(session_id)
     ref, last_seq, turn = row[:3]
-    turn -= people
+    begun = turn - people
+    numbers = [begun := begun + (item.role == USER) for item in drafts]
+    insert(tx, ref, last_seq, drafts, now, turns=numbers)
+    if cost is not None:
+        enter(tx, cost, now, session_id=session_id, turn=turn, platform=row[3], person=row[4])
+    return int(last_seq)
+
+
+def insert(
+    tx: Transaction,
+    ref: int,
+    last_seq: int,
+    drafts: Sequence[Draft],
+    now: int,
+    *,
+    turns: Sequence[int],
+    author: str | None = None,
+    kind: str | None = None,
+) -> None:
+    """Write messages into the log so that the last one has the number `last_seq`."""
     place = (ref << 32) + last_seq - len(drafts)
     entries = []
-    for item in drafts:
+    for item, turn in zip(drafts, turns, strict=True):
         place += 1
-        turn += item.role == USER
         entries.append(
             {
                 "place": place,
@@ -280,10 +295,6 @@ def append_in(
         if item.blobs:
             _put_away(tx, place, item)
     tx.many("message_insert", entries)
-    if cost is not None:
-        owner = {"turn": turn, "platform": row[3], "person": row[4]}
-        tx.run("usage_insert", {"id": session_id, "now": now, **owner, **cost})
-    return int(last_seq)
 
 
 def read(tx: Transaction, spans: Iterable[Span]) -> list[Message]:
@@ -301,7 +312,7 @@ def _bodies(tx: Transaction, spans: Iterable[Span]) -> list[dict[str, Any]]:
     for log, first, last in spans:
         params = {"session": log, "first": first, "last": last}
         found += [
-            from_json(body) if away is None else rows.whole_body(body, away, tx)
+            rows.body(body) if away is None else rows.whole_body(body, away, tx)
             for body, away in tx.all("bodies_of", params)
         ]
     return found

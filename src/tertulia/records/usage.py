@@ -19,6 +19,12 @@ WAYS: tuple[By, ...] = ("day", "model", "platform", "person", "session")
 # The columns of one call, ready for both the ledger and the totals.
 Charge = dict[str, Any]
 
+# A step that used nothing.
+NO_CHARGE: Charge = {
+    **dict.fromkeys(("model", "provider", "last_prompt", "cost", "certainty", "cost_source")),
+    **dict.fromkeys(("input", "output", "cache_read", "cache_write", "reasoning"), 0),
+}
+
 _QUARTER_HOUR = 900_000_000
 
 
@@ -31,9 +37,19 @@ class Ledger:
 
     def add(self, session_id: str, usage: Usage) -> None:
         """Enter one model call."""
-        now = to_micros(self._house.clock.now())
-        cost = charge(usage)
-        self._db.write(lambda tx: enter(tx, session_id, cost, now))
+        moment = self._house.clock.now()
+        cost = charge(usage, moment.astimezone(self._house.zone))
+        params = {"id": session_id, "count": 0, "turns": 0, "is_activity": False}
+
+        def work(tx: Transaction) -> None:
+            now = to_micros(moment)
+            row = tx.one("session_append_with_usage", {**params, **cost, "now": now})
+            if row is None:
+                raise acts.missing(session_id)
+            _, _, turn, platform, person = row
+            enter(tx, cost, now, session_id=session_id, turn=turn, platform=platform, person=person)
+
+        self._db.write(work)
 
     def sum(
         self, by: By = "day", since: datetime | None = None, until: datetime | None = None
@@ -56,8 +72,8 @@ class Ledger:
         return f"{from_micros(quarter * _QUARTER_HOUR).astimezone(self._house.zone):%Y-%m-%d}"
 
 
-def charge(usage: Usage) -> Charge:
-    """A call's columns; its cost estimated where it was not reported."""
+def charge(usage: Usage, local: datetime) -> Charge:
+    """A call's columns; its cost estimated where it was not reported. `local` says which day."""
     cost, status, source = to_nano(usage.cost_usd), usage.cost_status, usage.cost_source
     if cost is None and status is None:
         cost = to_nano(prices.estimate(usage))
@@ -78,17 +94,34 @@ def charge(usage: Usage) -> Charge:
         "cost": cost,
         "certainty": STATUSES.index(status),
         "cost_source": acts.storable(source),
+        "tokens": usage.total,
+        "day": local.toordinal(),
     }
 
 
-def enter(tx: Transaction, session_id: str, cost: Charge, now: int) -> None:
-    """Add a call to the ledger and to its session's totals."""
-    params = {"id": session_id, "count": 0, "turns": 0, "is_activity": False, "now": now, **cost}
-    row = tx.one("session_append_with_usage", params)
-    if row is None:
-        raise acts.missing(session_id)
-    _, _, turn, platform, person = row
-    tx.run("usage_insert", {**params, "turn": turn, "platform": platform, "person": person})
+def enter(
+    tx: Transaction,
+    cost: Charge,
+    now: int,
+    *,
+    session_id: str,
+    turn: int,
+    platform: str,
+    person: str | None,
+) -> None:
+    """Write a call into the ledger; its session's totals are the caller's."""
+    owner = {"id": session_id, "turn": turn, "platform": platform, "person": person}
+    tx.run("usage_insert", {**cost, **owner, "now": now})
+    tx.run(
+        "spending_add",
+        {
+            "day": cost["day"],
+            "platform": platform,
+            "person": person or "",
+            "tokens": cost["tokens"],
+            "cost": cost["cost"] or 0,
+        },
+    )
 
 
 def _added(before: Usage | None, counts: list[Any]) -> Usage:

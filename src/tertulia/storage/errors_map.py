@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import apsw
 
-from tertulia.errors import NotAStore, StoreCorrupt, StoreError, StoreFull, StoreUnavailable
+from tertulia.errors import (
+    ConfigError,
+    Error,
+    NotAStore,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
+
+# What the driver raises: SQLite's own errors, and Python's for values that are no text or no
+# number of a database. `translated` knows all of them.
+FOREIGN = (apsw.Error, UnicodeError, OverflowError)
 
 _KINDS: tuple[tuple[type[apsw.Error], type[StoreError], str, str], ...] = (
     (
@@ -64,11 +76,20 @@ _KINDS: tuple[tuple[type[apsw.Error], type[StoreError], str, str], ...] = (
 )
 
 
-def translated(problem: apsw.Error, where: str) -> StoreError:
-    """The Tertulia error for one of SQLite's."""
+def translated(problem: Exception, where: str) -> Error:
+    """The Tertulia error for one of `FOREIGN`."""
+    if isinstance(problem, UnicodeDecodeError):
+        return translated(apsw.CorruptError(str(problem)), where)
+    if isinstance(problem, UnicodeEncodeError | OverflowError):
+        return ConfigError(
+            f"A value cannot be stored or looked for: {problem}.",
+            hint="Give valid Unicode text, and numbers below 2⁶³.",
+        )
     for kind, ours, words, hint in _KINDS:
         if isinstance(problem, kind):
             return ours(f"{words} ({where}: {problem}).", hint=hint, where=where)
     return StoreError(
-        f"SQLite refused ({where}: {type(problem).__name__}: {problem}).", where=where
+        f"SQLite refused ({where}: {type(problem).__name__}: {problem}).",
+        hint="Look for faults with: tertulia store check",
+        where=where,
     )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import zlib
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tertulia.core.message import EPOCH, Message, from_json, restore
 from tertulia.core.session import Notice, Session
 from tertulia.core.source import Source
 from tertulia.core.usage import STATUSES, Usage, from_nano
 from tertulia.core.view import View
+from tertulia.errors import StoreCorrupt
 from tertulia.storage.base import Row, Transaction
 
 _MICROSECOND = timedelta(microseconds=1)
+
+# What damaged rows make Python raise. A sound store gives none of it.
+_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, OverflowError, zlib.error)
 
 
 def to_micros(moment: datetime) -> int:
@@ -21,7 +26,10 @@ def to_micros(moment: datetime) -> int:
 
 
 def from_micros(micros: int) -> datetime:
-    return EPOCH + timedelta(microseconds=micros)
+    try:
+        return EPOCH + timedelta(microseconds=micros)
+    except OverflowError as problem:
+        raise damaged("a time", problem) from problem
 
 
 class SessionRow(NamedTuple):
@@ -60,8 +68,22 @@ class SessionRow(NamedTuple):
     last_seq: int
     turns: int
     revision: int
+    epoch: int
+    lease_until: int
+    open_turn: int | None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has happened to it since it was made."""
+        return self.version == 1
 
     def session(self, notice: Notice | None = None) -> Session:
+        try:
+            return self._session(notice)
+        except _UNREADABLE as problem:
+            raise damaged(f"session {self.id}", problem) from problem
+
+    def _session(self, notice: Notice | None) -> Session:
         cost = from_nano(self.cost)
         status = STATUSES[self.certainty or 0]
         return Session(
@@ -125,21 +147,43 @@ class Glance(NamedTuple):
 
 
 def view_from(ranges: str) -> View:
-    return View(tuple(tuple(item) for item in from_json(ranges)))
+    try:
+        return View(tuple((log, first, last) for log, first, last in from_json(ranges)))
+    except _UNREADABLE as problem:
+        raise damaged("a revision", problem) from problem
 
 
 def message(row: Row, tx: Transaction) -> Message:
-    body, away = row[7:]
-    return Message(*row[:7], from_json(body) if away is None else whole_body(body, away, tx))
+    text, away = row[7:]
+    return Message(*row[:7], body(text) if away is None else whole_body(text, away, tx))
 
 
-def whole_body(body: str, away: str | None, tx: Transaction) -> dict[str, object]:
+def body(text: str) -> dict[str, Any]:
+    try:
+        return from_json(text)  # type: ignore[no-any-return]
+    except _UNREADABLE as problem:
+        raise damaged("a message", problem) from problem
+
+
+def whole_body(text: str, away: str | None, tx: Transaction) -> dict[str, Any]:
     if away is None:
-        return from_json(body)  # type: ignore[no-any-return]
-    return restore(body, away, lambda name: _blob(tx, name))
+        return body(text)
+    try:
+        return restore(text, away, lambda name: _blob(tx, name))
+    except _UNREADABLE as problem:
+        raise damaged("a large message", problem) from problem
+
+
+def damaged(what: str, problem: Exception) -> StoreCorrupt:
+    """The file can be read, but what stands in it is not what was written."""
+    return StoreCorrupt(
+        f"The store is damaged: {what} cannot be read ({problem}).",
+        hint="Keep the file, run: tertulia store check, and restore the newest backup.",
+    )
 
 
 def _blob(tx: Transaction, name: str) -> bytes:
     row = tx.one("blob_data", {"hash": name})
-    assert row is not None, "a blob lives as long as a message that names it"
+    if row is None:
+        raise LookupError(f"its part {name} is missing")
     return row[0]  # type: ignore[no-any-return]

@@ -4,6 +4,10 @@ Writes are combined. A thread that finds nobody writing leads: it opens a transa
 work, then the work of all who came meanwhile, commits once, and hands the lead to the first of
 those who came during the commit. So a lone caller commits inline, without a hand-off to another
 thread, and under load one fsync serves many.
+
+An interrupt (Ctrl-C) can be raised after any call that Python makes. So who leads, and for whom, is
+written down before anything is done; `write` is the one place that sees every interrupt, and gives
+the lead, the transaction and the followers back from what is written there.
 """
 
 from __future__ import annotations
@@ -19,10 +23,10 @@ from typing import Any, TypeVar
 
 import apsw
 
-from tertulia.errors import NotAStore, StoreError, StoreUnavailable
+from tertulia.errors import ConfigError, IllegalMove, NotAStore, StoreError, StoreUnavailable
 from tertulia.storage import migrate, statements
 from tertulia.storage.base import Params, Row, Transaction
-from tertulia.storage.errors_map import translated
+from tertulia.storage.errors_map import FOREIGN, translated
 
 T = TypeVar("T")
 
@@ -30,6 +34,7 @@ T = TypeVar("T")
 _BATCH = 256
 _READERS_KEPT = 8
 _NO_PARAMS: Params = {}
+_HEADER = 100  # bytes that every SQLite file begins with
 
 
 class SqliteTransaction:
@@ -58,16 +63,30 @@ class SqliteTransaction:
 
 
 class _Job:
-    """Work that waits for its commit."""
+    """Work that waits for its commit; the one that leads also knows whom it does it for."""
 
-    __slots__ = ("error", "gate", "leads", "result", "work")
+    __slots__ = (
+        "batch",
+        "commits",
+        "error",
+        "gate",
+        "is_abandoned",
+        "result",
+        "since",
+        "thread",
+        "work",
+    )
 
     def __init__(self, work: Callable[[Transaction], Any]) -> None:
         self.work = work
+        self.thread = threading.get_ident()
         self.result: Any = None
         self.error: BaseException | None = None
-        self.leads = False
         self.gate: Any = None
+        self.since: float | None = None
+        self.batch: list[_Job] = []
+        self.commits = False
+        self.is_abandoned = False
 
     def outcome(self) -> Any:
         if self.error is not None:
@@ -86,69 +105,73 @@ class SqliteDatabase:
         self._pid = os.getpid()
         self._closed = False
         self._mutex = threading.Lock()
-        self._leading = False
+        self._leader: _Job | None = None
         self._waiting: deque[_Job] = deque()
+        self._reading: dict[object, int] = {}
         self._readers: deque[tuple[apsw.Connection, SqliteTransaction]] = deque()
         try:
             _refuse_strangers(path, busy_seconds)
             _create_private(path)
-            self._writer = self._connect()
+            self._writer = self._connect(lambda: self._leader and self._leader.since)
+            _refuse_read_only(self._writer, path)
             _switch_to_wal(self._writer, path, busy_seconds)
             self._tx = SqliteTransaction(self._writer, self._sql)
             migrate.bring_up_to_date(self._writer, path)
-        except apsw.Error as problem:
+        except FOREIGN as problem:
             raise translated(problem, path) from problem
+        except ValueError as problem:
+            raise ConfigError(
+                f"{path!r} is no file name.", hint="Give a path, as talk.db.", field="where"
+            ) from problem
 
     def write(self, work: Callable[[Transaction], T]) -> T:
         self._check_usable()
         job = _Job(work)
-        with self._mutex:
-            follows = self._leading
-            if follows:
-                job.gate = threading.Lock()
+        try:
+            with self._mutex:
+                self._check_usable()
+                if self._leader is None:
+                    self._leader = job
+                else:
+                    self._join_queue(job)
+            if self._leader is not job:
                 job.gate.acquire()
-                self._waiting.append(job)
-            else:
-                self._leading = True
-        if follows:
-            self._wait(job)
-            if not job.leads:
-                return job.outcome()  # type: ignore[no-any-return]
-        self._lead(job)
+            if self._leader is job:
+                self._lead(job)
+        except BaseException:
+            self._withdraw(job)
+            raise
         return job.outcome()  # type: ignore[no-any-return]
 
     def read(self, work: Callable[[Transaction], T]) -> T:
-        self._check_usable()
+        ticket = object()
+        reader = None
         try:
-            connection, tx = self._readers.pop()
-        except IndexError:
-            connection, tx = self._new_reader()
-        try:
-            connection.execute("begin")
-            try:
-                return work(tx)
-            finally:
-                if connection.in_transaction:
-                    connection.execute("rollback")
-        except apsw.Error as problem:
+            # First said, then asked whether the store is closed; `close` does it the other way.
+            self._reading[ticket] = threading.get_ident()
+            self._check_usable()
+            reader = self._take_reader()
+            reader[0].execute("begin")
+            return work(reader[1])
+        except FOREIGN as problem:
             raise translated(problem, self.path) from problem
         finally:
-            if len(self._readers) < _READERS_KEPT and not self._closed:
-                self._readers.append((connection, tx))
-            else:
-                connection.close()
+            try:
+                if reader is not None:
+                    self._put_back(*reader)
+            finally:
+                self._reading.pop(ticket, None)
 
     def close(self) -> None:
+        if os.getpid() != self._pid:
+            self._closed = True
+            return
         with self._mutex:
             if self._closed:
                 return
+            self._refuse_inside()
             self._closed = True
-        if os.getpid() != self._pid:
-            return
-        while True:
-            with self._mutex:
-                if not self._leading:
-                    break
+        while self._leader is not None or self._reading:
             time.sleep(0.001)
         while self._readers:
             self._readers.pop()[0].close()
@@ -165,43 +188,55 @@ class SqliteDatabase:
                 return work(connection)
             finally:
                 connection.close()
-        except apsw.Error as problem:
+        except FOREIGN as problem:
             raise translated(problem, self.path) from problem
 
     # -- group commit
 
+    def _join_queue(self, job: _Job) -> None:
+        job.gate = threading.Lock()
+        job.gate.acquire()
+        job.since = time.monotonic()
+        self._waiting.append(job)
+
     def _lead(self, first: _Job) -> None:
         """Commit `first` together with whoever waits, then pass the lead on."""
-        batch = [first]
+        first.batch = [first]
         try:
-            self._commit(batch)
-        except BaseException as problem:  # noqa: BLE001 — followers must never wait for ever
-            failure = translated(problem, self.path) if isinstance(problem, apsw.Error) else problem
-            for job in batch:
+            self._commit(first)
+        except Exception as problem:  # noqa: BLE001 — followers must never wait for ever
+            failure = translated(problem, self.path) if isinstance(problem, FOREIGN) else problem
+            for job in first.batch:
                 job.error = job.error or failure
-        finally:
-            self._pass_on()
-            for job in batch[1:]:
-                job.gate.release()
+        self._pass_on(first)
+        _wake(first.batch)
 
-    def _commit(self, batch: list[_Job]) -> None:
+    def _commit(self, first: _Job) -> None:
         connection = self._writer
-        self._begin()
         try:
-            self._run_first(batch[0])
-            while len(batch) < _BATCH and (job := self._next_waiting()) is not None:
-                batch.append(job)
+            self._begin()
+            self._run_first(first)
+            while len(first.batch) < _BATCH and (job := self._take_next(first)) is not None:
                 self._run_apart(job)
+            first.commits = True
             connection.execute("commit")
-        except BaseException:
+        except Exception:
+            first.commits = False  # before anything that an interrupt could prevent
             # SQLite itself has rolled back after a full disk or an I/O error.
             if connection.in_transaction:
                 connection.execute("rollback")
             raise
 
-    def _next_waiting(self) -> _Job | None:
+    def _take_next(self, leader: _Job) -> _Job | None:
         with self._mutex:
-            return self._waiting.popleft() if self._waiting else None
+            while self._waiting:
+                job = self._waiting[0]
+                if job is not leader:  # who inherits the lead still stands in the queue
+                    leader.batch.append(job)
+                self._waiting.popleft()
+                if job is not leader:
+                    return job
+            return None
 
     def _begin(self) -> None:
         self._writer.execute("begin immediate")
@@ -210,9 +245,9 @@ class SqliteDatabase:
         """The leader's own work needs no savepoint: if it fails, nothing else was done yet."""
         try:
             job.result = job.work(self._tx)
-        except apsw.Error as problem:
+        except FOREIGN as problem:
             job.error = translated(problem, self.path)
-        except BaseException as problem:  # noqa: BLE001 — raised again in the caller
+        except Exception as problem:  # noqa: BLE001 — raised again in the caller
             job.error = problem
         if job.error is not None:
             if self._writer.in_transaction:
@@ -224,56 +259,89 @@ class SqliteDatabase:
         connection.execute("savepoint job")
         try:
             job.result = job.work(self._tx)
-        except BaseException as problem:
+        except Exception as problem:
             if not connection.in_transaction:
                 raise  # everything was rolled back, so everyone has failed
             connection.execute("rollback to job")
-            job.error = (
-                translated(problem, self.path) if isinstance(problem, apsw.Error) else problem
-            )
+            job.error = translated(problem, self.path) if isinstance(problem, FOREIGN) else problem
         connection.execute("release job")
 
-    def _wait(self, job: _Job) -> None:
-        try:
-            job.gate.acquire()
-        except BaseException:
-            # An interrupt while waiting: leave the queue, or the lead would go to nobody.
-            with self._mutex:
-                if job in self._waiting:
-                    self._waiting.remove(job)
-            if job.leads:
-                self._pass_on()
-            raise
-
-    def _pass_on(self) -> None:
+    def _pass_on(self, leader: _Job) -> None:
         with self._mutex:
-            if not self._waiting:
-                self._leading = False
-                return
-            heir = self._waiting.popleft()
-            heir.leads = True
-        heir.gate.release()
+            if self._waiting and self._waiting[0] is leader:
+                self._waiting.popleft()
+            heir = self._waiting[0] if self._waiting else None
+            # No interrupt can come between these two: Python looks for one after a call only.
+            self._leader = heir
+            if heir is not None:
+                heir.gate.release()
+
+    def _withdraw(self, job: _Job) -> None:
+        """Leave nothing of an interrupted call behind: no lead, no transaction, nobody waiting."""
+        with self._mutex:
+            job.is_abandoned = True
+            if job in self._waiting:
+                self._waiting.remove(job)
+            leads = self._leader is job
+        if leads:
+            is_open = self._writer.in_transaction
+            if is_open:
+                self._writer.execute("rollback")
+            if is_open or not job.commits:
+                self._requeue(job)
+            self._pass_on(job)
+        _wake(job.batch)
+
+    def _requeue(self, leader: _Job) -> None:
+        """Nothing was stored for the followers, so they run again under another lead."""
+        with self._mutex:
+            again = [
+                job for job in leader.batch[1:] if not job.is_abandoned and job not in self._waiting
+            ]
+            for job in again:
+                job.result = job.error = None
+            self._waiting.extendleft(reversed(again))
+            leader.batch = []
 
     # -- connections
 
-    def _connect(self) -> apsw.Connection:
+    def _connect(self, since: Callable[[], float | None] = lambda: None) -> apsw.Connection:
         connection = apsw.Connection(self.path, statementcachesize=200)
-        connection.set_busy_handler(_patience(self._busy_seconds))
+        connection.set_busy_handler(_patience(self._busy_seconds, since))
         connection.execute(f"pragma synchronous = {'full' if self._safe else 'normal'}")
         connection.execute("pragma fullfsync = on")
         # A page that many turns touch is then written back once for all of them.
         connection.execute("pragma wal_autocheckpoint = 4000")
         connection.execute("pragma foreign_keys = off")
         connection.execute("pragma temp_store = memory")
+        # What is deleted is overwritten: also in pages that only the next growth would reuse.
+        connection.execute("pragma secure_delete = on")
         return connection
 
-    def _new_reader(self) -> tuple[apsw.Connection, SqliteTransaction]:
+    def _take_reader(self) -> tuple[apsw.Connection, SqliteTransaction]:
         try:
+            return self._readers.pop()
+        except IndexError:
             connection = self._connect()
             connection.execute("pragma query_only = on")
-        except apsw.Error as problem:
-            raise translated(problem, self.path) from problem
-        return connection, SqliteTransaction(connection, self._sql)
+            return connection, SqliteTransaction(connection, self._sql)
+
+    def _put_back(self, connection: apsw.Connection, tx: SqliteTransaction) -> None:
+        if connection.in_transaction:
+            connection.execute("rollback")
+        if len(self._readers) < _READERS_KEPT and not self._closed:
+            self._readers.append((connection, tx))
+        else:
+            connection.close()
+
+    def _refuse_inside(self) -> None:
+        """A signal handler that closes the store it interrupted would wait for itself."""
+        here = threading.get_ident()
+        if here in self._reading.values() or (self._leader and self._leader.thread == here):
+            raise IllegalMove(
+                "The store cannot be closed from within one of its calls.",
+                hint="Close it when the call is over; from a signal handler, raise SystemExit.",
+            )
 
     def _check_usable(self) -> None:
         if self._closed:
@@ -296,12 +364,16 @@ def _refuse_strangers(path: str, busy_seconds: float) -> None:
         raise NotAStore(f"{path} is a folder.", hint="Name a file in it, such as talk.db.")
     if not os.path.exists(path) or os.path.getsize(path) == 0:
         return
+    if os.path.getsize(path) < _HEADER:  # SQLite would take a file of one byte for a new one
+        raise NotAStore(
+            f"{path} is no database.", hint="Name another file; this one was not changed."
+        )
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
     try:
         connection.set_busy_handler(_patience(busy_seconds))
         application = connection.pragma("application_id")
         is_empty = not connection.execute("select 1 from sqlite_schema limit 1").fetchall()
-        if application != migrate.APPLICATION_ID and not is_empty:
+        if application != migrate.APPLICATION_ID and (application or not is_empty):
             raise NotAStore(
                 f"{path} is a SQLite database of another program.",
                 hint="Name another file; this one was not changed. To take its conversations over, "
@@ -312,6 +384,16 @@ def _refuse_strangers(path: str, busy_seconds: float) -> None:
             migrate.refuse_newer(connection, path)
     finally:
         connection.close()
+
+
+def _refuse_read_only(connection: apsw.Connection, path: str) -> None:
+    """SQLite opens what it may not write for reading; a store that cannot store is no use."""
+    if connection.readonly("main"):
+        raise StoreUnavailable(
+            f"The store may only be read ({path}).",
+            hint="Give this user the right to write to the file and to its folder.",
+            where=path,
+        )
 
 
 def _create_private(path: str) -> None:
@@ -338,18 +420,31 @@ def _switch_to_wal(connection: apsw.Connection, path: str, busy_seconds: float) 
         time.sleep(random.uniform(0.001, 0.01))  # noqa: S311 — a pause, no secret
 
 
-def _patience(seconds: float) -> Callable[[int], bool]:
-    """Wait for other processes in short random pauses; SQLite's own grow, and starve who waits."""
+def _patience(
+    seconds: float, since: Callable[[], float | None] = lambda: None
+) -> Callable[[int], bool]:
+    """Wait for other processes in short random pauses; SQLite's own grow, and starve who waits.
+
+    `since` tells when whoever waits began to, if that was earlier: a caller who stood in a queue
+    behind one that waited in vain does not begin anew.
+    """
     started = 0.0
 
     def wait(tries: int) -> bool:
         nonlocal started
         now = time.monotonic()
         if tries == 0:
-            started = now
+            started = since() or now
         if now - started > seconds:
             return False
         time.sleep(random.uniform(0.0002, 0.002))  # noqa: S311 — a pause, no secret
         return True
 
     return wait
+
+
+def _wake(batch: list[_Job]) -> None:
+    """Their work is done; woken twice, after an interrupt in here, does no harm."""
+    for job in batch[1:]:
+        if job.gate.locked():
+            job.gate.release()

@@ -38,5 +38,10 @@ insert into borrowings (log, session) values (:log, :session) on conflict (log, 
 -- name: borrowers_of
 select session from borrowings where log = :log
 
+-- name: borrower_ids
+-- Forks have the key of what they came from, hence the same person and platform.
+select sessions.id from borrowings join sessions on sessions.ref = borrowings.session
+where borrowings.log = :log order by borrowings.session desc
+
 -- name: borrowings_delete
 delete from borrowings where log = :session or session = :session

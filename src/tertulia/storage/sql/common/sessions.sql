@@ -5,7 +5,8 @@ sessions.created_at, sessions.updated_at, sessions.ended_at, sessions.end_reason
 sessions.parent_id, sessions.parent_kind, sessions.input, sessions.output, sessions.cache_read,
 sessions.cache_write, sessions.reasoning, sessions.last_prompt, sessions.cost,
 sessions.certainty, sessions.cost_source, sessions.model, sessions.provider, sessions.metadata,
-sessions.version, sessions.last_seq, sessions.turns, sessions.revision
+sessions.version, sessions.last_seq, sessions.turns, sessions.revision, sessions.epoch,
+sessions.lease_until, sessions.open_turn
 
 -- name: part_filters
     and (:platform is null or sessions.platform = :platform)
@@ -121,6 +122,12 @@ values (
 
 -- name: events_of
 select at, kind, detail from events where session = :session order by number
+
+-- name: notice_due
+-- It ended, and since then nobody was told.
+select 1 from events where session = :session and kind = 'ended' and number > coalesce(
+    (select max(number) from events where session = :session and kind = 'noticed'), 0
+) limit 1
 
 -- name: events_delete
 delete from events where session = :session

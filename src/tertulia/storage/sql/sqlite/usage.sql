@@ -29,3 +29,15 @@ select coalesce(person, 'shared'), {part_sums}
 
 -- name: usage_sum_session
 select session_id, {part_sums}
+
+-- name: spending_add
+insert into spending (day, platform, person, tokens, cost)
+values (:day, :platform, :person, :tokens, :cost)
+on conflict (day, platform, person) do update
+set tokens = tokens + excluded.tokens, cost = cost + excluded.cost
+
+-- name: spending_sum
+select coalesce(sum(tokens), 0), coalesce(sum(cost), 0) from spending
+where day >= :since
+    and (:platform is null or platform = :platform)
+    and (:person is null or person = :person)

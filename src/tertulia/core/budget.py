@@ -1,0 +1,45 @@
+"""Limits on what may be used, checked before a model is called."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from tertulia.errors import ConfigError
+
+Per = Literal["session", "person", "platform", "everyone"]
+Period = Literal["day", "month", "ever"]
+PERS: tuple[Per, ...] = ("session", "person", "platform", "everyone")
+PERIODS: tuple[Period, ...] = ("day", "month", "ever")
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit in dollars, in tokens, or in both, for each session, person or platform, or for all.
+
+    Calls whose price is unknown count as tokens only: who must be sure sets a limit in tokens.
+    A session's limit holds for its whole life.
+    """
+
+    per: Per
+    period: Period = "day"
+    usd: float | None = None
+    tokens: int | None = None
+    only: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (("per", self.per, PERS), ("period", self.period, PERIODS)):
+            if value not in allowed:
+                raise ConfigError(
+                    f"{name} is {value!r}.", hint=f"Allowed: {', '.join(allowed)}.", field=name
+                )
+        if self.usd is None and self.tokens is None:
+            raise ConfigError("A budget needs a limit.", hint="Give usd, tokens, or both.")
+
+    def spent(self, tokens: int, dollars: float) -> str | None:
+        """The limit that is reached, in words; None while there is something left."""
+        if self.tokens is not None and tokens >= self.tokens:
+            return f"{tokens:,} of {self.tokens:,} tokens"
+        if self.usd is not None and dollars >= self.usd:
+            return f"${dollars:.2f} of ${self.usd:.2f}"
+        return None

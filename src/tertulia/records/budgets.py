@@ -1,0 +1,72 @@
+"""Whether a turn may still be paid for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tertulia.core.budget import Budget
+from tertulia.core.usage import NANO
+from tertulia.errors import BudgetExceeded
+from tertulia.records.house import House
+from tertulia.storage.base import Transaction
+from tertulia.storage.rows import SessionRow
+
+
+def check(
+    tx: Transaction, house: House, row: SessionRow, person: str | None, now: datetime
+) -> None:
+    """Raise `BudgetExceeded` if a limit that concerns this session is reached."""
+    for budget in house.settings.budgets:
+        if _concerns(budget, row, person):
+            tokens, cost = _used(tx, house, budget, row, person, now)
+            limit = budget.spent(tokens, cost / NANO)
+            if limit is not None:
+                raise BudgetExceeded(
+                    f"The budget is spent: {limit} ({_words(budget)}).",
+                    hint="It starts anew with the next period; the owner can raise it.",
+                    per=budget.per,
+                    period=budget.period,
+                )
+
+
+def _concerns(budget: Budget, row: SessionRow, person: str | None) -> bool:
+    if budget.only is None:
+        return budget.per != "person" or person is not None
+    return budget.only == {"person": person, "platform": row.platform, "session": row.id}.get(
+        budget.per, budget.only
+    )
+
+
+def _used(
+    tx: Transaction,
+    house: House,
+    budget: Budget,
+    row: SessionRow,
+    person: str | None,
+    now: datetime,
+) -> tuple[int, int]:
+    if budget.per == "session":
+        return row.input + row.output + row.cache_read + row.cache_write, row.cost or 0
+    found = tx.one(
+        "spending_sum",
+        {
+            "since": _first_day(budget, now.astimezone(house.zone)),
+            "platform": row.platform if budget.per == "platform" else None,
+            "person": person if budget.per == "person" else None,
+        },
+    )
+    assert found is not None
+    return int(found[0]), int(found[1])
+
+
+def _first_day(budget: Budget, local: datetime) -> int:
+    if budget.period == "day":
+        return local.toordinal()
+    return local.replace(day=1).toordinal() if budget.period == "month" else 0
+
+
+def _words(budget: Budget) -> str:
+    if budget.per == "session":
+        return "this session"
+    whom = "everyone together" if budget.per == "everyone" else f"this {budget.per}"
+    return whom if budget.period == "ever" else f"{whom}, this {budget.period}"

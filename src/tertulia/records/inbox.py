@@ -1,0 +1,177 @@
+"""The inbox: what was accepted and is to be answered, in order for each conversation.
+
+waiting → taken → done
+                → waiting   it failed and will be tried again; or its taker was lost
+                → dead      it cannot be answered
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from tertulia.core import cursor as cursors
+from tertulia.core import keys
+from tertulia.core.message import from_json, to_json
+from tertulia.core.session import Page
+from tertulia.core.source import Source
+from tertulia.errors import ConfigError, StaleWrite
+from tertulia.records import acts
+from tertulia.records.entry import Said
+from tertulia.records.house import House
+from tertulia.storage.base import Row, Transaction
+from tertulia.storage.rows import from_micros, to_micros
+
+ArrivalState = Literal["waiting", "taken", "done", "dead"]
+ARRIVAL_STATES: tuple[ArrivalState, ...] = ("waiting", "taken", "done", "dead")
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was accepted. `is_new` is False where it had come before."""
+
+    id: int
+    key: str
+    source: Source
+    text: str | None
+    message_id: str | None
+    media: tuple[Any, ...]
+    state: ArrivalState
+    attempts: int
+    not_before: datetime
+    received_at: datetime
+    problem: str | None
+    is_new: bool = False
+
+
+class Inbox:
+    """What a store has accepted."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._db = house.db
+
+    def put(
+        self,
+        source: Source,
+        text: str | None = None,
+        *,
+        message_id: str | int | None = None,
+        media: Sequence[Any] = (),
+    ) -> Arrival:
+        """Accept a message. One that came before changes nothing and is given back as it stands."""
+        settings = self._house.settings
+        given = None if message_id is None else str(message_id)
+        arrival = Said(source, text, given, ()).arrival
+        params = {
+            "arrival": arrival,
+            "key": keys.session_key(
+                source,
+                agent=settings.agent,
+                per_user=settings.group_sessions_per_user,
+                threads_shared=settings.thread_sessions_shared,
+            ),
+            "source": to_json(source.to_dict()),
+            "body": to_json({"text": text, "message_id": given, "media": list(media)}),
+            "now": to_micros(self._house.clock.now()),
+        }
+
+        def work(tx: Transaction) -> Arrival:
+            row = tx.one("inbox_put", params)
+            if row is not None:
+                return _arrival(row, is_new=True)
+            known = tx.one("inbox_by_arrival", {"arrival": arrival})
+            assert known is not None
+            return _arrival(known)
+
+        return self._db.write(work)
+
+    def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Arrival]:
+        """Take the oldest waiting message of each conversation that has none under way."""
+        params = {
+            "now": to_micros(self._house.clock.now()),
+            "lease": round(lease_seconds * 1_000_000),
+            "limit": limit,
+        }
+
+        def work(tx: Transaction) -> list[Arrival]:
+            tx.run("inbox_expire")
+            return sorted(map(_arrival, tx.all("inbox_claim", params)), key=lambda a: a.id)
+
+        return self._db.write(work)
+
+    def done(self, arrival: Arrival) -> None:
+        """It was answered."""
+        self._settle(arrival, "done", None, None)
+
+    def failed(
+        self,
+        arrival: Arrival,
+        problem: str,
+        *,
+        retry_after: float | None = None,
+        for_good: bool = False,
+    ) -> None:
+        """It was not answered: try again after some seconds, or give up."""
+        self._settle(arrival, "dead" if for_good else "waiting", problem, retry_after)
+
+    def find(
+        self,
+        *,
+        state: ArrivalState | None = None,
+        key: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Arrival]:
+        """Accepted messages in the order they came."""
+        if state is not None and state not in ARRIVAL_STATES:
+            raise ConfigError(
+                f"state is {state!r}.", hint=f"Allowed: {', '.join(ARRIVAL_STATES)}.", field="state"
+            )
+        params = {
+            "state": state,
+            "key": key,
+            "after": cursors.read(cursor, 1)[0] if cursor else 0,
+            "limit": limit + 1,
+        }
+        found = self._db.read(lambda tx: [_arrival(row) for row in tx.all("inbox_find", params)])
+        more = len(found) > limit
+        return Page(tuple(found[:limit]), cursors.write(found[limit - 1].id) if more else None)
+
+    def _settle(
+        self, arrival: Arrival, state: ArrivalState, problem: str | None, after: float | None
+    ) -> None:
+        later = self._house.clock.now() + timedelta(seconds=after or 0)
+        params = {
+            "id": arrival.id,
+            "state": state,
+            "attempts": arrival.attempts,
+            "problem": acts.storable(problem),
+            "not_before": to_micros(later),
+        }
+        if self._db.write(lambda tx: tx.run("inbox_settle", params)) == 0:
+            raise StaleWrite(
+                "The message is no longer yours.",
+                hint="Another taker claimed it after the lease had run out.",
+            )
+
+
+def _arrival(row: Row, *, is_new: bool = False) -> Arrival:
+    id_, _, key, source, body, state, attempts, not_before, received_at, problem = row
+    said = from_json(body)
+    return Arrival(
+        id=id_,
+        key=key,
+        source=Source.from_dict(from_json(source)),
+        text=said["text"],
+        message_id=said["message_id"],
+        media=tuple(said["media"]),
+        state=state,
+        attempts=attempts,
+        not_before=from_micros(not_before),
+        received_at=from_micros(received_at),
+        problem=problem,
+        is_new=is_new,
+    )

@@ -1,0 +1,237 @@
+"""The outbox: what is to be delivered, in order for each chat, each with an idempotency key.
+
+waiting → sending → sent
+                  → waiting   it failed and will be tried again
+                  → dead      it was refused for good
+                  → unknown   nobody can say whether it arrived; it is not repeated by itself
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from tertulia.core import cursor as cursors
+from tertulia.core.message import from_json, to_json
+from tertulia.core.session import Page
+from tertulia.core.source import LOCAL, Source
+from tertulia.core.target import Target
+from tertulia.errors import ConfigError, NotFound, StaleWrite
+from tertulia.platforms.registry import PLATFORMS
+from tertulia.records import acts
+from tertulia.records.house import House
+from tertulia.storage.base import Row, Transaction
+from tertulia.storage.rows import from_micros, to_micros
+
+DeliveryState = Literal["waiting", "sending", "sent", "unknown", "dead"]
+DELIVERY_STATES: tuple[DeliveryState, ...] = ("waiting", "sending", "sent", "unknown", "dead")
+
+
+class Parcel(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to deliver. `delivery` is the key a platform is given so that it comes once."""
+
+    id: int = 0
+    delivery: str
+    session_id: str | None
+    target: str
+    platform: str
+    account: str
+    chat_id: str | None
+    thread_id: str | None
+    body: dict[str, Any]
+    state: DeliveryState = "waiting"
+    attempts: int = 0
+    not_before: datetime | None = None
+    created_at: datetime | None = None
+    sent_at: datetime | None = None
+    problem: str | None = None
+
+
+class Outbox:
+    """What a store has to deliver."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._db = house.db
+
+    def put(
+        self,
+        text: str,
+        to: str,
+        *,
+        origin: Source | None = None,
+        session_id: str | None = None,
+        delivery: str | None = None,
+    ) -> Parcel:
+        """Put a message in. The same `delivery` twice is put in once."""
+        made = parcel(self._house, text, to, origin, session_id=session_id, delivery=delivery)
+        now = to_micros(self._house.clock.now())
+
+        def work(tx: Transaction) -> Parcel:
+            put_in(tx, made, now)
+            return _require(tx, made.delivery)
+
+        return self._db.write(work)
+
+    def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Parcel]:
+        """Take what is due for sending; nobody else gets it while the lease lasts."""
+        params = {
+            "now": to_micros(self._house.clock.now()),
+            "lease": round(lease_seconds * 1_000_000),
+            "limit": limit,
+        }
+
+        def work(tx: Transaction) -> list[Parcel]:
+            tx.run("outbox_expire")
+            return sorted(map(_parcel, tx.all("outbox_claim", params)), key=lambda p: p.id)
+
+        return self._db.write(work)
+
+    def done(self, parcel: Parcel) -> Parcel:
+        """It was sent."""
+        return self._settle(parcel, "sent", None, None)
+
+    def failed(
+        self,
+        parcel: Parcel,
+        problem: str,
+        *,
+        retry_after: float | None = None,
+        outcome: Literal["retry", "unknown", "dead"] = "retry",
+    ) -> Parcel:
+        """It was not sent: try again after some seconds, give up, or say that nobody knows."""
+        state: DeliveryState = "waiting" if outcome == "retry" else outcome
+        return self._settle(parcel, state, problem, retry_after)
+
+    def find(
+        self,
+        *,
+        state: DeliveryState | None = None,
+        session_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Parcel]:
+        """Deliveries in the order they were put in."""
+        if state is not None and state not in DELIVERY_STATES:
+            raise ConfigError(
+                f"state is {state!r}.",
+                hint=f"Allowed: {', '.join(DELIVERY_STATES)}.",
+                field="state",
+            )
+        params = {
+            "state": state,
+            "session_id": session_id,
+            "after": cursors.read(cursor, 1)[0] if cursor else 0,
+            "limit": limit + 1,
+        }
+        found = self._db.read(lambda tx: [_parcel(row) for row in tx.all("outbox_find", params)])
+        more = len(found) > limit
+        return Page(tuple(found[:limit]), cursors.write(found[limit - 1].id) if more else None)
+
+    def _settle(
+        self, parcel: Parcel, state: DeliveryState, problem: str | None, after: float | None
+    ) -> Parcel:
+        now = self._house.clock.now()
+        params = {
+            "id": parcel.id,
+            "state": state,
+            "attempts": parcel.attempts,
+            "problem": acts.storable(problem),
+            "now": to_micros(now),
+            "not_before": to_micros(now + timedelta(seconds=after or 0)),
+        }
+
+        def work(tx: Transaction) -> Parcel:
+            if tx.run("outbox_settle", params) == 0:
+                found = _require(tx, parcel.delivery)
+                raise StaleWrite(
+                    f"The delivery is {found.state} and no longer yours.",
+                    hint="Another sender claimed it after the lease had run out.",
+                )
+            return _require(tx, parcel.delivery)
+
+        return self._db.write(work)
+
+
+def parcel(
+    house: House,
+    text: str,
+    to: str,
+    origin: Source | None,
+    *,
+    session_id: str | None = None,
+    delivery: str | None = None,
+) -> Parcel:
+    """A delivery made ready: its target is resolved to a real place."""
+    target = Target.parse(to, origin, known=PLATFORMS)
+    chat_id, thread_id = target.chat_id, target.thread_id
+    if chat_id is None and target.platform != LOCAL:
+        home = house.settings.homes.get(target.platform)
+        if home is None:
+            raise ConfigError(
+                f"There is no home channel for {target.platform}.",
+                hint=f"Name a chat as {target.platform}:CHAT, or set homes in the settings.",
+                field="to",
+            )
+        chat_id, thread_id = home.chat_id, home.thread_id
+    is_back = origin is not None and (target.platform, chat_id) == (origin.platform, origin.chat_id)
+    return Parcel(
+        delivery=delivery or os.urandom(16).hex(),
+        session_id=session_id,
+        target=acts.storable(str(target)) or "",
+        platform=target.platform,
+        account=acts.storable(origin.account) or "" if origin is not None and is_back else "",
+        chat_id=acts.storable(chat_id),
+        thread_id=acts.storable(thread_id),
+        body={"text": text},
+    )
+
+
+def put_in(tx: Transaction, made: Parcel, now: int) -> None:
+    """Put a delivery in within a transaction."""
+    tx.run(
+        "outbox_put",
+        {
+            "delivery": made.delivery,
+            "session_id": made.session_id,
+            "target": made.target,
+            "platform": made.platform,
+            "account": made.account,
+            "chat_id": made.chat_id,
+            "thread_id": made.thread_id,
+            "body": to_json(made.body),
+            "now": now,
+        },
+    )
+
+
+def _require(tx: Transaction, delivery: str) -> Parcel:
+    row = tx.one("outbox_get", {"delivery": delivery})
+    if row is None:
+        raise NotFound(f"There is no delivery {delivery!r}.")
+    return _parcel(row)
+
+
+def _parcel(row: Row) -> Parcel:
+    (id_, delivery, session_id, target, platform, account, chat_id, thread_id, body, state,
+     attempts, not_before, created_at, sent_at, problem) = row  # fmt: skip
+    return Parcel(
+        id=id_,
+        delivery=delivery,
+        session_id=session_id,
+        target=target,
+        platform=platform,
+        account=account,
+        chat_id=chat_id,
+        thread_id=thread_id,
+        body=from_json(body),
+        state=state,
+        attempts=attempts,
+        not_before=from_micros(not_before),
+        created_at=from_micros(created_at),
+        sent_at=None if sent_at is None else from_micros(sent_at),
+        problem=problem,
+    )

@@ -1,0 +1,86 @@
+-- name: part_parcel
+id, delivery, session_id, target, platform, account, chat_id, thread_id, body, state, attempts,
+not_before, created_at, sent_at, problem
+
+-- name: outbox_put
+insert into outbox (
+    delivery, session_id, target, platform, account, chat_id, thread_id, body, state, not_before,
+    created_at
+) values (
+    :delivery, :session_id, :target, :platform, :account, :chat_id, :thread_id, :body, 'waiting',
+    :now, :now
+) on conflict (delivery) do nothing
+
+-- name: outbox_expire
+-- Whoever was sending is gone: whether it arrived, nobody knows.
+update outbox set state = 'unknown', problem = 'the sender was lost while sending'
+where state = 'sending' and lease_until < {part_db_now}
+
+-- name: outbox_claim
+-- In order for each chat: nothing is sent while something older for the chat waits or is under way.
+update outbox set state = 'sending', attempts = attempts + 1, lease_until = {part_db_now} + :lease
+where id in (
+    select id from outbox due
+    where state = 'waiting' and not_before <= :now and not exists (
+        select 1 from outbox before
+        where before.state in ('waiting', 'sending') and before.id < due.id
+            and before.platform = due.platform and before.account = due.account
+            and before.chat_id is due.chat_id and before.thread_id is due.thread_id
+    )
+    order by id limit :limit
+)
+returning {part_parcel}
+
+-- name: outbox_settle
+update outbox set state = :state, not_before = :not_before, problem = :problem,
+    sent_at = case when :state = 'sent' then :now else sent_at end
+where id = :id and state in ('sending', 'unknown', 'dead') and attempts = :attempts
+
+-- name: outbox_get
+select {part_parcel} from outbox where delivery = :delivery
+
+-- name: outbox_find
+select {part_parcel} from outbox
+where id > :after and (:state is null or state = :state)
+    and (:session_id is null or session_id = :session_id)
+order by id limit :limit
+
+-- name: outbox_delete
+delete from outbox where session_id = :session_id
+
+-- name: part_arrived
+id, arrival, key, source, body, state, attempts, not_before, received_at, problem
+
+-- name: inbox_put
+insert into inbox (arrival, key, source, body, state, not_before, received_at)
+values (:arrival, :key, :source, :body, 'waiting', :now, :now)
+on conflict do nothing returning {part_arrived}
+
+-- name: inbox_by_arrival
+select {part_arrived} from inbox where arrival = :arrival
+
+-- name: inbox_expire
+update inbox set state = 'waiting' where state = 'taken' and lease_until < {part_db_now}
+
+-- name: inbox_claim
+-- In order for each conversation, one at a time.
+update inbox set state = 'taken', attempts = attempts + 1, lease_until = {part_db_now} + :lease
+where id in (
+    select id from inbox due
+    where state = 'waiting' and not_before <= :now and not exists (
+        select 1 from inbox before
+        where before.state in ('waiting', 'taken') and before.id < due.id
+            and before.key = due.key
+    )
+    order by id limit :limit
+)
+returning {part_arrived}
+
+-- name: inbox_settle
+update inbox set state = :state, not_before = :not_before, problem = :problem
+where id = :id and state = 'taken' and attempts = :attempts
+
+-- name: inbox_find
+select {part_arrived} from inbox
+where id > :after and (:state is null or state = :state) and (:key is null or key = :key)
+order by id limit :limit

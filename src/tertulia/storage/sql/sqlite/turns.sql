@@ -1,0 +1,91 @@
+-- name: part_db_now
+cast(unixepoch('subsec') * 1000000 as integer)
+
+-- name: db_now
+select {part_db_now}
+
+-- name: session_enter
+update sessions set
+    last_seq = last_seq + :count,
+    turns = turns + :turns,
+    updated_at = :now,
+    version = version + 1,
+    epoch = epoch + 1,
+    lease_until = {part_db_now} + :lease,
+    open_turn = turns + :turns
+where ref = :ref
+returning last_seq, turns, epoch
+
+-- name: turn_append
+update sessions set
+    last_seq = last_seq + :count,
+    version = version + 1,
+    lease_until = case when :is_last then 0 else {part_db_now} + :lease end,
+    open_turn = case when :is_last then null else :turn end,
+    input = input + :input,
+    output = output + :output,
+    cache_read = cache_read + :cache_read,
+    cache_write = cache_write + :cache_write,
+    reasoning = reasoning + :reasoning,
+    last_prompt = coalesce(:last_prompt, last_prompt),
+    cost = case when :cost is null then cost else coalesce(cost, 0) + :cost end,
+    certainty = case when :certainty is null then certainty
+        else min(coalesce(certainty, :certainty), :certainty) end,
+    cost_source = coalesce(:cost_source, cost_source),
+    model = coalesce(:model, model),
+    provider = coalesce(:provider, provider)
+where ref = :ref and epoch = :epoch
+returning last_seq, platform, person
+
+-- name: turn_renew
+update sessions set lease_until = {part_db_now} + :lease
+where ref = :ref and epoch = :epoch and open_turn is not null
+
+-- name: turn_insert
+insert into turns (session, number, state, arrival, began_at, first_seq)
+values (:ref, :number, 'open', :arrival, :now, :first_seq)
+
+-- name: turn_reopen
+update turns set state = 'open', closed_at = null where session = :ref and number = :number
+
+-- name: turn_close
+update turns set state = :state, closed_at = :now, answer_seq = coalesce(:answer_seq, answer_seq)
+where session = :ref and number = :number
+
+-- name: turn_by_arrival
+select turns.session, turns.number, turns.state, turns.answer_seq, sessions.id, sessions.turns,
+    sessions.ended_at, sessions.open_turn, sessions.lease_until, {part_db_now}
+from turns join sessions on sessions.ref = turns.session
+where turns.arrival = :arrival
+
+-- name: turn_rows
+select {part_message} from messages
+where place between (:ref << 32) + (
+        select first_seq from turns where session = :ref and number = :turn
+    ) and (:ref << 32) + :last
+    and turn = :turn
+order by place
+
+-- name: turns_delete
+delete from turns where session = :session
+
+-- name: ticket_take
+insert into tickets (key, until) values (:key, {part_db_now} + :lease) returning id
+
+-- name: ticket_renew
+update tickets set until = {part_db_now} + :lease where id = :id
+
+-- name: ticket_drop
+delete from tickets where id = :id
+
+-- name: tickets_void
+delete from tickets where key = :key and until < {part_db_now}
+
+-- name: ticket_first
+select min(id) from tickets where key = :key and until >= {part_db_now}
+
+-- name: session_add_rows
+update sessions set last_seq = last_seq + :count where ref = :ref
+
+-- name: session_by_epoch
+select last_seq from sessions where ref = :ref and epoch = :epoch

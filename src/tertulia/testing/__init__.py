@@ -1,0 +1,23 @@
+"""What a store has to keep to, as tests; for whoever writes another store. Needs pytest."""
+
+from __future__ import annotations
+
+import pytest
+
+# A failed promise then shows its values, as it does in a test file.
+pytest.register_assert_rewrite(
+    "tertulia.testing.database_promises",
+    "tertulia.testing.ending_promises",
+    "tertulia.testing.listing_promises",
+    "tertulia.testing.removal_promises",
+    "tertulia.testing.search_promises",
+    "tertulia.testing.session_promises",
+    "tertulia.testing.transcript_promises",
+    "tertulia.testing.usage_promises",
+)
+
+from tertulia.testing.clock import FakeClock  # noqa: E402
+from tertulia.testing.stage import Stage  # noqa: E402
+from tertulia.testing.store_contract import StoreContract  # noqa: E402
+
+__all__ = ["FakeClock", "Stage", "StoreContract"]

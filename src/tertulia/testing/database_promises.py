@@ -1,0 +1,196 @@
+"""The numbered promises of `storage/base.py`, as far as one process can play them.
+
+That what was acknowledged survives `kill -9` (promise 2) needs a process that is killed:
+`tests/storage/test_crash.py` in the source of Tertulia does that for SQLite.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from tertulia.errors import Error, StoreError
+from tertulia.storage.base import Database, Transaction
+from tertulia.store import Store
+from tertulia.testing.stage import Stage, at_once, dm, said
+
+
+class Refused(Exception):
+    """Raised by work, and by nothing else."""
+
+
+def database(store: Store) -> Database:
+    return store._db
+
+
+def put(tx: Transaction, name: str, value: object) -> None:
+    """Notes under names, in a table that every store has."""
+    tx.run("installation_set", {"name": name, "value": value})
+
+
+def got(tx: Transaction, name: str) -> Any:
+    row = tx.one("installation_get", {"name": name})
+    return None if row is None else row[0]
+
+
+def count_up(tx: Transaction) -> int:
+    """Read, then write: what is lost wherever two writers overlap."""
+    number = int(got(tx, "count") or 0) + 1
+    put(tx, "count", number)
+    return number
+
+
+class DatabasePromises:
+    """One transaction, serial, apart, consistent, with its own errors."""
+
+    def test_a_write_that_raises_stores_nothing(self, store: Store, other: Store) -> None:
+        def work(tx: Transaction) -> None:
+            put(tx, "first", 1)
+            put(tx, "second", 2)
+            raise Refused
+
+        with pytest.raises(Refused):
+            database(store).write(work)
+        for handle in (store, other):
+            assert database(handle).read(lambda tx: got(tx, "first")) is None
+        database(store).write(lambda tx: put(tx, "third", 3))
+        assert database(other).read(lambda tx: (got(tx, "first"), got(tx, "third"))) == (None, 3)
+
+    def test_what_a_write_returned_every_handle_sees(self, store: Store, other: Store) -> None:
+        for number in range(20):
+            writer, reader = (store, other) if number % 2 else (other, store)
+            database(writer).write(lambda tx, number=number: put(tx, "n", number))  # type: ignore[misc]
+            assert database(reader).read(lambda tx: got(tx, "n")) == number
+
+    def test_writes_are_serial_across_threads_and_handles(self, store: Store, other: Store) -> None:
+        def climb(handle: Store) -> list[int]:
+            return [database(handle).write(count_up) for _ in range(50)]
+
+        works = [lambda handle=handle: climb(handle) for handle in (store, other) * 4]
+        found = sorted(number for numbers in at_once(*works) for number in numbers)
+        assert found == list(range(1, 401))
+
+    def test_work_that_fails_takes_no_other_with_it(self, store: Store) -> None:
+        def climb(fails: bool) -> int:
+            def work(tx: Transaction) -> None:
+                count_up(tx)
+                if fails:
+                    raise Refused
+
+            failed = 0
+            for _ in range(50):
+                try:
+                    database(store).write(work)
+                except Refused:
+                    failed += 1
+            return failed
+
+        works = [lambda fails=bool(place % 2): climb(fails) for place in range(8)]
+        assert at_once(*works) == [0, 50] * 4
+        assert database(store).read(lambda tx: got(tx, "count")) == 200
+
+    def test_a_read_sees_one_state(self, store: Store, other: Store) -> None:
+        database(store).write(lambda tx: put(tx, "n", 1))
+
+        def work(tx: Transaction) -> tuple[Any, Any]:
+            first = got(tx, "n")
+            database(other).write(lambda tx: put(tx, "n", 2))
+            return first, got(tx, "n")
+
+        assert database(store).read(work) == (1, 1)
+        assert database(store).read(lambda tx: got(tx, "n")) == 2
+
+    def test_a_read_does_not_wait_for_a_writer(self, store: Store, other: Store) -> None:
+        database(store).write(lambda tx: put(tx, "n", 1))
+        is_inside, may_go = threading.Event(), threading.Event()
+
+        def work(tx: Transaction) -> None:
+            put(tx, "n", 2)
+            is_inside.set()
+            may_go.wait()
+
+        writer = threading.Thread(target=database(store).write, args=(work,))
+        writer.start()
+        is_inside.wait()
+        try:
+            for handle in (store, other):
+                assert database(handle).read(lambda tx: got(tx, "n")) == 1
+        finally:
+            may_go.set()
+            writer.join()
+        assert database(other).read(lambda tx: got(tx, "n")) == 2
+
+    def test_what_the_database_refuses_is_a_store_error(self, store: Store) -> None:
+        with pytest.raises(StoreError) as caught:
+            database(store).write(lambda tx: put(tx, "nothing", None))
+        assert caught.value.hint
+        with pytest.raises(StoreError):
+            database(store).read(lambda tx: put(tx, "written", "by a reader"))
+        assert database(store).read(lambda tx: got(tx, "written")) is None
+
+    @pytest.mark.parametrize("value", ["half a pair: \ud800", 2**63], ids=["text", "number"])
+    def test_what_no_database_can_hold_is_refused(self, store: Store, value: object) -> None:
+        with pytest.raises(Error) as caught:
+            database(store).write(lambda tx: put(tx, "value", value))
+        assert caught.value.hint
+        with pytest.raises(Error):
+            database(store).read(lambda tx: got(tx, "\udfff"))
+        database(store).write(lambda tx: put(tx, "value", "whole"))
+
+    @pytest.mark.parametrize("kind", ["read", "write"])
+    def test_closing_waits_for_what_is_under_way(self, store: Store, kind: str) -> None:
+        is_inside, may_go = threading.Event(), threading.Event()
+        order: list[str] = []
+
+        def work(tx: Transaction) -> None:
+            is_inside.set()
+            may_go.wait()
+            got(tx, "n")
+            order.append("done")
+
+        def close() -> None:
+            store.close()
+            order.append("closed")
+
+        worker = threading.Thread(target=getattr(database(store), kind), args=(work,))
+        worker.start()
+        is_inside.wait()
+        closer = threading.Thread(target=close)
+        closer.start()
+        # However long this is, a `close` that does not wait is through with it.
+        closer.join(0.2)
+        may_go.set()
+        worker.join()
+        closer.join()
+        assert order == ["done", "closed"]
+
+    def test_a_closed_store_refuses_every_call(self, stage: Stage, store: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+        transcript = store.transcript(session.id)
+        store.close()
+        store.close()
+        calls = [
+            lambda: store.sessions.open(dm("anna")),
+            lambda: store.sessions.get(session.id),
+            lambda: store.sessions.find(),
+            lambda: transcript.append(said("hello")),
+            lambda: transcript.load(),
+            lambda: store.usage.sum(),
+            lambda: store.search("hello"),
+            lambda: store.settle(),
+            lambda: store.check(),
+        ]
+        for call in calls:
+            with pytest.raises(StoreError) as caught:
+                call()
+            assert caught.value.hint
+        assert stage.open().transcript(session.id).load() == []
+
+    def test_a_store_is_a_context_manager(self, stage: Stage) -> None:
+        with stage.open() as store:
+            session = store.sessions.open(dm("anna"))
+        with pytest.raises(StoreError):
+            store.sessions.count()
+        assert stage.open().sessions.get(session.id) is not None

@@ -1,0 +1,68 @@
+"""Every promise of a store as a test, with two handles wherever two could race.
+
+A store proves itself by a subclass that says how a handle on it is opened:
+
+    class TestMyStore(StoreContract):
+        def connect(self, place: Path, settings: Settings, clock: FakeClock) -> Store:
+            return my_store.open(place / "talk.db", settings=settings, clock=clock)
+
+Each test has a database of its own. Handles that were opened with the same `place` are on the same
+one. The promises themselves stand in the modules beside this one, by what they are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tertulia.core.settings import Settings
+from tertulia.store import Store
+from tertulia.testing.clock import FakeClock
+from tertulia.testing.database_promises import DatabasePromises
+from tertulia.testing.ending_promises import EndingPromises
+from tertulia.testing.listing_promises import ListingPromises
+from tertulia.testing.removal_promises import RemovalPromises
+from tertulia.testing.search_promises import SearchPromises
+from tertulia.testing.session_promises import SessionPromises
+from tertulia.testing.stage import Stage
+from tertulia.testing.transcript_promises import TranscriptPromises
+from tertulia.testing.usage_promises import UsagePromises
+
+
+class StoreContract(
+    DatabasePromises,
+    SessionPromises,
+    EndingPromises,
+    ListingPromises,
+    TranscriptPromises,
+    UsagePromises,
+    SearchPromises,
+    RemovalPromises,
+):
+    """What `storage/base.py` promises, and what the records promise on top of it."""
+
+    settings = Settings(zone="UTC")
+
+    def connect(self, place: Path, settings: Settings, clock: FakeClock) -> Store:
+        """A new handle on the database at `place`, an empty folder when a test begins."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def stage(self, tmp_path: Path) -> Iterator[Stage]:
+        stage = Stage(tmp_path, self.connect, self.settings)
+        yield stage
+        # Whatever a test did to it, it leaves a sound store.
+        assert stage.open().check() == []
+        stage.close()
+
+    @pytest.fixture
+    def store(self, stage: Stage) -> Store:
+        """The first handle."""
+        return stage.open()
+
+    @pytest.fixture
+    def other(self, stage: Stage, store: Store) -> Store:
+        """Another handle on the same database, as another process would have it."""
+        return stage.open()

@@ -1,0 +1,84 @@
+"""The reference is made from the code, and what the guarantees name is there."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.markdown import ROOT
+
+DOCS = ROOT / "docs"
+GUARANTEES = DOCS / "guarantees.md"
+
+NAMED = re.compile(r"`((?:tests|src/tertulia/testing)/[\w/]+\.py)((?:::\w+)*)`")
+LAW = re.compile(r"^## (\d+)\. ", re.MULTILINE)
+
+
+def test_is_what_the_script_writes() -> None:
+    spec = importlib.util.spec_from_file_location(
+        "make_reference", ROOT / "scripts/make_reference.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    make_reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_reference)
+    is_now = (DOCS / "reference.md").read_text("utf-8")
+    assert is_now == make_reference.written(), "run: python scripts/make_reference.py"
+
+
+def test_the_index_leads_to_every_page() -> None:
+    index = (DOCS / "index.md").read_text("utf-8")
+    pages = {path.name for path in DOCS.glob("*.md")} - {"index.md"}
+    assert {name for name in pages if f"]({name})" not in index} == set()
+
+
+class TestGuarantees:
+    text = GUARANTEES.read_text("utf-8")
+
+    def test_every_law_has_its_section(self) -> None:
+        assert LAW.findall(self.text) == [str(number) for number in range(1, 13)]
+
+    def test_every_law_names_tests_or_says_that_it_is_not_kept_yet(self) -> None:
+        for section in LAW.split(self.text)[2::2]:
+            assert NAMED.search(section) or "Not yet" in section, section.splitlines()[0]
+
+    @pytest.mark.parametrize(("path", "names"), sorted(set(NAMED.findall(text))))
+    def test_every_test_that_is_named_exists(self, path: str, names: str) -> None:
+        assert (ROOT / path).is_file(), f"{path} does not exist"
+        wanted = [name for name in names.split("::") if name]
+        assert _stands_in(ROOT / path, wanted), f"{path} has no {'::'.join(wanted)}"
+
+
+def _stands_in(path: Path, names: list[str]) -> bool:
+    """Whether classes and a function of these names stand one inside the other."""
+    body: list[ast.stmt] = ast.parse(path.read_text("utf-8")).body
+    for name in names:
+        found = [
+            node
+            for node in body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name
+        ]
+        if not found:
+            return False
+        body = found[-1].body
+    return not names or re.match(r"[Tt]est|\w+Promises$", names[-1]) is not None
+
+
+class TestTheLookUp:
+    """A look-up that finds everything would be content with everything."""
+
+    def test_this_test_is_found(self) -> None:
+        here = Path(__file__)
+        assert _stands_in(here, ["TestTheLookUp", "test_this_test_is_found"])
+        assert _stands_in(here, ["test_is_what_the_script_writes"])
+        assert _stands_in(here, [])
+
+    def test_what_is_not_there_is_not_found(self) -> None:
+        here = Path(__file__)
+        assert not _stands_in(here, ["test_this_test_is_found"])
+        assert not _stands_in(here, ["TestTheLookUp", "test_nothing"])
+        assert not _stands_in(here, ["_stands_in"])
