@@ -36,15 +36,33 @@ def some_source(count: int) -> Callable[[], Source]:
     return lambda: next(pick)
 
 
-def turn_of(store: Store, turns: list[list[Message]]) -> Callable[[], None]:
-    """One turn of one session: four messages and the usage in one call."""
-    transcript = store.transcript(store.sessions.open(source(0)).id)
-    ahead = endless(turns)
+class Turns:
+    """Turns of one session: four messages and the usage in one call."""
 
-    def write() -> None:
-        transcript.extend(next(ahead), usage=USAGE)
+    def __init__(self, store: Store, turns: list[list[Message]]) -> None:
+        self._transcript = store.transcript(store.sessions.open(source(0)).id)
+        self._ahead = endless(turns)
+        self.done = 0
 
-    return write
+    def write(self) -> None:
+        self._transcript.extend(next(self._ahead), usage=USAGE)
+        self.done += 1
+
+
+def check_usage(store: Store, turns: int) -> None:
+    """A time for work that was not done would be a good one, so every turn must be in the books."""
+    found = sum(usage.input for usage in store.usage.sum(by="model").values()) // USAGE.input
+    if found != turns:
+        raise RuntimeError(f"{turns:,} turns were written, the usage of {found:,} is there")
+
+
+def check_touch(store: Store, number: int) -> None:
+    """Finding a session must move its activity, and that must be stored."""
+    session = store.sessions.open(source(number))
+    store.sessions.open(source(number))
+    stored = store.sessions.require(session.id)
+    if stored.updated_at <= session.updated_at:
+        raise RuntimeError("opening an existing session did not touch its activity")
 
 
 def fill_sessions(path: Path, count: int) -> None:

@@ -47,6 +47,11 @@ class Sizes:
     peer_budget: float
     patience: float
 
+    @property
+    def judges_stalls(self) -> bool:
+        """The worst of a few short bursts is chance."""
+        return self.burst >= 500
+
 
 FULL = Sizes(
     sessions=(1_000, 10_000, 100_000),

@@ -23,12 +23,15 @@ CLASSES = (
     ("tertulia.records.transcript", "Transcript"),
     ("tertulia.records.usage", "Ledger"),
     ("tertulia.records.people", "People"),
+    ("tertulia.records.inbox", "Inbox"),
+    ("tertulia.records.outbox", "Outbox"),
+    ("tertulia.records.visible", "Visible"),
     ("tertulia.store", "Store"),
 )
 # What does not wait: it only looks at its arguments and settings.
 IMMEDIATE = {"key", "is_shared", "person_of"}
-# What the async side has in another form.
-OWN = {"transcript"}
+# What the async side of a store has in another form.
+OWN = {"transcript", "turn", "for_person", "close"}
 
 HEAD = '''"""The records of a store, to be awaited.
 
@@ -49,6 +52,8 @@ STORE = '''
         self.sessions = Sessions(store.sessions, threads)
         self.usage = Ledger(store.usage, threads)
         self.people = People(store.people, threads)
+        self.inbox = Inbox(store.inbox, threads)
+        self.outbox = Outbox(store.outbox, threads)
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,6 +74,23 @@ STORE = '''
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""
         return Transcript(self.sync.transcript(session_id), self._threads)
+
+    def turn(
+        self,
+        source: Source,
+        text: str | None = None,
+        *,
+        message_id: str | int | None = None,
+        media: Sequence[Any] = (),
+        wait: float = 30.0,
+    ) -> Turn:
+        """One exchange, as an async context manager; see `tertulia.Store.turn`."""
+        turn = self.sync.turn(source, text, message_id=message_id, media=media, wait=wait)
+        return Turn(turn, self._threads)
+
+    def for_person(self, source: Source) -> Visible:
+        """The store through the eyes of who writes from a source."""
+        return Visible(self.sync.for_person(source), self._threads)
 '''
 
 RECORD = """
@@ -76,6 +98,14 @@ RECORD = """
         self.sync = record
         self._threads = threads
 """
+
+VISIBLE = '''
+    async def transcript(self, session_id: str) -> Transcript:
+        """The messages of a session this person may see."""
+        return Transcript(
+            await self._threads.run(self.sync.transcript, session_id), self._threads
+        )
+'''
 
 
 def main() -> None:
@@ -95,6 +125,8 @@ def _class(tree: ast.Module, module: str, name: str) -> str:
     lines = [f"class {name}:", f'    """{ast.get_docstring(node)}"""']
     alias = f"sync_{module.rsplit('.', 1)[-1]}"
     lines.append(STORE if name == "Store" else RECORD.format(module=alias, name=name))
+    if name == "Visible":
+        lines.append(VISIBLE)
     items = (item for item in node.body if isinstance(item, ast.FunctionDef))
     lines.extend(_method(item) for item in items if _is_wanted(item, name))
     return "\n".join(lines)
@@ -103,13 +135,14 @@ def _class(tree: ast.Module, module: str, name: str) -> str:
 def _is_wanted(item: ast.FunctionDef, name: str) -> bool:
     if item.name.startswith("_") or item.decorator_list:
         return False
-    return not (name == "Store" and item.name in OWN | {"close"})
+    return not (name in ("Store", "Visible") and item.name in OWN)
 
 
 def _method(item: ast.FunctionDef) -> str:
     arguments = item.args
     given = [argument.arg for argument in arguments.args[1:]]
     given += [f"{argument.arg}={argument.arg}" for argument in arguments.kwonlyargs]
+    given += [f"**{arguments.kwarg.arg}"] if arguments.kwarg else []
     waits = item.name not in IMMEDIATE
     call = f"self.sync.{item.name}"
     if waits:
@@ -129,8 +162,11 @@ def _method(item: ast.FunctionDef) -> str:
 def _imports(trees: dict[str, ast.Module], body: str) -> str:
     """The imports of the sync modules that the annotations use, and the modules themselves."""
     words = set(re.findall(r"\w+", re.sub(r'""".*?"""', "", body, flags=re.DOTALL)))
-    written_here = {name for _, name in CLASSES}
-    found = {"from tertulia.aio.threads import Threads"}
+    written_here = {*(name for _, name in CLASSES), "Turn"}
+    found = {
+        "from tertulia.aio.threads import Threads",
+        "from tertulia.aio.turns import Turn",
+    }
     for module, tree in trees.items():
         parent, _, last = module.rpartition(".")
         found.add(f"from {parent} import {last} as sync_{last}")

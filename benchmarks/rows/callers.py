@@ -6,7 +6,7 @@ import itertools
 import statistics
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
@@ -36,14 +36,15 @@ def run(stage: Stage) -> list[Row]:
         ours.open_store(stage.new_path("callers")) as store,
         closing(RawTurns(stage.new_path("raw"), "safe", most)) as raw,
     ):
-        alone, together = _raw_writer(raw, turns), _writer(store, turns, most)
+        alone, together = _raw_writer(raw, turns), Writer(store, turns, most)
         for number in range(sizes.caller_rounds):
             rates["raw"].append(rate(alone, 1, sizes.caller_seconds))
             for callers in sizes.callers:
-                rates[f"{callers}"].append(rate(together, callers, sizes.caller_seconds))
+                rates[f"{callers}"].append(rate(together.write, callers, sizes.caller_seconds))
                 store.settle()
             if number < PEER_ROUNDS:
                 _ask_others(stage, rates)
+        ours.check_usage(store, together.done)
     found = _medians(rates)
     _note_others(stage, found)
     return [_row(callers, found[f"{callers}"], found["raw"]) for callers in sizes.callers]
@@ -86,15 +87,25 @@ def _all_at_once(caller: Callable[[int], None], callers: int) -> None:
         thread.join()
 
 
-def _writer(store: Store, turns: Sequence[list[Message]], sessions: int) -> Write:
-    transcripts = [
-        store.transcript(store.sessions.open(ours.source(number)).id) for number in range(sessions)
-    ]
+class Writer:
+    """Turns in any of many sessions, counted."""
 
-    def write(session: int, turn: int) -> None:
-        transcripts[session].extend(turns[turn % len(turns)], usage=ours.USAGE)
+    def __init__(self, store: Store, turns: Sequence[list[Message]], sessions: int) -> None:
+        self._turns = turns
+        self._transcripts = [
+            store.transcript(store.sessions.open(ours.source(number)).id)
+            for number in range(sessions)
+        ]
+        self._written: deque[None] = deque()  # appending is safe among threads, adding is not
 
-    return write
+    def write(self, session: int, turn: int) -> None:
+        messages = self._turns[turn % len(self._turns)]
+        self._transcripts[session].extend(messages, usage=ours.USAGE)
+        self._written.append(None)
+
+    @property
+    def done(self) -> int:
+        return len(self._written)
 
 
 def _raw_writer(raw: RawTurns, turns: Sequence[list[Message]]) -> Write:

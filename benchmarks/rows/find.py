@@ -61,6 +61,7 @@ def _timed(stage: Stage, others: Sequence[Contestant]) -> dict[str, Samples]:
 
 def _finder(stage: Stage, stack: ExitStack, size: int) -> Operation:
     store = stack.enter_context(ours.open_store(filled(stage, size)))
+    ours.check_touch(store, 0)
     pick = ours.some_source(size)
     return Operation(f"{size}", lambda: store.sessions.open(pick()))
 

@@ -25,8 +25,13 @@ class Fresh:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def burst(self, times: int) -> list[Seconds]:
-        found = [children.fresh(self.name, self.path, next(self.numbers)) for _ in range(times)]
-        return [float(answer["seconds"]) for answer in found]
+        return [self._one(next(self.numbers)) for _ in range(times)]
+
+    def _one(self, number: int) -> Seconds:
+        answer = children.fresh(self.name, self.path, number)
+        if not answer.get("touched"):
+            raise RuntimeError(answer.get("problem", "the session it found was not touched"))
+        return float(answer["seconds"])
 
     def rest(self) -> None:
         """Its process has ended."""

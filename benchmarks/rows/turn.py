@@ -40,8 +40,9 @@ def _run(stage: Stage, name: str, durability: Durability, limit: Limit) -> list[
         ours.open_store(stage.new_path("turn"), durability) as store,
         closing(RawTurns(stage.new_path("raw"), durability)) as raw,
     ):
+        writer = ours.Turns(store, turns)
         both = [
-            Operation("tertulia", ours.turn_of(store, turns), store.settle),
+            Operation("tertulia", writer.write, store.settle),
             Operation("raw", _raw_turn(raw, turns)),
         ]
         rounds = sizes.turns_before // sizes.burst
@@ -53,13 +54,14 @@ def _run(stage: Stage, name: str, durability: Durability, limit: Limit) -> list[
             times=sizes.burst,
             budget=sizes.peer_budget,
         )
+        ours.check_usage(store, writer.done)
     first = {who: samples.only(range(max(2, rounds // 2))) for who, samples in early.items()}
     quiet = calm(late, "raw")
     mine, raws = quiet["tertulia"], quiet["raw"]
     against.noted(stage, name, others, late, counted="turns", ours=mine.median, raw=raws.median)
     return [
         _cost(name, f"a turn, {durability}, after {size}", limit, mine, raws),
-        _stalls(name, first, late),
+        _stalls(name, first, late, STALL if sizes.judges_stalls else None),
     ]
 
 
@@ -80,8 +82,8 @@ def _in_long_talk(stage: Stage) -> list[Row]:
     ):
         found = interleave(
             [
-                Operation("short", ours.turn_of(short, turns), short.settle),
-                Operation("long", ours.turn_of(long, turns), long.settle),
+                Operation("short", ours.Turns(short, turns).write, short.settle),
+                Operation("long", ours.Turns(long, turns).write, long.settle),
             ],
             rounds=max(2, stage.sizes.rounds // 2),
             times=stage.sizes.burst,
@@ -101,7 +103,7 @@ def _in_long_talk(stage: Stage) -> list[Row]:
             "the worst turn of a burst, in the same two",
             ours=large.stall,
             against=("small", small.stall),
-            limit=STALL,
+            limit=STALL if stage.sizes.judges_stalls else None,
             note=f"p99 {milliseconds(large.p99)}, in the small one {milliseconds(small.p99)}; "
             f"worst of all {milliseconds(large.worst)} and {milliseconds(small.worst)}",
         ),
@@ -117,7 +119,9 @@ def _without_pause(stage: Stage) -> Row:
         closing(RawTurns(stage.new_path("raw"), "safe")) as raw,
     ):
         base = Samples(bursts=[_steady(_raw_turn(raw, turns), seconds / 4)])
-        mine = Samples(bursts=[_steady(ours.turn_of(store, turns), seconds)])
+        writer = ours.Turns(store, turns)
+        mine = Samples(bursts=[_steady(writer.write, seconds)])
+        ours.check_usage(store, writer.done)
         base.bursts.append(_steady(_raw_turn(raw, turns), seconds / 4))
     return timing(
         "turn_behind",
@@ -163,7 +167,9 @@ def _cost(name: str, what: str, limit: Limit, mine: Samples, raws: Samples) -> R
     )
 
 
-def _stalls(name: str, early: dict[str, Samples], late: dict[str, Samples]) -> Row:
+def _stalls(
+    name: str, early: dict[str, Samples], late: dict[str, Samples], limit: Limit | None
+) -> Row:
     first, last = early["tertulia"], late["tertulia"]
     raw_growth = late["raw"].stall / early["raw"].stall
     worst = max(first.worst, last.worst)
@@ -173,7 +179,7 @@ def _stalls(name: str, early: dict[str, Samples], late: dict[str, Samples]) -> R
         "the worst turn of a burst, late against early",
         ours=last.stall,
         against=("early", first.stall),
-        limit=STALL,
+        limit=limit,
         note=f"p99 early {milliseconds(first.p99)}, late {milliseconds(last.p99)}; "
         f"worst of all {milliseconds(worst)}, of raw {milliseconds(raw_worst)}; raw's stalls "
         f"grew {raw_growth:.2f}×; the very first turn took {milliseconds(first.first)}",

@@ -14,6 +14,9 @@ from tertulia.core.target import HomeChannel, Target
 from tertulia.core.usage import Usage
 from tertulia.errors import (
     AccessDenied,
+    AgentError,
+    AgentFailed,
+    AgentTimeout,
     BudgetExceeded,
     ConfigError,
     Conflict,
@@ -41,6 +44,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessDenied",
+    "AgentError",
+    "AgentFailed",
+    "AgentTimeout",
     "Budget",
     "BudgetExceeded",
     "ConfigError",

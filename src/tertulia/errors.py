@@ -15,6 +15,9 @@
     │   ├── StoreCorrupt      the file is damaged
     │   ├── NotAStore         the file is something else
     │   └── SchemaMismatch    the store is older or newer than this program
+    ├── AgentError            the agent, or a model it asked, gave no answer
+    │   ├── AgentTimeout      it took too long
+    │   └── AgentFailed       it failed, or what it gave cannot be used
     ├── AccessDenied          not yours
     └── BudgetExceeded        the limit is spent
 
@@ -140,6 +143,25 @@ class SchemaMismatch(StoreError):
     """The store and this program are of different versions."""
 
     code = "schema_mismatch"
+
+
+class AgentError(Error):
+    """The agent gave no answer."""
+
+    code = "agent"
+
+
+class AgentTimeout(AgentError):
+    """The agent took too long."""
+
+    code = "agent_timeout"
+    retryable = True
+
+
+class AgentFailed(AgentError):
+    """The agent failed."""
+
+    code = "agent_failed"
 
 
 class AccessDenied(Error):

@@ -24,11 +24,12 @@ from tertulia.records.inbox import Inbox
 from tertulia.records.indexer import Indexer
 from tertulia.records.outbox import Outbox
 from tertulia.records.people import People
-from tertulia.records.search import Hit, Search
+from tertulia.records.search import CATCH_UP_STEPS, Hit, Search
 from tertulia.records.sessions import Sessions
 from tertulia.records.transcript import Transcript
 from tertulia.records.turns import Turn
 from tertulia.records.usage import Ledger
+from tertulia.records.visible import Visible
 from tertulia.storage import upkeep
 from tertulia.storage.sqlite import SqliteDatabase
 from tertulia.storage.upkeep import Progress
@@ -66,6 +67,7 @@ class Store:
             clock or SystemClock(),
             self._zone(),
             self._indexer.ring,
+            lambda: self._search.catch_up(steps=CATCH_UP_STEPS),
             self._shown,
         )
         self._desk = desk_of(os.path.realpath(self.path))
@@ -103,6 +105,10 @@ class Store:
             wait=wait,
             prompt=lambda session, said: self.context_prompt(session, said.source),
         )
+
+    def for_person(self, source: Source) -> Visible:
+        """The store through the eyes of who writes from a source: what they may see, no more."""
+        return Visible(self._house, self.sessions, self._search, source)
 
     def search(
         self,
@@ -213,7 +219,14 @@ def _machine_zone() -> tzinfo:
                 return zone(name)
     import tzlocal
 
-    return tzlocal.get_localzone()
+    try:
+        return tzlocal.get_localzone()
+    except (LookupError, ValueError, OSError) as problem:
+        raise ConfigError(
+            f"The machine's time zone cannot be told: {problem}.",
+            hint="Set TZ to a name such as Europe/Madrid, or give Settings(zone=…).",
+            field="zone",
+        ) from problem
 
 
 def _path(where: str | os.PathLike[str]) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
 import pytest
 
+from tertulia import Session
 from tertulia.cli import failures, main
-from tertulia.cli.reference import reference
+from tertulia.cli.reference import SHAPES, reference
+from tests.cli.conftest import Demo, Typed
 
+SHOW = "sessions show"
 PAGE = Path(__file__).resolve().parents[2] / "docs/cli.md"
 
 
@@ -36,6 +40,32 @@ def test_every_command_and_option_is_there() -> None:
             for param in found.params:
                 if isinstance(param, click.Option):
                     assert any(opt in section + everywhere for opt in param.opts)
+
+
+def test_what_programs_get_is_told_of_every_command_that_has_json() -> None:
+    told = set()
+    for name, command in main.commands.items():
+        inner = command.commands if isinstance(command, click.Group) else {"": command}
+        for leaf, found in inner.items():
+            if any("--json" in param.opts for param in found.params):
+                told.add(f"{name} {leaf}".strip())
+    assert set(SHAPES) == told
+
+
+@pytest.mark.parametrize("command", SHAPES)
+def test_the_fields_are_the_ones_that_are_told(typed: Typed, demo: Demo, command: str) -> None:
+    more = {"rename": ["x"], "search": ["message"], "delete": ["--yes"], "backup": ["copy.db"]}
+    noun, _, verb = command.partition(" ")
+    needs_id = noun == "sessions" and verb not in ("list", "search")
+    words = [*([demo.old] if needs_id else []), *more.get(verb, [])]
+    given = typed.json(*command.split(), *words)
+    if isinstance(given, list):
+        given = given[0]
+    shape = re.sub(r"\(.*?\)", "", SHAPES[command].replace("as `sessions show`", SHAPES[SHOW]))
+    fields = set(re.findall(r"`(\w+)`", shape))
+    if re.search(r"\bsessions?\b", re.sub(r"`.*?`", "", shape)):
+        fields |= set(Session.__struct_fields__)
+    assert set(given) == fields
 
 
 def test_every_exit_code_is_there() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import time
 from pathlib import Path
 
 import apsw
 import pytest
 
 import tertulia
-from tertulia.cli import place
+from tertulia.cli import output, place
 from tertulia.core.settings import Settings
 from tests.cli.conftest import Demo, Typed
 
@@ -107,6 +108,36 @@ class TestBackup:
 
     def test_into_a_folder_that_is_not_there(self, typed: Typed) -> None:
         assert typed.error("store", "backup", "no/copy.db", expect=2)["code"] == "config"
+
+
+class TestProgress:
+    def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As if a terminal was there."""
+        monkeypatch.setattr(output, "_is_watched", lambda: True)
+        monkeypatch.setenv("FORCE_COLOR", "1")
+
+    def test_people_see_that_something_goes_on(
+        self, typed: Typed, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def slow(store: tertulia.Store) -> list[str]:
+            time.sleep(0.3)
+            return []
+
+        monkeypatch.setattr(tertulia.Store, "check", slow)
+        monkeypatch.setattr(output, "_NOTICEABLE_SECONDS", 0.01)
+        assert typed("store", "check").stderr == ""
+        self.watch(monkeypatch)
+        done = typed("store", "check")
+        assert "Checking …" in done.stderr
+        assert "Checking" not in done.stdout
+
+    def test_a_bar_for_the_copy(self, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert typed("store", "backup", "one.db").stderr == ""
+        self.watch(monkeypatch)
+        done = typed("store", "backup", "two.db")
+        assert "Copying" in done.stderr
+        assert "100%" in done.stderr
+        assert "Copying" not in done.stdout
 
 
 class TestVacuum:

@@ -9,22 +9,29 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from tertulia import store as sync_store
 from tertulia.aio.threads import Threads
+from tertulia.aio.turns import Turn
 from tertulia.core.message import Message
 from tertulia.core.render import Format, Timestamps
 from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source
+from tertulia.core.summary import Compaction, Summariser
 from tertulia.core.usage import Usage
+from tertulia.records import inbox as sync_inbox
+from tertulia.records import outbox as sync_outbox
 from tertulia.records import people as sync_people
 from tertulia.records import sessions as sync_sessions
 from tertulia.records import transcript as sync_transcript
 from tertulia.records import usage as sync_usage
+from tertulia.records import visible as sync_visible
+from tertulia.records.inbox import Arrival, ArrivalState
+from tertulia.records.outbox import DeliveryState, Parcel
+from tertulia.records.people import Pairing, Person, Role
 from tertulia.records.search import Hit
 from tertulia.records.transcript import Revision
-from tertulia.records.turns import Turn
 from tertulia.records.usage import By
 from tertulia.storage.upkeep import Progress
 
@@ -218,6 +225,18 @@ class Transcript:
         """Show the transcript without one message."""
         await self._threads.run(self.sync.remove, seq)
 
+    async def compact(
+        self, summarise: Summariser | None = None, *, keep_turns: int = 4, within: float = 60.0
+    ) -> Compaction | None:
+        """Show all but the newest turns as a summary; None if there is nothing to sum up.
+
+        Without a summariser an honest extract is made. On any failure nothing moves, and
+        `restore` of the revision before undoes it.
+        """
+        return await self._threads.run(
+            self.sync.compact, summarise, keep_turns=keep_turns, within=within
+        )
+
     async def revisions(self) -> list[Revision]:
         """Every way the transcript was seen, oldest first."""
         return await self._threads.run(self.sync.revisions)
@@ -264,9 +283,202 @@ class People:
         """The identity of who wrote, as `find(person=…)` and `search(person=…)` take it."""
         return self.sync.person_of(source)
 
+    async def get(self, person: str) -> Person | None:
+        """What is known of a person."""
+        return await self._threads.run(self.sync.get, person)
+
+    async def find(
+        self, *, role: Role | None = None, limit: int = 100, after: str = ""
+    ) -> list[Person]:
+        """People by identity, from the one after `after` on."""
+        return await self._threads.run(self.sync.find, role=role, limit=limit, after=after)
+
     async def set_zone(self, person: str, zone: str | None) -> None:
         """The time zone a person lives in: daily resets follow it."""
         await self._threads.run(self.sync.set_zone, person, zone)
+
+    async def set_role(self, person: str, role: Role) -> None:
+        """What a person may do."""
+        await self._threads.run(self.sync.set_role, person, role)
+
+    async def role_of(self, source: Source) -> Role:
+        """What whoever wrote may do. The terminal is the owner's; a stranger is a guest."""
+        return await self._threads.run(self.sync.role_of, source)
+
+    async def require_role(self, source: Source, role: Role) -> None:
+        """Raise `AccessDenied` unless whoever wrote has that role or a higher one."""
+        await self._threads.run(self.sync.require_role, source, role)
+
+    async def ask(self, source: Source) -> str | None:
+        """A code for a stranger to show the owner; None where they asked too often or too many do.
+
+        A code lives one hour, a person gets one every ten minutes, and at most three wait at a time
+        on a platform: whoever asks beyond that learns nothing.
+        """
+        return await self._threads.run(self.sync.ask, source)
+
+    async def waiting(self) -> list[Pairing]:
+        """Strangers whose code is still good."""
+        return await self._threads.run(self.sync.waiting)
+
+    async def approve(self, code: str, *, role: Role = "member", by: str = "owner") -> Person:
+        """Let the person with this code in. Five wrong codes lock `by` out for an hour."""
+        return await self._threads.run(self.sync.approve, code, role=role, by=by)
+
+    async def offer_link(self, source: Source) -> str:
+        """A code that proves, typed elsewhere, that both places are the same person's."""
+        return await self._threads.run(self.sync.offer_link, source)
+
+    async def accept_link(self, source: Source, code: str) -> str:
+        """Let this direct message share the conversation the code was made in; its key."""
+        return await self._threads.run(self.sync.accept_link, source, code)
+
+    async def unlink(self, source: Source) -> bool:
+        """Give this direct message its own conversation again; whether it was linked."""
+        return await self._threads.run(self.sync.unlink, source)
+
+    async def linked(self, source: Source) -> list[str]:
+        """The keys that share the conversation of this direct message, its own included."""
+        return await self._threads.run(self.sync.linked, source)
+
+
+class Inbox:
+    """What a store has accepted."""
+
+    def __init__(self, record: sync_inbox.Inbox, threads: Threads) -> None:
+        self.sync = record
+        self._threads = threads
+
+    async def put(
+        self,
+        source: Source,
+        text: str | None = None,
+        *,
+        message_id: str | int | None = None,
+        media: Sequence[Any] = (),
+    ) -> Arrival:
+        """Accept a message. One that came before changes nothing and is given back as it stands."""
+        return await self._threads.run(
+            self.sync.put, source, text, message_id=message_id, media=media
+        )
+
+    async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Arrival]:
+        """Take the oldest waiting message of each conversation that has none under way."""
+        return await self._threads.run(self.sync.claim, limit, lease_seconds=lease_seconds)
+
+    async def done(self, arrival: Arrival) -> None:
+        """It was answered."""
+        await self._threads.run(self.sync.done, arrival)
+
+    async def failed(
+        self,
+        arrival: Arrival,
+        problem: str,
+        *,
+        retry_after: float | None = None,
+        for_good: bool = False,
+    ) -> None:
+        """It was not answered: try again after some seconds, or give up."""
+        await self._threads.run(
+            self.sync.failed, arrival, problem, retry_after=retry_after, for_good=for_good
+        )
+
+    async def find(
+        self,
+        *,
+        state: ArrivalState | None = None,
+        key: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Arrival]:
+        """Accepted messages in the order they came."""
+        return await self._threads.run(
+            self.sync.find, state=state, key=key, limit=limit, cursor=cursor
+        )
+
+
+class Outbox:
+    """What a store has to deliver."""
+
+    def __init__(self, record: sync_outbox.Outbox, threads: Threads) -> None:
+        self.sync = record
+        self._threads = threads
+
+    async def put(
+        self,
+        text: str,
+        to: str,
+        *,
+        origin: Source | None = None,
+        session_id: str | None = None,
+        delivery: str | None = None,
+    ) -> Parcel:
+        """Put a message in. The same `delivery` twice is put in once."""
+        return await self._threads.run(
+            self.sync.put, text, to, origin=origin, session_id=session_id, delivery=delivery
+        )
+
+    async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Parcel]:
+        """Take what is due for sending; nobody else gets it while the lease lasts."""
+        return await self._threads.run(self.sync.claim, limit, lease_seconds=lease_seconds)
+
+    async def done(self, parcel: Parcel) -> Parcel:
+        """It was sent."""
+        return await self._threads.run(self.sync.done, parcel)
+
+    async def failed(
+        self,
+        parcel: Parcel,
+        problem: str,
+        *,
+        retry_after: float | None = None,
+        outcome: Literal["retry", "unknown", "dead"] = "retry",
+    ) -> Parcel:
+        """It was not sent: try again after some seconds, give up, or say that nobody knows."""
+        return await self._threads.run(
+            self.sync.failed, parcel, problem, retry_after=retry_after, outcome=outcome
+        )
+
+    async def find(
+        self,
+        *,
+        state: DeliveryState | None = None,
+        session_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Parcel]:
+        """Deliveries in the order they were put in."""
+        return await self._threads.run(
+            self.sync.find, state=state, session_id=session_id, limit=limit, cursor=cursor
+        )
+
+
+class Visible:
+    """A store through the eyes of one person."""
+
+    def __init__(self, record: sync_visible.Visible, threads: Threads) -> None:
+        self.sync = record
+        self._threads = threads
+
+    async def transcript(self, session_id: str) -> Transcript:
+        """The messages of a session this person may see."""
+        return Transcript(await self._threads.run(self.sync.transcript, session_id), self._threads)
+
+    async def find(self, **filters: Any) -> Page[Session]:
+        """This person's sessions, newest activity first; filters as in `Sessions.find`."""
+        return await self._threads.run(self.sync.find, **filters)
+
+    async def search(self, query: str, *, limit: int = 20, cursor: str | None = None) -> Page[Hit]:
+        """Messages this person may see."""
+        return await self._threads.run(self.sync.search, query, limit=limit, cursor=cursor)
+
+    async def get(self, session_id: str) -> Session | None:
+        """That session, or None if there is none that this person may see."""
+        return await self._threads.run(self.sync.get, session_id)
+
+    async def require(self, session_id: str) -> Session:
+        """That session; `NotFound` if there is none that this person may see."""
+        return await self._threads.run(self.sync.require, session_id)
 
 
 class Store:
@@ -279,6 +491,8 @@ class Store:
         self.sessions = Sessions(store.sessions, threads)
         self.usage = Ledger(store.usage, threads)
         self.people = People(store.people, threads)
+        self.inbox = Inbox(store.inbox, threads)
+        self.outbox = Outbox(store.outbox, threads)
 
     async def __aenter__(self) -> Self:
         return self
@@ -300,7 +514,7 @@ class Store:
         """The messages of a session."""
         return Transcript(self.sync.transcript(session_id), self._threads)
 
-    async def turn(
+    def turn(
         self,
         source: Source,
         text: str | None = None,
@@ -309,15 +523,13 @@ class Store:
         media: Sequence[Any] = (),
         wait: float = 30.0,
     ) -> Turn:
-        """One exchange, as a context manager.
+        """One exchange, as an async context manager; see `tertulia.Store.turn`."""
+        turn = self.sync.turn(source, text, message_id=message_id, media=media, wait=wait)
+        return Turn(turn, self._threads)
 
-        Entering dedupes by the platform's message id, opens the session under its policy, takes
-        the lease and stores what the person said. Who comes while another turn is under way waits
-        in order of arrival, up to `wait` seconds, then gets `SessionBusy`.
-        """
-        return await self._threads.run(
-            self.sync.turn, source, text, message_id=message_id, media=media, wait=wait
-        )
+    def for_person(self, source: Source) -> Visible:
+        """The store through the eyes of who writes from a source."""
+        return Visible(self.sync.for_person(source), self._threads)
 
     async def search(
         self,

@@ -243,7 +243,7 @@ def _index(found: Survey) -> Finding:
         "search",
         "warning",
         f"{behind:,} messages are not indexed yet",
-        "Catch up with: tertulia store check --rebuild-search",
+        "The next `tertulia sessions search` catches up; it may take a while.",
     )
 
 

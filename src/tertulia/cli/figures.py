@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta, tzinfo
 
 from tertulia.core.session import Session
-from tertulia.core.usage import Usage
+from tertulia.core.usage import Usage, from_nano, to_nano, weakest
 
 NONE = "–"
+COUNTS = ("input", "output", "cache_read", "cache_write", "reasoning")
 
 _UNITS = (
     (timedelta(days=1), "days"),
@@ -81,8 +82,6 @@ def cost(usage: Usage) -> str:
 
 def total(usages: list[Usage]) -> Usage:
     """The sum of sums, as certain as the least certain of them."""
-    from tertulia.core.usage import from_nano, to_nano, weakest
-
     known = [nano for nano in (to_nano(usage.cost_usd) for usage in usages) if nano is not None]
     status = None
     for usage in usages:
@@ -92,6 +91,3 @@ def total(usages: list[Usage]) -> Usage:
         cost_usd=from_nano(sum(known)) if known else None,
         cost_status=status,
     )
-
-
-COUNTS = ("input", "output", "cache_read", "cache_write", "reasoning")

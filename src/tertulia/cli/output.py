@@ -134,13 +134,12 @@ def plain(text: str, style: str = "") -> Text:
 @contextmanager
 def waiting(request: Request, words: str) -> Iterator[None]:
     """Show that something goes on, if it goes on for long and a person looks."""
-    screen = console(request, errors=True)
-    if not screen.is_terminal:
+    if not _is_watched():
         yield
         return
     from threading import Timer
 
-    status = screen.status(words)
+    status = console(request, errors=True).status(words)
     timer = Timer(_NOTICEABLE_SECONDS, status.start)
     timer.daemon = True
     timer.start()
@@ -158,13 +157,18 @@ def bar(request: Request, words: str) -> Iterator[Callable[[int, int], None]]:
     from rich.progress import Progress
 
     screen = console(request, errors=True)
-    with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
+    with Progress(console=screen, transient=True, disable=not _is_watched()) as progress:
         task = progress.add_task(words, total=None)
 
         def advance(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
         yield advance
+
+
+def _is_watched() -> bool:
+    """Whether a person sees the progress of what goes on."""
+    return sys.stderr.isatty()
 
 
 def confirmed(question: str) -> bool | None:

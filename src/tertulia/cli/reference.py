@@ -15,7 +15,28 @@ from tertulia.cli.failures import EXIT_CODES
 from tertulia.cli.options import Command
 from tertulia.cli.program import NAME, main
 
-_COMMON = {*(param.name for param in Command(None).params), "help"}
+_COMMON = {"--store", "--no-color", "--help"}
+
+_PLACES = "`seq`, `turn`, `kind`, `at` and `author` of each"
+
+# What a program gets of each command that has `--json`.
+SHAPES = {
+    "sessions list": "an array of sessions",
+    "sessions show": f"the session, its `messages` as they were given, `places` ({_PLACES})",
+    "sessions search": "an array of hits: `session_id`, `seq`, `role`, `snippet`, `at`, `score`",
+    "sessions explain": "`id`, `lines`",
+    "sessions rename": "the session",
+    "sessions fork": "the new session",
+    "sessions resume": "the session",
+    "sessions export": "as `sessions show`",
+    "sessions delete": "`deleted` (the id), `messages` (how many)",
+    "usage": "`by`, `since`, `until`, `groups`, `total`",
+    "store migrate": "`store`, `created`, `applied`",
+    "store check": "`store`, `sound`, `faults`",
+    "store backup": "`store`, `backup`, `bytes`",
+    "store vacuum": "`store`, `bytes_before`, `bytes_after`",
+    "doctor": "`healthy`, `findings` (`name`, `state`, `detail` and `advice` of each)",
+}
 
 _HEAD = """\
 # The command line
@@ -48,6 +69,8 @@ gets JSON, in which sessions and hits have the field names of the library. Times
 machine's, times in JSON are UTC. Colours go with `--no-color` or the variable `NO_COLOR`. Names,
 titles and messages are printed so that nothing in them acts on the terminal.
 
+{shapes}
+
 An error is one line beginning with `error:`, and one beginning with `hint:` that tells what to do.
 With `--json` it is `{"error": {"code": …, "message": …, "hint": …}}`. Both go to the standard error
 output. The program ends with one of these:
@@ -56,13 +79,22 @@ output. The program ends with one of these:
 
 def reference() -> str:
     """The whole page."""
-    lines = [_HEAD, "| exit code | meaning |", "|---|---|"]
+    lines = [
+        _HEAD.replace("{shapes}", "\n".join(_shapes())),
+        "| exit code | meaning |",
+        "|---|---|",
+    ]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
     lines += ["", "## Options of every command", ""]
     with click.Context(main, info_name=NAME, **main.context_settings) as ctx:
         lines += _options(Command(None), ctx)
         lines += _pages(main, ctx)
     return "\n".join(lines) + "\n"
+
+
+def _shapes() -> Iterator[str]:
+    yield from ("| command | JSON |", "|---|---|")
+    yield from (f"| `{command}` | {shape} |" for command, shape in SHAPES.items())
 
 
 def _pages(group: click.Group, ctx: click.Context) -> Iterator[str]:
@@ -97,7 +129,7 @@ def _options(command: click.Command, ctx: click.Context) -> Iterator[str]:
     """The options that the help of a command tells of."""
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-        if record is not None and (param.name not in _COMMON or not command.name):
+        if record is not None and (_COMMON.isdisjoint(param.opts) or not command.name):
             names, words = record
             words, bracket, extra = words.partition("  [")
             yield f"- `{names}`: {words}{f' ({extra[:-1]})' if bracket else ''}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tertulia.cli import figures, place
 from tertulia.cli.output import harmless, one_line, show_indented, to_json
+from tertulia.cli.session import to_dict as session_to_dict
 from tertulia.core import inert
 from tertulia.core.message import ASSISTANT, TOOL, USER, Message
 from tertulia.core.session import Session
@@ -25,10 +26,8 @@ _LONGEST_ADDRESS = 60
 
 def to_dict(session: Session, messages: Sequence[Message]) -> dict[str, Any]:
     """A session for programs, with its messages as they were given and where each one stands."""
-    from tertulia.cli import sessions
-
     return {
-        **sessions.to_dict(session),
+        **session_to_dict(session),
         "messages": [message.body for message in messages],
         "places": [
             {

@@ -43,8 +43,8 @@ def usage(request: Request, by: By, since: str | None, until: str | None) -> Non
     if request.json:
         output.print_json(_to_dict(by, first, last, sums))
     elif not sums:
-        output.say(request, "No model was called in that time." if first or last else
-                   "No model was called yet.")  # fmt: skip
+        when = "in that time" if first or last else "yet"
+        output.say(request, f"No model was called {when}.")
     else:
         output.show(request, _table(request, by, sums))
 

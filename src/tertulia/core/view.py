@@ -73,6 +73,11 @@ class View(msgspec.Struct, frozen=True):
             found.append(span)
         raise LookupError(seq)
 
+    def after(self, log: int, seq: int, last_seq: int) -> list[Span]:
+        """What stands after a message."""
+        first, *rest = self.since(log, seq, last_seq)
+        return [*_span(log, first.first + 1, first.last), *rest]
+
     def holds(self, log: int, seq: int, last_seq: int) -> bool:
         return any(s.log == log and s.first <= seq <= s.last for s in self.spans(last_seq))
 
@@ -97,6 +102,17 @@ def newest_of(spans: list[Span], count: int) -> list[Span]:
         found.append(Span(span.log, max(span.first, span.last - count + 1), span.last))
         count -= span.size
     found.reverse()
+    return found
+
+
+def oldest_of(spans: list[Span], count: int) -> list[Span]:
+    """The spans that hold the oldest `count` messages."""
+    found: list[Span] = []
+    for span in spans:
+        if count <= 0:
+            break
+        found.append(Span(span.log, span.first, min(span.last, span.first + count - 1)))
+        count -= span.size
     return found
 
 

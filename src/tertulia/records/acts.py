@@ -35,6 +35,13 @@ def glance(tx: Transaction, session_id: str) -> Glance:
     return Glance.of(row)
 
 
+def glance_of(tx: Transaction, ref: int) -> Glance:
+    """The current view of a session of this transaction."""
+    row = tx.one("transcript_view_of", {"ref": ref})
+    assert row is not None
+    return Glance.of(row)
+
+
 def missing(session_id: str) -> NotFound:
     return NotFound(
         f"There is no session {session_id!r}.",
@@ -79,7 +86,7 @@ def begin(
     )
     assert row is not None
     if person is not None:
-        _meet(tx, source, person, now)
+        meet(tx, source, person, now)
     return session_row(row)
 
 
@@ -110,6 +117,9 @@ def first_view(
             "made_from": None,
             "start_seq": seq,
             "now": to_micros(now),
+            "summary_seq": None,
+            "after_log": None,
+            "after_seq": None,
         },
     )
 
@@ -135,7 +145,7 @@ def owner_person(source: Source, house: House) -> str | None:
     return keys.person_of(source) if is_apart else None
 
 
-def _meet(tx: Transaction, source: Source, person: str, now: datetime) -> None:
+def meet(tx: Transaction, source: Source, person: str, now: datetime) -> None:
     tx.run(
         "person_insert",
         {

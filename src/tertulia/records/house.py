@@ -32,6 +32,7 @@ class House(NamedTuple):
     clock: Clock
     zone: tzinfo
     ring: Callable[[], None]  # says that there is something new to index
+    catch_up: Callable[[], object]  # indexes what is new, as far as that is quickly done
     shown: Callable[[str], str]  # a key as logs may show it
 
     def zone_of(self, person_zone: str | None) -> tzinfo:

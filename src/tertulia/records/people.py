@@ -1,36 +1,277 @@
-"""Who writes: the identities a store has met."""
+"""Who writes: identities, roles, pairing codes, and chats of one person that are linked.
+
+A stranger in a direct message gets a pairing code, which the owner approves. A person who writes
+from two places proves it with a code: made in the one, typed in the other.
+"""
 
 from __future__ import annotations
 
-from tertulia.core import keys
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+import msgspec
+
+from tertulia.core import codes, keys
 from tertulia.core.settings import zone as zone_named
 from tertulia.core.source import Source
-from tertulia.errors import ConfigError, NotFound
+from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
+from tertulia.records import acts
 from tertulia.records.house import House
-from tertulia.storage.base import Transaction
+from tertulia.storage.base import Row, Transaction
+from tertulia.storage.rows import from_micros, to_micros
+
+Role = Literal["owner", "member", "guest"]
+# From the one who may do most to the one who may do least.
+ROLES: tuple[Role, ...] = ("owner", "member", "guest")
+
+CODE_LIFE: Final = timedelta(hours=1)
+PENDING_CODES: Final = 3
+ASK_AGAIN: Final = timedelta(minutes=10)
+WRONG_TRIES: Final = 5
+
+
+class Person(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who has written."""
+
+    id: str
+    platform: str
+    account: str
+    user_id: str
+    user_id_alt: str | None
+    name: str | None
+    zone: str | None
+    role: Role
+    created_at: datetime
+
+
+class Pairing(msgspec.Struct, frozen=True):
+    """A stranger who asked to be let in."""
+
+    person: str
+    platform: str
+    asked_at: datetime
+    until: datetime
 
 
 class People:
     """The people of a store."""
 
     def __init__(self, house: House) -> None:
+        self._house = house
         self._db = house.db
 
     def person_of(self, source: Source) -> str | None:
         """The identity of who wrote, as `find(person=…)` and `search(person=…)` take it."""
         return keys.person_of(source)
 
+    def get(self, person: str) -> Person | None:
+        """What is known of a person."""
+        row = self._db.read(lambda tx: tx.one("person_get", {"person": resolve(tx, person, None)}))
+        return None if row is None else _person(row)
+
+    def find(self, *, role: Role | None = None, limit: int = 100, after: str = "") -> list[Person]:
+        """People by identity, from the one after `after` on."""
+        params = {"role": role, "limit": limit, "after": after}
+        return [_person(row) for row in self._db.read(lambda tx: tx.all("people_page", params))]
+
     def set_zone(self, person: str, zone: str | None) -> None:
         """The time zone a person lives in: daily resets follow it."""
         if zone is not None:
             zone_named(zone)
+        self._set("person_set_zone", person, "zone", zone)
 
+    def set_role(self, person: str, role: Role) -> None:
+        """What a person may do."""
+        if role not in ROLES:
+            raise ConfigError(
+                f"role is {role!r}.", hint=f"Allowed: {', '.join(ROLES)}.", field="role"
+            )
+        self._set("person_set_role", person, "role", role)
+
+    def role_of(self, source: Source) -> Role:
+        """What whoever wrote may do. The terminal is the owner's; a stranger is a guest."""
+        if source.platform == "local":
+            return "owner"
+        identity = keys.person_of(source)
+        if identity is None:
+            return "guest"
+        row = self._db.read(lambda tx: tx.one("person_get", {"person": identity}))
+        return "guest" if row is None else _person(row).role
+
+    def require_role(self, source: Source, role: Role) -> None:
+        """Raise `AccessDenied` unless whoever wrote has that role or a higher one."""
+        if ROLES.index(self.role_of(source)) > ROLES.index(role):
+            raise AccessDenied(f"This needs the role {role}.", hint="Ask the owner.", role=role)
+
+    # -- pairing
+
+    def ask(self, source: Source) -> str | None:
+        """A code for a stranger to show the owner; None where they asked too often or too many do.
+
+        A code lives one hour, a person gets one every ten minutes, and at most three wait at a time
+        on a platform: whoever asks beyond that learns nothing.
+        """
+        identity = keys.person_of(source)
+        if identity is None:
+            return None
+        now = self._house.clock.now()
+        code = codes.new_code()
+
+        def work(tx: Transaction) -> bool:
+            acts.meet(tx, source, identity, now)
+            return self._put_code(tx, code, "pair", source, identity, now)
+
+        return code if self._db.write(work) else None
+
+    def waiting(self) -> list[Pairing]:
+        """Strangers whose code is still good."""
+        now = to_micros(self._house.clock.now())
+        found = self._db.read(lambda tx: tx.all("codes_list", {"purpose": "pair"}))
+        return [
+            Pairing(subject, platform, from_micros(made_at), from_micros(until))
+            for subject, platform, _, made_at, until in found
+            if until > now
+        ]
+
+    def approve(self, code: str, *, role: Role = "member", by: str = "owner") -> Person:
+        """Let the person with this code in. Five wrong codes lock `by` out for an hour."""
+        now = self._house.clock.now()
+        identity = self._redeem(code, "pair", by, now)[0]
+        self.set_role(identity, role)
+        person = self.get(identity)
+        assert person is not None
+        return person
+
+    # -- linking
+
+    def offer_link(self, source: Source) -> str:
+        """A code that proves, typed elsewhere, that both places are the same person's."""
+        key = self._dm_key(source)
+        now = self._house.clock.now()
+        code = codes.new_code()
+
+        def work(tx: Transaction) -> bool:
+            return self._put_code(tx, code, "link", source, key, now)
+
+        if not self._db.write(work):
+            raise IllegalMove("A code was made a short while ago.", hint="Wait ten minutes.")
+        return code
+
+    def accept_link(self, source: Source, code: str) -> str:
+        """Let this direct message share the conversation the code was made in; its key."""
+        key = self._dm_key(source)
+        now = self._house.clock.now()
+        other = self._redeem(code, "link", key, now)[0]
+        if other == key:
+            raise IllegalMove(
+                "The code was made in this very chat.", hint="Type it in the other one."
+            )
+
+        def work(tx: Transaction) -> str:
+            shared = shared_key(tx, other)
+            tx.run("link_insert", {"key": key, "shared_key": shared, "now": to_micros(now)})
+            return shared
+
+        return self._db.write(work)
+
+    def unlink(self, source: Source) -> bool:
+        """Give this direct message its own conversation again; whether it was linked."""
+        key = self._dm_key(source)
+        return self._db.write(lambda tx: tx.run("link_delete", {"key": key})) > 0
+
+    def linked(self, source: Source) -> list[str]:
+        """The keys that share the conversation of this direct message, its own included."""
+        key = self._dm_key(source)
+
+        def work(tx: Transaction) -> list[str]:
+            shared = shared_key(tx, key)
+            others = [row[0] for row in tx.all("links_of", {"shared_key": shared})]
+            return sorted({shared, key, *others})
+
+        return self._db.read(work)
+
+    # -- within
+
+    def _dm_key(self, source: Source) -> str:
+        if source.chat_type != "dm":
+            raise IllegalMove(
+                "Only direct messages can be linked.", hint="A group belongs to all who are in it."
+            )
+        return keys.session_key(source, agent=self._house.settings.agent)
+
+    def _set(self, statement: str, person: str, name: str, value: str | None) -> None:
         def work(tx: Transaction) -> int:
-            identity = resolve(tx, person, None)
-            return tx.run("person_set_zone", {"person": identity, "zone": zone})
+            return tx.run(statement, {"person": resolve(tx, person, None), name: value})
 
         if self._db.write(work) == 0:
             raise NotFound(f"Nobody called {person!r} has written here yet.")
+
+    def _put_code(
+        self, tx: Transaction, code: str, purpose: str, source: Source, subject: str, now: datetime
+    ) -> bool:
+        tx.run("codes_expire", {"now": to_micros(now)})
+        recent = tx.one("code_of_subject", {"subject": subject, "purpose": purpose})
+        if recent is not None and recent[0] > to_micros(now - ASK_AGAIN):
+            return False
+        place = {
+            "platform": acts.storable(source.platform),
+            "account": acts.storable(source.account),
+        }
+        (pending,) = tx.one("codes_pending", {"purpose": purpose, **place}) or (0,)
+        if purpose == "pair" and pending >= PENDING_CODES:
+            return False
+        tx.run(
+            "code_insert",
+            {
+                **place,
+                "hash": codes.hashed(code, self._secret(tx)),
+                "purpose": purpose,
+                "subject": subject,
+                "now": to_micros(now),
+                "until": to_micros(now + CODE_LIFE),
+            },
+        )
+        return True
+
+    def _redeem(self, code: str, purpose: str, place: str, now: datetime) -> Row:
+        """The subject of a code, which is used up; or an error, and the wrong try is counted."""
+
+        def work(tx: Transaction) -> Row | None:
+            since = to_micros(now - CODE_LIFE)
+            (wrong,) = tx.one("wrong_codes_count", {"place": place, "since": since}) or (0,)
+            if wrong >= WRONG_TRIES:
+                raise AccessDenied(
+                    "Too many wrong codes.", hint="Try again in an hour.", retry_after=3600
+                )
+            tx.run("codes_expire", {"now": to_micros(now)})
+            taken = {"hash": codes.hashed(code, self._secret(tx)), "purpose": purpose}
+            found = tx.one("code_take", taken)
+            if found is None:
+                tx.run("wrong_code_insert", {"place": place, "now": to_micros(now)})
+            else:
+                tx.run("wrong_codes_forget", {"place": place, "since": since})
+            return found
+
+        found = self._db.write(work)
+        if found is None:
+            raise NotFound("That code is not known.", hint="It may be older than an hour.")
+        return found
+
+    def _secret(self, tx: Transaction) -> bytes:
+        row = tx.one("installation_get", {"name": "secret"})
+        assert row is not None
+        return bytes(row[0])
+
+
+def shared_key(tx: Transaction, key: str) -> str:
+    """The key of the conversation that a key is linked to, else the key itself."""
+    row = tx.one("link_of", {"key": key})
+    return key if row is None else str(row[0])
+
+
+def linked_key(tx: Transaction, source: Source, key: str) -> str:
+    """The key a source writes to: only direct messages are ever linked."""
+    return shared_key(tx, key) if source.chat_type == "dm" else key
 
 
 def resolve(tx: Transaction, person: str, platform: str | None) -> str:
@@ -39,7 +280,7 @@ def resolve(tx: Transaction, person: str, platform: str | None) -> str:
     Ids of two platforms may be alike. Then a bare id is refused, for it could show one person the
     conversations of another.
     """
-    if tx.one("person_known", {"person": person}) is not None:
+    if tx.one("person_get", {"person": person}) is not None:
         return person
     found = tx.all("people_called", {"user_id": person})
     if platform is not None:
@@ -52,3 +293,18 @@ def resolve(tx: Transaction, person: str, platform: str | None) -> str:
             field="person",
         )
     return identities[0] if identities else person
+
+
+def _person(row: Row) -> Person:
+    person, platform, account, user_id, user_id_alt, name, zone, role, created_at = row
+    return Person(
+        id=person,
+        platform=platform,
+        account=account,
+        user_id=user_id,
+        user_id_alt=user_id_alt,
+        name=name,
+        zone=zone,
+        role=role,
+        created_at=from_micros(created_at),
+    )

@@ -38,7 +38,10 @@ def _hand_over(tx: Transaction, row: SessionRow, borrower: int) -> None:
         view = view_from(ranges)
         spans += [Span(log, first, last or 0) for log, first, last in view.ranges if log == row.ref]
         moved = to_json(view.moved(row.ref, borrower).ranges)
-        tx.run("revision_set_ranges", {"session": borrower, "number": number, "ranges": moved})
+        tx.run(
+            "revision_set_ranges",
+            {"session": borrower, "number": number, "ranges": moved, "old": row.ref},
+        )
     for span in _apart(spans):
         params = {"session": row.ref, "to": borrower, "first": span.first, "last": span.last}
         tx.run("messages_copy", params)

@@ -24,6 +24,8 @@ log = logging.getLogger("tertulia.search")
 # One step of the indexer holds the write lock, so it is kept to a few milliseconds.
 STEP_MESSAGES = 100
 STEP_SESSIONS = 50
+# So many steps a search does itself, so that it finds what was said a moment ago.
+CATCH_UP_STEPS = 5
 _ROUND = 50
 
 
@@ -66,7 +68,7 @@ class Search:
         if not phrases:
             return Page(())
         try:
-            self.catch_up(steps=5)
+            self.catch_up(steps=CATCH_UP_STEPS)
         except StoreError:
             # What is indexed is found; why the rest is not is for whoever looks after the store.
             log.exception("the search index could not be brought up to date")

@@ -14,9 +14,9 @@ from tertulia.core.session import STATES, TITLE_LENGTH, Notice, Page, Session, S
 from tertulia.core.source import Source
 from tertulia.core.view import Span, View, opened
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, StaleWrite
-from tertulia.records import acts, removal
+from tertulia.records import acts, removal, transcript
 from tertulia.records.house import House
-from tertulia.records.people import resolve
+from tertulia.records.people import linked_key, resolve
 from tertulia.records.search import match_words
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, body, from_micros, session_row, to_micros
@@ -170,6 +170,7 @@ class Sessions:
             )
             view = opened(spans, fork.ref, last_seq)
             acts.first_view(tx, fork.ref, view, "fork", now, last_seq)
+            transcript.inherit_summary(tx, seen, fork.ref, view, to_micros(now))
             for log in view.logs() - {fork.ref}:
                 tx.run("borrowing_insert", {"log": log, "session": fork.ref})
             acts.event(tx, fork.ref, now, "began", {"forked_from": parent.id, "at": at})
@@ -274,25 +275,20 @@ class Sessions:
         words = None if text is None else match_words(text)
         if words == "":
             return Page(())
+        if words is not None:
+            self._house.catch_up()
 
-        def work(tx: Transaction) -> list[SessionRow]:
-            filters = {
-                "platform": platform,
-                "key": key,
-                "person": None if person is None else resolve(tx, person, platform),
-                "active_since": since,
-                "before_at": before[0],
-                "before_ref": before[1],
-                "limit": limit + 1,
-            }
-            if words is not None:
-                filters["words"] = words
-            rows = [
-                session_row(row) for name in _pages(filters, state) for row in tx.all(name, filters)
-            ]
-            return sorted(rows, key=_activity, reverse=True)
-
-        found = self._db.read(work)
+        filters = {
+            "platform": platform,
+            "key": key,
+            "person": person,
+            "active_since": since,
+            "before_at": before[0],
+            "before_ref": before[1],
+            "limit": limit + 1,
+            "words": words,
+        }
+        found = self._db.read(lambda tx: matching(tx, filters, state))
         return _page(found, limit, [row.session() for row in found[:limit]])
 
     def ended(self, *, before: datetime, limit: int = 100) -> list[str]:
@@ -386,14 +382,17 @@ class Attempt(NamedTuple):
         if isinstance(found, Ask):
             return found
         row, notice = found
-        if notice is None and not row.is_new:
-            now = to_micros(self.now)
+        now = to_micros(self.now)
+        if row.updated_at != now:
             tx.run("session_touch", {"ref": row.ref, "now": now})
             row = row._replace(updated_at=now, version=row.version + 1)
         return row.session(notice)
 
     def find(self, tx: Transaction) -> tuple[SessionRow, Notice | None] | Ask:
         """The current session under its policy, not touched yet, or a new one with its notice."""
+        return self._replace(key=linked_key(tx, self.source, self.key))._find(tx)
+
+    def _find(self, tx: Transaction) -> tuple[SessionRow, Notice | None] | Ask:
         row = tx.one("session_current", {"key": self.key})
         if row is None:
             return self._begin_after_end(tx)
@@ -447,6 +446,17 @@ def _begin(
     detail = {} if after is None else {"after": after.id, "reason": reason}
     acts.event(tx, row.ref, now, "began", detail)
     return row
+
+
+def matching(tx: Transaction, filters: Mapping[str, Any], state: State) -> list[SessionRow]:
+    """A page of sessions, newest activity first."""
+    person = filters["person"]
+    whose = None if person is None else resolve(tx, person, filters["platform"])
+    params = {**filters, "person": whose}
+    if params["words"] is None:
+        del params["words"]
+    found = [session_row(row) for name in _pages(params, state) for row in tx.all(name, params)]
+    return sorted(found, key=_activity, reverse=True)[: params["limit"]]
 
 
 def _over(house: House, row: SessionRow, now: datetime, person_zone: str | None) -> str | None:
@@ -522,7 +532,7 @@ def _turns_until(tx: Transaction, span: Span) -> int:
 
 
 def _one_line(text: str) -> str:
-    return "".join(char for char in " ".join(text.split()) if char.isprintable())
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def _told(kind: str, detail: Mapping[str, Any]) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from tertulia.core.grammar import HIDDEN, blocks
-from tertulia.core.message import USER, Draft, Message, draft, text_of, to_json
+from tertulia.core.message import INTERNAL, USER, Draft, Message, draft, text_of, to_json
 from tertulia.core.render import FORMATS, TIMESTAMPS, Format, Style, Timestamps, render, weigh
+from tertulia.core.summary import Compaction, Summariser, extract
 from tertulia.core.usage import Usage
 from tertulia.core.view import Span, View, newest_of, opened
 from tertulia.core.window import Budget, fit
@@ -109,7 +110,7 @@ class Transcript:
             seen = acts.glance(tx, self.session_id)
             last = append_in(tx, self.session_id, drafts, None, now)
             view = View.whole(seen.ref, seen.last_seq + 1)
-            _show(tx, seen._replace(last_seq=last), view, "rewrite", now, before=seen.last_seq)
+            show(tx, seen._replace(last_seq=last), view, "rewrite", now, before=seen.last_seq)
 
         self._db.write(work)
 
@@ -178,7 +179,7 @@ class Transcript:
                 *seen.view.since(log, seq, seen.last_seq),
             ]
             view = opened(_without(spans, log, seq), seen.ref, last)
-            _show(tx, seen._replace(last_seq=last), view, "edit", now, before=seen.last_seq)
+            show(tx, seen._replace(last_seq=last), view, "edit", now, before=seen.last_seq)
 
         self._db.write(work)
 
@@ -188,6 +189,25 @@ class Transcript:
             "remove",
             lambda tx, seen: _without(seen.view.spans(seen.last_seq), _locate(seen, seq), seq),
         )
+
+    def compact(
+        self,
+        summarise: Summariser | None = None,
+        *,
+        keep_turns: int = 4,
+        within: float = 60.0,
+    ) -> Compaction | None:
+        """Show all but the newest turns as a summary; None if there is nothing to sum up.
+
+        Without a summariser an honest extract is made. On any failure nothing moves, and
+        `restore` of the revision before undoes it.
+        """
+        from tertulia.records.compaction import compact
+
+        return compact(
+            self._house, self.session_id, summarise or extract, keep_turns=keep_turns,
+            within=within,
+        )  # fmt: skip
 
     # -- revisions
 
@@ -213,7 +233,16 @@ class Transcript:
 
     def restore(self, n: int) -> None:
         """Show what revision `n` showed: how a clear, a rewrite or any other change is undone."""
-        self._revise("restore", lambda tx, seen: _spans_of(_require_revision(tx, seen, n), seen))
+        now = to_micros(self._house.clock.now())
+
+        def work(tx: Transaction) -> None:
+            seen = acts.glance(tx, self.session_id)
+            row = _require_revision(tx, seen, n)
+            view = opened(_spans_of(row, seen), seen.ref, seen.last_seq)
+            then = seen._replace(summary_seq=row[7], after_log=row[8], after_seq=row[9])
+            show(tx, then, view, "restore", now, before=seen.last_seq)
+
+        self._db.write(work)
 
     def _spans(self, tx: Transaction, newest: int | None) -> list[Span]:
         seen = acts.glance(tx, self.session_id)
@@ -229,7 +258,7 @@ class Transcript:
             spans = cut(tx, seen)
             if spans is not None:
                 view = opened(spans, seen.ref, seen.last_seq)
-                _show(tx, seen, view, made_by, now, before=seen.last_seq)
+                show(tx, seen, view, made_by, now, before=seen.last_seq)
 
         self._db.write(work)
 
@@ -380,14 +409,24 @@ def _put_away(tx: Transaction, place: int, item: Draft) -> None:
         tx.run("blob_link", {"place": place, "hash": blob.hash})
 
 
-def _show(
-    tx: Transaction, seen: Glance, view: View, made_by: str, now: int, *, before: int
-) -> None:
-    """Make a revision and point the session at it."""
+def show(
+    tx: Transaction,
+    seen: Glance,
+    view: View,
+    made_by: str,
+    now: int,
+    *,
+    before: int,
+    summary_seq: int | None = None,
+    after: Span | None = None,
+) -> int:
+    """Make a revision and point the session at it; its number."""
     _leave(tx, seen, before)
     newest_one = tx.one("revision_newest", {"session": seen.ref})
     assert newest_one is not None
-    number = newest_one[0] + 1
+    number = int(newest_one[0]) + 1
+    if after is None:
+        summary_seq, after = _standing(seen, view)
     tx.run(
         "revision_insert",
         {
@@ -398,10 +437,42 @@ def _show(
             "made_from": seen.number,
             "start_seq": seen.last_seq,
             "now": now,
+            "summary_seq": summary_seq,
+            "after_log": after and after.log,
+            "after_seq": after and after.first,
         },
     )
     tx.run("revision_point", {"session": seen.ref, "number": number})
     acts.event(tx, seen.ref, from_micros(now), made_by, {"revision": number})
+    return number
+
+
+def _standing(seen: Glance, view: View) -> tuple[int | None, Span | None]:
+    """The summary that still stands in a new view: its last message must be seen in it."""
+    if seen.after_log is None or seen.after_seq is None:
+        return None, None
+    if not view.holds(seen.after_log, seen.after_seq, seen.last_seq):
+        return None, None
+    return seen.summary_seq, Span(seen.after_log, seen.after_seq, seen.after_seq)
+
+
+def inherit_summary(tx: Transaction, seen: Glance, fork: int, view: View, now: int) -> None:
+    """Let a summary stand in a fork as well, with a copy of its text in the fork's own log."""
+    summary_seq, after = _standing(seen, view)
+    if after is None or summary_seq is None:
+        return
+    at = {"session": seen.ref, "first": summary_seq, "last": summary_seq}
+    (row,) = tx.all("messages_of", at)
+    body, away = row[7:]
+    told = Draft(row[3], to_json(rows.whole_body(body, away, tx)))
+    own = acts.glance_of(tx, fork)
+    tx.run("session_add_rows", {"ref": fork, "count": 1})
+    insert(tx, fork, own.last_seq + 1, [told], now, turns=[own.turns], kind=INTERNAL)
+    opened_view = opened(view.spans(own.last_seq), fork, own.last_seq + 1)
+    show(
+        tx, own._replace(last_seq=own.last_seq + 1), opened_view, "compaction", now,
+        before=own.last_seq, summary_seq=own.last_seq + 1, after=after,
+    )  # fmt: skip
 
 
 def _leave(tx: Transaction, seen: Glance, last_seq: int) -> None:
@@ -412,7 +483,7 @@ def _leave(tx: Transaction, seen: Glance, last_seq: int) -> None:
 def _turn_starts(tx: Transaction, seen: Glance, turns: int) -> list[tuple[int, int]]:
     """Where the newest turns begin, newest first. Reads those turns and nothing before them."""
     starts: list[tuple[int, int]] = []
-    turn = 0
+    turn = -1
     for log, seq, number in _backwards(tx, seen.view.spans(seen.last_seq)):
         if number != turn:
             if len(starts) == turns or number == 0:
@@ -482,12 +553,12 @@ def _require_revision(tx: Transaction, seen: Glance, number: int) -> tuple[Any, 
 
 
 def _spans_of(row: tuple[Any, ...], seen: Glance) -> list[Span]:
-    number, ranges, _, _, _, closed_seq, _ = row
+    number, ranges, _, _, _, closed_seq, *_ = row
     last_seq = seen.last_seq if number == seen.number else closed_seq
     return view_from(ranges).spans(last_seq)
 
 
 def _revision(row: tuple[Any, ...], seen: Glance) -> Revision:
-    number, _, made_by, made_from, _, _, at = row
+    number, _, made_by, made_from, _, _, at, *_ = row
     count = sum(span.size for span in _spans_of(row, seen))
     return Revision(number, made_by, made_from, from_micros(at), count, number == seen.number)

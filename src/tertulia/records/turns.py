@@ -72,7 +72,7 @@ class Turn:
         self._sessions = sessions
         self._desk = desk
         self._said = said
-        self._wait = wait
+        self.wait = wait
         self._prompt = prompt
         self._key = sessions.key(said.source)
         self._ticket: int | None = None
@@ -182,8 +182,8 @@ class Turn:
 
     def __enter__(self) -> Self:
         bell = threading.Event()
-        deadline = time.monotonic() + self._wait
-        self._desk.listen(self._key, bell.set)
+        deadline = time.monotonic() + self.wait
+        self.listen(bell.set)
         try:
             while not self.try_to_enter():
                 left = deadline - time.monotonic()
@@ -192,7 +192,7 @@ class Turn:
                 bell.wait(min(self.pause, left))
                 bell.clear()
         finally:
-            self._desk.ignore(self._key, bell.set)
+            self.ignore(bell.set)
             if self._session is None:
                 self.give_up()
         return self
@@ -223,10 +223,22 @@ class Turn:
     def busy(self) -> SessionBusy:
         """The error for who has waited long enough."""
         return SessionBusy(
-            f"Another turn has held the session for {self._wait:g} seconds.",
+            f"Another turn has held the session for {self.wait:g} seconds.",
             hint="Try again later, or wait longer: store.turn(…, wait=120).",
             key=self._key,
         )
+
+    def listen(self, bell: Callable[[], None]) -> None:
+        """Have a bell rung whenever a turn of this process leaves the conversation."""
+        self._desk.listen(self._key, bell)
+
+    def ignore(self, bell: Callable[[], None]) -> None:
+        self._desk.ignore(self._key, bell)
+
+    def abandon(self) -> None:
+        """Undo what entering did so far: leave the queue, or the turn that has just begun."""
+        self.give_up()
+        self.leave(failed=True)
 
     def give_up(self) -> None:
         """Leave the queue."""

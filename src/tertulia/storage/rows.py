@@ -10,7 +10,7 @@ from tertulia.core.message import EPOCH, Message, from_json, restore
 from tertulia.core.session import Notice, Session
 from tertulia.core.source import Source
 from tertulia.core.usage import STATUSES, Usage, from_nano
-from tertulia.core.view import View
+from tertulia.core.view import Span, View
 from tertulia.errors import StoreCorrupt
 from tertulia.storage.base import Row, Transaction
 
@@ -71,11 +71,6 @@ class SessionRow(NamedTuple):
     epoch: int
     lease_until: int
     open_turn: int | None
-
-    @property
-    def is_new(self) -> bool:
-        """Whether nothing has happened to it since it was made."""
-        return self.version == 1
 
     def session(self, notice: Notice | None = None) -> Session:
         try:
@@ -139,6 +134,15 @@ class Glance(NamedTuple):
     made_by: str
     made_from: int | None
     start_seq: int
+    summary_seq: int | None
+    after_log: int | None
+    after_seq: int | None
+
+    def fresh(self) -> list[Span]:
+        """What is seen and not told by a summary."""
+        if self.after_log is None or self.after_seq is None:
+            return self.view.spans(self.last_seq)
+        return self.view.after(self.after_log, self.after_seq, self.last_seq)
 
     @classmethod
     def of(cls, row: Row) -> Glance:

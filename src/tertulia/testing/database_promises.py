@@ -7,6 +7,8 @@ That what was acknowledged survives `kill -9` (promise 2) needs a process that i
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -61,15 +63,15 @@ class DatabasePromises:
     def test_what_a_write_returned_every_handle_sees(self, store: Store, other: Store) -> None:
         for number in range(20):
             writer, reader = (store, other) if number % 2 else (other, store)
-            database(writer).write(lambda tx, number=number: put(tx, "n", number))  # type: ignore[misc]
+            database(writer).write(partial(put, name="n", value=number))
             assert database(reader).read(lambda tx: got(tx, "n")) == number
 
     def test_writes_are_serial_across_threads_and_handles(self, store: Store, other: Store) -> None:
         def climb(handle: Store) -> list[int]:
             return [database(handle).write(count_up) for _ in range(50)]
 
-        works = [lambda handle=handle: climb(handle) for handle in (store, other) * 4]
-        found = sorted(number for numbers in at_once(*works) for number in numbers)
+        climbs = (partial(climb, handle) for handle in (store, other) * 4)
+        found = sorted(number for numbers in at_once(*climbs) for number in numbers)
         assert found == list(range(1, 401))
 
     def test_work_that_fails_takes_no_other_with_it(self, store: Store) -> None:
@@ -87,8 +89,7 @@ class DatabasePromises:
                     failed += 1
             return failed
 
-        works = [lambda fails=bool(place % 2): climb(fails) for place in range(8)]
-        assert at_once(*works) == [0, 50] * 4
+        assert at_once(*(partial(climb, fails) for fails in (False, True) * 4)) == [0, 50] * 4
         assert database(store).read(lambda tx: got(tx, "count")) == 200
 
     def test_a_read_sees_one_state(self, store: Store, other: Store) -> None:
@@ -171,7 +172,7 @@ class DatabasePromises:
         transcript = store.transcript(session.id)
         store.close()
         store.close()
-        calls = [
+        calls: list[Callable[[], object]] = [
             lambda: store.sessions.open(dm("anna")),
             lambda: store.sessions.get(session.id),
             lambda: store.sessions.find(),

@@ -1,13 +1,23 @@
--- name: transcript_view
+-- name: part_view
 select sessions.ref, sessions.last_seq, sessions.turns, revisions.number, revisions.ranges,
-    revisions.made_by, revisions.made_from, revisions.start_seq
+    revisions.made_by, revisions.made_from, revisions.start_seq, revisions.summary_seq,
+    revisions.after_log, revisions.after_seq
 from sessions join revisions
     on revisions.session = sessions.ref and revisions.number = sessions.revision
-where sessions.id = :id
+
+-- name: transcript_view
+{part_view} where sessions.id = :id
+
+-- name: transcript_view_of
+{part_view} where sessions.ref = :ref
 
 -- name: revision_insert
-insert into revisions (session, number, ranges, made_by, made_from, start_seq, at)
-values (:session, :number, :ranges, :made_by, :made_from, :start_seq, :now)
+insert into revisions (
+    session, number, ranges, made_by, made_from, start_seq, at, summary_seq, after_log, after_seq
+) values (
+    :session, :number, :ranges, :made_by, :made_from, :start_seq, :now, :summary_seq, :after_log,
+    :after_seq
+)
 
 -- name: revision_newest
 select max(number) from revisions where session = :session
@@ -19,15 +29,19 @@ update revisions set closed_seq = :seq where session = :session and number = :nu
 update sessions set revision = :number, version = version + 1 where ref = :session
 
 -- name: revision_get
-select number, ranges, made_by, made_from, start_seq, closed_seq, at
+select number, ranges, made_by, made_from, start_seq, closed_seq, at, summary_seq, after_log,
+    after_seq
 from revisions where session = :session and number = :number
 
 -- name: revisions_of
-select number, ranges, made_by, made_from, start_seq, closed_seq, at
+select number, ranges, made_by, made_from, start_seq, closed_seq, at, summary_seq, after_log,
+    after_seq
 from revisions where session = :session order by number
 
 -- name: revision_set_ranges
-update revisions set ranges = :ranges where session = :session and number = :number
+update revisions set ranges = :ranges,
+    after_log = case when after_log = :old then :session else after_log end
+where session = :session and number = :number
 
 -- name: revisions_delete
 delete from revisions where session = :session

@@ -132,20 +132,6 @@ select 1 from events where session = :session and kind = 'ended' and number > co
 -- name: events_delete
 delete from events where session = :session
 
--- name: person_insert
-insert into people (person, platform, account, user_id, user_id_alt, name, created_at)
-values (:person, :platform, :account, :user_id, :user_id_alt, :name, :now)
-on conflict (person) do nothing
-
--- name: person_set_zone
-update people set zone = :zone where person = :person
-
--- name: people_called
-select person, platform from people where user_id = :user_id or user_id_alt = :user_id
-
--- name: person_known
-select 1 from people where person = :person
-
 -- name: installation_get
 select value from installation where name = :name
 

@@ -1,0 +1,248 @@
+"""Full text in every script; whose it is decides who finds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tertulia.core.source import Source
+from tertulia.errors import ConfigError
+from tertulia.records.search import Hit
+from tertulia.store import Store
+from tertulia.testing.stage import Stage, answered, dm, said, turn
+
+WORDS = [
+    ("The quick brown fox", "QUICK", True),
+    ("The quick brown fox", "quack", False),
+    ("The quick brown fox", "fox brown", True),
+    ("The quick brown fox", '"brown fox"', True),
+    ("The quick brown fox", '"fox brown"', False),
+    ("The quick brown fox", "qui*", True),
+    ("The quick brown fox", "uick*", False),
+    ("The quick brown fox", "qui", False),
+    ("naïve café in Cádiz", "cafe", True),
+    ("naive cafe in Cadiz", "Cádiz", True),
+    ("STRASSE", "straße", True),
+    ("ﬁne", "fine", True),
+    ("我昨天去了北京大学", "北京", True),
+    ("我昨天去了北京大学", "京北", False),
+    ("我昨天去了北京大学", "大学", True),
+    ("我昨天去了北京大学", "我", True),
+    ("明日は東京タワーへ行きます", "東京", True),
+    ("明日は東京タワーへ行きます", "タワー", True),
+    ("明日は東京タワーへ行きます", "行きます", True),
+    ("명동에서 만나요", "명동", True),
+    ("ผมไปกรุงเทพ", "กรุงเทพ", True),
+    ("السَّلَامُ عَلَيْكُمْ", "السلام", True),
+    ("شاهدت مدينة القاهرة", "القاهرة", True),
+    ("Привет, мир", "привет", True),
+    ("שלום עולם", "שָׁלוֹם", True),
+    ("call me at +34 600-123", "600", True),
+    ("AND the cat sat", "AND cat", True),
+    ("the dog sat", "AND dog", False),
+    ("col:umn and {brace}", "col:umn", True),
+    ("a\x00b zero", "zero", True),
+    ("a\x00b zero", "a\x00b", True),
+]
+
+NONSENSE = [
+    "",
+    " ",
+    '"',
+    '""',
+    '"""',
+    "*",
+    "**",
+    "a*b",
+    "AND",
+    "OR",
+    "NOT",
+    "NOT x",
+    "NEAR(",
+    "NEAR(a b, 2)",
+    "(",
+    ")",
+    "a:b",
+    "text:a",
+    "^a",
+    "-a",
+    "+",
+    "{a b}: c",
+    "'",
+    "';--",
+    "\\",
+    "_",
+    "hello _",
+    "🙂",
+    "\x00",
+    "a\x00b",
+    "\ud800",
+    "\ud800 x",
+    "%",
+    "x" * 100_000,
+    " ".join(["word"] * 2000),
+    " ".join(f"w{n}" for n in range(2000)),
+    "漢" * 2000,
+    '"' * 1001,
+]
+
+
+def found(store: Store, query: str, **asked: Any) -> list[tuple[str, int]]:
+    return sorted((hit.session_id, hit.seq) for hit in store.search(query, **asked).items)
+
+
+class SearchPromises:
+    """`search` finds what is seen, and nothing else."""
+
+    @pytest.mark.parametrize(("text", "query", "matches"), WORDS)
+    def test_words(self, store: Store, text: str, query: str, matches: bool) -> None:
+        session = store.sessions.open(dm("anna"))
+        store.transcript(session.id).append(said(text))
+        store.settle()
+        assert found(store, query) == ([(session.id, 1)] if matches else [])
+
+    @pytest.mark.parametrize("query", NONSENSE, ids=lambda query: repr(query[:12]))
+    def test_no_query_fails(self, store: Store, query: str) -> None:
+        session = store.sessions.open(dm("anna"))
+        store.transcript(session.id).append(said("something else entirely"))
+        store.settle()
+        assert store.search(query).items == ()
+        assert store.sessions.find(text=query).items == ()
+
+    def test_a_hit_tells_where_it_is(self, stage: Stage, store: Store, other: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+        transcript = store.transcript(session.id)
+        filler = "lorem ipsum dolor " * 200
+        transcript.extend([said("nothing"), answered(f"{filler}\nthe Lighthouse\n{filler}")])
+        stage.clock.forward(hours=1)
+        store.settle()
+        (hit,) = other.search("lighthouse").items
+        expected = (session.id, 2, "assistant", stage.clock.now().replace(hour=12))
+        assert (hit.session_id, hit.seq, hit.role, hit.at) == expected
+        assert "the Lighthouse lorem" in hit.snippet
+        assert len(hit.snippet) < 400
+        assert "\n" not in hit.snippet
+
+    def test_the_better_match_comes_first(self, store: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+        padding = "so many other words that nobody looks for " * 20
+        store.transcript(session.id).extend([said(f"harbour {padding}"), said("harbour harbour")])
+        store.settle()
+        hits = store.search("harbour").items
+        assert [hit.seq for hit in hits] == [2, 1]
+        assert hits[0].score > hits[1].score
+
+    def test_parts_and_large_texts_are_found(self, store: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+        parts = [{"type": "text", "text": "a lantern"}, {"type": "image_url", "image_url": "x"}]
+        store.transcript(session.id).extend(
+            [{"role": "user", "content": parts}, said("filler " * 50_000 + "beacon")]
+        )
+        store.settle()
+        assert found(store, "lantern") == [(session.id, 1)]
+        assert found(store, "beacon") == [(session.id, 2)]
+
+    def test_a_search_sees_the_newest_without_waiting(self, store: Store, other: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+        store.transcript(session.id).append(said("lighthouse"))
+        assert found(other, "lighthouse") == [(session.id, 1)]
+
+    def test_a_person_finds_their_own(self, store: Store) -> None:
+        sources = {
+            "anna": dm("anna"),
+            "ben": dm("ben"),
+            "anna elsewhere": dm("anna", "signal"),
+            "anna in a group": Source("telegram", "g", chat_type="group", user_id="anna"),
+            "everybody": Source("telegram", "g", chat_type="group"),
+        }
+        ids = {name: store.sessions.open(source).id for name, source in sources.items()}
+        for session_id in ids.values():
+            store.transcript(session_id).append(said("lighthouse"))
+        store.settle()
+
+        def whose(**asked: Any) -> set[str]:
+            hits = {hit.session_id for hit in store.search("lighthouse", **asked).items}
+            return {name for name, session_id in ids.items() if session_id in hits}
+
+        assert whose() == set(ids)
+        assert whose(person="telegram:anna") == {"anna", "anna in a group"}
+        assert whose(person="signal:anna") == {"anna elsewhere"}
+        assert whose(person="ben") == {"ben"}
+        assert whose(person="anna", platform="signal") == {"anna elsewhere"}
+        assert whose(person="nobody") == set()
+        assert whose(person="") == set()
+        assert whose(platform="signal") == {"anna elsewhere"}
+        assert whose(key=store.sessions.key(sources["everybody"])) == {"everybody"}
+        with pytest.raises(ConfigError):
+            whose(person="anna")
+
+    def test_pages(self, store: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+        store.transcript(session.id).extend(said(f"lighthouse {n}") for n in range(130))
+        store.settle()
+        hits: list[Hit] = []
+        cursor = None
+        while True:
+            page = store.search("lighthouse", limit=20, cursor=cursor)
+            hits += page.items
+            cursor = page.next
+            if cursor is None:
+                break
+        assert sorted(hit.seq for hit in hits) == list(range(1, 131))
+        for wrong in ({"limit": 0}, {"limit": 201}, {"cursor": "x"}):
+            with pytest.raises(ConfigError):
+                store.search("lighthouse", **wrong)  # type: ignore[arg-type]
+
+    def test_what_is_not_seen_is_not_found(self, store: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+        transcript = store.transcript(session.id)
+        transcript.extend(turn("lighthouse"))
+        store.settle()
+        seen = [(session.id, 1), (session.id, 2)]
+        assert found(store, "lighthouse") == seen
+        transcript.undo()
+        assert found(store, "lighthouse") == []
+        transcript.redo()
+        assert found(store, "lighthouse") == seen
+        transcript.edit(1, said("beacon"))
+        assert found(store, "lighthouse") == [(session.id, 2)]
+        transcript.rewrite([said("lighthouse again")])
+        assert found(store, "lighthouse") == [(session.id, 4)]
+        transcript.clear()
+        assert found(store, "lighthouse") == []
+        transcript.restore(1)
+        assert found(store, "lighthouse") == seen
+
+    def test_a_fork_is_found_where_its_past_is_gone(self, store: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+        store.transcript(session.id).extend(turn("lighthouse"))
+        fork = store.sessions.fork(session.id, at=1)
+        store.settle()
+        assert found(store, "lighthouse") == [(session.id, 1), (session.id, 2)]
+        store.transcript(session.id).clear()
+        assert found(store, "lighthouse", person="telegram:anna") == [(fork.id, 1)]
+        store.sessions.delete(session.id)
+        assert found(store, "lighthouse") == [(fork.id, 1)]
+        store.transcript(fork.id).undo()
+        assert found(store, "lighthouse") == []
+
+    def test_the_index_can_be_made_anew(self, store: Store, other: Store) -> None:
+        session = store.sessions.open(dm("anna", chat_name="Harbour"))
+        store.transcript(session.id).extend(turn("lighthouse"))
+        store.sessions.rename(session.id, "Beacon")
+        store.settle()
+        expected = found(store, "lighthouse")
+        other.rebuild_search()
+        assert found(store, "lighthouse") == expected == [(session.id, 1), (session.id, 2)]
+        for text in ("harbour", "beacon"):
+            assert [one.id for one in store.sessions.find(text=text).items] == [session.id]
+
+    def test_an_old_title_is_not_found(self, store: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+        store.sessions.rename(session.id, "Beacon")
+        store.settle()
+        store.sessions.rename(session.id, "Lantern")
+        store.settle()
+        assert store.sessions.find(text="beacon").items == ()
+        assert [one.id for one in store.sessions.find(text="lantern").items] == [session.id]

@@ -1,0 +1,436 @@
+"""Messages are kept as they were given, and no command destroys one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tertulia.core.usage import Usage
+from tertulia.errors import IllegalMove, NotFound
+from tertulia.records.transcript import Transcript
+from tertulia.store import Store
+from tertulia.testing.stage import Stage, answered, at_once, dm, said, texts, turn
+
+NOWHERE = "20260101_000000_00000000"
+
+# What platforms and models give: whatever it is, it comes back.
+STRANGE: dict[str, dict[str, Any]] = {
+    "unknown fields": {"role": "user", "content": "x", "my_field": {"deep": [1, None, {"a": 0.1}]}},
+    "no content": {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f"}}]},
+    "nothing": {"role": "assistant", "content": None},
+    "a tool result": {"role": "tool", "tool_call_id": "call_0", "name": "f", "content": "{}"},
+    "an unknown role": {"role": "narrator", "content": "meanwhile"},
+    "numbers": {"role": "user", "n": [0, -1, 2**53 + 1, 2**63, -(2**70), 1e-300, 0.1 + 0.2]},
+    "booleans": {"role": "user", "content": "", "yes": True, "no": False},
+    "zero characters": {"role": "user", "content": "a\x00b", "\x00": "\x00"},
+    "half a pair": {"role": "user", "content": "\ud83d", "\udc00": ["\udfff x \ud800"]},
+    "emoji": {"role": "user", "content": "👩‍👩‍👧‍👦 🏳️‍🌈"},
+    "bidirectional": {"role": "user", "content": "\u202eabc\u2066"},
+    "an empty key": {"role": "user", "": {"": ""}},
+    "parts": {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]},
+    "a large text": {"role": "tool", "content": "é" * 2_500_000},
+    "large parts": {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "look"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "B" * 100_000}},
+        ],
+    },
+    "large and half a pair": {"role": "user", "content": "\ud800" + "x\x00" * 50_000, "k": "\ud801"},
+    "many small parts": {"role": "user", "content": [{"text": "x" * 100} for _ in range(1000)]},
+    "nested": {"role": "user", "deep": [[[[[[[[[["x"]]]]]]]]]]},
+}
+
+
+class TranscriptPromises:
+    """Appending, reading, and the revisions that everything else is."""
+
+    @pytest.fixture
+    def transcript(self, store: Store) -> Transcript:
+        return store.transcript(store.sessions.open(dm("anna")).id)
+
+    @pytest.fixture
+    def three(self, transcript: Transcript) -> Transcript:
+        """Three turns, the messages 1 to 6."""
+        for text in ("a", "b", "c"):
+            transcript.extend(turn(text))
+        return transcript
+
+    # -- adding and reading
+
+    def test_messages_are_numbered_and_read_in_order(
+        self, stage: Stage, transcript: Transcript, other: Store
+    ) -> None:
+        assert transcript.load() == []
+        assert transcript.append(said("a")) == 1
+        moment = stage.clock.now()
+        stage.clock.forward(hours=-5)  # a clock that steps back changes no order
+        assert transcript.extend([answered("re a"), said("b")]) == 3
+        assert transcript.extend(message for message in turn("c")) == 5
+        twin = other.transcript(transcript.session_id)
+        assert twin.load() == [said("a"), answered("re a"), said("b"), said("c"), answered("re c")]
+        entries = twin.entries()
+        assert [(one.seq, one.turn, one.role) for one in entries] == [
+            (1, 1, "user"),
+            (2, 1, "assistant"),
+            (3, 2, "user"),
+            (4, 3, "user"),
+            (5, 3, "assistant"),
+        ]
+        assert (entries[0].at, entries[1].at) == (moment, stage.clock.now())
+        assert transcript.count() == twin.count() == 5
+
+    def test_the_newest_are_read_alone(self, three: Transcript) -> None:
+        three.remove(5)
+        for count in (1, 2, 3, 5, 9):
+            expected = ["a", "re a", "b", "re b", "re c"][-count:]
+            assert [message["content"] for message in three.load(newest=count)] == expected
+            assert [one.body["content"] for one in three.entries(newest=count)] == expected
+        assert three.load(newest=0) == []
+
+    @pytest.mark.parametrize("name", STRANGE)
+    def test_a_message_comes_back_as_it_was_given(
+        self, transcript: Transcript, other: Store, name: str
+    ) -> None:
+        transcript.extend([said("before"), STRANGE[name], answered("after")])
+        twin = other.transcript(transcript.session_id)
+        assert twin.load()[1] == STRANGE[name]
+        assert twin.entries()[1].body == STRANGE[name]
+        # Neither the search nor a copy of the session stumbles over it.
+        other.settle()
+        fork = other.sessions.fork(transcript.session_id)
+        other.sessions.delete(transcript.session_id)
+        assert other.transcript(fork.id).load()[1] == STRANGE[name]
+
+    def test_what_is_no_message_is_refused_whole(self, transcript: Transcript) -> None:
+        nested: Any = "x"
+        for _ in range(2000):
+            nested = [nested]
+        wrong: list[Any] = [
+            {},
+            {"content": "no role"},
+            {"role": ""},
+            {"role": 1},
+            "text",
+            None,
+            {"role": "user", "content": object()},
+            {"role": "user", "content": {1, object()}},
+            {"role": "user", "content": "\ud800", "more": object()},
+            {"role": "user", "content": nested},
+        ]
+        for message in wrong:
+            with pytest.raises(IllegalMove) as caught:
+                transcript.extend([said("first"), message], Usage(input=1))
+            assert caught.value.hint
+            with pytest.raises(IllegalMove):
+                transcript.rewrite([said("first"), message])
+        assert transcript.load() == []
+        assert len(transcript.revisions()) == 1
+
+    def test_no_message_makes_a_transcript_unreadable(self, store: Store) -> None:
+        """What is accepted can be read from any depth of the program that reads it."""
+        session = store.sessions.open(dm("anna"))
+        transcript = store.transcript(session.id)
+        accepted = 0
+        for depth in (10, 50, 99, 200, 400, 800, 950):
+            nested: Any = "x"
+            for _ in range(depth):
+                nested = [nested]
+            try:
+                transcript.append({"role": "user", "content": nested})
+            except IllegalMove:
+                continue
+            accepted += 1
+
+        def deep(frames: int) -> int:
+            return deep(frames - 1) if frames else len(transcript.load())
+
+        assert accepted >= 3
+        assert deep(500) == accepted
+        store.settle()
+
+    def test_a_session_that_is_not_there(self, store: Store) -> None:
+        nowhere = store.transcript(NOWHERE)
+        calls = [
+            partial(nowhere.append, said("a")),
+            partial(nowhere.extend, [said("a")], Usage(input=1)),
+            partial(nowhere.extend, []),
+            nowhere.load,
+            nowhere.entries,
+            nowhere.count,
+            nowhere.revisions,
+            nowhere.clear,
+            nowhere.undo,
+            nowhere.redo,
+            partial(nowhere.rewrite, []),
+            partial(nowhere.keep_recent, 1),
+            partial(nowhere.edit, 1, said("a")),
+            partial(nowhere.remove, 1),
+            partial(nowhere.at, 1),
+            partial(nowhere.restore, 1),
+            partial(store.sessions.fork, NOWHERE),
+        ]
+        for call in calls:
+            with pytest.raises(NotFound):
+                call()
+        assert store.usage.sum() == {}
+
+    def test_two_handles_lose_nothing(
+        self, store: Store, other: Store, transcript: Transcript
+    ) -> None:
+        def write(handle: Store, name: str) -> list[int]:
+            twin = handle.transcript(transcript.session_id)
+            return [twin.extend([said(f"{name} {n}"), answered("ok")]) for n in range(25)]
+
+        names = [f"writer {place}" for place in range(6)]
+        works = (partial(write, (store, other)[i % 2], name) for i, name in enumerate(names))
+        ends = [end for part in at_once(*works) for end in part]
+        assert sorted(ends) == list(range(2, 301, 2))
+        found = texts(transcript)
+        assert found[1::2] == ["ok"] * 150
+        for name in names:
+            assert [text for text in found if text.startswith(name)] == [
+                f"{name} {n}" for n in range(25)
+            ]
+
+    # -- changing what is seen
+
+    def test_rewrite_shows_others_instead(self, three: Transcript) -> None:
+        three.rewrite(iter([said("x"), answered("y")]))
+        assert texts(three) == ["x", "y"]
+        three.append(said("z"))
+        assert texts(three) == ["x", "y", "z"]
+        three.rewrite([])
+        assert texts(three) == []
+        three.append(said("again"))
+        assert texts(three) == ["again"]
+
+    def test_clear_shows_nothing(self, three: Transcript, other: Store) -> None:
+        three.clear()
+        assert (texts(three), three.count()) == ([], 0)
+        assert other.transcript(three.session_id).append(said("d")) == 7
+        assert texts(three) == ["d"]
+        assert three.at(1) == [*turn("a"), *turn("b"), *turn("c")]
+
+    def test_undo_takes_back_whole_turns(self, three: Transcript) -> None:
+        assert three.undo() == 1
+        assert texts(three) == ["a", "re a", "b", "re b"]
+        assert three.undo(5) == 2
+        assert texts(three) == []
+        revisions = len(three.revisions())
+        assert three.undo() == 0
+        assert len(three.revisions()) == revisions
+        with pytest.raises(IllegalMove):
+            three.undo(0)
+
+    def test_undo_leaves_what_no_person_began(self, transcript: Transcript) -> None:
+        transcript.append(answered("good morning"))
+        transcript.extend(turn("a"))
+        assert transcript.undo(2) == 1
+        assert texts(transcript) == ["good morning"]
+        assert transcript.undo() == 0
+
+    def test_redo_brings_back_what_undo_took(self, three: Transcript) -> None:
+        three.undo()
+        three.undo()
+        assert three.redo()
+        assert texts(three) == ["a", "re a", "b", "re b"]
+        assert three.redo()
+        assert texts(three) == ["a", "re a", "b", "re b", "c", "re c"]
+        assert not three.redo()
+        three.append(said("d"))
+        assert texts(three)[-1] == "d"
+
+    def test_redo_brings_back_nothing_once_something_was_said(self, three: Transcript) -> None:
+        three.undo()
+        three.append(said("d"))
+        assert not three.redo()
+        assert texts(three) == ["a", "re a", "b", "re b", "d"]
+        three.clear()
+        assert not three.redo()
+
+    def test_keep_recent_begins_with_a_turn(self, three: Transcript) -> None:
+        three.keep_recent(9)
+        three.keep_recent(6)
+        assert len(three.revisions()) == 1
+        three.keep_recent(3)
+        assert texts(three) == ["b", "re b", "c", "re c"]
+        three.keep_recent(2)
+        assert texts(three) == ["c", "re c"]
+        three.extend(turn("d"))
+        three.keep_recent(1)
+        assert texts(three) == ["d", "re d"]
+        three.keep_recent(0)
+        assert texts(three) == []
+
+    def test_edit_shows_another_message_in_its_place(self, three: Transcript) -> None:
+        three.edit(2, answered("better a"))
+        three.edit(6, answered("better c"))
+        three.edit(1, said("A"))
+        three.append(said("d"))
+        assert texts(three) == ["A", "better a", "b", "re b", "better c", "d"][:4] + [
+            "c",
+            "better c",
+            "d",
+        ]
+        with pytest.raises(NotFound):
+            three.edit(1, said("it is not seen any more"))
+        with pytest.raises(NotFound):
+            three.edit(99, said("it never was"))
+
+    def test_an_edited_message_stays_in_its_turn(self, three: Transcript) -> None:
+        three.edit(4, answered("better b"))
+        three.edit(3, said("B"))
+        assert three.undo() == 1
+        assert texts(three) == ["a", "re a", "B", "better b"]
+        assert three.undo() == 1
+        assert texts(three) == ["a", "re a"]
+        three.redo()
+        three.keep_recent(1)
+        assert texts(three) == ["B", "better b"]
+
+    def test_an_answer_that_was_edited_stays_with_its_question(self, three: Transcript) -> None:
+        three.edit(2, answered("better a"))
+        three.remove(3)
+        three.remove(4)
+        three.undo()
+        assert texts(three) == ["a", "better a"]
+
+    def test_remove_leaves_one_out(self, three: Transcript) -> None:
+        three.remove(6)
+        three.remove(1)
+        three.remove(3)
+        assert texts(three) == ["re a", "re b", "c"]
+        with pytest.raises(NotFound):
+            three.remove(3)
+        three.append(answered("d"))
+        assert texts(three) == ["re a", "re b", "c", "d"]
+
+    # -- revisions
+
+    def test_every_revision_stays_readable(self, three: Transcript, other: Store) -> None:
+        shown = {1: three.load()}
+
+        def note() -> None:
+            shown[len(shown) + 1] = three.load()
+
+        three.undo()
+        three.append(said("d"))
+        note()
+        three.rewrite(turn("x"))
+        note()
+        three.edit(8, said("X"))
+        note()
+        three.clear()
+        three.append(said("y"))
+        note()
+        three.restore(1)
+        three.append(said("z"))
+        note()
+        three.keep_recent(1)
+        note()
+        three.remove(shown_last(three))
+        note()
+        twin = other.transcript(three.session_id)
+        assert {n: twin.at(n) for n in shown} == shown
+        told = [(r.number, r.made_by, r.made_from, r.messages, r.is_current) for r in revised(twin)]
+        assert told == [
+            (1, "start", None, 6, False),
+            (2, "undo", 1, 5, False),
+            (3, "rewrite", 2, 2, False),
+            (4, "edit", 3, 2, False),
+            (5, "clear", 4, 1, False),
+            (6, "restore", 5, 7, False),
+            (7, "keep_recent", 6, 1, False),
+            (8, "remove", 7, 0, True),
+        ]
+        for n, messages in shown.items():
+            twin.restore(n)
+            assert three.load() == messages
+
+    def test_a_revision_that_never_was(self, three: Transcript) -> None:
+        for number in (0, -1, 2, 2**40):
+            with pytest.raises(NotFound):
+                three.at(number)
+            with pytest.raises(NotFound):
+                three.restore(number)
+
+    # -- forks
+
+    def test_a_fork_has_the_same_past_and_its_own_future(
+        self, store: Store, three: Transcript
+    ) -> None:
+        parent = store.sessions.require(three.session_id)
+        fork = store.sessions.fork(parent.id)
+        assert (fork.key, fork.origin, fork.parent_id) == (parent.key, parent.origin, parent.id)
+        assert fork.parent_kind == "fork"
+        assert store.sessions.require(parent.id).end_reason == "fork"
+        assert store.sessions.open(dm("anna")).id == fork.id
+        branch = store.transcript(fork.id)
+        assert branch.load() == three.load()
+        three.append(said("on the trunk"))
+        branch.append(said("on the branch"))
+        three.undo(2)
+        branch.edit(1, said("A"))
+        assert texts(three) == ["a", "re a", "b", "re b"]
+        assert texts(branch) == ["A", "re a", "b", "re b", "c", "re c", "on the branch"]
+        assert branch.undo(2) == 2
+        assert texts(branch) == ["A", "re a", "b", "re b"]
+        branch.clear()
+        assert texts(three) == ["a", "re a", "b", "re b"]
+
+    def test_a_fork_begins_at_a_message(self, store: Store, three: Transcript) -> None:
+        branch = store.transcript(store.sessions.fork(three.session_id, at=3).id)
+        assert texts(branch) == ["a", "re a", "b"]
+        branch.extend([answered("other"), said("d")])
+        assert branch.undo() == 1
+        assert texts(branch) == ["a", "re a", "b", "other"]
+        three.undo()
+        for at in (0, 5, 99):
+            with pytest.raises(NotFound):
+                store.sessions.fork(three.session_id, at=at)
+
+    def test_a_fork_begins_within_what_is_seen(self, store: Store, three: Transcript) -> None:
+        three.edit(1, said("A"))  # now the first of them has the highest number
+        branch = store.transcript(store.sessions.fork(three.session_id, at=2).id)
+        assert texts(branch) == ["A", "re a"]
+        branch.append(said("b2"))
+        assert texts(branch) == ["A", "re a", "b2"]
+        empty = store.sessions.open(dm("ben"))
+        assert store.transcript(store.sessions.fork(empty.id).id).load() == []
+
+    def test_forks_outlive_what_they_came_from(
+        self, stage: Stage, store: Store, three: Transcript
+    ) -> None:
+        big = "x" * 100_000
+        three.append(said(big))
+        first = store.sessions.fork(three.session_id)
+        branch = store.transcript(first.id)
+        branch.append(answered("d"))
+        branch.undo()
+        second = store.sessions.fork(first.id, at=4)
+        twig = store.transcript(second.id)
+        twig.append(said("e"))
+        shown = [branch.at(1), branch.at(2), branch.load(), twig.load()]
+        store.sessions.delete(three.session_id)
+        assert [branch.at(1), branch.at(2), branch.load(), twig.load()] == shown
+        assert store.sessions.require(first.id).parent_id is None
+        store.sessions.delete(first.id)
+        assert twig.load() == shown[-1]
+        branch = store.transcript(store.sessions.fork(second.id).id)
+        branch.append(said("f"))
+        store.sessions.delete(second.id)
+        assert texts(branch) == ["a", "re a", "b", "re b", "e", "f"]
+        assert stage.open().check() == []
+
+
+def revised(transcript: Transcript) -> Iterator[Any]:
+    yield from transcript.revisions()
+
+
+def shown_last(transcript: Transcript) -> int:
+    return transcript.entries()[-1].seq

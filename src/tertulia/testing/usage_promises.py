@@ -1,0 +1,157 @@
+"""What was used is counted once, is never forgotten, and unknown is never zero."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tertulia.core.source import Source
+from tertulia.core.usage import Usage
+from tertulia.errors import ConfigError, NotFound
+from tertulia.store import Store
+from tertulia.testing.stage import Stage, at_once, dm, said
+
+# A name that no price list has.
+UNPRICED = "no-such-model-7"
+
+
+def spent(dollars: float | None, **details: Any) -> Usage:
+    return Usage(input=100, output=10, model=UNPRICED, cost_usd=dollars, **details)
+
+
+class UsagePromises:
+    """The ledger, and the totals of a session beside it."""
+
+    def test_totals_grow_with_every_call(self, store: Store, other: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+        store.usage.add(
+            session.id,
+            Usage(1, 2, 3, 4, 1, model="m", provider="p", cost_usd=0.1, last_prompt=70),
+        )
+        other.usage.add(session.id, Usage(10, 20, 30, 40, 5, model="n", cost_usd=0.2))
+        found = store.sessions.require(session.id)
+        counts = ("input", "output", "cache_read", "cache_write", "reasoning", "total")
+        assert [getattr(found.usage, name) for name in counts] == [11, 22, 33, 44, 6, 110]
+        assert (found.cost_usd, found.cost_status) == (0.3, "actual")
+        assert (found.model, found.provider, found.last_prompt_tokens) == ("n", "p", 70)
+        store.usage.add(session.id, Usage(input=1, model="m", last_prompt=0))
+        assert store.sessions.require(session.id).last_prompt_tokens == 0
+
+    def test_messages_and_what_they_cost_are_one(self, store: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+        transcript = store.transcript(session.id)
+        transcript.extend([said("a"), said("b")], spent(0.5))
+        transcript.extend([], spent(0.25))
+        found = store.sessions.require(session.id)
+        assert (found.usage.input, found.cost_usd) == (200, 0.75)
+        assert store.usage.sum("session")[session.id].cost_usd == 0.75
+        with pytest.raises(NotFound):
+            store.transcript("20260101_000000_00000000").extend([said("a")], spent(1))
+        with pytest.raises(NotFound):
+            store.usage.add("20260101_000000_00000000", spent(1))
+        assert [usage.input for usage in store.usage.sum("session").values()] == [200]
+
+    @pytest.mark.parametrize(
+        ("calls", "cost", "status"),
+        [
+            ([], None, "unknown"),
+            ([spent(None)], None, "unknown"),
+            ([spent(0)], 0.0, "actual"),
+            ([spent(None), spent(0.5)], 0.5, "unknown"),
+            ([spent(0.5), spent(None)], 0.5, "unknown"),
+            ([spent(0.5), spent(0.1, cost_status="estimated")], 0.6, "estimated"),
+            ([spent(0.5), spent(None, cost_status="included")], 0.5, "actual"),
+            ([spent(None, cost_status="included")], None, "included"),
+            ([spent(0.1)] * 30, 3.0, "actual"),
+            ([spent(0.000000001)] * 3, 0.000000003, "actual"),
+        ],
+    )
+    def test_unknown_is_not_zero(
+        self, store: Store, calls: list[Usage], cost: float | None, status: str
+    ) -> None:
+        session = store.sessions.open(dm("anna"))
+        for usage in calls:
+            store.usage.add(session.id, usage)
+        found = store.sessions.require(session.id)
+        assert (found.cost_usd, found.cost_status) == (cost, status)
+        for by in ("day", "model", "platform", "person", "session"):
+            sums = store.usage.sum(by)  # type: ignore[arg-type]
+            assert [(one.cost_usd, one.cost_status) for one in sums.values()] == (
+                [(cost, status)] if calls else []
+            )
+
+    def test_sums_by_everything(self, stage: Stage, store: Store) -> None:
+        anna, ben = store.sessions.open(dm("anna")), store.sessions.open(dm("ben", "signal"))
+        group = store.sessions.open(Source("telegram", "g", chat_type="group"))
+        store.usage.add(anna.id, Usage(input=1, model="m", cost_usd=1))
+        store.usage.add(group.id, Usage(input=2, model="m", cost_usd=2))
+        stage.clock.forward(days=1)
+        store.usage.add(anna.id, Usage(input=4, model="n", cost_usd=4))
+        store.usage.add(ben.id, Usage(input=8, cost_usd=8))
+
+        def sums(by: Any) -> dict[str, int]:
+            return {name: usage.input for name, usage in store.usage.sum(by).items()}
+
+        assert sums("day") == {"2026-03-04": 3, "2026-03-05": 12}
+        assert sums("model") == {"m": 3, "n": 4, "unknown": 8}
+        assert sums("platform") == {"telegram": 7, "signal": 8}
+        assert sums("person") == {"telegram:anna": 5, "signal:ben": 8, "shared": 2}
+        assert sums("session") == {anna.id: 5, group.id: 2, ben.id: 8}
+        assert store.usage.sum()["2026-03-05"].cost_usd == 12
+        with pytest.raises(ConfigError):
+            sums("colour")
+
+    def test_days_are_those_of_the_zone(self, stage: Stage) -> None:
+        store = stage.open(zone="Asia/Kathmandu")  # 5:45 ahead
+        session = store.sessions.open(dm("anna"))
+        for _ in range(8):
+            store.usage.add(session.id, Usage(input=1, cost_usd=1))
+            stage.clock.forward(hours=3)
+        assert {day: usage.input for day, usage in store.usage.sum().items()} == {
+            "2026-03-04": 3,
+            "2026-03-05": 5,
+        }
+
+    def test_sums_of_a_time(self, stage: Stage, store: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+        begin = stage.clock.now()
+        for number in range(4):
+            store.usage.add(session.id, Usage(input=10**number, cost_usd=1))
+            stage.clock.forward(hours=1)
+
+        def total(since: datetime | None, until: datetime | None) -> int:
+            return sum(one.input for one in store.usage.sum("day", since, until).values())
+
+        hour = timedelta(hours=1)
+        assert total(None, None) == 1111
+        assert total(begin + hour, None) == 1110
+        assert total(None, begin + hour) == 1
+        assert total(begin + hour, begin + 3 * hour) == 110
+        with pytest.raises(ConfigError):
+            total(begin.replace(tzinfo=None), None)
+
+    def test_the_ledger_outlives_clear_and_delete(self, store: Store, other: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+        store.transcript(session.id).extend([said("a")], spent(0.5))
+        store.transcript(session.id).clear()
+        assert store.sessions.require(session.id).cost_usd == 0.5
+        store.sessions.delete(session.id)
+        assert other.usage.sum("session")[session.id].cost_usd == 0.5
+        assert other.usage.sum("person")["telegram:anna"].input == 100
+
+    def test_two_handles_lose_nothing(self, store: Store, other: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+
+        def spend(handle: Store) -> None:
+            for _ in range(25):
+                handle.usage.add(session.id, Usage(input=1, output=2, cost_usd=0.01))
+                handle.transcript(session.id).extend([said("a")], Usage(input=1, cost_usd=0.01))
+
+        at_once(*(partial(spend, handle) for handle in (store, other) * 3))
+        found = store.sessions.require(session.id)
+        assert (found.usage.input, found.usage.output, found.cost_usd) == (300, 300, 3.0)
+        assert store.usage.sum("session")[session.id].input == 300
+        assert store.transcript(session.id).count() == 150
