@@ -25,6 +25,7 @@ SETTINGS = (
     ("core.policy", "Policies"),
     ("core.policy", "ResetPolicy"),
     ("core.target", "HomeChannel"),
+    ("core.budget", "Budget"),
 )
 VALUES = (
     ("core.source", "Source"),
@@ -35,15 +36,24 @@ VALUES = (
     ("records.transcript", "Revision"),
     ("core.usage", "Usage"),
     ("records.search", "Hit"),
+    ("records.turns", "ToolCall"),
+    ("records.inbox", "Arrival"),
+    ("records.outbox", "Parcel"),
 )
 # The third is how a program comes by one.
 CALLS = (
     ("store", "Store", 'tertulia.open("talk.db")'),
     ("records.sessions", "Sessions", "store.sessions"),
+    ("records.turns", "Turn", "store.turn(source, text)"),
     ("records.transcript", "Transcript", "store.transcript(session_id)"),
     ("records.usage", "Ledger", "store.usage"),
     ("records.people", "People", "store.people"),
+    ("records.inbox", "Inbox", "store.inbox"),
+    ("records.outbox", "Outbox", "store.outbox"),
 )
+# Public only because the async side calls it.
+WITHIN = {"abandon", "busy", "give_up", "ignore", "leave", "listen", "pause", "renew"}
+WITHIN |= {"try_to_enter"}
 # What a setting means, where the docstring of its class has no line for it.
 MEANINGS = {
     "Settings.policies": "when sessions end by themselves",
@@ -58,6 +68,11 @@ MEANINGS = {
     "ResetPolicy.at_hour": "the hour of the daily rule, 0 to 23",
     "ResetPolicy.idle_minutes": "how long a silence the idle rule allows",
     "ResetPolicy.notify": "whether the person should be told that the session ended",
+    "Budget.per": "whose usage is added up",
+    "Budget.period": "since when; a session's limit holds for its whole life",
+    "Budget.usd": "the limit in dollars",
+    "Budget.tokens": "the limit in tokens",
+    "Budget.only": "the one person, platform or session it is for; None: each of them",
     "HomeChannel.chat_id": "the id of the chat",
     "HomeChannel.name": "how the agent is told of it",
     "HomeChannel.thread_id": "a thread in that chat",
@@ -108,7 +123,8 @@ def _calls() -> Iterator[str]:
     for module, name, where in CALLS:
         node = _class(module, name)
         lines = [f"### {name}: `{where}`", "", _summary(node), ""]
-        yield "\n".join((*lines, *(_call(item) for item in _functions(node))))
+        calls = (item for item in _functions(node) if name != "Turn" or item.name not in WITHIN)
+        yield "\n".join((*lines, *map(_call, calls)))
 
 
 def _values() -> Iterator[str]:
@@ -221,7 +237,7 @@ def _call(item: ast.FunctionDef, before: str = "") -> str:
 
 
 def _parameters(given: ast.arguments) -> Iterator[str]:
-    """Each parameter with its type and default; no public call has other kinds than these."""
+    """Each parameter with its type and default."""
     required = len(given.args) - len(given.defaults)
     for place, item in enumerate(given.args):
         if item.arg not in ("self", "cls"):
@@ -230,6 +246,8 @@ def _parameters(given: ast.arguments) -> Iterator[str]:
         yield "*"
     for item, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
         yield _parameter(item, default)
+    if given.kwarg:
+        yield f"**{_parameter(given.kwarg, None)}"
 
 
 def _parameter(item: ast.arg, default: ast.expr | None) -> str:

@@ -18,7 +18,6 @@ from tertulia.core.view import Span, oldest_of, opened
 from tertulia.errors import AgentFailed, AgentTimeout, ConfigError, StaleWrite
 from tertulia.records import acts, transcript
 from tertulia.records.house import House
-from tertulia.storage import rows
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import Glance, to_micros
 
@@ -62,15 +61,6 @@ def compact(
     return house.db.write(lambda tx: _commit(tx, session_id, past, summary, now))
 
 
-def summary_of(tx: Transaction, seen: Glance) -> Message | None:
-    """The summary that stands before what is shown, if there is one."""
-    if seen.summary_seq is None:
-        return None
-    at = {"session": seen.ref, "first": seen.summary_seq, "last": seen.summary_seq}
-    found = tx.all("messages_of", at)
-    return rows.message(found[0], tx) if found else None
-
-
 def _past(tx: Transaction, session_id: str, keep_turns: int) -> _Past:
     seen = acts.glance(tx, session_id)
     fresh = seen.fresh()
@@ -80,7 +70,7 @@ def _past(tx: Transaction, session_id: str, keep_turns: int) -> _Past:
     kept = keep_turns if total <= _AT_ONCE else 1
     turns = sorted({message.turn for message in found})
     summed = set(turns[: max(0, len(turns) - kept)])
-    standing = summary_of(tx, seen)
+    standing = transcript.summary_of(tx, seen)
     previous = None if standing is None else text_of(standing.body)
     messages = []
     for message in found:

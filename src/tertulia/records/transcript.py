@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from tertulia.core.grammar import HIDDEN, blocks
+from tertulia.core.grammar import HIDDEN, Block, blocks
 from tertulia.core.message import INTERNAL, USER, Draft, Message, draft, text_of, to_json
 from tertulia.core.render import FORMATS, TIMESTAMPS, Format, Style, Timestamps, render, weigh
 from tertulia.core.summary import Compaction, Summariser, extract
 from tertulia.core.usage import Usage
 from tertulia.core.view import Span, View, newest_of, opened
-from tertulia.core.window import Budget, fit
+from tertulia.core.window import Budget, fit, shortened
 from tertulia.errors import ConfigError, IllegalMove, NotFound
 from tertulia.records import acts
 from tertulia.records.house import House
@@ -24,6 +24,7 @@ from tertulia.storage.base import Transaction
 from tertulia.storage.rows import Glance, from_micros, to_micros, view_from
 
 _FIRST_LOOK = 64
+_SHORTEST_TOLD = 200
 _LOOK_BACK = 100
 
 
@@ -89,10 +90,11 @@ class Transcript:
         """
         _check_history(max_messages, max_tokens, timestamps, format)
         budget = Budget(max_messages, max_tokens)
-        rows = self._db.read(lambda tx: _recent(tx, self.session_id, budget))
+        summary, rows = self._db.read(lambda tx: _recent(tx, self.session_id, budget))
+        told, budget = _told(summary, budget)
         found = fit(blocks(rows), budget, weigh)
         style = Style(timestamps, authors=True, result_limit=found.result_limit)
-        return render(found.blocks, format, style)
+        return render([*told, *found.blocks], format, style)
 
     def count(self) -> int:
         """How many messages are seen."""
@@ -347,10 +349,12 @@ def _bodies(tx: Transaction, spans: Iterable[Span]) -> list[dict[str, Any]]:
     return found
 
 
-def _recent(tx: Transaction, session_id: str, budget: Budget) -> list[Message]:
-    """As many of the newest messages as a history can need, its turns whole at the front."""
+def _recent(
+    tx: Transaction, session_id: str, budget: Budget
+) -> tuple[Message | None, list[Message]]:
+    """The summary that stands, and as many of the newest messages as a history can need."""
     seen = acts.glance(tx, session_id)
-    spans = seen.view.spans(seen.last_seq)
+    spans = seen.fresh()
     wanted = budget.messages + 1  # one more, to see whether the oldest turn is whole
     if budget.tokens is None:
         found = read(tx, newest_of(spans, wanted))
@@ -358,7 +362,30 @@ def _recent(tx: Transaction, session_id: str, budget: Budget) -> list[Message]:
         found = _enough(tx, spans, wanted, budget.tokens)
     if found and not any(row.role == USER and row.kind not in HIDDEN for row in found):
         found = _person_before(tx, seen, found[0]) + found
-    return found
+    return summary_of(tx, seen), found
+
+
+def _told(summary: Message | None, budget: Budget) -> tuple[list[Block], Budget]:
+    """The summary as the first block, and what it leaves of the budget: at least the half."""
+    if summary is None or budget.messages < 2:
+        return [], budget
+    if budget.tokens is None:
+        return [Block(summary)], Budget(budget.messages - 1)
+    text = text_of(summary.body)
+    while (size := weigh(Block(summary), None)) > budget.tokens // 2 and len(text) > _SHORTEST_TOLD:
+        text = shortened(text, max(len(text) // 2, _SHORTEST_TOLD))
+        summary = msgspec.structs.replace(summary, body={**summary.body, "content": text})
+    if size > budget.tokens // 2:
+        return [], budget
+    return [Block(summary)], Budget(budget.messages - 1, budget.tokens - size)
+
+
+def summary_of(tx: Transaction, seen: Glance) -> Message | None:
+    """The summary that stands before what is shown, if there is one."""
+    if seen.summary_seq is None:
+        return None
+    at = {"session": seen.ref, "first": seen.summary_seq, "last": seen.summary_seq}
+    return rows.message(tx.all("messages_of", at)[0], tx)
 
 
 def _enough(tx: Transaction, spans: list[Span], wanted: int, tokens: int) -> list[Message]:
@@ -461,10 +488,9 @@ def inherit_summary(tx: Transaction, seen: Glance, fork: int, view: View, now: i
     summary_seq, after = _standing(seen, view)
     if after is None or summary_seq is None:
         return
-    at = {"session": seen.ref, "first": summary_seq, "last": summary_seq}
-    (row,) = tx.all("messages_of", at)
-    body, away = row[7:]
-    told = Draft(row[3], to_json(rows.whole_body(body, away, tx)))
+    standing = summary_of(tx, seen)
+    assert standing is not None
+    told = draft(standing.body)
     own = acts.glance_of(tx, fork)
     tx.run("session_add_rows", {"ref": fork, "count": 1})
     insert(tx, fork, own.last_seq + 1, [told], now, turns=[own.turns], kind=INTERNAL)

@@ -159,7 +159,8 @@ def view_from(ranges: str) -> View:
 
 def message(row: Row, tx: Transaction) -> Message:
     text, away = row[7:]
-    return Message(*row[:7], body(text) if away is None else whole_body(text, away, tx))
+    whole = body(text) if away is None else whole_body(text, away, tx)
+    return Message(*row[:7], whole)  # type: ignore[call-arg]
 
 
 def body(text: str) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class SqliteDatabase:
         try:
             _refuse_strangers(path, busy_seconds)
             _create_private(path)
-            self._writer = self._connect(lambda: self._leader and self._leader.since)
+            self._writer = self._connect(self._waits_since)
             _refuse_read_only(self._writer, path)
             _switch_to_wal(self._writer, path, busy_seconds)
             self._tx = SqliteTransaction(self._writer, self._sql)
@@ -192,6 +192,9 @@ class SqliteDatabase:
             raise translated(problem, self.path) from problem
 
     # -- group commit
+
+    def _waits_since(self) -> float | None:
+        return None if self._leader is None else self._leader.since
 
     def _join_queue(self, job: _Job) -> None:
         job.gate = threading.Lock()

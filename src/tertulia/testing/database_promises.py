@@ -175,13 +175,13 @@ class DatabasePromises:
         calls: list[Callable[[], object]] = [
             lambda: store.sessions.open(dm("anna")),
             lambda: store.sessions.get(session.id),
-            lambda: store.sessions.find(),
+            store.sessions.find,
             lambda: transcript.append(said("hello")),
-            lambda: transcript.load(),
-            lambda: store.usage.sum(),
+            transcript.load,
+            store.usage.sum,
             lambda: store.search("hello"),
-            lambda: store.settle(),
-            lambda: store.check(),
+            store.settle,
+            store.check,
         ]
         for call in calls:
             with pytest.raises(StoreError) as caught:

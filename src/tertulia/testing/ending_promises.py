@@ -10,7 +10,6 @@ from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.session import Notice, Session
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError
-from tertulia.store import Store
 from tertulia.testing.stage import Stage, answered, at_once, dm, said
 
 IDLE = Policies(default=ResetPolicy(mode="idle", idle_minutes=60))

@@ -122,12 +122,12 @@ class ListingPromises:
                 stage.clock.forward(minutes=1)
         for number in range(0, 40, 4):
             store.sessions.end(quiet[number], "done")
-        number = iter(range(1000))
+        numbers = iter(range(1000))
 
         def meanwhile() -> None:
             stage.clock.forward(minutes=1)
-            other.sessions.open(dm(f"new{next(number)}"))
-            other.sessions.open(dm(f"loud{next(number) % 40}"))
+            other.sessions.open(dm(f"new{next(numbers)}"))
+            other.sessions.open(dm(f"loud{next(numbers) % 40}"))
 
         found = pages(store, meanwhile, limit=7)
         assert len(found) == len(set(found))
@@ -143,9 +143,7 @@ class ListingPromises:
         assert (other.sessions.has_any(), other.sessions.count()) == (False, 0)
 
     def test_what_ended_before_a_moment_the_oldest_first(self, stage: Stage, store: Store) -> None:
-        ids = []
-        for number in range(5):
-            ids.append(store.sessions.open(dm(f"anna{number}")).id)
+        ids = [store.sessions.open(dm(f"anna{number}")).id for number in range(5)]
         for session_id in ids[:4]:
             stage.clock.forward(minutes=1)
             store.sessions.end(session_id, "done")

@@ -190,9 +190,10 @@ class SearchPromises:
             if cursor is None:
                 break
         assert sorted(hit.seq for hit in hits) == list(range(1, 131))
-        for wrong in ({"limit": 0}, {"limit": 201}, {"cursor": "x"}):
+        wrong: list[dict[str, Any]] = [{"limit": 0}, {"limit": 201}, {"cursor": "x"}]
+        for asked in wrong:
             with pytest.raises(ConfigError):
-                store.search("lighthouse", **wrong)  # type: ignore[arg-type]
+                store.search("lighthouse", **asked)
 
     def test_what_is_not_seen_is_not_found(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))

@@ -11,6 +11,7 @@ import pytest
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, NotFound
+from tertulia.records.usage import WAYS
 from tertulia.store import Store
 from tertulia.testing.stage import Stage, at_once, dm, said
 
@@ -77,8 +78,8 @@ class UsagePromises:
             store.usage.add(session.id, usage)
         found = store.sessions.require(session.id)
         assert (found.cost_usd, found.cost_status) == (cost, status)
-        for by in ("day", "model", "platform", "person", "session"):
-            sums = store.usage.sum(by)  # type: ignore[arg-type]
+        for by in WAYS:
+            sums = store.usage.sum(by)
             assert [(one.cost_usd, one.cost_status) for one in sums.values()] == (
                 [(cost, status)] if calls else []
             )
@@ -142,7 +143,7 @@ class UsagePromises:
         assert other.usage.sum("session")[session.id].cost_usd == 0.5
         assert other.usage.sum("person")["telegram:anna"].input == 100
 
-    def test_two_handles_lose_nothing(self, store: Store, other: Store) -> None:
+    def test_two_handles_lose_no_usage(self, store: Store, other: Store) -> None:
         session = store.sessions.open(dm("anna"))
 
         def spend(handle: Store) -> None:

@@ -1,0 +1,184 @@
+"""Compaction shows a summary instead of old turns; a failure changes nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tertulia
+from tertulia import AgentFailed, AgentTimeout, Source, StaleWrite, Store
+from tertulia.records.transcript import Transcript
+
+SOURCE = Source("telegram", "42", user_id="42")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with tertulia.open(tmp_path / "talk.db") as store:
+        yield store
+
+
+@pytest.fixture
+def talk(store: Store) -> Transcript:
+    transcript = store.transcript(store.sessions.open(SOURCE).id)
+    for number in range(10):
+        transcript.extend(
+            [
+                {"role": "user", "content": f"question {number}"},
+                {"role": "assistant", "content": f"answer {number}"},
+            ]
+        )
+    return transcript
+
+
+def said(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["content"] for message in messages]
+
+
+def brief(messages: Sequence[Mapping[str, Any]], previous: str | None) -> str:
+    return f"{previous + '; ' if previous else ''}{len(messages)} messages"
+
+
+def test_the_oldest_turns_are_shown_as_a_summary(talk: Transcript) -> None:
+    done = talk.compact(brief, keep_turns=2)
+    assert done is not None
+    assert (done.summary, done.messages) == ("16 messages", 16)
+    history = said(talk.history())
+    assert "16 messages" in history[0]
+    assert history[1:] == ["question 8", "answer 8", "question 9", "answer 9"]
+    assert len(talk.load()) == 20, "the transcript itself is whole"
+
+
+def test_the_next_one_goes_on_where_it_ended(talk: Transcript) -> None:
+    talk.compact(brief, keep_turns=5)
+    done = talk.compact(brief, keep_turns=1)
+    assert done is not None
+    assert done.summary == "10 messages; 8 messages"
+    assert said(talk.history())[1:] == ["question 9", "answer 9"]
+
+
+def test_there_is_nothing_to_sum_up_in_a_short_talk(talk: Transcript) -> None:
+    assert talk.compact(brief, keep_turns=10) is None
+    assert len(talk.revisions()) == 1
+
+
+def test_it_is_undone_by_restoring(talk: Transcript) -> None:
+    before = talk.history()
+    talk.compact(brief, keep_turns=2)
+    talk.restore(1)
+    assert talk.history() == before
+    talk.restore(2)
+    assert "16 messages" in said(talk.history())[0]
+
+
+def test_without_a_summariser_an_extract_is_made(talk: Transcript) -> None:
+    done = talk.compact(keep_turns=2)
+    assert done is not None
+    assert "- Person: question 0" in done.summary
+    assert "word for word" in done.summary
+
+
+def raises(messages: Sequence[Mapping[str, Any]], previous: str | None) -> str:
+    raise OSError("no model")
+
+
+@pytest.mark.parametrize(
+    "summarise",
+    [
+        raises,
+        lambda messages, previous: "",
+        lambda messages, previous: "   \n ",
+        lambda messages, previous: None,
+        lambda messages, previous: 42,
+        lambda messages, previous: "many words " * 10_000,
+    ],
+)
+def test_a_summariser_that_fails_changes_nothing(talk: Transcript, summarise: Any) -> None:
+    before = talk.history(), talk.revisions()
+    with pytest.raises(AgentFailed, match="Nothing was changed"):
+        talk.compact(summarise, keep_turns=2)
+    assert (talk.history(), talk.revisions()) == before
+
+
+def test_a_summariser_that_hangs_changes_nothing(talk: Transcript) -> None:
+    let_go = threading.Event()
+
+    def hangs(messages: Sequence[Mapping[str, Any]], previous: str | None) -> str:
+        let_go.wait(30)
+        return "too late"
+
+    before = talk.history()
+    with pytest.raises(AgentTimeout):
+        talk.compact(hangs, keep_turns=2, within=0.05)
+    let_go.set()
+    assert talk.history() == before
+
+
+def test_an_undo_while_it_is_summed_up_wins(talk: Transcript) -> None:
+    def undoes(messages: Sequence[Mapping[str, Any]], previous: str | None) -> str:
+        talk.undo(9)
+        return "about what is gone"
+
+    with pytest.raises(StaleWrite):
+        talk.compact(undoes, keep_turns=2)
+    assert said(talk.history()) == ["question 0", "answer 0"]
+
+
+def test_what_is_said_meanwhile_is_not_lost(talk: Transcript) -> None:
+    def slow(messages: Sequence[Mapping[str, Any]], previous: str | None) -> str:
+        talk.append({"role": "user", "content": "are you there?"})
+        return "a summary"
+
+    talk.compact(slow, keep_turns=2)
+    talk.append({"role": "assistant", "content": "yes"})
+    assert said(talk.history())[-2:] == ["are you there?", "yes"]
+    assert "a summary" in said(talk.history())[0]
+
+
+def test_an_undo_into_what_was_summed_up_shows_it_again(talk: Transcript) -> None:
+    talk.compact(brief, keep_turns=2)
+    talk.undo(4)
+    assert said(talk.history()) == [
+        words for number in range(6) for words in (f"question {number}", f"answer {number}")
+    ]
+
+
+def test_an_undo_of_what_came_after_keeps_the_summary(talk: Transcript) -> None:
+    talk.compact(brief, keep_turns=2)
+    talk.undo(1)
+    assert "16 messages" in said(talk.history())[0]
+    assert said(talk.history())[1:] == ["question 8", "answer 8"]
+    assert talk.redo()
+    assert said(talk.history())[1:] == ["question 8", "answer 8", "question 9", "answer 9"]
+
+
+def test_a_fork_takes_the_summary_along(store: Store, talk: Transcript) -> None:
+    talk.compact(brief, keep_turns=2)
+    fork = store.sessions.fork(talk.session_id)
+    forked = store.transcript(fork.id)
+    assert forked.history() == talk.history()
+    store.sessions.delete(talk.session_id)
+    assert "16 messages" in said(forked.history())[0]
+    assert len(forked.load()) == 20
+    assert store.check() == []
+
+
+def test_a_fork_from_within_the_summed_up_part_shows_it(store: Store, talk: Transcript) -> None:
+    talk.compact(brief, keep_turns=2)
+    fork = store.sessions.fork(talk.session_id, at=4)
+    assert said(store.transcript(fork.id).history()) == [
+        "question 0",
+        "answer 0",
+        "question 1",
+        "answer 1",
+    ]
+
+
+def test_the_summary_is_found_by_nobody(store: Store, talk: Transcript) -> None:
+    talk.compact(lambda messages, previous: "a peculiarword", keep_turns=2)
+    assert store.search("peculiarword").items == ()
+    assert store.search("question 3").items != ()

@@ -1,0 +1,168 @@
+"""Roles, pairing codes and linked chats: default deny, and codes that cannot be guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tertulia
+from tertulia import AccessDenied, ConfigError, IllegalMove, NotFound, Source, Store
+from tertulia.core import codes
+from tertulia.testing import FakeClock
+
+ANA = Source("telegram", "42", user_id="42", user_name="Ana")
+BOB = Source("telegram", "43", user_id="43", user_name="Bob")
+ANA_ELSEWHERE = Source("discord", "dm9", user_id="9", user_name="ana")
+OWNER = Source.local()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
+    with tertulia.open(tmp_path / "talk.db", clock=clock) as store:
+        yield store
+
+
+class TestRoles:
+    def test_a_stranger_is_a_guest_and_the_terminal_the_owner(self, store: Store) -> None:
+        assert store.people.role_of(ANA) == "guest"
+        assert store.people.role_of(OWNER) == "owner"
+        assert store.people.role_of(Source("telegram", "-1", chat_type="group")) == "guest"
+
+    def test_a_role_holds_for_what_is_below_it(self, store: Store) -> None:
+        store.sessions.open(ANA)
+        store.people.set_role("telegram:42", "member")
+        store.people.require_role(ANA, "member")
+        store.people.require_role(ANA, "guest")
+        with pytest.raises(AccessDenied):
+            store.people.require_role(ANA, "owner")
+
+    def test_a_wrong_role_and_an_unknown_person_are_refused(self, store: Store) -> None:
+        with pytest.raises(ConfigError, match="Allowed: owner, member, guest"):
+            store.people.set_role("telegram:42", "king")  # type: ignore[arg-type]
+        with pytest.raises(NotFound):
+            store.people.set_role("telegram:42", "member")
+
+
+class TestPairing:
+    def test_a_code_lets_in_whoever_it_was_made_for(self, store: Store) -> None:
+        code = store.people.ask(ANA)
+        assert code is not None
+        assert [pairing.person for pairing in store.people.waiting()] == ["telegram:42"]
+        person = store.people.approve(code.lower())
+        assert (person.id, person.role, person.name) == ("telegram:42", "member", "Ana")
+        assert store.people.waiting() == []
+        with pytest.raises(NotFound):
+            store.people.approve(code)
+
+    def test_the_code_itself_is_not_in_the_store(self, store: Store, tmp_path: Path) -> None:
+        code = store.people.ask(ANA)
+        assert code is not None
+        store.close()
+        files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        assert code.encode() not in files
+
+    def test_a_code_dies_after_an_hour(self, store: Store, clock: FakeClock) -> None:
+        code = store.people.ask(ANA)
+        assert code is not None
+        clock.forward(hours=1)
+        assert store.people.waiting() == []
+        with pytest.raises(NotFound):
+            store.people.approve(code)
+
+    def test_who_asks_again_soon_gets_nothing(self, store: Store, clock: FakeClock) -> None:
+        assert store.people.ask(ANA) is not None
+        assert store.people.ask(ANA) is None
+        clock.forward(minutes=11)
+        assert store.people.ask(ANA) is not None
+
+    def test_at_most_three_wait_on_a_platform(self, store: Store) -> None:
+        strangers = [Source("telegram", str(n), user_id=str(n)) for n in range(5)]
+        answers = [store.people.ask(stranger) for stranger in strangers]
+        assert [answer is not None for answer in answers] == [True, True, True, False, False]
+        assert store.people.ask(ANA_ELSEWHERE) is not None
+
+    def test_five_wrong_codes_lock_out_and_the_right_one_too(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        code = store.people.ask(ANA)
+        assert code is not None
+        for _ in range(5):
+            clock.forward(seconds=1)
+            with pytest.raises(NotFound):
+                store.people.approve("AAAAAAAA")
+        with pytest.raises(AccessDenied):
+            store.people.approve(code)
+        assert store.people.role_of(ANA) == "guest"
+        clock.forward(hours=2)
+        fresh = store.people.ask(ANA)
+        assert fresh is not None
+        store.people.approve(fresh)
+
+    def test_codes_are_long_and_readable(self) -> None:
+        made = {codes.new_code() for _ in range(500)}
+        assert len(made) == 500
+        assert all(len(code) == 8 and set(code) <= set(codes.SIGNS) for code in made)
+        assert not set("0O1IL") & set(codes.SIGNS)
+
+
+class TestLinks:
+    def test_two_chats_of_one_person_share_a_conversation(self, store: Store) -> None:
+        here = store.sessions.open(ANA)
+        code = store.people.offer_link(ANA)
+        assert store.people.accept_link(ANA_ELSEWHERE, code) == here.key
+        assert store.sessions.open(ANA_ELSEWHERE).id == here.id
+        with store.turn(ANA_ELSEWHERE, "hola") as turn:
+            assert turn.session.id == here.id
+            turn.add_assistant("hola")
+        assert len(store.people.linked(ANA)) == 2
+        assert store.for_person(ANA_ELSEWHERE).get(here.id) is not None
+
+    def test_a_link_is_undone(self, store: Store) -> None:
+        here = store.sessions.open(ANA)
+        store.people.accept_link(ANA_ELSEWHERE, store.people.offer_link(ANA))
+        assert store.people.unlink(ANA_ELSEWHERE)
+        assert not store.people.unlink(ANA_ELSEWHERE)
+        assert store.sessions.open(ANA_ELSEWHERE).id != here.id
+        assert store.for_person(ANA_ELSEWHERE).get(here.id) is None
+
+    def test_nobody_links_without_the_code(self, store: Store) -> None:
+        store.people.offer_link(ANA)
+        with pytest.raises(NotFound):
+            store.people.accept_link(BOB, "22222222")
+        assert store.sessions.open(BOB).key == store.sessions.key(BOB)
+
+    def test_a_pairing_code_is_no_link_code(self, store: Store) -> None:
+        code = store.people.ask(ANA)
+        assert code is not None
+        with pytest.raises(NotFound):
+            store.people.accept_link(BOB, code)
+
+    def test_groups_are_never_linked(self, store: Store) -> None:
+        group = Source("telegram", "-1", chat_type="group", user_id="42")
+        with pytest.raises(IllegalMove):
+            store.people.offer_link(group)
+
+    def test_the_chat_itself_is_no_proof(self, store: Store) -> None:
+        code = store.people.offer_link(ANA)
+        with pytest.raises(IllegalMove):
+            store.people.accept_link(ANA, code)
+
+
+class TestZones:
+    def test_the_daily_reset_follows_the_person(self, store: Store, clock: FakeClock) -> None:
+        clock.forward(hours=5, minutes=30)  # 17:30 in UTC, 2:30 of the next day in Tokyo
+        first = store.sessions.open(ANA)
+        store.people.set_zone("42", "Asia/Tokyo")
+        clock.forward(hours=2)  # 4:30 there
+        assert store.sessions.open(ANA).id != first.id
+
+    def test_an_unknown_zone_is_refused(self, store: Store) -> None:
+        with pytest.raises(ConfigError, match="no time zone"):
+            store.people.set_zone("42", "Mars/Olympus")

@@ -1,0 +1,103 @@
+"""Reads that serve a person return nothing of anybody else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tertulia
+from tertulia import ConfigError, NotFound, Settings, Source, Store
+
+ANA = Source("telegram", "42", user_id="42")
+BOB = Source("telegram", "43", user_id="43")
+ANA_IN_GROUP = Source("telegram", "-1", chat_type="group", user_id="42")
+BOB_IN_GROUP = Source("telegram", "-1", chat_type="group", user_id="43")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with tertulia.open(tmp_path / "talk.db") as store:
+        for source in (ANA, BOB, ANA_IN_GROUP, BOB_IN_GROUP):
+            session = store.sessions.open(source)
+            store.transcript(session.id).append({"role": "user", "content": "the secret word"})
+        yield store
+
+
+def ids(store: Store, source: Source) -> set[str]:
+    return {session.id for session in store.for_person(source).find().items}
+
+
+def test_in_private_a_person_sees_all_of_theirs(store: Store) -> None:
+    own = {store.sessions.open(ANA).id, store.sessions.open(ANA_IN_GROUP).id}
+    assert ids(store, ANA) == own
+    assert {hit.session_id for hit in store.for_person(ANA).search("secret").items} == own
+
+
+def test_in_a_group_a_person_sees_that_conversation_only(store: Store) -> None:
+    here = {store.sessions.open(ANA_IN_GROUP).id}
+    assert ids(store, ANA_IN_GROUP) == here
+    assert {hit.session_id for hit in store.for_person(ANA_IN_GROUP).search("secret").items} == here
+
+
+def test_another_s_session_is_not_found(store: Store) -> None:
+    other = store.sessions.open(BOB).id
+    eyes = store.for_person(ANA)
+    assert eyes.get(other) is None
+    with pytest.raises(NotFound) as caught:
+        eyes.transcript(other)
+    with pytest.raises(NotFound) as nothing:
+        eyes.transcript("20200101_000000_00000000")
+    # The two must not be told apart, but for the id that was asked for.
+    assert str(caught.value).replace(other, "X") == str(nothing.value).replace(
+        "20200101_000000_00000000", "X"
+    )
+
+
+def test_a_filter_cannot_widen_what_is_seen(store: Store) -> None:
+    eyes = store.for_person(ANA)
+    assert {s.id for s in eyes.find(person="telegram:43").items} == ids(store, ANA)
+    assert eyes.find(key=store.sessions.key(BOB)).items == ()
+
+
+def test_the_same_id_on_two_platforms_is_two_people(store: Store) -> None:
+    other = store.sessions.open(Source("discord", "x", user_id="42"))
+    assert other.id not in ids(store, ANA)
+    with pytest.raises(ConfigError, match="2 people"):
+        store.search("secret", person="42")
+    assert store.search("secret", person="42", platform="telegram").items
+
+
+people = st.integers(0, 3)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(people, st.sampled_from(["dm", "group", "shared"])), max_size=12))
+def test_nobody_ever_sees_another_s_words(
+    tmp_path_factory: pytest.TempPathFactory, said: list[tuple[int, str]]
+) -> None:
+    path = tmp_path_factory.mktemp("seen") / "talk.db"
+    with tertulia.open(path, settings=Settings(durability="fast")) as store:
+        for who, where in said:
+            source = _source(who, where)
+            session = store.sessions.open(source)
+            store.transcript(session.id).append({"role": "user", "content": f"word from {who}"})
+        for who in range(4):
+            eyes = store.for_person(_source(who, "dm"))
+            seen = [
+                message["content"]
+                for session in eyes.find(limit=100).items
+                for message in eyes.transcript(session.id).load()
+            ]
+            assert set(seen) <= {f"word from {who}"}
+            assert len(seen) == sum(1 for speaker, _ in said if speaker == who)
+
+
+def _source(who: int, where: str) -> Source:
+    if where == "dm":
+        return Source("telegram", str(who), user_id=str(who))
+    chat = "-1" if where == "group" else "-2"
+    return Source("telegram", chat, chat_type="group", user_id=str(who))
