@@ -99,11 +99,13 @@ class RawSessions:
     """One row of the sessions touched in a transaction of its own."""
 
     def __init__(self, path: Path, count: int) -> None:
+        refs = list(range(1, count + 1))
+        with closing(connect(path, "safe")) as filling, filling:
+            filling.executemany(PUT_SESSION, (_session(ref) for ref in refs))
+        # Opened anew: the log of a large transaction would stay allocated, and commits that write
+        # over it cost half of those that make it longer.
         self._connection = connect(path, "safe")
         self._now = itertools.count(NOW)
-        refs = list(range(1, count + 1))
-        with self._connection:
-            self._connection.executemany(PUT_SESSION, (_session(ref) for ref in refs))
         random.Random(count).shuffle(refs)
         self._pick = itertools.cycle(refs)
 

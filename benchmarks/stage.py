@@ -32,6 +32,7 @@ class Sizes:
     burst: int
     steady_seconds: float
     rounds: int
+    commits_before: int
     callers: tuple[int, int]
     caller_seconds: float
     caller_rounds: int
@@ -61,6 +62,7 @@ FULL = Sizes(
     burst=500,
     steady_seconds=7.0,
     rounds=12,
+    commits_before=1_500,
     callers=(8, 32),
     caller_seconds=1.0,
     caller_rounds=5,
@@ -85,6 +87,7 @@ QUICK = Sizes(
     burst=125,
     steady_seconds=0.0,
     rounds=3,
+    commits_before=100,
     callers=(8, 32),
     caller_seconds=0.25,
     caller_rounds=2,
