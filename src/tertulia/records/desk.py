@@ -7,6 +7,7 @@ without their having to ask the database again and again, and renews leases duri
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -19,8 +20,8 @@ _desks_lock = threading.Lock()
 class Holder(Protocol):
     """A turn that is inside its block."""
 
-    def renew(self) -> None:
-        """Prolong the lease; what goes wrong shows at the next write."""
+    def renew(self) -> bool:
+        """Prolong the lease; whether the session is still this turn's."""
 
 
 class Desk:
@@ -28,33 +29,29 @@ class Desk:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[int, Holder] = {}
+        self._held: dict[str, tuple[Holder, float]] = {}
         self._bells: dict[str, list[Callable[[], None]]] = {}
-        self._wake = threading.Event()
-        self._renewing = False
+        self._hurry = threading.Event()
+        self._is_renewing = False
 
-    def holds(self, session: int) -> bool:
+    def holds(self, session_id: str) -> bool:
         """Whether a turn of this process is inside that session."""
-        return session in self._held
+        return session_id in self._held
 
-    def take(self, session: int, holder: Holder, every: float) -> None:
+    def take(self, session_id: str, holder: Holder, every: float) -> None:
+        """A turn is inside from now on; its lease is renewed `every` so many seconds."""
         with self._lock:
-            self._held[session] = holder
-            starts = not self._renewing
-            self._renewing = True
-        if starts:
-            thread = threading.Thread(
-                target=self._renew, args=(every,), name="tertulia-leases", daemon=True
-            )
-            thread.start()
+            self._held[session_id] = holder, every
+            is_renewing, self._is_renewing = self._is_renewing, True
+        if not is_renewing:
+            threading.Thread(target=self._renew, name="tertulia-leases", daemon=True).start()
+        else:
+            self._hurry.set()
 
-    def leave(self, session: int, holder: Holder, key: str) -> None:
+    def leave(self, session_id: str, holder: Holder, key: str) -> None:
+        self._drop(session_id, holder)
         with self._lock:
-            if self._held.get(session) is holder:
-                del self._held[session]
             bells = list(self._bells.get(key, ()))
-            if not self._held:
-                self._wake.set()
         for bell in bells:
             bell()
 
@@ -70,22 +67,7 @@ class Desk:
             if not bells:
                 self._bells.pop(key, None)
 
-    def _renew(self, every: float) -> None:
-        while True:
-            if self._wake.wait(every):
-                with self._lock:
-                    self._wake.clear()
-                    if not self._held:
-                        self._renewing = False
-                        return
-            for holder in list(self._held.values()):
-                holder.renew()
-
-
-def desk_of(database: str) -> Desk:
-    """The desk of a database, the same one for every handle of this process."""
-    with _desks_lock:
-        found = _desks.get(database)
-        if found is None:
-            found = _desks[database] = Desk()
-        return found
+    def _drop(self, session_id: str, holder: Holder) -> None:
+        with self._lock:
+            if session_id in self._held and self._held[session_id][0] is holder:
+                del self._held[session_id]

@@ -14,9 +14,9 @@ from tertulia.core.source import Source
 from tertulia.records import acts, budgets, transcript
 from tertulia.records.desk import Desk
 from tertulia.records.house import House
-from tertulia.records.sessions import Ask, Attempt
+from tertulia.records.sessions import AUTOMATIC, Ask, Attempt
 from tertulia.storage import rows
-from tertulia.storage.base import Row, Transaction
+from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, to_micros
 
 
@@ -31,7 +31,7 @@ class Said(NamedTuple):
     @property
     def arrival(self) -> str | None:
         """The message's name for ever: platform, account, chat and id, injective like a key."""
-        if self.message_id is None:
+        if not self.message_id:
             return None
         source = self.source
         parts = (source.platform, source.account, source.chat_id, self.message_id)
@@ -43,7 +43,7 @@ class Said(NamedTuple):
         message: dict[str, Any] = {"role": USER, "content": self.text or ""}
         if self.media:
             message["media"] = list(self.media)
-        if self.message_id is not None:
+        if self.message_id:
             message["message_id"] = self.message_id
         return [draft(message)]
 
@@ -52,6 +52,7 @@ class Place(NamedTuple):
     """Where a turn stands: its session, its number, and the epoch it writes under."""
 
     ref: int
+    session_id: str
     number: int
     epoch: int
 
@@ -67,12 +68,28 @@ class Entered(NamedTuple):
 class Answered(NamedTuple):
     """The message had its turn before: this is what was answered."""
 
-    session_id: str
+    row: SessionRow
     answer: str | None
 
 
 class Busy(Exception):
-    """Somebody else is inside, or came before."""
+    """Somebody else is inside, or came before; `key` is the conversation to queue for."""
+
+    def __init__(self, key: str | None = None) -> None:
+        super().__init__()
+        self.key = key
+
+
+class _Known(NamedTuple):
+    """The turn that a message had before: the columns of `turn_by_arrival`, in their order."""
+
+    ref: int
+    number: int
+    state: str
+    answer_seq: int | None
+    session_id: str
+    is_newest: bool
+    is_leased: bool
 
 
 class Entry(NamedTuple):
@@ -81,6 +98,7 @@ class Entry(NamedTuple):
     house: House
     desk: Desk
     said: Said
+    drafts: list[Draft]
     key: str
     now: datetime
     ticket: int | None
@@ -89,42 +107,67 @@ class Entry(NamedTuple):
     def enter(self, tx: Transaction) -> Entered | Answered | Ask:
         """Begin the turn; raises `Busy`, and then nothing is stored."""
         arrival = self.said.arrival
-        known = tx.one("turn_by_arrival", {"arrival": arrival}) if arrival else None
-        if known is not None:
-            return self._again(tx, known)
+        found = tx.one("turn_by_arrival", {"arrival": arrival}) if arrival else None
+        known = None if found is None else _Known._make(found)
+        if known is not None and not self._can_go_on(known):
+            return self._answered(tx, known)
         attempt = Attempt(
             self.house, self.said.source, self.key, self.now, False, self.has_processes
         )
-        found = attempt.find(tx)
-        if isinstance(found, Ask):
-            return found
-        row, notice = found
-        self._wait_for_turn(tx, row.ref, row.lease_until)
+        opened = attempt.find(tx)
+        if isinstance(opened, Ask):
+            return opened
+        row, notice = opened
+        self._wait_for_turn(tx, row)
         budgets.check(tx, self.house, row, keys.person_of(self.said.source), self.now)
         if row.open_turn is not None:
             row = row._replace(last_seq=close_left_open(tx, row, self.now))
-        return Entered(row, notice, self._begin(tx, row, arrival))
+        if known is not None and known.ref == row.ref:
+            return self._go_on(tx, row, known.number)
+        if known is not None:
+            # Its session has ended by policy: the message is answered in the new one.
+            tx.run("turn_hand_on", {"arrival": arrival})
+        return self._begin(tx, row, notice, arrival)
 
-    def _wait_for_turn(self, tx: Transaction, ref: int, lease_until: int) -> None:
+    def _can_go_on(self, known: _Known) -> bool:
+        """Whether a turn was cut off and nothing was said since; `Busy` while it is under way."""
+        if known.state == "open" and (known.is_leased or self.desk.holds(known.session_id)):
+            # Who waits for an answer that somebody else is giving keeps nobody else waiting.
+            raise Busy
+        return known.state in ("open", "interrupted") and known.is_newest
+
+    def _answered(self, tx: Transaction, known: _Known) -> Answered:
+        self._drop_ticket(tx)
+        return Answered(
+            acts.require(tx, known.session_id), _said_at(tx, known.ref, known.answer_seq)
+        )
+
+    def _wait_for_turn(self, tx: Transaction, row: SessionRow) -> None:
         """Raise `Busy` while another turn is inside or somebody came before."""
-        if self.desk.holds(ref):
-            raise Busy
-        if lease_until:
+        if self.desk.holds(row.id):
+            raise Busy(row.key)
+        until = row.lease_until or _lease_before(tx, row)
+        if until:
             (now,) = tx.one("db_now") or (0,)
-            if lease_until > now:
-                raise Busy
-        (first,) = tx.one("ticket_first", {"key": self.key}) or (None,)
+            if until > now:
+                raise Busy(row.key)
+        (first,) = tx.one("ticket_first", {"key": row.key}) or (None,)
         if first is not None and (self.ticket is None or first < self.ticket):
-            raise Busy
+            raise Busy(row.key)
+        self._drop_ticket(tx)
+
+    def _drop_ticket(self, tx: Transaction) -> None:
         if self.ticket is not None:
             tx.run("ticket_drop", {"id": self.ticket})
 
-    def _begin(self, tx: Transaction, row: SessionRow, arrival: str | None) -> Place:
-        now = to_micros(self.now)
-        drafts = self.said.drafts()
-        last_seq, number, epoch = self._take(tx, row.ref, len(drafts), 1)
+    def _begin(
+        self, tx: Transaction, row: SessionRow, notice: Notice | None, arrival: str | None
+    ) -> Entered:
+        now, count = to_micros(self.now), len(self.drafts)
+        entered = self._take(tx, row, notice, count=count, turns=1, active_at=now)
+        number, last_seq = entered.place.number, entered.row.last_seq
         transcript.insert(
-            tx, row.ref, last_seq, drafts, now, turns=[number] * len(drafts), author=self._author()
+            tx, row.ref, last_seq, self.drafts, now, turns=[number] * count, author=self._author()
         )
         tx.run(
             "turn_insert",
@@ -133,43 +176,43 @@ class Entry(NamedTuple):
                 "number": number,
                 "arrival": arrival,
                 "now": now,
-                "first_seq": last_seq - len(drafts) + 1,
+                "first_seq": last_seq - count + 1,
             },
         )
-        return Place(row.ref, number, epoch)
+        return entered
 
-    def _take(self, tx: Transaction, ref: int, count: int, turns: int) -> tuple[int, int, int]:
+    def _go_on(self, tx: Transaction, row: SessionRow, number: int) -> Entered:
+        """Enter the newest turn again. That is no activity of the person, who said nothing new."""
+        tx.run("turn_reopen", {"ref": row.ref, "number": number})
+        return self._take(tx, row, None, count=0, turns=0, active_at=row.updated_at)
+
+    def _take(
+        self,
+        tx: Transaction,
+        row: SessionRow,
+        notice: Notice | None,
+        *,
+        count: int,
+        turns: int,
+        active_at: int,
+    ) -> Entered:
         """Raise the epoch: from now on every older one can write nothing."""
-        row = tx.one(
+        found = tx.one(
             "session_enter",
             {
-                "ref": ref,
+                "ref": row.ref,
                 "count": count,
                 "turns": turns,
-                "now": to_micros(self.now),
+                "now": active_at,
                 "lease": lease_micros(self.house),
             },
         )
-        assert row is not None
-        last_seq, number, epoch = row
-        return last_seq, number, epoch
-
-    def _again(self, tx: Transaction, known: Row) -> Entered | Answered:
-        """The message came before: its answer, or its turn goes on where it was cut off."""
-        ref, number, state, answer_seq, session_id, turns, ended_at, open_turn, until, now = known
-        is_under_way = state == "open" and (until > now or self.desk.holds(ref))
-        if is_under_way:
-            raise Busy
-        can_go_on = state in ("open", "interrupted") and number == turns and ended_at is None
-        if not can_go_on:
-            return Answered(session_id, _said_at(tx, ref, answer_seq))
-        self._wait_for_turn(tx, ref, until)
-        row = acts.require(tx, session_id)
-        if open_turn is not None:
-            row = row._replace(last_seq=close_left_open(tx, row, self.now))
-        _, _, epoch = self._take(tx, ref, 0, 0)
-        tx.run("turn_reopen", {"ref": ref, "number": number})
-        return Entered(row, None, Place(ref, number, epoch))
+        assert found is not None
+        last_seq, number, epoch, version = found
+        now_row = row._replace(
+            last_seq=last_seq, turns=number, version=version, updated_at=active_at
+        )
+        return Entered(now_row, notice, Place(row.ref, row.id, number, epoch))
 
     def _author(self) -> str | None:
         source = self.said.source
@@ -215,16 +258,12 @@ def interrupted_results(tx: Transaction, ref: int, last_seq: int, turn: int) -> 
         for call, result in zip(block.calls, block.results, strict=True):
             if result.row is None:
                 given = _given_id(block.row.body, call, block.calls)
-                name = call["function"]["name"]
-                drafts.append(_interrupted(given, name))
+                drafts.append(interrupted(given, call["function"]["name"]))
     return drafts
 
 
-def lease_micros(house: House) -> int:
-    return round(house.settings.lease_seconds * 1_000_000)
-
-
-def _interrupted(call_id: str, name: str) -> Draft:
+def interrupted(call_id: str, name: str) -> Draft:
+    """The result of a call that nobody will hear of any more."""
     return draft(
         {
             "role": TOOL,
@@ -234,6 +273,25 @@ def _interrupted(call_id: str, name: str) -> Draft:
             "interrupted": True,
         }
     )
+
+
+def lease_micros(house: House) -> int:
+    return round(house.settings.lease_seconds * 1_000_000)
+
+
+def _lease_before(tx: Transaction, row: SessionRow) -> int:
+    """The lease of the session before a new one, if a policy has just ended it.
+
+    A policy does not begin a second turn of a conversation beside the one under way; whoever
+    resets by hand means to.
+    """
+    if row.parent_id is None or not row.is_new:
+        return 0
+    for reason in AUTOMATIC:
+        found = tx.one("session_lease", {"id": row.parent_id, "reason": reason})
+        if found is not None:
+            return int(found[0])
+    return 0
 
 
 def _given_id(body: dict[str, Any], call: dict[str, Any], calls: list[dict[str, Any]]) -> str:
@@ -248,4 +306,5 @@ def _said_at(tx: Transaction, ref: int, seq: int | None) -> str | None:
     if seq is None:
         return None
     found = tx.all("messages_of", {"session": ref, "first": seq, "last": seq})
-    return text_of(rows.message(found[0], tx).body) if found else None
+    body = rows.message(found[0], tx).body if found else {}
+    return None if body.get("content") is None else text_of(body)

@@ -110,7 +110,7 @@ class Transcript:
 
         def work(tx: Transaction) -> None:
             seen = acts.glance(tx, self.session_id)
-            last = append_in(tx, self.session_id, drafts, None, now)
+            last = append_in(tx, self.session_id, drafts, None, now, is_activity=False)
             view = View.whole(seen.ref, seen.last_seq + 1)
             show(tx, seen._replace(last_seq=last), view, "rewrite", now, before=seen.last_seq)
 
@@ -167,23 +167,27 @@ class Transcript:
         self._revise("keep_recent", cut)
 
     def edit(self, seq: int, message: Mapping[str, Any]) -> None:
-        """Show another message in the place of one."""
+        """Show another message in the place of one, and in its turn."""
         drafts = [draft(message)]
         now = to_micros(self._house.clock.now())
 
         def work(tx: Transaction) -> None:
             seen = acts.glance(tx, self.session_id)
             log = _locate(seen, seq)
-            last = append_in(tx, self.session_id, drafts, None, now)
+            (turn,) = tx.one("message_turn", {"session": log, "seq": seq}) or (0,)
+            last = seen.last_seq + 1
+            tx.run("session_add_rows", {"ref": seen.ref, "count": 1})
+            insert(tx, seen.ref, last, drafts, now, turns=[turn])
             spans = [
                 *seen.view.before(log, seq, seen.last_seq),
                 Span(seen.ref, last, last),
-                *seen.view.since(log, seq, seen.last_seq),
+                *seen.view.after(log, seq, seen.last_seq),
             ]
-            view = opened(_without(spans, log, seq), seen.ref, last)
+            view = opened(spans, seen.ref, last)
             show(tx, seen._replace(last_seq=last), view, "edit", now, before=seen.last_seq)
 
         self._db.write(work)
+        self._house.ring()
 
     def remove(self, seq: int) -> None:
         """Show the transcript without one message."""
@@ -266,18 +270,24 @@ class Transcript:
 
 
 def append_in(
-    tx: Transaction, session_id: str, drafts: Sequence[Draft], cost: Charge | None, now: int
+    tx: Transaction,
+    session_id: str,
+    drafts: Sequence[Draft],
+    cost: Charge | None,
+    now: int,
+    *,
+    is_activity: bool = True,
 ) -> int:
     """Append messages within a transaction; the last sequence number.
 
-    Each message of a person begins a turn.
+    Each message of a person begins a turn, and is their activity unless it is only rewritten.
     """
     people = sum(item.role == USER for item in drafts)
     params: dict[str, Any] = {
         "id": session_id,
         "count": len(drafts),
         "turns": people,
-        "is_activity": people > 0,
+        "is_activity": is_activity and people > 0,
         "now": now,
     }
     if cost is None:

@@ -4,6 +4,10 @@ cast(unixepoch('subsec') * 1000000 as integer)
 -- name: db_now
 select {part_db_now}
 
+-- name: part_held
+-- The number of a deleted session is used again, its id never is.
+where ref = :ref and id = :id and epoch = :epoch
+
 -- name: session_enter
 update sessions set
     last_seq = last_seq + :count,
@@ -14,14 +18,16 @@ update sessions set
     lease_until = {part_db_now} + :lease,
     open_turn = turns + :turns
 where ref = :ref
-returning last_seq, turns, epoch
+returning last_seq, turns, epoch, version
 
 -- name: turn_append
+-- What comes after the answer and is no message needs no lease and changes none.
 update sessions set
     last_seq = last_seq + :count,
     version = version + 1,
-    lease_until = case when :is_last then 0 else {part_db_now} + :lease end,
-    open_turn = case when :is_last then null else :turn end,
+    lease_until = case when :is_after then lease_until
+        when :is_last then 0 else {part_db_now} + :lease end,
+    open_turn = case when :is_after then open_turn when :is_last then null else :turn end,
     input = input + :input,
     output = output + :output,
     cache_read = cache_read + :cache_read,
@@ -34,12 +40,11 @@ update sessions set
     cost_source = coalesce(:cost_source, cost_source),
     model = coalesce(:model, model),
     provider = coalesce(:provider, provider)
-where ref = :ref and epoch = :epoch
+where ref = :ref and id = :id and (epoch = :epoch or :is_after)
 returning last_seq, platform, person
 
 -- name: turn_renew
-update sessions set lease_until = {part_db_now} + :lease
-where ref = :ref and epoch = :epoch and open_turn is not null
+update sessions set lease_until = {part_db_now} + :lease {part_held} and open_turn is not null
 
 -- name: turn_insert
 insert into turns (session, number, state, arrival, began_at, first_seq)
@@ -48,13 +53,19 @@ values (:ref, :number, 'open', :arrival, :now, :first_seq)
 -- name: turn_reopen
 update turns set state = 'open', closed_at = null where session = :ref and number = :number
 
+-- name: turn_hand_on
+update turns set arrival = null where arrival = :arrival
+
 -- name: turn_close
-update turns set state = :state, closed_at = :now, answer_seq = coalesce(:answer_seq, answer_seq)
+-- What was answered stays answered, whatever happens to a turn that went on after it.
+update turns set state = case when state = 'answered' then state else :state end,
+    closed_at = :now, answer_seq = coalesce(:answer_seq, answer_seq)
 where session = :ref and number = :number
 
 -- name: turn_by_arrival
-select turns.session, turns.number, turns.state, turns.answer_seq, sessions.id, sessions.turns,
-    sessions.ended_at, sessions.open_turn, sessions.lease_until, {part_db_now}
+select turns.session, turns.number, turns.state, turns.answer_seq, sessions.id,
+    turns.number = sessions.turns and sessions.ended_at is null,
+    sessions.lease_until > {part_db_now}
 from turns join sessions on sessions.ref = turns.session
 where turns.arrival = :arrival
 
@@ -79,7 +90,7 @@ update tickets set until = {part_db_now} + :lease where id = :id
 delete from tickets where id = :id
 
 -- name: tickets_void
-delete from tickets where key = :key and until < {part_db_now}
+delete from tickets where until < {part_db_now}
 
 -- name: ticket_first
 select min(id) from tickets where key = :key and until >= {part_db_now}
@@ -88,4 +99,7 @@ select min(id) from tickets where key = :key and until >= {part_db_now}
 update sessions set last_seq = last_seq + :count where ref = :ref
 
 -- name: session_by_epoch
-select last_seq from sessions where ref = :ref and epoch = :epoch
+select last_seq from sessions {part_held}
+
+-- name: session_lease
+select lease_until from sessions where id = :id and end_reason = :reason
