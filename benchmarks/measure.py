@@ -11,17 +11,19 @@ from typing import Protocol
 
 Seconds = float
 
-# A contestant that needs longer than this for one burst does fewer operations per burst.
-BURST_SECONDS = 0.4
-
 
 class GaveUpError(Exception):
     """A contestant cannot go on; the others do without it."""
 
 
 class Contestant(Protocol):
-    """Something whose operation is timed; 1. `burst` times each operation alone; 2. `rest` lets
-    work that goes on behind the operation finish, so that it cannot disturb whoever is next."""
+    """Something whose operation is timed.
+
+    1. `burst` times each operation alone. It does as many as asked, unless the contestant is so
+       slow that the others would have to wait long.
+    2. `rest` lets work that goes on behind the operation finish, so that it cannot disturb whoever
+       is next.
+    """
 
     @property
     def name(self) -> str: ...
@@ -157,9 +159,7 @@ def _warm_up(contestant: Contestant, samples: Samples) -> None:
 
 
 def _burst(contestant: Contestant, samples: Samples, times: int) -> None:
-    expected = samples.median if samples.bursts else samples.first
-    fits = int(BURST_SECONDS / max(expected, 1e-9))
-    samples.bursts.append(contestant.burst(max(1, min(times, fits))))
+    samples.bursts.append(contestant.burst(times))
     start = time.perf_counter()
     contestant.rest()
     samples.resting.append(time.perf_counter() - start)

@@ -47,6 +47,8 @@ def _run(stage: Stage, name: str, durability: Durability, limit: Limit) -> list[
         ]
         rounds = sizes.turns_before // sizes.burst
         early = interleave(both, rounds=rounds, times=sizes.burst)
+        if writer.done < sizes.turns_before:
+            raise RuntimeError(f"only {writer.done:,} turns were written before the clock counts")
         others = _others(stage, name, durability)
         late = interleave(
             [*both, *others],
@@ -85,7 +87,7 @@ def _in_long_talk(stage: Stage) -> list[Row]:
                 Operation("short", ours.Turns(short, turns).write, short.settle),
                 Operation("long", ours.Turns(long, turns).write, long.settle),
             ],
-            rounds=max(2, stage.sizes.rounds // 2),
+            rounds=max(2, stage.sizes.rounds // 3),
             times=stage.sizes.burst,
         )
     where = f"in a session of {many:,} messages against {few:,}"

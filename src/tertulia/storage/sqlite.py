@@ -35,6 +35,8 @@ _BATCH = 256
 _READERS_KEPT = 8
 _NO_PARAMS: Params = {}
 _HEADER = 100  # bytes that every SQLite file begins with
+_PAGE = 4096  # bytes that SQLite writes at once
+_CREATING = threading.Lock()
 
 
 class SqliteTransaction:
@@ -374,8 +376,11 @@ def _refuse_strangers(path: str, busy_seconds: float) -> None:
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
     try:
         connection.set_busy_handler(_patience(busy_seconds))
-        application = connection.pragma("application_id")
+        if _is_half_made(connection, path):
+            return
+        # In this order: whoever makes the store at this moment commits both together.
         is_empty = not connection.execute("select 1 from sqlite_schema limit 1").fetchall()
+        application = connection.pragma("application_id")
         if application != migrate.APPLICATION_ID and (application or not is_empty):
             raise NotAStore(
                 f"{path} is a SQLite database of another program.",
@@ -389,6 +394,27 @@ def _refuse_strangers(path: str, busy_seconds: float) -> None:
         connection.close()
 
 
+def _is_half_made(connection: apsw.Connection, path: str) -> bool:
+    """Whether a program was killed while it made the file, which then can only be made anew.
+
+    SQLite needs to write before it can read what was left in the middle of a change. A store is so
+    only while it is made, and then is one page long; a longer file is another program's.
+    """
+    try:
+        connection.pragma("schema_version")
+    except apsw.ReadOnlyError as problem:
+        if problem.extendedresult != apsw.SQLITE_READONLY_ROLLBACK:
+            raise
+        if os.path.getsize(path) > _PAGE:
+            raise NotAStore(
+                f"{path} was left by another program in the middle of a change.",
+                hint="Name another file; this one was not changed.",
+                where=path,
+            ) from problem
+        return True
+    return False
+
+
 def _refuse_read_only(connection: apsw.Connection, path: str) -> None:
     """SQLite opens what it may not write for reading; a store that cannot store is no use."""
     if connection.readonly("main"):
@@ -400,9 +426,13 @@ def _refuse_read_only(connection: apsw.Connection, path: str) -> None:
 
 
 def _create_private(path: str) -> None:
-    """Conversations are nobody else's: a new file is its owner's alone, and its -wal like it."""
-    with contextlib.suppress(OSError):  # what is wrong with the place, SQLite says better
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    """Conversations are nobody else's: a new file is its owner's alone, and its -wal like it.
+
+    A file that is there is not touched: closing it here would drop every lock that this process
+    has on it. For the same reason nobody in this process goes on to open it meanwhile.
+    """
+    with _CREATING, contextlib.suppress(OSError):  # what is wrong with it, SQLite says better
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _switch_to_wal(connection: apsw.Connection, path: str, busy_seconds: float) -> None:
