@@ -9,12 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.measure import BUSY_COMMIT
 from benchmarks.peers import Peer
 from benchmarks.raw import commit_seconds
 from benchmarks.report import PeerRow
-
-# A lone commit takes 0.2 to 0.5 ms where the disk is a local one and nothing else runs.
-BUSY_COMMIT = 0.0015
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import against, ours
 from benchmarks.corpus import Corpus, Message, endless
-from benchmarks.measure import Operation, Samples, Seconds, calm, interleave, timed
+from benchmarks.measure import Operation, Samples, Seconds, calm, interleave, timed, was_disturbed
 from benchmarks.ours import Durability
 from benchmarks.peers import PeerOperation
 from benchmarks.raw import RawTurns, encoded
@@ -61,10 +62,12 @@ def _run(stage: Stage, name: str, durability: Durability, limit: Limit) -> list[
     quiet = calm(late, "raw")
     mine, raws = quiet["tertulia"], quiet["raw"]
     against.noted(stage, name, others, late, counted="turns", ours=mine.median, raw=raws.median)
-    return [
+    rows = [
         _cost(name, f"a turn, {durability}, after {size}", limit, mine, raws),
         _stalls(name, first, late, STALL if sizes.judges_stalls else None),
     ]
+    disturbed = was_disturbed(early["raw"]) or was_disturbed(late["raw"])
+    return [replace(row, disturbed=disturbed) for row in rows]
 
 
 def _others(stage: Stage, name: str, durability: Durability) -> list[PeerOperation]:
@@ -134,6 +137,7 @@ def _without_pause(stage: Stage) -> Row:
         f"{milliseconds(mine.worst)}; raw p99 {milliseconds(base.p99)}, worst "
         f"{milliseconds(base.worst)}",
         numbers=_numbers("ours", mine) | _numbers("raw", base),
+        disturbed=was_disturbed(base),
     )
 
 

@@ -79,6 +79,13 @@ class _File(apsw.VFSFile):
         self.path = name.filename() if isinstance(name, apsw.URIFilename) else name or ""
         super().__init__(disk.base, name, flags)
 
+    def xLock(self, level: int) -> None:
+        try:
+            super().xLock(level)
+        except apsw.IOError as problem:
+            # A file that is only read cannot be locked for writing. SQLite tries, and minds it not.
+            raise apsw.BusyError from problem
+
     def xRead(self, amount: int, offset: int) -> bytes:
         read = super().xRead
         return self.disk.done(  # type: ignore[no-any-return]

@@ -256,6 +256,17 @@ def fork_and_go_on(path: str) -> None:
     store.close()
 
 
+def leave(path: str, messages: int) -> None:
+    """Write, and end without closing while the search index is being made."""
+    store = opened(path, durability="fast")
+    session = store.sessions.open(source(1))
+    for number in range(messages):
+        content = " ".join(f"word{number * n}" for n in range(20))
+        store.transcript(session.id).append({"role": "user", "content": content})
+    time.sleep(random.uniform(0.2, 0.4))
+    say(session.id)
+
+
 # -- interrupts
 
 

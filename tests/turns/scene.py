@@ -68,7 +68,12 @@ def ask(store: Store, sql: str, *params: object) -> Any:
 
 def execute(store: Store, sql: str, *params: object) -> list[Any]:
     """A statement past everything the store guards."""
-    return store._db.alone(lambda connection: connection.execute(sql, params).fetchall())
+
+    def work(tx: Any) -> list[Any]:
+        found: list[Any] = tx._connection.execute(sql, params).fetchall()
+        return found
+
+    return store._db.write(work)
 
 
 def let_lease_run_out(store: Store, session: Session | str) -> None:

@@ -115,10 +115,14 @@ class SqliteDatabase:
             _refuse_strangers(path, busy_seconds)
             _create_private(path)
             self._writer = self._connect(self._waits_since)
-            _refuse_read_only(self._writer, path)
-            _switch_to_wal(self._writer, path, busy_seconds)
             self._tx = SqliteTransaction(self._writer, self._sql)
-            migrate.bring_up_to_date(self._writer, path)
+            try:
+                _refuse_read_only(self._writer, path)
+                _switch_to_wal(self._writer, path, busy_seconds)
+                migrate.bring_up_to_date(self._writer, path)
+            except BaseException:
+                self._writer.close()  # whoever keeps the error must not keep the file
+                raise
         except FOREIGN as problem:
             raise translated(problem, path) from problem
         except ValueError as problem:
@@ -175,9 +179,12 @@ class SqliteDatabase:
             self._closed = True
         while self._leader is not None or self._reading:
             time.sleep(0.001)
-        while self._readers:
-            self._readers.pop()[0].close()
-        self._writer.close()
+        try:
+            while self._readers:
+                self._readers.pop()[0].close()
+            self._writer.close()
+        except FOREIGN as problem:
+            raise translated(problem, self.path) from problem
 
     # -- whole-file work, for the `store` commands
 
