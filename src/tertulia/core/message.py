@@ -23,6 +23,8 @@ TOOL = "tool"
 SYSTEM = "system"
 SUMMARY = "summary"
 
+_ROLES = frozenset((USER, ASSISTANT, TOOL, SYSTEM, SUMMARY))
+
 # What a message is besides its role. The model is shown neither commands nor internal rows.
 COMMAND = "command"
 INTERNAL = "internal"
@@ -88,10 +90,10 @@ def draft(message: Mapping[str, Any]) -> Draft:
             f"A message needs a 'role', this one is {_short(message)}.",
             hint="Give a dict such as {'role': 'user', 'content': 'hello'}.",
         )
+    if role not in _ROLES:
+        role = _clean(role)
     body = to_json(message)
-    if len(body) <= INLINE_SIZE:
-        return Draft(_clean(role), body)
-    return _apart(_clean(role), from_json(body))
+    return Draft(role, body) if len(body) <= INLINE_SIZE else _apart(role, from_json(body))
 
 
 def to_json(value: object) -> str:

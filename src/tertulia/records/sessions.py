@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +19,7 @@ from tertulia.records import acts, removal, transcript
 from tertulia.records.house import House
 from tertulia.records.people import linked_key, resolve
 from tertulia.records.search import match_words
-from tertulia.storage.base import Transaction
+from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import SessionRow, body, from_micros, session_row, to_micros
 
 log = logging.getLogger("tertulia.sessions")
@@ -28,6 +28,7 @@ AUTOMATIC: Final = ("idle", "daily")
 PAGE_LIMIT: Final = 1000
 
 _FAR: Final = 2**63 - 1
+_HALVES: Final = {"all": ("current", "ended"), "current": ("current",), "ended": ("ended",)}
 
 
 class Ask(NamedTuple):
@@ -215,6 +216,7 @@ class Sessions:
                     hint="Choose another title, or rename that one first.",
                 )
             tx.run("session_rename", {"ref": row.ref, "title": words})
+            tx.run("unindexed_put", {"session": row.ref})
             acts.event(tx, row.ref, now, "renamed", {"title": words})
             return acts.require(tx, session_id).session()
 
@@ -316,7 +318,7 @@ class Sessions:
                 "after_ref": place[1],
                 "limit": limit + 1,
             }
-            rows = self._db.read(lambda tx, params=params: tx.all("sessions_quiet", params))  # type: ignore[misc]
+            rows = self._db.read(lambda tx, params=params: _quiet_rows(tx, params))  # type: ignore[misc]
             for row in rows:
                 seen = session_row(row)
                 place = _activity(seen)
@@ -456,8 +458,29 @@ def matching(tx: Transaction, filters: Mapping[str, Any], state: State) -> list[
     params = {**filters, "person": whose}
     if params["words"] is None:
         del params["words"]
-    found = [session_row(row) for name in _pages(params, state) for row in tx.all(name, params)]
+    found = [session_row(row) for half in _HALVES[state] for row in _half(tx, half, params)]
     return sorted(found, key=_activity, reverse=True)[: params["limit"]]
+
+
+def _half(tx: Transaction, half: str, params: Mapping[str, Any]) -> Iterator[Row]:
+    """A page of the current or of the ended sessions, by the narrowest filter there is."""
+    for name in ("words", "key", "person", "platform"):
+        if params.get(name) is not None:
+            yield from tx.all(f"sessions_{half}_page_by_{name}", params)
+            return
+    for (platform,) in tx.all(f"platforms_{half}"):
+        found = {**params, "platform": platform}
+        yield from tx.all(f"sessions_{half}_page_by_platform", found)
+
+
+def _quiet_rows(tx: Transaction, params: Mapping[str, Any]) -> list[Row]:
+    """Current sessions by oldest activity, merged from each platform's."""
+    found = [
+        row
+        for (platform,) in tx.all("platforms_current")
+        for row in tx.all("sessions_quiet", {**params, "platform": platform})
+    ]
+    return sorted(found, key=lambda row: _activity(session_row(row)))[: params["limit"]]
 
 
 def _over(house: House, row: SessionRow, now: datetime, person_zone: str | None) -> str | None:
@@ -493,17 +516,6 @@ def _page(rows: list[SessionRow], limit: int, sessions: list[Session]) -> Page[S
 def _after(text: str) -> tuple[int, int]:
     at, ref = cursor.read(text, 2)
     return at, ref
-
-
-def _pages(filters: Mapping[str, Any], state: State) -> list[str]:
-    """The statements that find a page: one for each half of the sessions that is asked for."""
-    halves = {"all": ("current", "ended"), "current": ("current",), "ended": ("ended",)}[state]
-    by = "_page"
-    for name in ("words", "key", "person", "platform"):
-        if filters.get(name) is not None:
-            by = f"_page_by_{name}"
-            break
-    return [f"sessions_{half}{by}" for half in halves]
 
 
 def _check_page(state: str, limit: int) -> None:

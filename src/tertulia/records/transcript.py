@@ -72,9 +72,8 @@ class Transcript:
         return self._extend([draft(message) for message in messages], usage)
 
     def _extend(self, drafts: Sequence[Draft], usage: Usage | None) -> int:
-        moment = self._house.clock.now()
-        now = to_micros(moment)
-        cost = None if usage is None else charge(usage, moment.astimezone(self._house.zone))
+        now = to_micros(self._house.clock.now())
+        cost = None if usage is None else charge(usage)
         last = self._db.write(lambda tx: append_in(tx, self.session_id, drafts, cost, now))
         self._house.ring()
         return last
@@ -353,6 +352,7 @@ def insert(
         if item.blobs:
             _put_away(tx, place, item)
     tx.many("message_insert", entries)
+    tx.run("unindexed_put", {"session": ref})
 
 
 def read(tx: Transaction, spans: Iterable[Span]) -> list[Message]:

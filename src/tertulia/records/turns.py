@@ -29,7 +29,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from tertulia.core import keys
-from tertulia.core.grammar import tool_name
+from tertulia.core.grammar import UNNAMED_TOOL, tool_name
 from tertulia.core.message import ASSISTANT, INTERRUPTED, TOOL, Draft, draft, to_json
 from tertulia.core.render import Format, Timestamps
 from tertulia.core.session import Notice, Session
@@ -421,7 +421,7 @@ class Turn:
             )
         moment = self._house.clock.now()
         now = to_micros(moment)
-        cost = None if usage is None else charge(usage, moment.astimezone(self._house.zone))
+        cost = None if usage is None else charge(usage)
         is_after = not self._is_open and not drafts
 
         def work(tx: Transaction) -> int:
@@ -522,8 +522,9 @@ def _insert(
     *,
     kind: str | None = None,
 ) -> None:
-    turns = [place.number] * len(drafts)
-    transcript.insert(tx, place.ref, last_seq, drafts, now, turns=turns, kind=kind)
+    if drafts:
+        turns = [place.number] * len(drafts)
+        transcript.insert(tx, place.ref, last_seq, drafts, now, turns=turns, kind=kind)
 
 
 def _is_content(content: object) -> bool:
@@ -537,8 +538,8 @@ def _is_content(content: object) -> bool:
 
 def _name_of(call: Mapping[str, Any]) -> str:
     function = call.get("function")
-    holder = function if isinstance(function, Mapping) else call
-    return tool_name(holder.get("name"))
+    name = (function if isinstance(function, Mapping) else call).get("name")
+    return tool_name(name) if isinstance(name, str) else UNNAMED_TOOL
 
 
 def _call(call: ToolCall | Mapping[str, Any]) -> dict[str, Any]:

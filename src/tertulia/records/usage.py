@@ -38,7 +38,7 @@ class Ledger:
     def add(self, session_id: str, usage: Usage) -> None:
         """Enter one model call."""
         moment = self._house.clock.now()
-        cost = charge(usage, moment.astimezone(self._house.zone))
+        cost = charge(usage)
         params = {"id": session_id, "count": 0, "turns": 0, "is_activity": False}
 
         def work(tx: Transaction) -> None:
@@ -72,8 +72,8 @@ class Ledger:
         return f"{from_micros(quarter * _QUARTER_HOUR).astimezone(self._house.zone):%Y-%m-%d}"
 
 
-def charge(usage: Usage, local: datetime) -> Charge:
-    """A call's columns; its cost estimated where it was not reported. `local` says which day."""
+def charge(usage: Usage) -> Charge:
+    """A call's columns; its cost estimated where it was not reported."""
     cost, status, source = to_nano(usage.cost_usd), usage.cost_status, usage.cost_source
     if cost is None and status is None:
         cost = to_nano(prices.estimate(usage))
@@ -94,8 +94,6 @@ def charge(usage: Usage, local: datetime) -> Charge:
         "cost": cost,
         "certainty": STATUSES.index(status),
         "cost_source": acts.storable(source),
-        "tokens": usage.total,
-        "day": local.toordinal(),
     }
 
 
@@ -112,16 +110,6 @@ def enter(
     """Write a call into the ledger; its session's totals are the caller's."""
     owner = {"id": session_id, "turn": turn, "platform": platform, "person": person}
     tx.run("usage_insert", {**cost, **owner, "now": now})
-    tx.run(
-        "spending_add",
-        {
-            "day": cost["day"],
-            "platform": platform,
-            "person": person or "",
-            "tokens": cost["tokens"],
-            "cost": cost["cost"] or 0,
-        },
-    )
 
 
 def _added(before: Usage | None, counts: list[Any]) -> Usage:

@@ -32,7 +32,8 @@ insert into messages (place, turn, role, kind, author, at, body, away)
 values (:place, :turn, :role, :kind, :author, :now, :body, :away)
 
 -- name: part_message
-place >> 32, place & 4294967295, turn, role, kind, at, author, body, away
+messages.place >> 32, messages.place & 4294967295, messages.turn, messages.role, messages.kind,
+messages.at, messages.author, messages.body, messages.away
 
 -- name: messages_of
 select {part_message} from messages

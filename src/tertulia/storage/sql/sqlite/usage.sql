@@ -36,6 +36,11 @@ values (:day, :platform, :person, :tokens, :cost)
 on conflict (day, platform, person) do update
 set tokens = tokens + excluded.tokens, cost = cost + excluded.cost
 
+-- name: usage_since
+select id, at, platform, coalesce(person, ''), input + output + cache_read + cache_write,
+    coalesce(cost, 0)
+from usage where id > :after order by id limit :limit
+
 -- name: spending_sum
 select coalesce(sum(tokens), 0), coalesce(sum(cost), 0) from spending
 where day >= :since
