@@ -84,7 +84,7 @@ class Draft(msgspec.Struct, frozen=True):
 def draft(message: Mapping[str, Any]) -> Draft:
     """Check a message and write it down; nothing that reads it later can fail on it."""
     given: object = message  # callers without a type checker hand in anything
-    role = given.get("role") if isinstance(given, Mapping) else None
+    role = given.get("role") if isinstance(given, dict | Mapping) else None
     if not isinstance(role, str) or not role:
         raise IllegalMove(
             f"A message needs a 'role', this one is {_short(message)}.",

@@ -49,7 +49,7 @@ def _used(
 ) -> tuple[int, int]:
     if budget.per == "session":
         return row.input + row.output + row.cache_read + row.cache_write, row.cost or 0
-    _bring_up_to_date(tx, house)
+    bring_up_to_date(tx, house)
     found = tx.one(
         "spending_sum",
         {
@@ -62,7 +62,7 @@ def _used(
     return int(found[0]), int(found[1])
 
 
-def _bring_up_to_date(tx: Transaction, house: House) -> None:
+def bring_up_to_date(tx: Transaction, house: House) -> None:
     """Add what the ledger got since a budget was asked last; each call is added once, ever."""
     row = tx.one("installation_get", {"name": "spending_upto"})
     upto = int(row[0]) if row else 0

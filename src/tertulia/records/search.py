@@ -189,7 +189,7 @@ def _texts(tx: Transaction, found: list[Row]) -> Iterator[tuple[int, str]]:
 
 def _answer(tx: Transaction, asked: _Question, limit: int, offset: int) -> Page[Hit]:
     person = None if asked.person is None else resolve(tx, asked.person, asked.platform)
-    params = {
+    params: dict[str, Any] = {
         "words": asked.match,
         "person": person,
         "platform": asked.platform,

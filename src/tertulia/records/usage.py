@@ -37,17 +37,21 @@ class Ledger:
 
     def add(self, session_id: str, usage: Usage) -> None:
         """Enter one model call."""
-        moment = self._house.clock.now()
-        cost = charge(usage)
-        params = {"id": session_id, "count": 0, "turns": 0, "is_activity": False}
+        params = {
+            **charge(usage),
+            "id": session_id,
+            "count": 0,
+            "turns": 0,
+            "is_activity": False,
+            "now": to_micros(self._house.clock.now()),
+        }
 
         def work(tx: Transaction) -> None:
-            now = to_micros(moment)
-            row = tx.one("session_append_with_usage", {**params, **cost, "now": now})
+            row = tx.one("session_append_with_usage", params)
             if row is None:
                 raise acts.missing(session_id)
             _, _, turn, platform, person = row
-            enter(tx, cost, now, session_id=session_id, turn=turn, platform=platform, person=person)
+            tx.run("usage_insert", {**params, "turn": turn, "platform": platform, "person": person})
 
         self._db.write(work)
 
@@ -76,7 +80,7 @@ def charge(usage: Usage) -> Charge:
     """A call's columns; its cost estimated where it was not reported."""
     cost, status, source = to_nano(usage.cost_usd), usage.cost_status, usage.cost_source
     if cost is None and status is None:
-        cost = to_nano(prices.estimate(usage))
+        cost = prices.estimate(usage)
         status = "unknown" if cost is None else "estimated"
         source = source or (None if cost is None else prices.SOURCE)
     if status is None:
@@ -95,21 +99,6 @@ def charge(usage: Usage) -> Charge:
         "certainty": STATUSES.index(status),
         "cost_source": acts.storable(source),
     }
-
-
-def enter(
-    tx: Transaction,
-    cost: Charge,
-    now: int,
-    *,
-    session_id: str,
-    turn: int,
-    platform: str,
-    person: str | None,
-) -> None:
-    """Write a call into the ledger; its session's totals are the caller's."""
-    owner = {"id": session_id, "turn": turn, "platform": platform, "person": person}
-    tx.run("usage_insert", {**cost, **owner, "now": now})
 
 
 def _added(before: Usage | None, counts: list[Any]) -> Usage:
