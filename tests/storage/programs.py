@@ -289,11 +289,22 @@ def interrupt_a_waiter(path: str) -> None:
     leader.start()
     is_inside.wait()
 
+    raised = threading.Event()
+
+    def interrupt_once(number: int, frame: FrameType | None) -> None:
+        if not raised.is_set():
+            raised.set()
+            raise KeyboardInterrupt
+
     def interrupt() -> None:
         while not database._waiting:
             time.sleep(0.001)
-        os.kill(os.getpid(), signal.SIGINT)
+        # A signal that comes right before Python goes to sleep does not wake it; the next does.
+        while not raised.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
 
+    signal.signal(signal.SIGINT, interrupt_once)
     threading.Thread(target=interrupt).start()
     interrupted = False
     try:

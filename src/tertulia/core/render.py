@@ -115,7 +115,9 @@ def _weight(message: Mapping[str, Any]) -> int:
     for call in message.get("tool_calls", ()):
         function = call["function"]
         total += tokens.PER_MESSAGE + tokens.estimate(function["name"] + function["arguments"])
-    return total + tokens.estimate(message.get("reasoning_content", ""))
+    if reasoning := message.get("reasoning_content"):
+        total += tokens.estimate(reasoning)
+    return total
 
 
 def _weight_of_part(part: Mapping[str, Any]) -> int:
@@ -138,13 +140,12 @@ def _openai(blocks: Sequence[Block], style: Style) -> list[dict[str, Any]]:
 
 
 def _person(row: Message, style: Style) -> dict[str, Any]:
-    body = row.body
+    body, is_bare = row.body, row.author is None and style.timestamps == "none"
     content = body.get("content")
+    if is_bare and len(body) == 2 and row.role == USER and type(content) is str and speaks(content):
+        return body
     if row.role == SUMMARY:
         return {"role": USER, "content": _SUMMARY_HEAD + (flat(content) or EMPTY_PERSON)}
-    is_bare = row.author is None and style.timestamps == "none"
-    if is_bare and len(body) == 2 and type(content) is str and speaks(content):
-        return body
     shown = said(content, FROM_PERSON)
     tail = _media_trace(body.get("media"))
     if not speaks(shown):

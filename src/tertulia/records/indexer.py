@@ -49,11 +49,12 @@ class Indexer:
     def _start(self) -> None:
         with self._lock:
             if self._thread is None and not self._stops:
-                # The thread must not keep alive a store that nobody uses any more.
+                bell = self._bell
+                # The thread must not keep alive a store that nobody uses any more, nor outlive it.
+                owner = weakref.ref(self, lambda _: bell.set())
                 self._thread = threading.Thread(
-                    target=_run, args=(weakref.ref(self), self._bell), name="tertulia-index",
-                    daemon=True,
-                )  # fmt: skip
+                    target=_run, args=(owner, bell), name="tertulia-index", daemon=True
+                )
                 self._thread.start()
 
     def work(self) -> bool:

@@ -417,10 +417,7 @@ class Turn:
         """Append to the turn under its epoch, in one transaction; the last sequence number."""
         place = self._place
         if place is None:
-            raise IllegalMove(
-                "The turn is over." if self._session else "The turn has not begun.",
-                hint="Write inside its `with` block; a duplicate has had its turn.",
-            )
+            raise self._outside()
         moment = self._house.clock.now()
         now = to_micros(moment)
         cost = None if usage is None else charge(usage)
@@ -509,6 +506,17 @@ class Turn:
     ) -> None:
         closing = {"ref": place.ref, "number": place.number, "now": now}
         tx.run("turn_close", {**closing, "state": state, "answer_seq": answer_seq})
+
+    def _outside(self) -> IllegalMove:
+        if self.duplicate:
+            return IllegalMove(
+                "This message has had its turn.",
+                hint="Look at turn.duplicate first; turn.answer is what was answered.",
+            )
+        return IllegalMove(
+            "The turn is over." if self._session else "The turn has not begun.",
+            hint="Write inside its `with` block.",
+        )
 
     def _lost(self, tx: Transaction) -> Exception:
         acts.require(tx, self.session.id)
