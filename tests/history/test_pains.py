@@ -388,6 +388,7 @@ def test_thinking_goes_back_signed_or_not_at_all(talk: Transcript) -> None:
     wrong = [
         {"type": "thinking", "thinking": "hm"},
         {"type": "thinking", "thinking": "hm", "signature": ""},
+        {"type": "thinking", "thinking": "hm", "signature": " "},
         {"type": "thinking", "thinking": "\ud800", "signature": "abc"},
         {"type": "redacted_thinking"},
         "thinking",

@@ -30,6 +30,7 @@ from tests.turns.scene import (
     turn_states,
     unanswered,
     until,
+    without_index,
 )
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills its children with a signal")
@@ -64,7 +65,8 @@ def run_to_death(path: Path, step: str, moment: Moment) -> list[str]:
 
 
 def opened(path: Path) -> Store:
-    return tertulia.open(path, settings=Settings(zone="UTC", lease_seconds=LEASE))
+    settings = Settings(zone="UTC", lease_seconds=LEASE)
+    return without_index(tertulia.open(path, settings=settings))
 
 
 def effects(path: Path) -> Counter[str]:

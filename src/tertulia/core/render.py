@@ -364,7 +364,7 @@ def _thinking(body: Mapping[str, Any]) -> list[dict[str, Any]]:
             if isinstance(block, Mapping) and block.get("type") == kind:
                 kept = {name: block.get(name) for name in names}
                 # The thought itself may be empty: some models give its signature only.
-                if kept[names[-1]] and _are_texts(kept):
+                if _are_texts(kept) and speaks(kept[names[-1]]):
                     found.append({"type": kind, **kept})
     return found
 

@@ -52,10 +52,12 @@ class Indexer:
                 bell = self._bell
                 # The thread must not keep alive a store that nobody uses any more, nor outlive it.
                 owner = weakref.ref(self, lambda _: bell.set())
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=_run, args=(owner, bell), name="tertulia-index", daemon=True
                 )
-                self._thread.start()
+                # An interrupt can come within: a thread that may not have started is never joined.
+                thread.start()
+                self._thread = thread
 
     def work(self) -> bool:
         """Wait for quiet, then index; whether to go on."""
