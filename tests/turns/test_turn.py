@@ -133,6 +133,14 @@ def test_a_turn_is_entered_once(store: Store, message_id: str | None) -> None:
     assert contents(store, turn.session) == ["hello", "hi"]
 
 
+def test_entering_a_second_time_does_not_disturb_the_turn(store: Store) -> None:
+    with store.turn(ANA, "hello") as turn:
+        with pytest.raises(IllegalMove, match="entered before"), turn:
+            pass
+        turn.add_assistant("hi")
+    assert turn_states(store) == ["answered"]
+
+
 def test_a_turn_may_come_without_a_message(store: Store) -> None:
     with store.turn(ANA) as turn:
         turn.add_assistant("You did not ask, but it rains.")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import is_
 from typing import Any, Literal, NamedTuple
@@ -43,6 +43,7 @@ from tertulia.core.grammar import (
 )
 from tertulia.core.inert import inert, plain
 from tertulia.core.message import ASSISTANT, NESTING, SUMMARY, TOOL, USER, Message, from_json
+from tertulia.core.redact import Redactor
 from tertulia.core.window import Weigh, shortened
 
 Timestamps = Literal["none", "user", "all"]
@@ -69,7 +70,7 @@ class Style(NamedTuple):
 
     timestamps: Timestamps = "none"
     authors: bool = False
-    author_id: Callable[[str], str] = str
+    redactor: Redactor | None = None
     # Whether a result may hold pictures: of the formats, only Anthropic's has a place for them.
     pictures: bool = False
     # How long results and arguments may be, where they had to be shortened.
@@ -254,15 +255,19 @@ def _is_deep(value: Any, left: int = NESTING) -> bool:
 def _head(row: Message, style: Style) -> str:
     head = _time(row) if style.timestamps != "none" else ""
     if style.authors and row.author:
-        head += _author(row.author, style.author_id)
+        head += _author(row.author, style.redactor)
     return head
 
 
 @lru_cache(maxsize=1024)
-def _author(written: str, author_id: Callable[[str], str]) -> str:
+def _author(written: str, redactor: Redactor | None) -> str:
     author = from_json(written)
-    name = inert(author.get("name") or "unknown")
-    return f"[From: {name}, id {inert(author_id(author['id']))}]\n"
+    name, who = author.get("name") or "unknown", author["id"]
+    if redactor is not None:
+        platform = author.get("platform") or ""
+        name = redactor.name(platform, name.replace(who, redactor.user(platform, who)))
+        who = redactor.user(platform, who)
+    return f"[From: {inert(name)}, id {inert(who)}]\n"
 
 
 def _time(row: Message) -> str:

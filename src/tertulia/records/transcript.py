@@ -107,7 +107,8 @@ class Transcript:
         """
         _check_history(max_messages, max_tokens, timestamps, format)
         budget = Budget(max_messages, max_tokens)
-        style = Style(timestamps, authors=True, pictures=format == "anthropic")
+        redactor = self._house.redactor()
+        style = Style(timestamps, True, redactor, pictures=format == "anthropic")
         recent = self._db.read(lambda tx: _recent(tx, self.session_id, budget))
         found = [] if recent.summary is None else [Block(recent.summary)]
         found += blocks(recent.rows)

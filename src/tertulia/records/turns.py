@@ -220,10 +220,7 @@ class Turn:
 
     def try_to_enter(self) -> bool:
         """One try, in one transaction; whether the turn has begun."""
-        if self._session is not None:
-            raise IllegalMove(
-                "The turn was entered before.", hint="Ask the store for another: store.turn(…)."
-            )
+        self._check_unused()
         try:
             found = self._enter()
         except Busy as busy:
@@ -258,6 +255,7 @@ class Turn:
 
     def listen(self, bell: Callable[[], None]) -> None:
         """Have a bell rung whenever a turn of this process leaves the conversation."""
+        self._check_unused()
         self._desk.listen(self._key, bell)
 
     def ignore(self, bell: Callable[[], None]) -> None:
@@ -310,6 +308,12 @@ class Turn:
             return True
 
     # -- within
+
+    def _check_unused(self) -> None:
+        if self._session is not None:
+            raise IllegalMove(
+                "The turn was entered before.", hint="Ask the store for another: store.turn(…)."
+            )
 
     def _enter(self) -> Entered | Answered:
         has_processes: bool | None = None
