@@ -18,11 +18,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
+
 from tertulia import Error, Settings, Store, Turn, Usage
 from tertulia.records import turns
 from tertulia.testing.faults import Moment, watch
 from tertulia.testing.stage import at_once
 from tests.turns.scene import ANA, FAST, PATIENCE, call, open_apart
+
+if os.name == "nt":
+    pytest.skip("forks its children and stops them with signals", allow_module_level=True)
 
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload([__name__])

@@ -6,7 +6,6 @@ twice, and the message that comes again is answered once.
 
 from __future__ import annotations
 
-import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -32,8 +31,6 @@ from tests.turns.scene import (
     until,
     without_index,
 )
-
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills its children with a signal")
 
 # Nobody waits for a child before it is dead, and then not long.
 LEASE = 0.1
