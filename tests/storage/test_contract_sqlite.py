@@ -56,6 +56,24 @@ class TestSqlite:
         assert rows(store, "select count(*) from blobs") == [(0,)]
         stage.close()
 
+    @pytest.mark.parametrize(
+        "doubles",
+        [
+            "update sessions set ended_at = null",
+            "update sessions set title = 'Trip'",
+            "update sessions set id = 'the same'",
+        ],
+    )
+    def test_what_is_unique_is_so_by_constraint(self, stage: Stage, doubles: str) -> None:
+        """Not by the care of whoever writes, nor by an index that is kept beside."""
+        store = stage.open()
+        store.sessions.open(dm("anna"))
+        store.sessions.open(dm("anna"), force_new=True)
+        with pytest.raises(tertulia.StoreError):
+            rows(store, doubles)
+        assert len(store.sessions.find(state="current").items) == 1
+        stage.close()
+
     def test_a_deleted_session_leaves_no_row(self, stage: Stage) -> None:
         store = stage.open()
         empty = shape(store)

@@ -177,8 +177,10 @@ class SessionPromises:
         session = store.sessions.open(dm("anna"))
         ended = store.sessions.end(session.id, "done")
         assert (ended.end_reason, ended.ended_at) == ("done", stage.clock.now())
+        told = store.sessions.explain(session.id)
         stage.clock.forward(minutes=1)
         assert other.sessions.end(session.id, "again") == ended
+        assert store.sessions.explain(session.id) == told
         store.transcript(session.id).append(said("one more thing"))
         new = other.sessions.open(dm("anna"))
         assert (new.id != session.id, new.parent_id, new.notice) == (True, session.id, None)

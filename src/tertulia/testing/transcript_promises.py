@@ -231,6 +231,16 @@ class TranscriptPromises:
         with pytest.raises(IllegalMove):
             three.undo(0)
 
+    def test_a_turn_may_be_very_long(self, three: Transcript) -> None:
+        three.extend([said("d"), *(answered(f"step {number}") for number in range(450))])
+        three.keep_recent(7)
+        assert len(three.load()) == 451
+        assert three.undo() == 1
+        assert texts(three) == []
+        three.restore(1)
+        assert three.undo(2) == 2
+        assert texts(three) == ["a", "re a", "b", "re b"]
+
     def test_undo_leaves_what_no_person_began(self, transcript: Transcript) -> None:
         transcript.append(answered("good morning"))
         transcript.extend(turn("a"))
@@ -400,8 +410,15 @@ class TranscriptPromises:
         three.edit(1, said("A"))  # now the first of them has the highest number
         branch = store.transcript(store.sessions.fork(three.session_id, at=2).id)
         assert texts(branch) == ["A", "re a"]
-        branch.append(said("b2"))
-        assert texts(branch) == ["A", "re a", "b2"]
+        for number in range(10):
+            branch.append(said(f"b{number}"))
+        branch.remove(7)  # its number is that of one message, whatever the fork took over
+        branch.extend(turn("d"))
+        shown = texts(branch)
+        assert shown == ["re a", *(f"b{number}" for number in range(10)), "d", "re d"]
+        store.sessions.delete(three.session_id)
+        assert texts(branch) == shown
+        assert [message["content"] for message in branch.at(1)] == ["A", *shown[:-2]]
         empty = store.sessions.open(dm("ben"))
         assert store.transcript(store.sessions.fork(empty.id).id).load() == []
 
