@@ -442,7 +442,8 @@ class TestLocked:
             holder.go_on()
         opened(path).close()
 
-    def test_a_new_file_that_is_locked_for_a_moment(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("lock", ["begin exclusive", "begin immediate"])
+    def test_a_new_file_that_is_locked_for_a_moment(self, tmp_path: Path, lock: str) -> None:
         """Two programs that make it at once: the one that comes second waits."""
         path = tmp_path / "talk.db"
         outcome: list[object] = []
@@ -453,7 +454,7 @@ class TestLocked:
             except StoreError as problem:
                 outcome.append(problem)
 
-        with Child("hold", str(path), ["begin exclusive"]) as holder:
+        with Child("hold", str(path), [lock]) as holder:
             assert holder.said() == "held"
             maker = threading.Thread(target=make_it)
             maker.start()

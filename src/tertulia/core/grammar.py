@@ -95,7 +95,7 @@ def blocks(rows: Iterable[Message]) -> list[Block]:
     step: Block | None = None
     for row in rows:
         role = row.role
-        if row.kind in HIDDEN:
+        if row.kind is not None and row.kind in HIDDEN:
             continue
         if role in PEOPLE:
             found.append(Block(row))

@@ -35,6 +35,7 @@ from tertulia.core.content import (
 from tertulia.core.grammar import (
     EMPTY_PERSON,
     INTERRUPTED_RESULT,
+    PEOPLE,
     Block,
     Result,
     tool_name,
@@ -131,9 +132,18 @@ def _weight_of_part(part: Mapping[str, Any]) -> int:
 
 def _openai(blocks: Sequence[Block], style: Style) -> list[dict[str, Any]]:
     found = []
+    is_bare = style.timestamps == "none"
     for block in blocks:
-        if block.is_person:
-            found.append(_person(block.row, style))
+        row = block.row
+        body = row.body
+        # Words and nothing else, which nearly all messages are, leave as they came.
+        if is_bare and len(body) == 2 and row.author is None and row.role != SUMMARY:
+            content = body.get("content")
+            if type(content) is str and content and not content.isspace():
+                found.append(body)
+                continue
+        if row.role in PEOPLE:
+            found.append(_person(row, style))
         else:
             found.append(_assistant(block, style))
             found += [_result(result, style) for result in block.results]
@@ -141,24 +151,24 @@ def _openai(blocks: Sequence[Block], style: Style) -> list[dict[str, Any]]:
 
 
 def _person(row: Message, style: Style) -> dict[str, Any]:
-    body, is_bare = row.body, row.author is None and style.timestamps == "none"
-    content = body.get("content")
-    if is_bare and len(body) == 2 and row.role == USER and type(content) is str and speaks(content):
-        return body
+    body = row.body
     if row.role == SUMMARY:
-        return {"role": USER, "content": _SUMMARY_HEAD + (flat(content) or EMPTY_PERSON)}
-    shown = said(content, FROM_PERSON)
+        return {
+            "role": USER,
+            "content": _SUMMARY_HEAD + (flat(body.get("content")) or EMPTY_PERSON),
+        }
+    shown = said(body.get("content"), FROM_PERSON)
     tail = _media_trace(body.get("media"))
     if not speaks(shown):
         shown = "" if tail else EMPTY_PERSON
-    head = "" if is_bare else _head(row, style)
+    head = _head(row, style)
     shown = _around(_guarded(shown) if head else shown, head, tail)
     return _named({"role": USER, "content": shown}, body)
 
 
 def _assistant(block: Block, style: Style) -> dict[str, Any]:
     body, calls, limit = block.row.body, block.calls, style.result_limit
-    if style.timestamps != "all" and _leaves_as_it_came(body, calls, limit):
+    if calls and style.timestamps != "all" and _leaves_as_it_came(body, calls, limit):
         return body
     shown = said(words_of(body), FROM_ASSISTANT)
     if style.timestamps == "all" and speaks(shown):
@@ -175,11 +185,8 @@ def _assistant(block: Block, style: Style) -> dict[str, Any]:
 def _leaves_as_it_came(
     body: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], limit: int | None
 ) -> bool:
-    """Whether an assistant message is in the OpenAI form and nothing else: nearly all are."""
-    content = body.get("content")
-    if not calls:
-        return len(body) == 2 and type(content) is str
-    given = body["tool_calls"]
+    """Whether a message with calls is in the OpenAI form and nothing else: nearly all are."""
+    content, given = body.get("content"), body.get("tool_calls")
     return (
         limit is None
         and (content is None or type(content) is str)

@@ -23,7 +23,7 @@ import msgspec
 
 from tertulia.core import tokens
 from tertulia.core.content import flat
-from tertulia.core.grammar import Block
+from tertulia.core.grammar import PEOPLE, Block
 from tertulia.core.message import SUMMARY
 
 T = TypeVar("T")
@@ -85,17 +85,16 @@ def split(found: Sequence[Block]) -> list[list[Block]]:
     turns: list[list[Block]] = []
     before: Block | None = None
     for block in found:
-        if not block.is_person:
+        row = block.row
+        if row.role not in PEOPLE:
             if turns:
                 turns[-1].append(block)
-        elif before is None or not (before.is_person or before.is_delivery):
-            turns.append([block])
-        elif before.is_delivery:
+        elif before is not None and before.is_person and before.row.turn == row.turn:
+            turns[-1].append(block)
+        elif before is not None and before.is_delivery:
             if turns:
                 turns[-1].pop()
             turns.append([before, block])
-        elif before.row.turn == block.row.turn:
-            turns[-1].append(block)
         else:
             turns.append([block])
         before = block
