@@ -19,12 +19,14 @@ from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
+from unittest import mock
 
 import apsw
 
 import tertulia
 from tertulia import Policies, ResetPolicy, Settings, Source, Usage
 from tertulia.records.house import Clock
+from tertulia.storage import sqlite
 
 NEVER = Policies(default=ResetPolicy(mode="none"))
 
@@ -358,6 +360,89 @@ def interrupt_a_leader(path: str) -> None:
     store.close()
 
 
+def interrupt_both(path: str) -> None:
+    """The main thread has left when the one that does its work is interrupted too."""
+    store = opened(path)
+    database = store._db
+    is_inside, may_go, has_left = (threading.Event() for _ in range(3))
+
+    def interrupt_once(number: int, frame: FrameType | None) -> None:
+        if not has_left.is_set():
+            has_left.set()
+            raise KeyboardInterrupt
+
+    def lead(tx: Any) -> None:
+        is_inside.set()
+        may_go.wait()
+
+    def follow(tx: Any) -> NoReturn:
+        while not has_left.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+        time.sleep(0.1)  # so that it is out of the call, too
+        raise KeyboardInterrupt
+
+    def leader() -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            database.write(lead)
+
+    def go_on() -> None:
+        while not database._waiting:
+            time.sleep(0.001)
+        may_go.set()
+
+    signal.signal(signal.SIGINT, interrupt_once)
+    thread = threading.Thread(target=leader)
+    thread.start()
+    is_inside.wait()
+    threading.Thread(target=go_on).start()
+    with contextlib.suppress(KeyboardInterrupt):
+        database.write(follow)
+    thread.join()
+    note = {"name": "next", "value": 1}
+    # A lead that was given to somebody who is gone never comes back.
+    last = threading.Thread(
+        target=lambda: database.write(lambda tx: tx.run("installation_set", note)), daemon=True
+    )
+    last.start()
+    last.join(20)
+    say(_stored(store, "next"))
+
+
+def interrupt_after_a_failed_commit(path: str) -> None:
+    """Ctrl-C right when the main thread learns that nothing was stored, also for another."""
+    store = opened(path)
+    database = store._db
+    refusals = [True]  # True turns a commit into a rollback
+    outcome: list[Any] = []
+
+    def follower() -> None:
+        note = {"name": "follower", "value": 1}
+        outcome.append(database.write(lambda tx: tx.run("installation_set", note)))
+
+    thread = threading.Thread(target=follower)
+
+    def lead(tx: Any) -> None:
+        tx.run("installation_set", {"name": "leader", "value": 1})
+        thread.start()
+        while not database._waiting:
+            time.sleep(0.001)
+
+    def interrupted(*arguments: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+    database._writer.set_commit_hook(lambda: refusals.pop() if refusals else False)
+    # The first thing that is done about a commit that failed.
+    with (
+        mock.patch.object(sqlite, "translated", interrupted),
+        contextlib.suppress(KeyboardInterrupt),
+    ):
+        database.write(lead)
+    thread.join(20)
+    say({"outcome": outcome, **_stored(store, "leader", "follower")})
+    store.close()
+
+
 def be_interrupted(path: str, seconds: float, others: int) -> None:
     """Ctrl-C again and again, at any moment, while others write; say what was acknowledged."""
     store = opened(path, durability="fast")
@@ -387,6 +472,7 @@ def be_interrupted(path: str, seconds: float, others: int) -> None:
     threads = [threading.Thread(target=other, args=(number,)) for number in range(others)]
     for thread in threads:
         thread.start()
+    write("main", -1)  # starts the thread that indexes, which Python does not let be interrupted
     signal.signal(signal.SIGALRM, interrupt)
     interrupts = 0
     longest = 2e-3 if others else 2e-4

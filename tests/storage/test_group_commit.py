@@ -235,6 +235,17 @@ def test_a_leader_that_is_interrupted_harms_nobody(tmp_path: Path) -> None:
     }
 
 
+def test_the_lead_goes_to_nobody_who_has_left(tmp_path: Path) -> None:
+    with Child("interrupt_both", str(tmp_path / "talk.db")) as child:
+        assert child.said() == {"next": True}
+
+
+def test_what_a_failed_commit_did_not_store_is_not_called_stored(tmp_path: Path) -> None:
+    """Also where the leader is interrupted before it could tell the others."""
+    with Child("interrupt_after_a_failed_commit", str(tmp_path / "talk.db")) as child:
+        assert child.said() == {"outcome": [1], "leader": False, "follower": True}
+
+
 @pytest.mark.parametrize(
     "seconds", [2, pytest.param(30, marks=pytest.mark.slow)], ids=["briefly", "long"]
 )
