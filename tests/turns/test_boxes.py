@@ -491,3 +491,12 @@ def test_nothing_settled_is_lost(store: Store) -> None:
     store.inbox.done(*store.inbox.claim())
     assert ask(store, "select count(*) from outbox") == 1
     assert ask(store, "select count(*) from inbox") == 1
+
+
+def test_a_deleted_session_leaves_nothing_in_the_inbox(store: Store) -> None:
+    source = Source("telegram", "77", user_id="77")
+    store.inbox.put(source, "a secret", message_id="1")
+    with store.turn(source, "a secret", message_id="1") as turn:
+        turn.add_assistant("kept")
+    store.sessions.delete(turn.session.id)
+    assert [arrival.text for arrival in store.inbox.find().items] == []

@@ -23,6 +23,7 @@ def remove(tx: Transaction, row: SessionRow) -> None:
         "borrowings_delete",
         "events_delete",
         "unindexed_drop",
+        "inbox_delete",
         "turns_delete",
     ):
         tx.run(statement, session)

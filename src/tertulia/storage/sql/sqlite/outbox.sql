@@ -88,3 +88,7 @@ where id = :id and state = 'taken' and attempts = :attempts
 select {part_arrived} from inbox
 where id > :after and (:state is null or state = :state) and (:key is null or key = :key)
 order by id limit :limit
+
+-- name: inbox_delete
+-- What was accepted for a turn of a session goes with the session.
+delete from inbox where arrival in (select arrival from turns where session = :session)
