@@ -23,7 +23,7 @@ def check(
             if limit is not None:
                 raise BudgetExceeded(
                     f"The budget is spent: {limit} ({_words(budget)}).",
-                    hint="It starts anew with the next period; the owner can raise it.",
+                    hint=_hint(budget),
                     per=budget.per,
                     period=budget.period,
                 )
@@ -63,6 +63,14 @@ def _first_day(budget: Budget, local: datetime) -> int:
     if budget.period == "day":
         return local.toordinal()
     return local.replace(day=1).toordinal() if budget.period == "month" else 0
+
+
+def _hint(budget: Budget) -> str:
+    if budget.per == "session":
+        return "A new session starts anew; the owner can raise it."
+    if budget.period == "ever":
+        return "The owner can raise it."
+    return f"It starts anew with the next {budget.period}; the owner can raise it."
 
 
 def _words(budget: Budget) -> str:

@@ -32,7 +32,7 @@ class Desk:
         self._held: dict[str, tuple[Holder, float]] = {}
         self._bells: dict[str, list[Callable[[], None]]] = {}
         self._hurry = threading.Event()
-        self._is_renewing = False
+        self._pause: float | None = None  # of the thread that renews; None where there is none
 
     def holds(self, session_id: str) -> bool:
         """Whether a turn of this process is inside that session."""
@@ -42,10 +42,12 @@ class Desk:
         """A turn is inside from now on; its lease is renewed `every` so many seconds."""
         with self._lock:
             self._held[session_id] = holder, every
-            is_renewing, self._is_renewing = self._is_renewing, True
-        if not is_renewing:
+            pause = self._pause
+            if pause is None or every < pause:
+                self._pause = every
+        if pause is None:
             threading.Thread(target=self._renew, name="tertulia-leases", daemon=True).start()
-        else:
+        elif every < pause:
             self._hurry.set()
 
     def leave(self, session_id: str, holder: Holder, key: str) -> None:
@@ -71,3 +73,38 @@ class Desk:
         with self._lock:
             if session_id in self._held and self._held[session_id][0] is holder:
                 del self._held[session_id]
+
+    def _renew(self) -> None:
+        """Renew until nobody is inside; in the next pause, so that short turns share a thread."""
+        while (pause := self._next_pause()) is not None:
+            if self._hurry.wait(pause):
+                self._hurry.clear()
+                continue
+            for session_id, (holder, _) in list(self._held.items()):
+                if not holder.renew():
+                    self._drop(session_id, holder)
+
+    def _next_pause(self) -> float | None:
+        with self._lock:
+            self._pause = min((every for _, every in self._held.values()), default=None)
+            return self._pause
+
+
+def desk_of(database: str) -> Desk:
+    """The desk of a database, the same one for every handle of this process."""
+    with _desks_lock:
+        found = _desks.get(database)
+        if found is None:
+            found = _desks[database] = Desk()
+        return found
+
+
+def _begin_anew() -> None:
+    """A forked process has none of its parent's turns, nor the thread that renews them."""
+    global _desks_lock  # noqa: PLW0603 — whoever held it has stayed behind
+    _desks_lock = threading.Lock()
+    _desks.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -280,12 +280,12 @@ def lease_micros(house: House) -> int:
 
 
 def _lease_before(tx: Transaction, row: SessionRow) -> int:
-    """The lease of the session before a new one, if a policy has just ended it.
+    """The lease of the session before one that nobody has entered yet, if a policy ended it.
 
     A policy does not begin a second turn of a conversation beside the one under way; whoever
     resets by hand means to.
     """
-    if row.parent_id is None or not row.is_new:
+    if row.parent_id is None or row.epoch:
         return 0
     for reason in AUTOMATIC:
         found = tx.one("session_lease", {"id": row.parent_id, "reason": reason})

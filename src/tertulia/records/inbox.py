@@ -8,20 +8,20 @@ waiting → taken → done
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
-from tertulia.core import cursor as cursors
 from tertulia.core import keys
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import Source
-from tertulia.errors import ConfigError, StaleWrite
-from tertulia.records import acts
+from tertulia.errors import StaleWrite
+from tertulia.records import acts, boxes
 from tertulia.records.entry import Said
 from tertulia.records.house import House
+from tertulia.records.people import linked_key
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
@@ -64,22 +64,22 @@ class Inbox:
         """Accept a message. One that came before changes nothing and is given back as it stands."""
         settings = self._house.settings
         given = None if message_id is None else str(message_id)
+        key = keys.session_key(
+            source,
+            agent=settings.agent,
+            per_user=settings.group_sessions_per_user,
+            threads_shared=settings.thread_sessions_shared,
+        )
         arrival = Said(source, text, given, ()).arrival
         params = {
             "arrival": arrival,
-            "key": keys.session_key(
-                source,
-                agent=settings.agent,
-                per_user=settings.group_sessions_per_user,
-                threads_shared=settings.thread_sessions_shared,
-            ),
             "source": to_json(source.to_dict()),
             "body": to_json({"text": text, "message_id": given, "media": list(media)}),
             "now": to_micros(self._house.clock.now()),
         }
 
         def work(tx: Transaction) -> Arrival:
-            row = tx.one("inbox_put", params)
+            row = tx.one("inbox_put", {**params, "key": linked_key(tx, source, key)})
             if row is not None:
                 return _arrival(row, is_new=True)
             known = tx.one("inbox_by_arrival", {"arrival": arrival})
@@ -90,9 +90,10 @@ class Inbox:
 
     def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Arrival]:
         """Take the oldest waiting message of each conversation that has none under way."""
+        boxes.check_limit(limit)
         params = {
             "now": to_micros(self._house.clock.now()),
-            "lease": round(lease_seconds * 1_000_000),
+            "lease": boxes.lease_micros(lease_seconds),
             "limit": limit,
         }
 
@@ -126,24 +127,17 @@ class Inbox:
         cursor: str | None = None,
     ) -> Page[Arrival]:
         """Accepted messages in the order they came."""
-        if state is not None and state not in ARRIVAL_STATES:
-            raise ConfigError(
-                f"state is {state!r}.", hint=f"Allowed: {', '.join(ARRIVAL_STATES)}.", field="state"
-            )
-        params = {
-            "state": state,
-            "key": key,
-            "after": cursors.read(cursor, 1)[0] if cursor else 0,
-            "limit": limit + 1,
-        }
+        boxes.check_limit(limit)
+        if state is not None:
+            boxes.check_word("state", state, ARRIVAL_STATES)
+        params = {"state": state, "key": key, "after": boxes.after(cursor), "limit": limit + 1}
         found = self._db.read(lambda tx: [_arrival(row) for row in tx.all("inbox_find", params)])
-        more = len(found) > limit
-        return Page(tuple(found[:limit]), cursors.write(found[limit - 1].id) if more else None)
+        return boxes.page(found, limit)
 
     def _settle(
         self, arrival: Arrival, state: ArrivalState, problem: str | None, after: float | None
     ) -> None:
-        later = self._house.clock.now() + timedelta(seconds=after or 0)
+        later = boxes.later(self._house.clock.now(), after)
         params = {
             "id": arrival.id,
             "state": state,

@@ -9,19 +9,18 @@ waiting → sending → sent
 from __future__ import annotations
 
 import os
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
-from tertulia.core import cursor as cursors
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.target import Target
 from tertulia.errors import ConfigError, NotFound, StaleWrite
 from tertulia.platforms.registry import PLATFORMS
-from tertulia.records import acts
+from tertulia.records import acts, boxes
 from tertulia.records.house import House
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
@@ -77,10 +76,14 @@ class Outbox:
         return self._db.write(work)
 
     def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Parcel]:
-        """Take what is due for sending; nobody else gets it while the lease lasts."""
+        """Take what is due for sending; nobody else gets it while the lease lasts.
+
+        Of each chat that is the oldest, and only when nothing older is still under way.
+        """
+        boxes.check_limit(limit)
         params = {
             "now": to_micros(self._house.clock.now()),
-            "lease": round(lease_seconds * 1_000_000),
+            "lease": boxes.lease_micros(lease_seconds),
             "limit": limit,
         }
 
@@ -103,6 +106,7 @@ class Outbox:
         outcome: Literal["retry", "unknown", "dead"] = "retry",
     ) -> Parcel:
         """It was not sent: try again after some seconds, give up, or say that nobody knows."""
+        boxes.check_word("outcome", outcome, ("retry", "unknown", "dead"))
         state: DeliveryState = "waiting" if outcome == "retry" else outcome
         return self._settle(parcel, state, problem, retry_after)
 
@@ -115,21 +119,17 @@ class Outbox:
         cursor: str | None = None,
     ) -> Page[Parcel]:
         """Deliveries in the order they were put in."""
-        if state is not None and state not in DELIVERY_STATES:
-            raise ConfigError(
-                f"state is {state!r}.",
-                hint=f"Allowed: {', '.join(DELIVERY_STATES)}.",
-                field="state",
-            )
+        boxes.check_limit(limit)
+        if state is not None:
+            boxes.check_word("state", state, DELIVERY_STATES)
         params = {
             "state": state,
             "session_id": session_id,
-            "after": cursors.read(cursor, 1)[0] if cursor else 0,
+            "after": boxes.after(cursor),
             "limit": limit + 1,
         }
         found = self._db.read(lambda tx: [_parcel(row) for row in tx.all("outbox_find", params)])
-        more = len(found) > limit
-        return Page(tuple(found[:limit]), cursors.write(found[limit - 1].id) if more else None)
+        return boxes.page(found, limit)
 
     def _settle(
         self, parcel: Parcel, state: DeliveryState, problem: str | None, after: float | None
@@ -141,7 +141,7 @@ class Outbox:
             "attempts": parcel.attempts,
             "problem": acts.storable(problem),
             "now": to_micros(now),
-            "not_before": to_micros(now + timedelta(seconds=after or 0)),
+            "not_before": to_micros(boxes.later(now, after)),
         }
 
         def work(tx: Transaction) -> Parcel:

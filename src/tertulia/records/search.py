@@ -64,7 +64,8 @@ class Search:
         """
         if not 1 <= limit <= 200:
             raise ConfigError(f"limit is {limit!r}.", hint="Allowed: 1 to 200.", field="limit")
-        phrases = words.terms(query)
+        # A query ends for FTS5 at a zero character; in the index it stands between words.
+        phrases = words.terms(query.replace("\0", " "))
         if not phrases:
             return Page(())
         try:
@@ -73,7 +74,7 @@ class Search:
             # What is indexed is found; why the rest is not is for whoever looks after the store.
             log.exception("the search index could not be brought up to date")
         offset = cursors.read(cursor, 1)[0] if cursor else 0
-        asked = _Question(match_words(query), phrases, person, platform, key)
+        asked = _Question(phrases, person, platform, key)
         return self._db.read(lambda tx: _answer(tx, asked, limit, offset))
 
     def catch_up(self, *, steps: int | None = None) -> bool:
@@ -90,25 +91,17 @@ class Search:
         def clear(tx: Transaction) -> None:
             for statement in ("search_clear", "cards_clear", "search_unmark"):
                 tx.run(statement)
-            tx.run("installation_set", {"name": "search_rule", "value": words.RULE})
+            tx.run("installation_set", {"name": "search_rule", "value": str(words.RULE).encode()})
 
         self._db.write(clear)
         self.catch_up()
 
 
 class _Question(NamedTuple):
-    match: str
-    phrases: list[tuple[str, bool]]
+    phrases: list[words.Phrase]
     person: str | None
     platform: str | None
     key: str | None
-
-
-def match_words(query: str) -> str:
-    """The query in the language of FTS5; nothing in it is an operator but what we put there."""
-    # A query ends for FTS5 at a zero character; in the index it stands between words.
-    asked = words.terms(query.replace("\0", " "))
-    return " ".join(f'"{phrase}"*' if is_prefix else f'"{phrase}"' for phrase, is_prefix in asked)
 
 
 def add(tx: Transaction, ref: int, first: int, last: int, limit: int = 2**31) -> int:
@@ -143,7 +136,7 @@ def _step(tx: Transaction) -> int:
         if not is_card_indexed:
             tx.run("card_forget", {"session": ref})
             card = words.folded(f"{title or ''} {name or ''}")
-            tx.run("card_add", {"session": ref, "text": card})
+            tx.run("card_add", {"session": ref, "text": tx.search_entry(card)})
             tx.run("card_mark", {"session": ref})
             done += 1
         if indexed < last and left > 0:
@@ -156,7 +149,7 @@ def _step(tx: Transaction) -> int:
 
 def _entries(tx: Transaction, ref: int, rows: list[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
     for seq, text in _texts(tx, rows):
-        yield {"place": (ref << 32) + seq, "text": text}
+        yield {"place": (ref << 32) + seq, "text": tx.search_entry(text)}
 
 
 def _texts(tx: Transaction, rows: list[tuple[Any, ...]]) -> Iterator[tuple[int, str]]:
@@ -172,7 +165,7 @@ def _answer(tx: Transaction, asked: _Question, limit: int, offset: int) -> Page[
     hits: list[Hit] = []
     while len(hits) < limit:
         params = {
-            "words": asked.match,
+            "words": tx.search_question(asked.phrases),
             "person": person,
             "platform": asked.platform,
             "key": asked.key,

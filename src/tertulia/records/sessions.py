@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from tertulia.core import cursor, keys
+from tertulia.core import cursor, keys, words
 from tertulia.core.message import to_json
 from tertulia.core.policy import ResetPolicy
 from tertulia.core.session import STATES, TITLE_LENGTH, Notice, Page, Session, State
@@ -17,7 +17,6 @@ from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, Stal
 from tertulia.records import acts, removal, transcript
 from tertulia.records.house import House
 from tertulia.records.people import linked_key, resolve
-from tertulia.records.search import match_words
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, body, from_micros, session_row, to_micros
 
@@ -272,10 +271,10 @@ class Sessions:
         since = None
         if active_minutes is not None:
             since = _minutes_before(self._now(), active_minutes)
-        words = None if text is None else match_words(text)
-        if words == "":
+        asked = None if text is None else words.terms(text.replace("\0", " "))
+        if asked == []:
             return Page(())
-        if words is not None:
+        if asked is not None:
             self._house.catch_up()
 
         filters = {
@@ -286,9 +285,8 @@ class Sessions:
             "before_at": before[0],
             "before_ref": before[1],
             "limit": limit + 1,
-            "words": words,
         }
-        found = self._db.read(lambda tx: matching(tx, filters, state))
+        found = self._db.read(lambda tx: matching(tx, filters, state, asked))
         return _page(found, limit, [row.session() for row in found[:limit]])
 
     def ended(self, *, before: datetime, limit: int = 100) -> list[str]:
@@ -448,13 +446,15 @@ def _begin(
     return row
 
 
-def matching(tx: Transaction, filters: Mapping[str, Any], state: State) -> list[SessionRow]:
+def matching(
+    tx: Transaction, filters: Mapping[str, Any], state: State, asked: list[words.Phrase] | None
+) -> list[SessionRow]:
     """A page of sessions, newest activity first."""
     person = filters["person"]
     whose = None if person is None else resolve(tx, person, filters["platform"])
     params = {**filters, "person": whose}
-    if params["words"] is None:
-        del params["words"]
+    if asked is not None:
+        params["words"] = tx.search_question(asked)
     found = [session_row(row) for name in _pages(params, state) for row in tx.all(name, params)]
     return sorted(found, key=_activity, reverse=True)[: params["limit"]]
 

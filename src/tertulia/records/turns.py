@@ -5,7 +5,16 @@ be delivered, and the release of the lease. A step with tool calls, a result, a 
 each. No lock and no transaction is held while the agent works.
 
 The answer ends a turn: it is an assistant message without tool calls. A turn that goes on after it
-takes its lease again, as long as nobody else has entered since.
+takes its lease again, as long as nobody else has entered since. A delivery or usage that comes
+after the answer needs no lease.
+
+What happens to the session while a turn is inside it:
+
+- reset, switch, fork, end: the turn goes on in its session, which has ended. The next message
+  begins in the other session at once. A policy waits until the turn is over.
+- undo, clear, rewrite and the like: what the turn had stored is seen no longer; what it stores from
+  then on is.
+- delete: every write raises `NotFound`.
 """
 
 from __future__ import annotations
@@ -19,15 +28,18 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from tertulia.core import keys
+from tertulia.core.grammar import tool_name
 from tertulia.core.message import ASSISTANT, INTERRUPTED, TOOL, Draft, draft, to_json
 from tertulia.core.render import Format, Timestamps
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
-from tertulia.errors import BudgetExceeded, IllegalMove, LeaseLost, SessionBusy
+from tertulia.errors import BudgetExceeded, Error, IllegalMove, LeaseLost, SessionBusy
 from tertulia.records import acts, entry, outbox, transcript
 from tertulia.records.desk import Desk
 from tertulia.records.entry import Answered, Busy, Entered, Entry, Place, Said, lease_micros
 from tertulia.records.house import House
+from tertulia.records.people import linked_key
 from tertulia.records.sessions import Ask, Sessions
 from tertulia.records.transcript import Transcript
 from tertulia.records.usage import NO_CHARGE, charge, enter
@@ -76,10 +88,13 @@ class Turn:
         self._prompt = prompt
         self._key = sessions.key(said.source)
         self._ticket: int | None = None
+        self._ticket_until = 0.0
         self._tries = 0
         self._place: Place | None = None
         self._is_open = False
-        self._calls: dict[str, bool] = {}
+        self._calls: dict[str, str] = {}
+        self._unanswered: list[str] = []
+        self._answer_seq: int | None = None
         self._session: Session | None = None
         self.notice: Notice | None = None
         self.duplicate = False
@@ -120,61 +135,69 @@ class Turn:
         tool_calls: Sequence[ToolCall | Mapping[str, Any]] = (),
         reasoning: str | None = None,
         usage: Usage | None = None,
+        deliver: str | None = None,
         more: bool = False,
         **fields: Any,
     ) -> None:
         """Store what the model said. Without tool calls it is the answer, and ends the turn.
 
-        With `more` it is a part of the answer and the turn goes on. Other fields, such as
+        With `deliver`, such as "origin", it is put into the outbox in the same transaction. With
+        `more` it is a part of the answer and the turn goes on. Other fields, such as
         `thinking_blocks`, are kept with the message.
         """
         calls = [_call(call) for call in tool_calls]
-        message: dict[str, Any] = {"role": ASSISTANT, "content": text}
+        message: dict[str, Any] = {**fields, "role": ASSISTANT, "content": text}
         if calls:
             message["tool_calls"] = calls
         if reasoning is not None:
             message["reasoning_content"] = reasoning
-        is_answer = not calls
+        is_last = not calls and not more
+        # A model that answers does not wait for its calls any more.
+        left = self._unanswered if is_last else []
         seq = self._write(
-            [draft({**message, **fields})], usage=usage, is_last=is_answer and not more,
-            is_answer=is_answer,
-        )  # fmt: skip
-        if is_answer:
-            self.answer = text
-        self._calls.update({call["id"]: False for call in calls})
-        assert seq > 0
+            [draft(message)],
+            usage=usage,
+            parcel=self._parcel(text, deliver) if text and deliver is not None else None,
+            is_last=is_last,
+            interrupted=[entry.interrupted(call_id, self._calls[call_id]) for call_id in left],
+        )
+        if is_last:
+            self._unanswered = []
+        if not calls:
+            self.answer, self._answer_seq = text, seq
+        ids = [call["id"] for call in calls]
+        self._calls.update({call["id"]: _name_of(call) for call in calls})
+        # A result for an id that is used again is a result of the newest call.
+        self._unanswered = [old for old in self._unanswered if old not in ids] + ids
 
     def add_tool_result(self, call_id: str, content: Any, *, name: str | None = None) -> None:
         """Store the result of a call of this turn: text, content parts, or anything JSON has."""
-        if call_id not in self._calls:
-            known = ", ".join(self._calls) or "none"
-            raise IllegalMove(
-                f"This turn has no call {call_id!r}.", hint=f"Calls of this turn: {known}."
-            )
-        if self._calls[call_id]:
-            raise IllegalMove(
-                f"The call {call_id!r} has its result already.",
-                hint="A result is stored once; say more in the next assistant message.",
-            )
-        is_content = isinstance(content, str | list)
         message: dict[str, Any] = {
             "role": TOOL,
             "tool_call_id": call_id,
-            "content": content if is_content else to_json(content),
+            "content": content if _is_content(content) else to_json(content),
         }
         if name is not None:
             message["name"] = name
-        self._write([draft(message)])
-        self._calls[call_id] = True
+        written = draft(message)
+        self._take_call(call_id)
+        try:
+            self._write([written])
+        except BaseException:
+            self._unanswered.append(call_id)
+            raise
 
     def add_usage(self, usage: Usage) -> None:
         """Enter a model call that left no message, such as one that failed or helped aside."""
         self._write([], usage=usage)
 
-    def deliver(self, text: str, to: str = "origin") -> str:
-        """Put a message into the outbox; the id of the delivery."""
-        source = self._said.source
-        parcel = outbox.parcel(self._house, text, to, source, session_id=self.session.id)
+    def deliver(self, text: str, to: str = "origin", *, delivery: str | None = None) -> str:
+        """Put a message into the outbox; the id of the delivery. One with the same id is put once.
+
+        A turn that goes on after it was cut off puts its deliveries in again, unless they have
+        ids of their own.
+        """
+        parcel = self._parcel(text, to, delivery)
         self._write([], parcel=parcel)
         return parcel.delivery
 
@@ -186,31 +209,36 @@ class Turn:
         self.listen(bell.set)
         try:
             while not self.try_to_enter():
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise self.busy()
-                bell.wait(min(self.pause, left))
+                bell.wait(min(self.pause, self._left(deadline - time.monotonic())))
                 bell.clear()
+        except BaseException:
+            self.abandon()
+            raise
         finally:
             self.ignore(bell.set)
-            if self._session is None:
-                self.give_up()
         return self
 
     def try_to_enter(self) -> bool:
         """One try, in one transaction; whether the turn has begun."""
+        if self._session is not None:
+            raise IllegalMove(
+                "The turn was entered before.", hint="Ask the store for another: store.turn(…)."
+            )
         try:
             found = self._enter()
-        except Busy:
-            self._queue()
+        except Busy as busy:
+            self._tries += 1
+            if busy.key is not None:
+                self._queue(busy.key)
             return False
         except BudgetExceeded as refusal:
             self._record_refusal(refusal)
             raise
         if isinstance(found, Answered):
+            self._ticket = None
             self.duplicate = True
             self.answer = found.answer
-            self._session = self._sessions.require(found.session_id)
+            self._session = found.row.session()
         else:
             self._begin(found)
         return True
@@ -244,7 +272,7 @@ class Turn:
         """Leave the queue."""
         if self._ticket is not None:
             ticket, self._ticket = self._ticket, None
-            self._db.write(lambda tx: tx.run("ticket_drop", {"id": ticket}))
+            acts.try_to(lambda: self._db.write(lambda tx: tx.run("ticket_drop", {"id": ticket})))
 
     # -- leaving
 
@@ -266,15 +294,20 @@ class Turn:
                 self._close(place, failed)
         finally:
             self._is_open = False
-            self._desk.leave(place.ref, self, self._key)
+            self._desk.leave(place.session_id, self, self._key)
             self._house.ring()
 
-    def renew(self) -> None:
-        """Prolong the lease; called while the agent works."""
+    def renew(self) -> bool:
+        """Prolong the lease; whether the session is still this turn's. Called during long calls."""
         place = self._place
-        if place is not None and self._is_open:
-            params = {**_epoch(place), "lease": lease_micros(self._house)}
-            acts.try_to(lambda: self._db.write(lambda tx: tx.run("turn_renew", params)))
+        if place is None or not self._is_open:
+            return True
+        params = {**_epoch(place), "lease": lease_micros(self._house)}
+        try:
+            return self._db.write(lambda tx: tx.run("turn_renew", params)) > 0
+        except Error as problem:
+            acts.log.warning("a lease could not be renewed: %s", problem)
+            return True
 
     # -- within
 
@@ -285,6 +318,7 @@ class Turn:
                 self._house,
                 self._desk,
                 self._said,
+                self._drafts,
                 self._key,
                 self._house.clock.now(),
                 self._ticket,
@@ -296,17 +330,29 @@ class Turn:
             guard = self._house.settings.has_active_processes
             has_processes = bool(guard and guard(self._key))
 
+    def _left(self, seconds: float) -> float:
+        if seconds <= 0:
+            raise self.busy()
+        return seconds
+
+    @cached_property
+    def _drafts(self) -> list[Draft]:
+        """What the person said, written down before any transaction."""
+        return self._said.drafts()
+
     def _begin(self, found: Entered) -> None:
         self._ticket = None
         self._place = found.place
         self._is_open = True
         self._session = found.row.session(found.notice)
         self.notice = found.notice
-        self._desk.take(found.place.ref, self, self._house.settings.lease_seconds / 3)
+        self._desk.take(found.place.session_id, self, self._house.settings.lease_seconds / 3)
 
-    def _queue(self) -> None:
+    def _queue(self, key: str) -> None:
         """Take a ticket, or keep the one there is alive."""
-        self._tries += 1
+        # Renewing at every look would write to the database for nothing.
+        if time.monotonic() < self._ticket_until:
+            return
         lease = round(TICKET_SECONDS * 1_000_000)
 
         def work(tx: Transaction) -> int:
@@ -314,32 +360,57 @@ class Turn:
                 "ticket_renew", {"id": self._ticket, "lease": lease}
             ):
                 return self._ticket
-            tx.run("tickets_void", {"key": self._key})
-            row = tx.one("ticket_take", {"key": self._key, "lease": lease})
+            tx.run("tickets_void")
+            row = tx.one("ticket_take", {"key": key, "lease": lease})
             assert row is not None
             return int(row[0])
 
-        # Renewing at every look would write to the database for nothing.
-        if self._ticket is None or self._tries % 20 == 0:
-            self._ticket = self._db.write(work)
+        self._ticket = self._db.write(work)
+        self._ticket_until = time.monotonic() + TICKET_SECONDS / 3
 
     def _record_refusal(self, refusal: BudgetExceeded) -> None:
         def work(tx: Transaction) -> None:
-            row = tx.one("session_current", {"key": self._key})
+            key = linked_key(tx, self._said.source, self._key)
+            row = tx.one("session_current", {"key": key})
             if row is not None:
                 now = self._house.clock.now()
                 acts.event(tx, row[0], now, "refused", {"reason": refusal.message})
 
-        self._db.write(work)
+        acts.try_to(lambda: self._db.write(work))
+
+    def _take_call(self, call_id: str) -> None:
+        """Mark a call as answered; threads that run its tools may ask at the same time."""
+        if call_id not in self._calls:
+            known = ", ".join(self._calls) or "none"
+            raise IllegalMove(
+                f"This turn has no call {call_id!r}.", hint=f"Calls of this turn: {known}."
+            )
+        try:
+            self._unanswered.remove(call_id)
+        except ValueError:
+            raise IllegalMove(
+                f"The call {call_id!r} has its result already.",
+                hint="A result is stored once; say more in the next assistant message.",
+            ) from None
+
+    def _parcel(self, text: str, to: str, delivery: str | None = None) -> outbox.Parcel:
+        return outbox.parcel(
+            self._house,
+            text,
+            to,
+            self._said.source,
+            session_id=self.session.id,
+            delivery=delivery,
+        )
 
     def _write(
         self,
         drafts: list[Draft],
         *,
         usage: Usage | None = None,
-        is_last: bool = False,
-        is_answer: bool = False,
         parcel: outbox.Parcel | None = None,
+        is_last: bool = False,
+        interrupted: Sequence[Draft] = (),
     ) -> int:
         """Append to the turn under its epoch, in one transaction; the last sequence number."""
         place = self._place
@@ -351,6 +422,7 @@ class Turn:
         moment = self._house.clock.now()
         now = to_micros(moment)
         cost = None if usage is None else charge(usage, moment.astimezone(self._house.zone))
+        is_after = not self._is_open and not drafts
 
         def work(tx: Transaction) -> int:
             row = tx.one(
@@ -358,43 +430,45 @@ class Turn:
                 {
                     **(NO_CHARGE if cost is None else cost),
                     **_epoch(place),
-                    "count": len(drafts),
+                    "count": len(interrupted) + len(drafts),
                     "turn": place.number,
                     "is_last": is_last,
+                    "is_after": is_after,
                     "lease": lease_micros(self._house),
                 },
             )
             if row is None:
                 raise self._lost(tx)
             last_seq, platform, person = row
-            if drafts:
-                numbers = [place.number] * len(drafts)
-                transcript.insert(tx, place.ref, last_seq, drafts, now, turns=numbers)
+            _insert(tx, place, last_seq - len(drafts), interrupted, now, kind=INTERRUPTED)
+            _insert(tx, place, last_seq, drafts, now)
             if cost is not None:
+                # In a chat that several people share, whoever wrote has used it.
                 enter(
-                    tx, cost, now, session_id=self.session.id, turn=place.number,
-                    platform=platform, person=person,
+                    tx, cost, now, session_id=place.session_id, turn=place.number,
+                    platform=platform, person=keys.person_of(self._said.source) or person,
                 )  # fmt: skip
             if parcel is not None:
                 outbox.put_in(tx, parcel, now)
-            if is_answer:
-                answer = {"number": place.number, "now": now, "answer_seq": last_seq}
-                tx.run("turn_close", {"ref": place.ref, "state": "answered", **answer})
+            if is_last:
+                self._mark(tx, place, "answered", now, last_seq)
             return int(last_seq)
 
         last_seq = self._db.write(work)
-        self._is_open = not is_last
+        if not is_after:
+            self._is_open = not is_last
         return last_seq
 
     def _close(self, place: Place, failed: bool) -> None:
         """Close a turn without an answer, or with calls that nobody answered."""
-        now = self._house.clock.now()
+        now = to_micros(self._house.clock.now())
 
         def work(tx: Transaction) -> None:
             found = tx.one("session_by_epoch", _epoch(place))
             if found is None:
                 raise self._lost(tx)
             drafts = entry.interrupted_results(tx, place.ref, found[0], place.number)
+            last_seq = found[0] + len(drafts)
             tx.one(
                 "turn_append",
                 {
@@ -403,22 +477,28 @@ class Turn:
                     "count": len(drafts),
                     "turn": place.number,
                     "is_last": True,
+                    "is_after": False,
                     "lease": 0,
                 },
             )
-            moment = to_micros(now)
-            numbers = [place.number] * len(drafts)
-            last = found[0] + len(drafts)
-            transcript.insert(tx, place.ref, last, drafts, moment, turns=numbers, kind=INTERRUPTED)
-            state = "interrupted" if failed else "answered" if self.answer else "silent"
-            closing = {"ref": place.ref, "number": place.number, "answer_seq": None}
-            tx.run("turn_close", {**closing, "state": state, "now": moment})
+            _insert(tx, place, last_seq, drafts, now, kind=INTERRUPTED)
+            if failed:
+                self._mark(tx, place, "interrupted", now, None)
+            else:
+                state = "silent" if self._answer_seq is None else "answered"
+                self._mark(tx, place, state, now, self._answer_seq)
 
         if failed:
             # The block has failed already; what it raised says more than a lost lease would.
             acts.try_to(lambda: self._db.write(work))
         else:
             self._db.write(work)
+
+    def _mark(
+        self, tx: Transaction, place: Place, state: str, now: int, answer_seq: int | None
+    ) -> None:
+        closing = {"ref": place.ref, "number": place.number, "now": now}
+        tx.run("turn_close", {**closing, "state": state, "answer_seq": answer_seq})
 
     def _lost(self, tx: Transaction) -> Exception:
         acts.require(tx, self.session.id)
@@ -430,7 +510,35 @@ class Turn:
 
 
 def _epoch(place: Place) -> dict[str, Any]:
-    return {"ref": place.ref, "epoch": place.epoch}
+    return {"ref": place.ref, "id": place.session_id, "epoch": place.epoch}
+
+
+def _insert(
+    tx: Transaction,
+    place: Place,
+    last_seq: int,
+    drafts: Sequence[Draft],
+    now: int,
+    *,
+    kind: str | None = None,
+) -> None:
+    turns = [place.number] * len(drafts)
+    transcript.insert(tx, place.ref, last_seq, drafts, now, turns=turns, kind=kind)
+
+
+def _is_content(content: object) -> bool:
+    """Whether it is content as providers have it: text, or parts that each name their type."""
+    return isinstance(content, str) or (
+        isinstance(content, list)
+        and bool(content)
+        and all(isinstance(part, Mapping) and "type" in part for part in content)
+    )
+
+
+def _name_of(call: Mapping[str, Any]) -> str:
+    function = call.get("function")
+    holder = function if isinstance(function, Mapping) else call
+    return tool_name(holder.get("name"))
 
 
 def _call(call: ToolCall | Mapping[str, Any]) -> dict[str, Any]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import apsw
 
 from tertulia.errors import ConfigError, StoreError
 from tertulia.storage import migrate, statements
+from tertulia.storage.base import Progress
 from tertulia.storage.errors_map import translated
-from tertulia.storage.sqlite import SqliteDatabase
 
-Progress = Callable[[int, int], None]
+if TYPE_CHECKING:
+    from tertulia.storage.sqlite import SqliteDatabase
 
 
 def check(db: SqliteDatabase) -> list[str]:

@@ -11,21 +11,23 @@ insert into outbox (
     :now, :now
 ) on conflict (delivery) do nothing
 
+-- name: part_unsent
+-- In these words SQLite knows that the index over them will do.
+state in ('waiting', 'sending')
+
 -- name: outbox_expire
 -- Whoever was sending is gone: whether it arrived, nobody knows.
 update outbox set state = 'unknown', problem = 'the sender was lost while sending'
-where state = 'sending' and lease_until < {part_db_now}
+where {part_unsent} and state = 'sending' and lease_until < {part_db_now}
 
 -- name: outbox_claim
 -- In order for each chat: nothing is sent while something older for the chat waits or is under way.
 update outbox set state = 'sending', attempts = attempts + 1, lease_until = {part_db_now} + :lease
 where id in (
-    select id from outbox due
-    where state = 'waiting' and not_before <= :now and not exists (
-        select 1 from outbox before
-        where before.state in ('waiting', 'sending') and before.id < due.id
-            and before.platform = due.platform and before.account = due.account
-            and before.chat_id is due.chat_id and before.thread_id is due.thread_id
+    select id from outbox
+    where state = 'waiting' and not_before <= :now and id in (
+        select min(id) from outbox where {part_unsent}
+        group by platform, account, chat_id, thread_id
     )
     order by id limit :limit
 )
@@ -41,8 +43,8 @@ select {part_parcel} from outbox where delivery = :delivery
 
 -- name: outbox_find
 select {part_parcel} from outbox
-where id > :after and (:state is null or state = :state)
-    and (:session_id is null or session_id = :session_id)
+where id > :after and (cast(:state as text) is null or state = :state)
+    and (cast(:session_id as text) is null or session_id = :session_id)
 order by id limit :limit
 
 -- name: outbox_delete
@@ -59,18 +61,20 @@ on conflict do nothing returning {part_arrived}
 -- name: inbox_by_arrival
 select {part_arrived} from inbox where arrival = :arrival
 
+-- name: part_unanswered
+state in ('waiting', 'taken')
+
 -- name: inbox_expire
-update inbox set state = 'waiting' where state = 'taken' and lease_until < {part_db_now}
+update inbox set state = 'waiting'
+where {part_unanswered} and state = 'taken' and lease_until < {part_db_now}
 
 -- name: inbox_claim
 -- In order for each conversation, one at a time.
 update inbox set state = 'taken', attempts = attempts + 1, lease_until = {part_db_now} + :lease
 where id in (
-    select id from inbox due
-    where state = 'waiting' and not_before <= :now and not exists (
-        select 1 from inbox before
-        where before.state in ('waiting', 'taken') and before.id < due.id
-            and before.key = due.key
+    select id from inbox
+    where state = 'waiting' and not_before <= :now and id in (
+        select min(id) from inbox where {part_unanswered} group by key
     )
     order by id limit :limit
 )
@@ -82,5 +86,5 @@ where id = :id and state = 'taken' and attempts = :attempts
 
 -- name: inbox_find
 select {part_arrived} from inbox
-where id > :after and (:state is null or state = :state) and (:key is null or key = :key)
+where id > :after and (cast(:state as text) is null or state = :state) and (cast(:key as text) is null or key = :key)
 order by id limit :limit

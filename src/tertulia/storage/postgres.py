@@ -1,0 +1,275 @@
+"""PostgreSQL: many processes on many machines on one set of conversations.
+
+Writes run serializable: the database notices when two of them could not have run one after the
+other, and one is run again. A commit whose connection breaks is not guessed about: the transaction's
+number was noted when it began, and the database is asked what became of it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors as pg_errors
+from psycopg.rows import tuple_row
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from tertulia.core.words import Phrase
+from tertulia.errors import IllegalMove, StoreError, StoreUnavailable
+from tertulia.storage import migrate_postgres as migrate
+from tertulia.storage import statements
+from tertulia.storage.base import Params, Progress, Row, Transaction
+from tertulia.storage.postgres_errors import translated
+from tertulia.storage.postgres_words import entry, question
+
+T = TypeVar("T")
+Connection = psycopg.Connection[Row]
+
+_BEGIN = "begin isolation level serializable; select pg_current_xact_id()::text"
+_BEGIN_READ = "begin isolation level repeatable read, read only"
+_AGAIN = (pg_errors.SerializationFailure, pg_errors.DeadlockDetected)
+_NO_PARAMS: Params = {}
+
+
+class PostgresTransaction:
+    """Statements by name on one connection."""
+
+    __slots__ = ("_connection", "_sql")
+
+    def __init__(self, connection: Connection, sql: dict[str, str]) -> None:
+        self._connection = connection
+        self._sql = sql
+
+    def run(self, statement: str, params: Params = _NO_PARAMS) -> int:
+        return self._execute(statement, params).rowcount
+
+    def one(self, statement: str, params: Params = _NO_PARAMS) -> Row | None:
+        return self._execute(statement, params).fetchone()
+
+    def all(self, statement: str, params: Params = _NO_PARAMS) -> list[Row]:
+        return self._execute(statement, params).fetchall()
+
+    def many(self, statement: str, rows: Iterable[Params]) -> None:
+        self._connection.cursor().executemany(self._sql[statement], list(rows))
+
+    def search_entry(self, text: str) -> Any:
+        return entry(text)
+
+    def search_question(self, phrases: list[Phrase]) -> str:
+        return question(phrases)
+
+    def _execute(self, statement: str, params: Params) -> psycopg.Cursor[Row]:
+        return self._connection.execute(self._sql[statement], params)  # type: ignore[arg-type]
+
+
+class PostgresDatabase:
+    """A store in a PostgreSQL database."""
+
+    def __init__(self, dsn: str, *, safe: bool = True, busy_seconds: float = 30.0) -> None:
+        self._name = _public(dsn)
+        self._sql = statements.with_percents(statements.load(migrate.DIALECT))
+        self._pid = os.getpid()
+        self._closed = False
+        self._busy_seconds = busy_seconds
+        self._dsn = dsn
+        self._options = "" if safe else "-c synchronous_commit=off"
+        try:
+            with self._connect() as connection:
+                migrate.bring_up_to_date(connection, self._name)
+        except psycopg.Error as problem:
+            raise translated(problem, self._name) from problem
+        self._pool: ConnectionPool[Connection] = ConnectionPool(
+            dsn,
+            min_size=1,
+            max_size=16,
+            timeout=busy_seconds,
+            kwargs={"autocommit": True, "row_factory": tuple_row, "options": self._options},
+            open=True,
+        )
+
+    # -- promises
+
+    def write(self, work: Callable[[Transaction], T]) -> T:
+        self._check_usable()
+        deadline = time.monotonic() + self._busy_seconds
+        tries = 0
+        while True:
+            try:
+                return self._write_once(work)
+            except _AGAIN as problem:
+                if time.monotonic() > deadline:
+                    raise translated(problem, self._name) from problem
+            except _Lost as problem:
+                if time.monotonic() > deadline:
+                    raise translated(problem.cause, self._name) from problem.cause
+            except psycopg.Error as problem:
+                raise translated(problem, self._name) from problem
+            tries += 1
+            time.sleep(random.uniform(0, min(0.001 * 2**tries, 0.1)))  # noqa: S311 — a pause
+
+    def read(self, work: Callable[[Transaction], T]) -> T:
+        self._check_usable()
+        for last_try in (False, True):
+            try:
+                with self._borrowed() as connection:
+                    return self._read_once(connection, work)
+            except psycopg.OperationalError as problem:
+                # A connection that broke while it lay in the pool says nothing about the database.
+                if last_try or isinstance(problem, pg_errors.QueryCanceled):
+                    raise translated(problem, self._name) from problem
+            except psycopg.Error as problem:
+                raise translated(problem, self._name) from problem
+        raise AssertionError("the second try returns or raises")
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._pool.close()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def identity(self) -> str:
+        return self._dsn
+
+    def check(self) -> list[str]:
+        def work(tx: Transaction) -> list[str]:
+            faults = []
+            for name in self._sql:
+                if name.startswith("check_"):
+                    broken = [str(row[0]) for row in tx.all(name)[:5]]
+                    words = name.removeprefix("check_").replace("_", " ")
+                    faults += [f"{words}: {', '.join(broken)}"] if broken else []
+            return faults
+
+        return self.read(work)
+
+    def backup(self, target: str, *, progress: Progress | None = None) -> None:
+        raise IllegalMove(
+            "A PostgreSQL store is backed up by the server's own tools.",
+            hint="Run: pg_dump --format=custom --file=TARGET DATABASE.",
+        )
+
+    def vacuum(self) -> tuple[int, int]:
+        try:
+            with self._connect() as connection:
+                before = _size(connection)
+                connection.execute("vacuum (analyze)")
+                return before, _size(connection)
+        except psycopg.Error as problem:
+            raise translated(problem, self._name) from problem
+
+    # -- within
+
+    def _write_once(self, work: Callable[[Transaction], T]) -> T:
+        with self._borrowed() as connection:
+            number = None
+            try:
+                begun = connection.execute(_BEGIN)
+                begun.nextset()
+                number = begun.fetchone()[0]  # type: ignore[index]
+                result = work(PostgresTransaction(connection, self._sql))
+            except psycopg.OperationalError as problem:
+                if connection.closed or connection.broken:
+                    raise _Lost(problem) from problem
+                self._rollback(connection)
+                raise
+            except BaseException:
+                self._rollback(connection)
+                raise
+            try:
+                connection.execute("commit")
+            except _AGAIN:
+                self._rollback(connection)
+                raise
+            except psycopg.OperationalError as problem:
+                if not self._became(number, problem):
+                    raise _Lost(problem) from problem
+            return result
+
+    def _read_once(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
+        connection.execute(_BEGIN_READ)
+        try:
+            return work(PostgresTransaction(connection, self._sql))
+        finally:
+            self._rollback(connection)
+
+    def _became(self, number: str, problem: psycopg.Error) -> bool:
+        """Whether a transaction whose commit was not answered was committed all the same."""
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                with self._connect() as connection:
+                    row = connection.execute(
+                        "select pg_xact_status(%s::xid8)", (number,)
+                    ).fetchone()
+                status = row[0] if row else None
+                if status in ("committed", "aborted"):
+                    return status == "committed"
+            except psycopg.OperationalError:
+                pass
+            if time.monotonic() > deadline:
+                raise StoreUnavailable(
+                    f"The connection to {self._name} broke during a commit, and it cannot be told"
+                    " whether it was stored.",
+                    hint="When the database is back, look before you repeat the call.",
+                    outcome="unknown",
+                ) from problem
+            time.sleep(0.05)
+
+    def _borrowed(self) -> Any:
+        try:
+            return self._pool.connection()
+        except (PoolClosed, PoolTimeout) as problem:
+            raise translated(problem, self._name) from problem
+
+    def _connect(self) -> Connection:
+        return psycopg.connect(
+            self._dsn,
+            autocommit=True,
+            row_factory=tuple_row,
+            options=self._options,
+            connect_timeout=max(2, round(self._busy_seconds)),
+        )
+
+    def _rollback(self, connection: Connection) -> None:
+        if not connection.closed and connection.info.transaction_status != 0:
+            try:
+                connection.execute("rollback")
+            except psycopg.OperationalError:
+                connection.close()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise StoreError("The store is closed.", hint="Open it again with tertulia.open(…).")
+        if os.getpid() != self._pid:
+            raise StoreError(
+                "This store was opened before the process forked.",
+                hint="Open it again in the new process.",
+            )
+
+
+class _Lost(Exception):  # noqa: N818 — a signal within this module
+    """The connection broke before anything was stored: the work may run again."""
+
+    def __init__(self, cause: psycopg.Error) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def _public(dsn: str) -> str:
+    """Where the database is, without its password."""
+    known = psycopg.conninfo.conninfo_to_dict(dsn)
+    host = known.get("host") or "the local socket"
+    return f"postgresql://{host}/{known.get('dbname') or ''}"
+
+
+def _size(connection: Connection) -> int:
+    row = connection.execute("select pg_database_size(current_database())").fetchone()
+    return int(row[0]) if row else 0

@@ -1,0 +1,36 @@
+-- What must hold between tables: each statement finds nothing in a sound store, and its name says
+-- what is wrong where it finds something.
+
+-- name: check_two_sessions_are_current_for_one_key
+select key from sessions where ended_at is null group by key having count(*) > 1
+
+-- name: check_a_session_points_at_a_revision_that_does_not_exist
+select id from sessions where not exists (
+    select 1 from revisions
+    where revisions.session = sessions.ref and revisions.number = sessions.revision
+)
+
+-- name: check_a_message_lies_above_the_end_of_its_session
+select sessions.id from sessions join messages on messages.place
+    between (sessions.ref << 32) + sessions.last_seq + 1 and (sessions.ref << 32) + 4294967295
+
+-- name: check_a_message_belongs_to_no_session
+select distinct place >> 32 from messages where place >> 32 not in (select ref from sessions)
+
+-- name: check_a_part_of_a_message_is_missing
+select hash from message_blobs where hash not in (select hash from blobs)
+
+-- name: check_a_message_is_missing_from_the_middle_of_its_log
+-- The own log of a fork may begin with gaps: what it sees of a deleted session was copied there.
+select sessions.id from sessions join (
+    select place >> 32 as session, max(place) - min(place) + 1 as expected, count(*) as found
+    from messages group by 1
+) logs on logs.session = sessions.ref
+where expected <> found
+    and sessions.ref not in (select session from revisions where made_by = 'fork')
+
+-- name: check_the_newest_message_of_a_session_is_missing
+select id from sessions
+where last_seq > 0
+    and ref not in (select session from revisions where made_by = 'fork')
+    and not exists (select 1 from messages where place = (sessions.ref << 32) + sessions.last_seq)

@@ -1,0 +1,35 @@
+"""PostgreSQL keeps every promise of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tertulia
+from tertulia import Settings, Store
+from tertulia.testing import FakeClock, StoreContract
+from tests.servers.postgres import Server, server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    with server() as running:
+        template = running.database()
+        tertulia.open(template).close()
+        running.template = template.split("@/")[1].split("?")[0]  # type: ignore[attr-defined]
+        yield running
+
+
+class TestPostgres(StoreContract):
+    settings = Settings(zone="UTC")
+
+    @pytest.fixture(autouse=True)
+    def _database(self, postgres: Server) -> Iterator[None]:
+        self.address = postgres.database(postgres.template)  # type: ignore[attr-defined]
+        yield
+        postgres.drop(self.address)
+
+    def connect(self, place: Path, settings: Settings, clock: FakeClock) -> Store:
+        return tertulia.open(self.address, settings=settings, clock=clock)
