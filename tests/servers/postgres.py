@@ -83,9 +83,7 @@ def server() -> Iterator[Server]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(
-    programs: Path, folder: Path, user: pwd.struct_passwd | None
-) -> subprocess.Popen[bytes]:
+def _start(programs: Path, folder: Path, user: pwd.struct_passwd | None) -> subprocess.Popen[bytes]:
     options = {
         "listen_addresses": "",
         "unix_socket_directories": str(folder),
@@ -95,12 +93,13 @@ def _start(
         "shared_buffers": "64MB",
     }
     arguments = [f"-c{name}={value}" for name, value in options.items()]
-    process = subprocess.Popen(
-        [programs / "postgres", "-D", folder / "data", *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=(folder / "log").open("wb"),
-        preexec_fn=lambda: _become(user),
-    )
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [programs / "postgres", "-D", folder / "data", *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            preexec_fn=lambda: _become(user),
+        )
     deadline = time.monotonic() + 60
     while True:
         try:

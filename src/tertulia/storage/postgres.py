@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
@@ -23,7 +25,7 @@ from tertulia.errors import IllegalMove, StoreError, StoreUnavailable
 from tertulia.storage import migrate_postgres as migrate
 from tertulia.storage import statements
 from tertulia.storage.base import Params, Progress, Row, Transaction
-from tertulia.storage.postgres_errors import translated
+from tertulia.storage.postgres_errors import FOREIGN, translated
 from tertulia.storage.postgres_words import entry, question
 
 T = TypeVar("T")
@@ -74,6 +76,8 @@ class PostgresDatabase:
         self._sql = statements.with_percents(statements.load(migrate.DIALECT))
         self._pid = os.getpid()
         self._closed = False
+        self._under_way = 0
+        self._idle = threading.Condition()
         self._busy_seconds = busy_seconds
         self._dsn = dsn
         self._options = "" if safe else "-c synchronous_commit=off"
@@ -94,7 +98,23 @@ class PostgresDatabase:
     # -- promises
 
     def write(self, work: Callable[[Transaction], T]) -> T:
-        self._check_usable()
+        with self._inside():
+            return self._write(work)
+
+    def read(self, work: Callable[[Transaction], T]) -> T:
+        with self._inside():
+            return self._read(work)
+
+    def close(self) -> None:
+        with self._idle:
+            if self._closed:
+                return
+            self._closed = True
+            self._idle.wait_for(lambda: self._under_way == 0)
+        if os.getpid() == self._pid:
+            self._pool.close()
+
+    def _write(self, work: Callable[[Transaction], T]) -> T:
         deadline = time.monotonic() + self._busy_seconds
         tries = 0
         while True:
@@ -106,29 +126,10 @@ class PostgresDatabase:
             except _Lost as problem:
                 if time.monotonic() > deadline:
                     raise translated(problem.cause, self._name) from problem.cause
-            except psycopg.Error as problem:
+            except FOREIGN as problem:
                 raise translated(problem, self._name) from problem
             tries += 1
             time.sleep(random.uniform(0, min(0.001 * 2**tries, 0.1)))  # noqa: S311 — a pause
-
-    def read(self, work: Callable[[Transaction], T]) -> T:
-        self._check_usable()
-        for last_try in (False, True):
-            try:
-                with self._borrowed() as connection:
-                    return self._read_once(connection, work)
-            except psycopg.OperationalError as problem:
-                # A connection that broke while it lay in the pool says nothing about the database.
-                if last_try or isinstance(problem, pg_errors.QueryCanceled):
-                    raise translated(problem, self._name) from problem
-            except psycopg.Error as problem:
-                raise translated(problem, self._name) from problem
-        raise AssertionError("the second try returns or raises")
-
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._pool.close()
 
     @property
     def name(self) -> str:
@@ -166,6 +167,33 @@ class PostgresDatabase:
             raise translated(problem, self._name) from problem
 
     # -- within
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        """Counted, so that closing can wait for it."""
+        self._check_usable()
+        with self._idle:
+            self._check_usable()
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._under_way -= 1
+                self._idle.notify_all()
+
+    def _read(self, work: Callable[[Transaction], T]) -> T:
+        for last_try in (False, True):
+            try:
+                with self._borrowed() as connection:
+                    return self._read_once(connection, work)
+            except psycopg.OperationalError as problem:
+                # A connection that broke while it lay in the pool says nothing about the database.
+                if last_try or isinstance(problem, pg_errors.QueryCanceled):
+                    raise translated(problem, self._name) from problem
+            except FOREIGN as problem:
+                raise translated(problem, self._name) from problem
+        raise AssertionError("the second try returns or raises")
 
     def _write_once(self, work: Callable[[Transaction], T]) -> T:
         with self._borrowed() as connection:

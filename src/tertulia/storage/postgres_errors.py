@@ -96,10 +96,18 @@ _KINDS: tuple[tuple[type[Exception], type[StoreError], str, str], ...] = (
 )
 
 
+# What can come out of the driver: its own errors, and those of values that it cannot send.
+FOREIGN = (psycopg.Error, PoolTimeout, UnicodeEncodeError, OverflowError)
+
+
 def translated(problem: Exception, where: str) -> StoreError:
     """The Tertulia error for one of PostgreSQL's."""
     told = " ".join(str(problem).split())
     for kind, ours, words, hint in _KINDS:
         if isinstance(problem, kind):
             return ours(f"{words} ({where}: {told}).", hint=hint, where=where)
-    return StoreError(f"PostgreSQL refused ({where}: {type(problem).__name__}: {told}).", where=where)
+    return StoreError(
+        f"PostgreSQL refused ({where}: {type(problem).__name__}: {told}).",
+        hint="Nothing of this call was stored.",
+        where=where,
+    )

@@ -67,7 +67,9 @@ class SqliteTransaction:
 
     def search_question(self, phrases: list[Phrase]) -> str:
         """In FTS5 nothing in quotes is an operator."""
-        return " ".join(f'"{words}"*' if is_prefix else f'"{words}"' for words, is_prefix in phrases)
+        return " ".join(
+            f'"{words}"*' if is_prefix else f'"{words}"' for words, is_prefix in phrases
+        )
 
 
 class _Job:
