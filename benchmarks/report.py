@@ -85,6 +85,7 @@ def timing(
     limit: Limit | None = None,
     note: str = "",
     numbers: dict[str, float] | None = None,
+    disturbed: bool = False,
 ) -> Row:
     """A row whose figure is the ratio of two times, given in seconds."""
     whom, theirs = against
@@ -96,6 +97,7 @@ def timing(
         ours=milliseconds(ours),
         against=f"{whom} {milliseconds(theirs)}",
         note=note,
+        disturbed=disturbed,
         numbers={"ours_ms": ours * 1000, "against_ms": theirs * 1000, **(numbers or {})},
     )
 

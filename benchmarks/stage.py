@@ -9,12 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.measure import BUSY_COMMIT
 from benchmarks.peers import Peer
 from benchmarks.raw import commit_seconds
 from benchmarks.report import PeerRow
-
-# A lone commit takes 0.2 to 0.5 ms where the disk is a local one and nothing else runs.
-BUSY_COMMIT = 0.0015
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +49,15 @@ class Sizes:
     @property
     def judges_stalls(self) -> bool:
         """The worst of a few short bursts is chance."""
-        return self.burst >= 500
+        return self.burst >= 1_000
 
 
 FULL = Sizes(
     sessions=(1_000, 10_000, 100_000),
     messages=(1_000, 100_000),
     turns_before=2_000,
-    turns_after=2_500,
-    burst=500,
+    turns_after=8_000,
+    burst=1_000,
     steady_seconds=7.0,
     rounds=12,
     commits_before=1_500,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import tertulia
-from tertulia import HomeChannel, Policies, ResetPolicy, Settings, Source, Usage
+from tertulia import HomeChannel, Policies, ResetPolicy, Settings, Source, ToolCall, Usage
 
 
 class Clock:
@@ -52,31 +52,28 @@ def main() -> None:
 def talk(store: tertulia.Store, clock: Clock) -> None:
     ana = Source("telegram", "42", user_id="42", user_name="Ana")
 
-    say("Ana writes on Telegram: a session begins, and what is said is stored")
-    session = store.sessions.open(ana)
+    say("Ana writes on Telegram: one turn, with a tool call, each step durable")
+    with store.turn(ana, "Will it rain in Sevilla tomorrow?", message_id="981") as turn:
+        call = ToolCall("call_0", "weather", {"city": "Sevilla"})
+        turn.add_assistant(None, tool_calls=[call])
+        turn.add_tool_result("call_0", "sunny, 24 °C")
+        usage = Usage(input=812, output=64, model="gpt-5-mini")
+        turn.add_assistant("No: sunny, 24 degrees.", usage=usage)
+    session = turn.session
     transcript = store.transcript(session.id)
-    call = {
-        "id": "call_0",
-        "type": "function",
-        "function": {"name": "weather", "arguments": '{"city": "Sevilla"}'},
-    }
-    transcript.extend(
-        [
-            {"role": "user", "content": "Will it rain in Sevilla tomorrow?"},
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": "call_0", "content": "sunny, 24 °C"},
-            {"role": "assistant", "content": "No: sunny, 24 degrees."},
-        ],
-        usage=Usage(input=812, output=64, model="gpt-5-mini"),
-    )
     show(transcript.load())
 
-    say("A crash in the middle of a tool call: the history stays one that every model accepts")
-    transcript.append({"role": "user", "content": "And in Cádiz?"})
-    transcript.append(
-        {"role": "assistant", "content": None, "tool_calls": [{**call, "id": "call_0"}]}
-    )
-    show(transcript.history(max_messages=3))
+    say("Telegram delivers it a second time: no second turn, the same answer")
+    with store.turn(ana, "Will it rain in Sevilla tomorrow?", message_id="981") as again:
+        print(f"   duplicate: {again.duplicate}, answer: {again.answer}")
+
+    say("The agent dies in the middle of a tool call: the next model still gets a legal history")
+    try:
+        with store.turn(ana, "And in Cádiz?", message_id="982") as turn:
+            turn.add_assistant(None, tool_calls=[ToolCall("call_0", "weather", {"city": "Cádiz"})])
+            raise ConnectionError
+    except ConnectionError:
+        show(transcript.history(max_messages=3))
 
     say("Ana takes that back, and changes her mind")
     print(f"   undo: {transcript.undo()} turn, {transcript.count()} messages are left")

@@ -56,11 +56,6 @@ WITHIN = {"abandon", "busy", "give_up", "ignore", "leave", "listen", "pause", "r
 WITHIN |= {"try_to_enter"}
 # What a setting means, where the docstring of its class has no line for it.
 MEANINGS = {
-    "Settings.policies": "when sessions end by themselves",
-    "Settings.group_sessions_per_user": "in groups and channels each person has a session of their "
-    "own; off: one for the whole chat",
-    "Settings.thread_sessions_shared": "a thread is one session for all who write in it",
-    "Settings.agent": "the name of the agent, the second part of every key",
     "Policies.default": "for every chat that no other entry names",
     "Policies.platforms": "by the name of the platform; asked first",
     "Policies.chat_types": "by the type of the chat; asked second",

@@ -6,11 +6,12 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import against, ours
 from benchmarks.corpus import Corpus, Message, endless
-from benchmarks.measure import Operation, Samples, Seconds, calm, interleave, timed
+from benchmarks.measure import Operation, Samples, Seconds, calm, interleave, timed, was_disturbed
 from benchmarks.ours import Durability
 from benchmarks.peers import PeerOperation
 from benchmarks.raw import RawTurns, encoded
@@ -47,6 +48,8 @@ def _run(stage: Stage, name: str, durability: Durability, limit: Limit) -> list[
         ]
         rounds = sizes.turns_before // sizes.burst
         early = interleave(both, rounds=rounds, times=sizes.burst)
+        if writer.done < sizes.turns_before:
+            raise RuntimeError(f"only {writer.done:,} turns were written before the clock counts")
         others = _others(stage, name, durability)
         late = interleave(
             [*both, *others],
@@ -59,10 +62,12 @@ def _run(stage: Stage, name: str, durability: Durability, limit: Limit) -> list[
     quiet = calm(late, "raw")
     mine, raws = quiet["tertulia"], quiet["raw"]
     against.noted(stage, name, others, late, counted="turns", ours=mine.median, raw=raws.median)
-    return [
+    rows = [
         _cost(name, f"a turn, {durability}, after {size}", limit, mine, raws),
         _stalls(name, first, late, STALL if sizes.judges_stalls else None),
     ]
+    disturbed = was_disturbed(early["raw"]) or was_disturbed(late["raw"])
+    return [replace(row, disturbed=disturbed) for row in rows]
 
 
 def _others(stage: Stage, name: str, durability: Durability) -> list[PeerOperation]:
@@ -85,7 +90,7 @@ def _in_long_talk(stage: Stage) -> list[Row]:
                 Operation("short", ours.Turns(short, turns).write, short.settle),
                 Operation("long", ours.Turns(long, turns).write, long.settle),
             ],
-            rounds=max(2, stage.sizes.rounds // 2),
+            rounds=max(2, stage.sizes.rounds // 3),
             times=stage.sizes.burst,
         )
     where = f"in a session of {many:,} messages against {few:,}"
@@ -132,6 +137,7 @@ def _without_pause(stage: Stage) -> Row:
         f"{milliseconds(mine.worst)}; raw p99 {milliseconds(base.p99)}, worst "
         f"{milliseconds(base.worst)}",
         numbers=_numbers("ours", mine) | _numbers("raw", base),
+        disturbed=was_disturbed(base),
     )
 
 

@@ -119,7 +119,12 @@ class Store:
         limit: int = 20,
         cursor: str | None = None,
     ) -> Page[Hit]:
-        """Messages that hold all words of the query, best first; see `Search.find`."""
+        """Messages that hold all words of the query, best first.
+
+        Words are found in any case and without their accents. `"a phrase"` stands together,
+        `begin*` stands for every word that begins so. With `person` only that person's sessions
+        are looked at.
+        """
         return self._search.find(
             query, person=person, platform=platform, key=key, limit=limit, cursor=cursor
         )
@@ -198,7 +203,9 @@ class Store:
         return self.redactor.key(key) if self.settings.redact_pii else key
 
     def _previous(self, session: Session) -> Previous | None:
-        before = self.sessions.get(session.parent_id) if session.parent_id else None
+        if session.parent_id is None or session.parent_kind == "fork":
+            return None  # a fork shows what came before it
+        before = self.sessions.get(session.parent_id)
         if before is None or before.end_reason is None:
             return None
         return Previous(before.id, before.end_reason, before.title)

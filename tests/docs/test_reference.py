@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.markdown import ROOT
+from tests.docs.markdown import ROOT, prose
 
 DOCS = ROOT / "docs"
 GUARANTEES = DOCS / "guarantees.md"
 
 NAMED = re.compile(r"`((?:tests|src/tertulia/testing)/[\w/]+\.py)((?:::\w+)*)`")
+ANCHOR = re.compile(r"\]\(([\w./-]*)#([\w-]+)\)")
 LAW = re.compile(r"^## (\d+)\. ", re.MULTILINE)
 
 
@@ -34,6 +35,22 @@ def test_the_index_leads_to_every_page() -> None:
     index = (DOCS / "index.md").read_text("utf-8")
     pages = {path.name for path in DOCS.glob("*.md")} - {"index.md"}
     assert {name for name in pages if f"]({name})" not in index} == set()
+
+
+def test_links_lead_to_headings_that_exist() -> None:
+    wrong = []
+    for page in sorted(DOCS.glob("*.md")):
+        for target, heading in ANCHOR.findall(prose(page.read_text("utf-8"))):
+            found = page.parent / target if target else page
+            if found.exists() and heading not in _headings(found):
+                wrong.append(f"{page.name}: {target}#{heading}")
+    assert not wrong, "\n".join(wrong)
+
+
+def _headings(page: Path) -> set[str]:
+    """The headings of a page, as links name them."""
+    found = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in found}
 
 
 class TestGuarantees:

@@ -218,7 +218,7 @@ class Transcript:
         await self._threads.run(self.sync.keep_recent, n)
 
     async def edit(self, seq: int, message: Mapping[str, Any]) -> None:
-        """Show another message in the place of one."""
+        """Show another message in the place of one, and in its turn."""
         await self._threads.run(self.sync.edit, seq, message)
 
     async def remove(self, seq: int) -> None:
@@ -419,7 +419,10 @@ class Outbox:
         )
 
     async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Parcel]:
-        """Take what is due for sending; nobody else gets it while the lease lasts."""
+        """Take what is due for sending; nobody else gets it while the lease lasts.
+
+        Of each chat that is the oldest, and only when nothing older is still under way.
+        """
         return await self._threads.run(self.sync.claim, limit, lease_seconds=lease_seconds)
 
     async def done(self, parcel: Parcel) -> Parcel:
@@ -541,7 +544,12 @@ class Store:
         limit: int = 20,
         cursor: str | None = None,
     ) -> Page[Hit]:
-        """Messages that hold all words of the query, best first; see `Search.find`."""
+        """Messages that hold all words of the query, best first.
+
+        Words are found in any case and without their accents. `"a phrase"` stands together,
+        `begin*` stands for every word that begins so. With `person` only that person's sessions
+        are looked at.
+        """
         return await self._threads.run(
             self.sync.search,
             query,

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tertulia.cli import figures, output, place
-from tertulia.core.session import TITLE_LENGTH, Session
+from tertulia.core import title as titles
+from tertulia.core.session import Session
 from tertulia.records.search import Hit
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _state(session: Session, *, with_reason: bool) -> Text:
 
 def short_name(session: Session) -> str:
     """What a person calls it, on one line."""
-    return output.one_line(figures.name_of(session), TITLE_LENGTH)
+    return output.one_line(figures.name_of(session), titles.LENGTH)
 
 
 def facts(session: Session, length: int) -> Table:

@@ -14,7 +14,8 @@ from tertulia.cli import output, place, session
 from tertulia.cli.completion import session_ids
 from tertulia.cli.failures import NO
 from tertulia.cli.options import WORDS, Group, Request, json_option
-from tertulia.core.session import STATES, TITLE_LENGTH, Session
+from tertulia.core import title as titles
+from tertulia.core.session import STATES, Session
 from tertulia.errors import ConfigError, NotFound
 from tertulia.records.sessions import PAGE_LIMIT
 from tertulia.store import Store
@@ -171,7 +172,7 @@ def rename(request: Request, session_id: str, title: tuple[str, ...], clear: boo
     words = " ".join(title)
     if clear == bool(words.strip()):
         raise click.UsageError(
-            f"Give either a title of up to {TITLE_LENGTH} characters, or --clear."
+            f"Give either a title of up to {titles.LENGTH} characters, or --clear."
         )
     with place.existing(request) as store, output.waiting(request, "Waiting for the store …"):
         renamed = store.sessions.rename(session_id, None if clear else words)

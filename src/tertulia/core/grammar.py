@@ -8,22 +8,28 @@ that is a sequence the OpenAI and the Anthropic API accept, and cutting between 
 Damage is mended where it stands, and nothing else is thrown away for it:
 
 - commands, internal rows and rows of roles the model does not know are left out first;
-- a result goes to the newest call before it that has its id, wherever the result stands;
+- a result goes to the newest call before it that has its id, wherever the result stands; one that
+  stands before its call goes there if no other does;
 - a second result for a call is dropped, and so is one without a call;
 - a call without a result gets one that says so;
-- a call id that was used before gets a mark, so that ids are unique;
 - an assistant message that says and calls nothing is left out, a person's empty message is not.
+
+`unique` comes after the window was cut, so that a call id depends on nothing that is not shown: a
+call id that was used before in what is shown gets a mark.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
+from tertulia.core.content import sound, sound_value, speaks
 from tertulia.core.message import (
     ASSISTANT,
     COMMAND,
@@ -40,9 +46,16 @@ EMPTY_PERSON = "[empty message]"
 UNNAMED_TOOL = "unnamed_tool"
 
 HIDDEN = (COMMAND, INTERNAL)
+PEOPLE = (USER, SUMMARY)
+SHOWN = (USER, ASSISTANT, TOOL, SUMMARY)
+
+# The chat completions API refuses a longer id.
+LONGEST_ID = 40
+
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+# The fields of a call as other APIs write it, which have their place in `function` here.
+_ELSEWHERE = ("name", "arguments", "input", "custom")
 
 
 class Result(msgspec.Struct):
@@ -56,12 +69,12 @@ class Block(msgspec.Struct):
     """A person's message, or a step: an assistant message and the results of its calls."""
 
     row: Message
-    calls: list[dict[str, Any]] = []
-    results: list[Result] = []
+    calls: Sequence[dict[str, Any]] = ()
+    results: Sequence[Result] = ()
 
     @property
     def is_person(self) -> bool:
-        return self.row.role in (USER, SUMMARY)
+        return self.row.role in PEOPLE
 
     @property
     def is_delivery(self) -> bool:
@@ -74,137 +87,157 @@ class Block(msgspec.Struct):
 
 
 def blocks(rows: Iterable[Message]) -> list[Block]:
-    """The legal blocks of stored rows."""
+    """The legal blocks of stored rows; call ids are as they were given."""
     found: list[Block] = []
-    used: set[str] = set()
-    open_calls: dict[str, Result] = {}
+    callers: dict[str, Block] = {}
+    early: list[Message] = []
     step: Block | None = None
-    early: dict[tuple[int, str], Message] = {}
     for row in rows:
         role = row.role
         if row.kind in HIDDEN:
             continue
-        if role == TOOL:
-            _place_result(row, open_calls, step, early)
-        elif role in (USER, SUMMARY):
+        if role in PEOPLE:
             found.append(Block(row))
         elif role == ASSISTANT:
             calls = row.body.get("tool_calls")
-            if calls:
-                step = _step(row, calls, used, open_calls, early)
-                if step.calls or says_something(row.body):
-                    found.append(step)
-            elif says_something(row.body):
+            if calls and (made := _step(row, calls)).calls:
+                found.append(step := made)
+                for result in step.results:
+                    callers[result.call_id] = step
+            elif speaks(words_of(row.body)):
                 found.append(Block(row))
+        elif role == TOOL and not _has_placed(row, callers, step):
+            early.append(row)
+    if early:
+        _place_early(early, found)
     return found
 
 
-def says_something(body: Mapping[str, Any]) -> bool:
-    """Whether a message has content that is worth a message."""
+def unique(found: Iterable[Block]) -> None:
+    """Give every call an id that no other has, and that every provider takes."""
+    used: dict[str, int] = {}
+    for block in found:
+        for result in block.results:
+            wanted = result.call_id
+            if wanted in used or len(wanted) > LONGEST_ID or not wanted.isascii():
+                result.call_id = wanted = _unused(_fitting(wanted), used)
+            used[wanted] = 1
+        if block.results:
+            block.calls = [
+                call if call["id"] == result.call_id else {**call, "id": result.call_id}
+                for call, result in zip(block.calls, block.results, strict=True)
+            ]
+
+
+def words_of(body: Mapping[str, Any]) -> Any:
+    """The content of an assistant message; a refusal has a field of its own."""
     content = body.get("content")
-    if isinstance(content, str):
-        return bool(content.strip())
-    if isinstance(content, list):
-        return any(_part_says(part) for part in content)
-    return content is not None and not isinstance(content, bool | list | dict)
+    return body.get("refusal") if content is None else content
 
 
-def sound(text: str) -> str:
-    """Valid Unicode: halves of surrogate pairs are replaced."""
-    return _SURROGATE.sub("\ufffd", text) if not text.isascii() else text
-
-
-def tool_name(name: object) -> str:
+@lru_cache(maxsize=1024)
+def tool_name(name: str) -> str:
     """A name that every provider takes."""
-    if not isinstance(name, str) or not name:
-        return UNNAMED_TOOL
-    return name if _NAME.fullmatch(name) else _NOT_IN_NAME.sub("_", name)[:64]
+    if _NAME.fullmatch(name):
+        return name
+    return _NOT_IN_NAME.sub("_", name)[:64] or UNNAMED_TOOL
 
 
-def _part_says(part: object) -> bool:
-    if isinstance(part, str):
-        return bool(part.strip())
-    if not isinstance(part, Mapping):
-        return False
-    text = part.get("text")
-    return bool(text.strip()) if isinstance(text, str) else part.get("type") != "text"
+def _has_placed(row: Message, callers: Mapping[str, Block], last: Block | None) -> bool:
+    """Give a result to its call; False if its call may still come."""
+    call_id = _id(row.body.get("tool_call_id"))
+    # Without an id the order tells: it is for the first call of the last step without a result.
+    step = callers.get(call_id) if call_id else last
+    if step is None:
+        return not call_id
+    for result in step.results:
+        if result.row is None and (result.call_id == call_id or not call_id):
+            result.row = row
+            return True
+    return not call_id or step.row.turn == row.turn
 
 
-def _place_result(
-    row: Message,
-    open_calls: dict[str, Result],
-    step: Block | None,
-    early: dict[tuple[int, str], Message],
-) -> None:
-    call_id = row.body.get("tool_call_id")
-    if not isinstance(call_id, str) or not call_id:
-        # Without an id, the order tells: it is the first call of the last step without a result.
-        waiting = [result for result in step.results if result.row is None] if step else []
-        if waiting:
-            waiting[0].row = row
-        return
-    result = open_calls.get(call_id)
-    if result is None:
-        early.setdefault((row.turn, call_id), row)
-    elif result.row is None:
-        result.row = row
+def _place_early(early: list[Message], found: Iterable[Block]) -> None:
+    """Give results that stand before their call to it, within one turn."""
+    waiting: dict[tuple[int, str], Message] = {}
+    for row in early:
+        waiting.setdefault((row.turn, _id(row.body.get("tool_call_id"))), row)
+    for block in found:
+        for result in block.results:
+            if result.row is None:
+                result.row = waiting.pop((block.row.turn, result.call_id), None)
 
 
-def _step(
-    row: Message,
-    calls: object,
-    used: set[str],
-    open_calls: dict[str, Result],
-    early: dict[tuple[int, str], Message],
-) -> Block:
-    step = Block(row, [], [])
-    for call in calls if isinstance(calls, list) else []:
-        if not isinstance(call, dict):
-            continue
-        given = call.get("id")
-        wanted = given if isinstance(given, str) and given else f"call_{row.seq}_{len(step.calls)}"
-        call_id = _unique(sound(wanted), used)
-        result = Result(call_id)
-        if isinstance(given, str):
-            # A result that stands before its call, in the same turn.
-            result.row = early.pop((row.turn, given), None)
-            open_calls[given] = result
-        step.calls.append(_sound_call(call, call_id))
-        step.results.append(result)
-    return step
+def _step(row: Message, given: object) -> Block:
+    calls, results = [], []
+    for call in given if isinstance(given, list) else [given]:
+        if isinstance(call, dict):
+            call_id = _id(call.get("id")) or f"call_{row.seq}_{len(calls)}"
+            calls.append(call if _is_sound(call) else _sound_call(call, call_id))
+            results.append(Result(call_id))
+    return Block(row, calls, results)
 
 
-def _unique(wanted: str, used: set[str]) -> str:
+def _id(given: object) -> str:
+    if isinstance(given, str):
+        return given
+    return str(given) if isinstance(given, int) else ""
+
+
+def _fitting(call_id: str) -> str:
+    """The id in valid Unicode and short enough; a long one keeps its head and a hash of it all."""
+    if len(call_id) > LONGEST_ID:
+        raw = call_id.encode("utf-8", "surrogatepass")
+        call_id = f"{call_id[: LONGEST_ID - 9]}_{blake2b(raw, digest_size=4).hexdigest()}"
+    return sound(call_id)
+
+
+def _unused(wanted: str, used: dict[str, int]) -> str:
     found = wanted
-    number = 2
     while found in used:
-        found = f"{wanted}_{number}"
-        number += 1
-    used.add(found)
+        # How often it was used is remembered, for some providers call everything call_0.
+        used[wanted] += 1
+        mark = f"_{used[wanted]}"
+        found = wanted[: LONGEST_ID - len(mark)] + mark
     return found
+
+
+def _is_sound(call: dict[str, Any]) -> bool:
+    """Whether a call is in the OpenAI form and nothing else: nearly all are."""
+    function = call.get("function")
+    if len(call) != 3 or call.get("type") != "function" or type(function) is not dict:
+        return False
+    name, arguments = function.get("name"), function.get("arguments")
+    return (
+        len(function) == 2
+        and type(call.get("id")) is str
+        and call["id"] != ""
+        and type(name) is str
+        and tool_name(name) == name
+        and type(arguments) is str
+        and speaks(arguments)
+    )
 
 
 def _sound_call(call: dict[str, Any], call_id: str) -> dict[str, Any]:
-    """The call in the OpenAI form; one that has it already is kept with all its fields."""
-    function = call.get("function")
+    """The call in the OpenAI form, with whatever else its provider put there."""
+    function = call.get("function") or call.get("custom")
     if not isinstance(function, Mapping):
-        function = {"name": call.get("name"), "arguments": call.get("arguments")}
-    name, arguments = tool_name(function.get("name")), _arguments(function.get("arguments"))
-    is_sound = name == function.get("name") and arguments == function.get("arguments")
-    if is_sound and call_id == call.get("id") and call.get("type") == "function":
-        return call
-    kept = {key: value for key, value in call.items() if key not in ("name", "arguments")}
+        function = call
+    name = function.get("name")
+    kept = {key: value for key, value in call.items() if key not in _ELSEWHERE}
     return {
-        **kept,
+        **sound_value(kept),
         "id": call_id,
         "type": "function",
-        "function": {"name": name, "arguments": arguments},
+        "function": {
+            "name": tool_name(name) if isinstance(name, str) else UNNAMED_TOOL,
+            "arguments": _arguments(function.get("arguments", function.get("input"))),
+        },
     }
 
 
 def _arguments(arguments: object) -> str:
     if isinstance(arguments, str):
-        return sound(arguments) if arguments.strip() else "{}"
-    if arguments is None:
-        return "{}"
-    return sound(json.dumps(arguments, ensure_ascii=False))
+        return arguments if speaks(arguments) else "{}"
+    return "{}" if arguments is None else json.dumps(arguments, ensure_ascii=False)

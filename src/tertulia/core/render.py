@@ -12,34 +12,56 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from operator import is_
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from tertulia.core import tokens
+from tertulia.core.content import (
+    FROM_ASSISTANT,
+    FROM_PERSON,
+    IMAGE,
+    Part,
+    flat,
+    said,
+    sound,
+    sound_value,
+    speaks,
+    trace,
+)
 from tertulia.core.grammar import (
     EMPTY_PERSON,
     INTERRUPTED_RESULT,
     Block,
     Result,
-    says_something,
-    sound,
+    tool_name,
+    unique,
+    words_of,
 )
 from tertulia.core.inert import inert, plain
-from tertulia.core.message import SUMMARY, Message, from_json, text_of
-from tertulia.core.window import shortened
+from tertulia.core.message import ASSISTANT, NESTING, SUMMARY, TOOL, USER, Message, from_json
+from tertulia.core.window import Weigh, shortened
 
 Timestamps = Literal["none", "user", "all"]
 Format = Literal["openai", "responses", "anthropic", "text"]
 FORMATS: tuple[Format, ...] = ("openai", "responses", "anthropic", "text")
 TIMESTAMPS: tuple[Timestamps, ...] = ("none", "user", "all")
 
-_FIELDS = frozenset(("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content"))
 _DELIVERY_HEAD = "[You had written this before, unasked]"
 _SUMMARY_HEAD = "[Summary of the conversation so far]\n"
 _ID_FOR_ANTHROPIC = re.compile(r"[^A-Za-z0-9_-]|_(?=x[0-9a-f]+_)")
-# Lines that only a rendering may write. In a person's text they are indented, so nobody can
-# pretend to be somebody else or to have written at another time.
-_FORGED = re.compile(r"^(?=\[(?:Message Time|From): )", re.MULTILINE)
+_PICTURE = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=]+)")
+# What only a rendering may write. In a person's text the bracket is changed, wherever it stands, so
+# nobody can pretend to be somebody else or to have written at another time.
+_FORGED = re.compile(r"\[(?=\s*(?:message\s+time|from)\s*:)", re.IGNORECASE)
+
+_THINKING = (("thinking", "thinking", "signature"), ("redacted_thinking", "data"))
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
 
 
 class Style(NamedTuple):
@@ -48,187 +70,201 @@ class Style(NamedTuple):
     timestamps: Timestamps = "none"
     authors: bool = False
     author_id: Callable[[str], str] = str
+    # Whether a result may hold pictures: of the formats, only Anthropic's has a place for them.
+    pictures: bool = False
+    # How long results and arguments may be, where they had to be shortened.
     result_limit: int | None = None
 
 
-def render(blocks: list[Block], form: Format, style: Style) -> list[dict[str, Any]]:
+def render(blocks: Sequence[Block], form: Format, style: Style) -> list[dict[str, Any]]:
     """The messages of a history in one of the formats."""
+    unique(blocks)
     if form == "openai":
-        return [message for block in blocks for message in _openai(block, style)]
-    if form == "responses":
-        return [item for block in blocks for item in _responses(block, style)]
-    if form == "anthropic":
-        found = [message for block in blocks for message in _anthropic(block, style)]
-        return _merged(_led_by_user(found))
-    return [message for block in blocks for message in _plain(block, style)]
+        found = _openai(blocks, style)
+    elif form == "responses":
+        found = [item for message in _openai(blocks, style) for item in _responses(message)]
+    elif form == "anthropic":
+        messages = [message for block in blocks for message in _anthropic(block, style)]
+        found = _merged(_led_by_user(messages))
+    else:
+        found = [_plain(message) for message in _openai(blocks, style)]
+    try:
+        # One look over all of it is cheaper than one at each text, and leaves nothing out.
+        _encode(found)
+    except UnicodeEncodeError:
+        return [sound_value(message) for message in found]
+    return found
 
 
-def weigh(block: Block, limit: int | None) -> int:
-    """About how many tokens a block is, with its results shortened to `limit` characters."""
-    body = block.row.body
-    total = tokens.PER_MESSAGE + _weight_of(body.get("content"), None)
-    if reasoning := body.get("reasoning_content"):
-        total += tokens.estimate(str(reasoning))
-    for call in block.calls:
+def weigher(style: Style) -> Weigh:
+    """About how many tokens a block is in this style, by what is shown of it."""
+
+    def weigh(block: Block, limit: int | None) -> int:
+        shown = style if limit is None else style._replace(result_limit=limit)
+        return sum([_weight(message) for message in _openai([block], shown)])
+
+    return weigh
+
+
+def _weight(message: Mapping[str, Any]) -> int:
+    content = message.get("content")
+    if isinstance(content, str):
+        total = tokens.PER_MESSAGE + tokens.estimate(content)
+    else:
+        total = tokens.PER_MESSAGE + sum(_weight_of_part(part) for part in content or ())
+    for call in message.get("tool_calls", ()):
         function = call["function"]
         total += tokens.PER_MESSAGE + tokens.estimate(function["name"] + function["arguments"])
-    for result in block.results:
-        content = result.row.body.get("content") if result.row else INTERRUPTED_RESULT
-        total += tokens.PER_MESSAGE + _weight_of(content, limit)
-    return total
+    return total + tokens.estimate(message.get("reasoning_content", ""))
 
 
-def _weight_of(content: Any, limit: int | None) -> int:
-    if isinstance(content, str):
-        return tokens.estimate(content if limit is None else shortened(content, limit))
-    if isinstance(content, list):
-        return sum(_weight_of_part(part, limit) for part in content)
-    return 0 if content is None else tokens.estimate(json.dumps(content))
-
-
-def _weight_of_part(part: Any, limit: int | None) -> int:
-    text = part.get("text") if isinstance(part, Mapping) else part
-    if isinstance(text, str):
-        return _weight_of(text, limit)
-    is_media = isinstance(part, Mapping) and part.get("type") != "text"
-    return tokens.PER_IMAGE if is_media else tokens.estimate(json.dumps(part))
+def _weight_of_part(part: Mapping[str, Any]) -> int:
+    text = part.get("text") or part.get("refusal")
+    return tokens.PER_IMAGE if text is None else tokens.estimate(text)
 
 
 # -- the OpenAI chat form, from which the others are made
 
 
-def _openai(block: Block, style: Style) -> list[dict[str, Any]]:
-    if block.is_person:
-        return [_person(block.row, style)]
-    if not block.results:
-        return [_assistant(block, style)]
-    return [_assistant(block, style), *(_result(result, style) for result in block.results)]
-
-
-def _leaves_as_it_came(body: Mapping[str, Any]) -> bool:
-    """Whether a message is plain text in the OpenAI form: nearly all are."""
-    content = body.get("content")
-    return (
-        type(content) is str
-        and content.isascii()
-        and not content.isspace()
-        and content != ""
-        and body.keys() <= _FIELDS
-    )
+def _openai(blocks: Sequence[Block], style: Style) -> list[dict[str, Any]]:
+    found = []
+    for block in blocks:
+        if block.is_person:
+            found.append(_person(block.row, style))
+        else:
+            found.append(_assistant(block, style))
+            for result in block.results:
+                found.append(_result(result, style))  # noqa: PERF401 - faster than a generator
+    return found
 
 
 def _person(row: Message, style: Style) -> dict[str, Any]:
     body = row.body
-    is_bare = style.timestamps == "none" and row.author is None and row.role == body["role"]
-    if is_bare and _leaves_as_it_came(body):
-        return body
-    content = _content(body.get("content"))
-    trace = _media_trace(body.get("media"))
+    content = body.get("content")
     if row.role == SUMMARY:
-        return {"role": "user", "content": _SUMMARY_HEAD + sound(text_of(body))}
-    if not says_something({"content": content}) and not trace:
-        content = EMPTY_PERSON
-    head = _head(row, style, wants_time=style.timestamps != "none")
-    if head:
-        content = _guarded(content)
-    content = _around(content, head, trace)
-    if content is body.get("content") and body.keys() <= _FIELDS and row.role == body["role"]:
+        return {"role": USER, "content": _SUMMARY_HEAD + (flat(content) or EMPTY_PERSON)}
+    is_bare = row.author is None and style.timestamps == "none"
+    if is_bare and len(body) == 2 and type(content) is str and speaks(content):
         return body
-    return _kept(body, "user", content)
+    shown = said(content, FROM_PERSON)
+    tail = _media_trace(body.get("media"))
+    if not speaks(shown):
+        shown = "" if tail else EMPTY_PERSON
+    if not is_bare and (head := _head(row, style)):
+        shown = _around(_guarded(shown), head, tail)
+    else:
+        shown = _around(shown, "", tail)
+    return _named({"role": USER, "content": shown}, body)
 
 
 def _assistant(block: Block, style: Style) -> dict[str, Any]:
-    row, body = block.row, block.row.body
-    if (
-        style.timestamps != "all"
-        and block.calls == body.get("tool_calls", [])
-        and _leaves_as_it_came(body)
-    ):
+    body, calls, limit = block.row.body, block.calls, style.result_limit
+    if style.timestamps != "all" and _leaves_as_it_came(body, calls, limit):
         return body
-    content = _content(body.get("content"))
-    if content is not None and not says_something({"content": content}):
-        content = None if block.calls else ""
-    if style.timestamps == "all" and content:
-        content = _around(content, _time(row), "")
-    if (
-        content is body.get("content")
-        and block.calls == body.get("tool_calls", [])
-        and body.keys() <= _FIELDS
-    ):
-        return body
-    message = _kept(body, "assistant", content)
-    message.pop("tool_calls", None)
-    if block.calls:
-        message["tool_calls"] = block.calls
-    return message
+    shown = said(words_of(body), FROM_ASSISTANT)
+    if style.timestamps == "all" and speaks(shown):
+        shown = _around(shown, _time(block.row))
+    message = {"role": ASSISTANT, "content": shown}
+    if calls:
+        message["tool_calls"] = calls if limit is None else [_short_call(c, limit) for c in calls]
+    reasoning = body.get("reasoning_content")
+    if isinstance(reasoning, str) and reasoning:
+        message["reasoning_content"] = reasoning
+    return _named(message, body)
+
+
+def _leaves_as_it_came(
+    body: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], limit: int | None
+) -> bool:
+    """Whether an assistant message is in the OpenAI form and nothing else: nearly all are."""
+    content = body.get("content")
+    if not calls:
+        return len(body) == 2 and type(content) is str
+    given = body["tool_calls"]
+    return (
+        limit is None
+        and (content is None or type(content) is str)
+        and len(body) == (3 if "content" in body else 2)
+        and type(given) is list
+        and len(given) == len(calls)
+        and all(map(is_, given, calls))
+    )
 
 
 def _result(result: Result, style: Style) -> dict[str, Any]:
     if result.row is None:
-        return {"role": "tool", "tool_call_id": result.call_id, "content": INTERRUPTED_RESULT}
-    body = result.row.body
-    if (
-        style.result_limit is None
-        and body.get("tool_call_id") == result.call_id
-        and _leaves_as_it_came(body)
-    ):
-        return body
-    content = _content(body.get("content"))
-    if content is None:
-        content = ""
-    if style.result_limit is not None:
-        content = _short(content, style.result_limit)
-    if (
-        content is body.get("content")
-        and body.get("tool_call_id") == result.call_id
-        and body.keys() <= _FIELDS
-    ):
-        return body
-    return {**_kept(body, "tool", content), "tool_call_id": result.call_id}
+        return {"role": TOOL, "tool_call_id": result.call_id, "content": INTERRUPTED_RESULT}
+    body, limit = result.row.body, style.result_limit
+    content = body.get("content")
+    if type(content) is str and (limit is None or len(content) <= limit):
+        if len(body) == 3 and body.get("tool_call_id") == result.call_id:
+            return body
+    else:
+        content = _short_content(said(content, (IMAGE,) if style.pictures else ()) or "", limit)
+    return _named({"role": TOOL, "tool_call_id": result.call_id, "content": content}, body)
 
 
-def _kept(body: Mapping[str, Any], role: str, content: Any) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": role, "content": content}
-    for name in ("tool_call_id", "name", "reasoning_content"):
-        if isinstance(body.get(name), str):
-            message[name] = sound(body[name])
+def _named(message: dict[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+    name = body.get("name")
+    if isinstance(name, str) and name:
+        message["name"] = tool_name(name)
     return message
 
 
-def _content(content: Any) -> Any:
-    """Content that is text or a list of parts; whatever else was stored becomes text."""
-    if content is None:
+def _short_content(content: str | list[Part], limit: int | None) -> str | list[Part]:
+    if limit is None:
+        return content
+    text = flat(content)
+    return content if len(text) <= limit else shortened(text, limit)
+
+
+def _short_call(call: dict[str, Any], limit: int) -> dict[str, Any]:
+    """The call with its long arguments shortened; they stay an object in JSON."""
+    arguments = call["function"]["arguments"]
+    if len(arguments) <= limit:
+        return call
+    given = _as_object(arguments)
+    texts = {
+        key: shortened(value, limit) if isinstance(value, str) else value
+        for key, value in (given or {}).items()
+    }
+    short = json.dumps(texts, ensure_ascii=False)
+    if given is None or len(short) > 2 * limit:
+        short = json.dumps({"shortened": shortened(arguments, limit)}, ensure_ascii=False)
+    return {**call, "function": {**call["function"], "arguments": short}}
+
+
+def _as_object(arguments: str) -> dict[str, Any] | None:
+    """The arguments of a call, if they are an object that any parser of JSON reads."""
+    try:
+        found = _decode(arguments)
+    except (ValueError, RecursionError):
         return None
-    if isinstance(content, str):
-        return sound(content)
-    if isinstance(content, list):
-        parts = [_part(part) for part in content]
-        return (
-            content if all(new is old for new, old in zip(parts, content, strict=True)) else parts
-        )
-    return sound(json.dumps(content, ensure_ascii=False))
+    if not isinstance(found, dict) or _is_deep(found):
+        return None
+    return found
 
 
-def _part(part: Any) -> Any:
-    if isinstance(part, dict) and isinstance(part.get("type"), str):
-        text = part.get("text")
-        if part["type"] != "text":
-            return part
-        if isinstance(text, str):
-            return part if sound(text) is text else {**part, "text": sound(text)}
-        return {"type": "text", "text": "" if text is None else sound(json.dumps(text))}
-    if isinstance(part, str):
-        return {"type": "text", "text": sound(part)}
-    return {"type": "text", "text": sound(json.dumps(part, ensure_ascii=False))}
+def _is_deep(value: Any, left: int = NESTING) -> bool:
+    """Whether lists and dicts stand in one another deeper than readers of JSON go."""
+    if left == 0:
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return any(_is_deep(item, left - 1) for item in inner if isinstance(item, dict | list))
 
 
-def _head(row: Message, style: Style, *, wants_time: bool) -> str:
-    head = _time(row) if wants_time else ""
+def _head(row: Message, style: Style) -> str:
+    head = _time(row) if style.timestamps != "none" else ""
     if style.authors and row.author:
-        author = from_json(row.author)
-        name = inert(author.get("name") or "unknown")
-        head += f"[From: {name}, id {inert(style.author_id(author['id']))}]\n"
+        head += _author(row.author, style.author_id)
     return head
+
+
+@lru_cache(maxsize=1024)
+def _author(written: str, author_id: Callable[[str], str]) -> str:
+    author = from_json(written)
+    name = inert(author.get("name") or "unknown")
+    return f"[From: {name}, id {inert(author_id(author['id']))}]\n"
 
 
 def _time(row: Message) -> str:
@@ -237,190 +273,141 @@ def _time(row: Message) -> str:
 
 def _guarded(content: Any) -> Any:
     if isinstance(content, str):
-        return _FORGED.sub(" ", content)
-    if isinstance(content, list):
-        return [
-            {**part, "text": _FORGED.sub(" ", part["text"])} if part.get("type") == "text" else part
-            for part in content
-        ]
-    return content
+        return _FORGED.sub("(", content)
+    return [
+        {**part, "text": _FORGED.sub("(", part["text"])} if part["type"] == "text" else part
+        for part in content
+    ]
 
 
-def _around(content: Any, head: str, tail: str) -> Any:
-    if not head and not tail:
-        return content
+def _around(content: Any, head: str, tail: str = "") -> Any:
     if isinstance(content, list):
         before = [{"type": "text", "text": head.rstrip("\n")}] if head else []
         after = [{"type": "text", "text": tail}] if tail else []
-        return [*before, *content, *after]
-    text = content or ""
-    return head + text + (f"\n{tail}" if tail and text else tail)
+        return [*before, *content, *after] if before or after else content
+    return head + content + (f"\n{tail}" if tail and content else tail)
 
 
 def _media_trace(media: Any) -> str:
     """Where the media of a message are, as lines; their names are what strangers chose."""
     lines = []
-    for item in media if isinstance(media, list) else []:
+    for item in media if isinstance(media, list) else [media]:
         if isinstance(item, str):
-            lines.append(f"[image: {plain(item)}]")
+            lines.append(f"[image: {plain(item) or 'unknown'}]")
         elif isinstance(item, Mapping):
-            kind = plain(str(item.get("type") or "file"), 20)
-            place = item.get("path") or item.get("url") or item.get("name") or "unknown"
-            lines.append(f"[{kind}: {plain(str(place))}]")
+            kind = plain(str(item.get("type") or ""), 20) or "file"
+            place = item.get("path") or item.get("url") or item.get("name") or ""
+            lines.append(f"[{kind}: {plain(str(place)) or 'unknown'}]")
     return "\n".join(lines)
-
-
-def _short(content: Any, limit: int) -> Any:
-    if isinstance(content, str):
-        return shortened(content, limit)
-    if isinstance(content, list):
-        return [
-            {**part, "text": shortened(part["text"], limit)} if part.get("type") == "text" else part
-            for part in content
-        ]
-    return content
 
 
 # -- the others
 
 
-def _plain(block: Block, style: Style) -> list[dict[str, Any]]:
-    found = []
-    for message in _openai(block, style):
-        text = text_of(message)
-        for call in message.get("tool_calls") or ():
-            function = call["function"]
-            text += "\n" if text else ""
-            text += f"[calls {function['name']} {function['arguments']}]"
-        found.append({"role": message["role"], "content": text})
-    return found
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    lines = [text] if (text := flat(message.get("content"))) else []
+    for call in message.get("tool_calls", ()):
+        function = call["function"]
+        lines.append(f"[calls {function['name']} {function['arguments']}]")
+    return {"role": message["role"], "content": "\n".join(lines)}
 
 
-def _responses(block: Block, style: Style) -> list[dict[str, Any]]:
+def _responses(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    role, content = message["role"], message.get("content")
+    if role == TOOL:
+        call_id = message["tool_call_id"]
+        return [{"type": "function_call_output", "call_id": call_id, "output": flat(content)}]
+    if role == USER and content is not None:
+        parts = content if isinstance(content, str) else [_responses_part(p) for p in content]
+        return [{"role": USER, "content": parts}]
     items: list[dict[str, Any]] = []
-    for message in _openai(block, style):
-        role = message["role"]
-        if role == "tool":
-            output = message["content"]
-            items.append(
-                {
-                    "type": "function_call_output",
-                    "call_id": message["tool_call_id"],
-                    "output": output if isinstance(output, str) else text_of(message),
-                }
-            )
-            continue
-        if says_something(message):
-            items.append({"role": role, "content": _responses_content(message["content"], role)})
-        items += (
-            {
-                "type": "function_call",
-                "call_id": call["id"],
-                "name": call["function"]["name"],
-                "arguments": call["function"]["arguments"],
-            }
-            for call in message.get("tool_calls") or ()
-        )
+    if speaks(content):
+        items.append({"role": ASSISTANT, "content": flat(content)})
+    for call in message.get("tool_calls", ()):
+        items.append({"type": "function_call", "call_id": call["id"], **call["function"]})  # noqa: PERF401
     return items
 
 
-def _responses_content(content: Any, role: str) -> Any:
-    if isinstance(content, str):
-        return content
-    kind = "input_text" if role == "user" else "output_text"
-    parts = []
-    for part in content:
-        if part["type"] == "text":
-            parts.append({"type": kind, "text": part["text"]})
-        elif part["type"] == "image_url" and role == "user":
-            image = part.get("image_url")
-            url = image.get("url") if isinstance(image, Mapping) else image
-            parts.append({"type": "input_image", "image_url": url, "detail": "auto"})
-        else:
-            parts.append({"type": kind, "text": f"[{plain(part['type'], 40)}]"})
-    return parts
+def _responses_part(part: Part) -> Part:
+    if part["type"] == "text":
+        return {"type": "input_text", "text": part["text"]}
+    if part["type"] == IMAGE:
+        image = part[IMAGE]
+        detail = image.get("detail", "auto")
+        return {"type": "input_image", "image_url": image["url"], "detail": detail}
+    if part["type"] == "file":
+        return {"type": "input_file", **part["file"]}
+    return {"type": "input_text", "text": trace(part)}
 
 
 def _anthropic(block: Block, style: Style) -> list[dict[str, Any]]:
     if block.is_person:
-        content = _anthropic_parts(_person(block.row, style)["content"])
-        return [{"role": "user", "content": content}]
+        content = _person(block.row, style)["content"]
+        return [{"role": "user", "content": _anthropic_parts(content)}]
     message = _assistant(block, style)
-    parts: list[dict[str, Any]] = _thinking(block.row.body)
-    if says_something(message):
-        parts += [p for p in _anthropic_parts(message["content"]) if p["type"] == "text"]
-    parts += (_tool_use(call) for call in block.calls)
+    # The API refuses a last message of the assistant that ends in white space. None does, so that
+    # a message looks the same while it is the last one and later.
+    text = flat(message["content"]).rstrip()
+    parts = _thinking(block.row.body)
+    parts += [{"type": "text", "text": text}] if text else []
+    parts += [_tool_use(call) for call in message.get("tool_calls", ())]
     found = [{"role": "assistant", "content": parts}]
     if block.results:
-        results = [_tool_result(_result(result, style)) for result in block.results]
+        results = [_tool_result(result, style) for result in block.results]
         found.append({"role": "user", "content": results})
     return found
 
 
 def _thinking(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Thinking blocks go back signed or not at all; the API refuses any other."""
+    """Thinking blocks go back signed and unchanged or not at all; the API refuses any other."""
     stored = body.get("thinking_blocks")
-    return [
-        dict(block)
-        for block in (stored if isinstance(stored, list) else [])
-        if isinstance(block, Mapping)
-        and (
-            (block.get("type") == "thinking" and block.get("thinking") and block.get("signature"))
-            or (block.get("type") == "redacted_thinking" and block.get("data"))
-        )
-    ]
+    found = []
+    for block in stored if isinstance(stored, list) else []:
+        for kind, *names in _THINKING:
+            if isinstance(block, Mapping) and block.get("type") == kind:
+                kept = {name: block.get(name) for name in names}
+                # The thought itself may be empty: some models give its signature only.
+                if kept[names[-1]] and _are_texts(kept):
+                    found.append({"type": kind, **kept})
+    return found
 
 
-def _anthropic_parts(content: Any) -> list[dict[str, Any]]:
+def _are_texts(fields: Mapping[str, Any]) -> bool:
+    return all(isinstance(text, str) and sound(text) == text for text in fields.values())
+
+
+def _anthropic_parts(content: str | list[Part]) -> list[Part]:
     if isinstance(content, str):
-        return [{"type": "text", "text": content}] if content.strip() else []
-    parts: list[dict[str, Any]] = []
-    for part in content:
-        if part["type"] == "text":
-            if part["text"].strip():
-                parts.append({"type": "text", "text": part["text"]})
-        elif part["type"] == "image_url":
-            parts.append(_anthropic_image(part.get("image_url")))
-        else:
-            parts.append({"type": "text", "text": f"[{plain(part['type'], 40)}]"})
-    return parts
+        return [{"type": "text", "text": content}]
+    return [part if part["type"] == "text" else _anthropic_image(part) for part in content]
 
 
-def _anthropic_image(image: Any) -> dict[str, Any]:
-    url = image.get("url") if isinstance(image, Mapping) else image
-    if not isinstance(url, str):
-        return {"type": "text", "text": "[image]"}
-    found = re.fullmatch(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=]+)", url)
-    if found:
+def _anthropic_image(part: Part) -> Part:
+    url = part[IMAGE]["url"] if part["type"] == IMAGE else ""
+    if found := _PICTURE.fullmatch(url):
         source = {"type": "base64", "media_type": found[1], "data": found[2]}
         return {"type": "image", "source": source}
-    if url.startswith(("https://", "http://")):
+    if url.startswith("https://"):
         return {"type": "image", "source": {"type": "url", "url": url}}
-    return {"type": "text", "text": f"[image: {plain(url)}]"}
+    return {"type": "text", "text": trace(part)}
 
 
 def _tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
     arguments = call["function"]["arguments"]
-    try:
-        given = from_json(arguments)
-    except ValueError:
-        given = arguments
-    # The API takes an object only; what the model wrote instead is still shown to it.
-    value = given if isinstance(given, dict) else {"arguments": arguments}
+    given = _as_object(arguments)
     return {
         "type": "tool_use",
         "id": _anthropic_id(call["id"]),
         "name": call["function"]["name"],
-        "input": value,
+        # The API takes an object only; what the model wrote instead is still shown to it.
+        "input": {"arguments": arguments} if given is None else given,
     }
 
 
-def _tool_result(message: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "tool_result",
-        "tool_use_id": _anthropic_id(message["tool_call_id"]),
-        "content": _anthropic_parts(message["content"]),
-    }
+def _tool_result(result: Result, style: Style) -> dict[str, Any]:
+    found = {"type": "tool_result", "tool_use_id": _anthropic_id(result.call_id)}
+    content = _result(result, style)["content"]
+    return {**found, "content": _anthropic_parts(content)} if speaks(content) else found
 
 
 def _anthropic_id(call_id: str) -> str:
@@ -433,7 +420,8 @@ def _led_by_user(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if not messages or messages[0]["role"] == "user":
         return messages
     head = {"type": "text", "text": _DELIVERY_HEAD}
-    return [{"role": "user", "content": [head, *messages[0]["content"]]}, *messages[1:]]
+    words = [part for part in messages[0]["content"] if part["type"] == "text"]
+    return [{"role": "user", "content": [head, *words]}, *messages[1:]]
 
 
 def _merged(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,8 +11,6 @@ import msgspec
 from tertulia.core.source import Source
 from tertulia.core.usage import CostStatus, Usage
 
-TITLE_LENGTH = 100
-
 State = Literal["all", "current", "ended"]
 STATES: tuple[State, ...] = ("all", "current", "ended")
 

@@ -20,6 +20,10 @@ Durability = Literal["safe", "fast"]
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a library user may set; `tertulia.open("talk.db")` works with none of it.
 
+    policies                  when sessions end by themselves
+    group_sessions_per_user   in a group each person has a conversation of their own
+    thread_sessions_shared    a thread is one conversation for all who are in it
+    agent                     whose conversations these are; the second part of every key
     zone                      of daily resets and usage by day; None: the machine's
     homes                     the default chat of each platform
     platforms                 the connected ones, as told to the agent

@@ -137,10 +137,13 @@ class Entry(NamedTuple):
         return known.state in ("open", "interrupted") and known.is_newest
 
     def _answered(self, tx: Transaction, known: _Known) -> Answered:
+        """What was answered. A turn without an answer cannot give one after this was told."""
         self._drop_ticket(tx)
-        return Answered(
-            acts.require(tx, known.session_id), _said_at(tx, known.ref, known.answer_seq)
-        )
+        row = acts.require(tx, known.session_id)
+        if known.state == "open" and row.open_turn == known.number:
+            close_left_open(tx, row, self.now)
+            tx.run("session_fence", {"ref": row.ref})
+        return Answered(row, _said_at(tx, known.ref, known.answer_seq))
 
     def _wait_for_turn(self, tx: Transaction, row: SessionRow) -> None:
         """Raise `Busy` while another turn is inside or somebody came before."""

@@ -45,6 +45,7 @@ class Search:
 
     def __init__(self, db: Database) -> None:
         self._db = db
+        self._is_checked = False
 
     def find(
         self,
@@ -79,6 +80,7 @@ class Search:
 
     def catch_up(self, *, steps: int | None = None) -> bool:
         """Index what is not indexed yet; whether nothing is left."""
+        self._follow_rule()
         while steps is None or steps > 0:
             if self._db.write(_step) == 0:
                 return True
@@ -95,6 +97,25 @@ class Search:
 
         self._db.write(clear)
         self.catch_up()
+
+    def _follow_rule(self) -> None:
+        """An index that was made by another rule finds nothing by this one: it is made anew."""
+        if self._is_checked:
+            return
+
+        def work(tx: Transaction) -> None:
+            made_by = tx.one("installation_get", {"name": "search_rule"})
+            if made_by is None or made_by[0] != words.RULE:
+                _clear(tx)
+
+        self._db.write(work)
+        self._is_checked = True
+
+
+def _clear(tx: Transaction) -> None:
+    for statement in ("search_clear", "cards_clear", "search_unmark"):
+        tx.run(statement)
+    tx.run("installation_set", {"name": "search_rule", "value": words.RULE})
 
 
 class _Question(NamedTuple):

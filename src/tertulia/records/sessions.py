@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from tertulia.core import cursor, keys, words
 from tertulia.core.message import to_json
 from tertulia.core.policy import ResetPolicy
-from tertulia.core.session import STATES, TITLE_LENGTH, Notice, Page, Session, State
+from tertulia.core.session import STATES, Notice, Page, Session, State
 from tertulia.core.source import Source
 from tertulia.core.view import Span, View, opened
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, StaleWrite
@@ -195,11 +195,11 @@ class Sessions:
 
     def rename(self, session_id: str, title: str | None) -> Session:
         """Give a session a title, unique among its owner's; None takes it away."""
-        words = None if title is None else _one_line(title) or None
-        if words is not None and len(words) > TITLE_LENGTH:
+        words = None if title is None else titles.one_line(title) or None
+        if words is not None and len(words) > titles.LENGTH:
             raise ConfigError(
                 f"The title has {len(words)} characters.",
-                hint=f"Allowed: up to {TITLE_LENGTH}.",
+                hint=f"Allowed: up to {titles.LENGTH}.",
                 field="title",
             )
         now = self._now()
@@ -531,10 +531,6 @@ def _turns_until(tx: Transaction, span: Span) -> int:
     return 0 if row is None else int(row[0])
 
 
-def _one_line(text: str) -> str:
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
-
-
 def _told(kind: str, detail: Mapping[str, Any]) -> str:
-    words = ", ".join(f"{name} {value}" for name, value in detail.items() if value is not None)
-    return f"{kind}: {words}" if words else kind
+    told = [f"{name} {value}" for name, value in detail.items() if value is not None]
+    return f"{kind}: {', '.join(told)}" if told else kind

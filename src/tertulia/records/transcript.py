@@ -4,27 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from itertools import dropwhile
+from typing import Any, NamedTuple
 
 import msgspec
 
-from tertulia.core.grammar import HIDDEN, Block, blocks
-from tertulia.core.message import INTERNAL, USER, Draft, Message, draft, text_of, to_json
-from tertulia.core.render import FORMATS, TIMESTAMPS, Format, Style, Timestamps, render, weigh
+from tertulia.core.grammar import HIDDEN, SHOWN, Block, blocks
+from tertulia.core.message import (
+    INTERNAL,
+    TOOL,
+    USER,
+    Draft,
+    Message,
+    draft,
+    from_json,
+    text_of,
+    to_json,
+)
+from tertulia.core.render import FORMATS, TIMESTAMPS, Format, Style, Timestamps, render, weigher
 from tertulia.core.summary import Compaction, Summariser, extract
+from tertulia.core.tokens import MOST_CHARACTERS
 from tertulia.core.usage import Usage
 from tertulia.core.view import Span, View, newest_of, opened
-from tertulia.core.window import Budget, fit, shortened
+from tertulia.core.window import Budget, fit
 from tertulia.errors import ConfigError, IllegalMove, NotFound
 from tertulia.records import acts
 from tertulia.records.house import House
 from tertulia.records.usage import Charge, charge, enter
 from tertulia.storage import rows
-from tertulia.storage.base import Transaction
+from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import Glance, from_micros, to_micros, view_from
 
-_FIRST_LOOK = 64
-_SHORTEST_TOLD = 200
+# A budget of tokens is filled by a few dozen messages or by hundreds: the first ones tell. A
+# history looks no further back than the last for the sake of rows that are not shown.
+_FIRST_LOOK = 32
+_LAST_LOOK = 10_000
 _LOOK_BACK = 100
 
 
@@ -90,11 +104,14 @@ class Transcript:
         """
         _check_history(max_messages, max_tokens, timestamps, format)
         budget = Budget(max_messages, max_tokens)
-        summary, rows = self._db.read(lambda tx: _recent(tx, self.session_id, budget))
-        told, budget = _told(summary, budget)
-        found = fit(blocks(rows), budget, weigh)
-        style = Style(timestamps, authors=True, result_limit=found.result_limit)
-        return render([*told, *found.blocks], format, style)
+        style = Style(timestamps, authors=True, pictures=format == "anthropic")
+        recent = self._db.read(lambda tx: _recent(tx, self.session_id, budget))
+        found = [] if recent.summary is None else [Block(recent.summary)]
+        found += blocks(recent.rows)
+        shown = fit(found, budget, weigher(style), whole=recent.is_whole)
+        if shown.result_limit is not None:
+            style = style._replace(result_limit=shown.result_limit)
+        return render(shown.blocks, format, style)
 
     def count(self) -> int:
         """How many messages are seen."""
@@ -343,8 +360,22 @@ def read(tx: Transaction, spans: Iterable[Span]) -> list[Message]:
     found: list[Message] = []
     for log, first, last in spans:
         params = {"session": log, "first": first, "last": last}
-        found += [rows.message(row, tx) for row in tx.all("messages_of", params)]
+        found += _messages(tx.all("messages_of", params), tx)
     return found
+
+
+def _messages(found: list[Row], tx: Transaction) -> list[Message]:
+    """`rows.message` for many: a call for each would take as long as reading them."""
+    try:
+        return [
+            Message(
+                log, seq, turn, role, kind, at, author,
+                from_json(body) if away is None else rows.whole_body(body, away, tx),
+            )
+            for log, seq, turn, role, kind, at, author, body, away in found
+        ]  # fmt: skip
+    except (ValueError, TypeError) as problem:
+        raise rows.damaged("a message", problem) from problem
 
 
 def _bodies(tx: Transaction, spans: Iterable[Span]) -> list[dict[str, Any]]:
@@ -359,35 +390,52 @@ def _bodies(tx: Transaction, spans: Iterable[Span]) -> list[dict[str, Any]]:
     return found
 
 
-def _recent(
-    tx: Transaction, session_id: str, budget: Budget
-) -> tuple[Message | None, list[Message]]:
-    """The summary that stands, and as many of the newest messages as a history can need."""
+class _Recent(NamedTuple):
+    """What a history is made of: the summary that stands, and the newest messages."""
+
+    summary: Message | None
+    rows: list[Message]
+    is_whole: bool
+
+
+def _recent(tx: Transaction, session_id: str, budget: Budget) -> _Recent:
+    """As many of the newest messages as a history can need."""
     seen = acts.glance(tx, session_id)
-    spans = seen.fresh()
-    wanted = budget.messages + 1  # one more, to see whether the oldest turn is whole
-    if budget.tokens is None:
-        found = read(tx, newest_of(spans, wanted))
-    else:
-        found = _enough(tx, spans, wanted, budget.tokens)
-    if found and not any(row.role == USER and row.kind not in HIDDEN for row in found):
-        found = _person_before(tx, seen, found[0]) + found
-    return summary_of(tx, seen), found
+    left = seen.fresh()
+    found: list[Message] = []
+    # One more, to see that the window is cut.
+    count = budget.messages + 1 if budget.tokens is None else min(budget.messages, _FIRST_LOOK)
+    while left and count:
+        newest, left = _taken(left, count)
+        found = read(tx, newest) + found
+        count = _missing(found, budget) if left and len(found) < _LAST_LOOK else 0
+    if left and not any(row.role == USER and row.kind not in HIDDEN for row in found):
+        # A result whose call was not read must not be taken for that of another call.
+        found = _person_before(tx, left) + list(dropwhile(lambda row: row.role == TOOL, found))
+    return _Recent(summary_of(tx, seen), found, is_whole=not left)
 
 
-def _told(summary: Message | None, budget: Budget) -> tuple[list[Block], Budget]:
-    """The summary as the first block, and what it leaves of the budget: at least the half."""
-    if summary is None or budget.messages < 2:
-        return [], budget
-    if budget.tokens is None:
-        return [Block(summary)], Budget(budget.messages - 1)
-    text = text_of(summary.body)
-    while (size := weigh(Block(summary), None)) > budget.tokens // 2 and len(text) > _SHORTEST_TOLD:
-        text = shortened(text, max(len(text) // 2, _SHORTEST_TOLD))
-        summary = msgspec.structs.replace(summary, body={**summary.body, "content": text})
-    if size > budget.tokens // 2:
-        return [], budget
-    return [Block(summary)], Budget(budget.messages - 1, budget.tokens - size)
+def _taken(spans: list[Span], count: int) -> tuple[list[Span], list[Span]]:
+    """The spans of the newest messages, and those of what is older."""
+    newest = newest_of(spans, count)
+    older = spans[: len(spans) - len(newest)]
+    log, first, _ = spans[len(older)]
+    if newest[0].first > first:
+        older.append(Span(log, first, newest[0].first - 1))
+    return newest, older
+
+
+def _missing(found: list[Message], budget: Budget) -> int:
+    """How many more messages to read; none if these are surely more than the budget takes."""
+    shown = [row for row in found if row.kind not in HIDDEN and row.role in SHOWN]
+    wanted = budget.messages + 1 - len(shown)
+    if budget.tokens is None or wanted <= 0:
+        return max(wanted, 0)
+    size = sum(len(text_of(row.body)) for row in shown)
+    left = budget.tokens * MOST_CHARACTERS - size
+    # As many as it would take if they are like these, but no leap for a few short ones.
+    likely = left * len(found) // (size + 1) + 1
+    return max(0, min(wanted, likely, 4 * len(found)))
 
 
 def summary_of(tx: Transaction, seen: Glance) -> Message | None:
@@ -398,23 +446,9 @@ def summary_of(tx: Transaction, seen: Glance) -> Message | None:
     return rows.message(tx.all("messages_of", at)[0], tx)
 
 
-def _enough(tx: Transaction, spans: list[Span], wanted: int, tokens: int) -> list[Message]:
-    """Newest messages until they are surely more than the budget takes."""
-    count = min(wanted, _FIRST_LOOK)
-    while True:
-        found = read(tx, newest_of(spans, count))
-        if len(found) < count or count >= wanted:
-            return found
-        # Few texts have more than eight characters to a token; if one does, less is shown.
-        if sum(len(text_of(row.body)) for row in found) > tokens * 8:
-            return found
-        count = min(wanted, count * 4)
-
-
-def _person_before(tx: Transaction, seen: Glance, first: Message) -> list[Message]:
-    """The last words of the person before a message, if there are any."""
-    before = seen.view.before(first.session, first.seq, seen.last_seq)
-    for span in reversed(before):
+def _person_before(tx: Transaction, spans: list[Span]) -> list[Message]:
+    """The last words of the person in these spans, if there are any."""
+    for span in reversed(spans):
         params = {"session": span.log, "first": span.first, "last": span.last}
         found = tx.one("message_of_person", params)
         if found is not None:
@@ -426,7 +460,9 @@ def _check_history(
     max_messages: int, max_tokens: int | None, timestamps: Timestamps, form: Format
 ) -> None:
     for name, value in (("max_messages", max_messages), ("max_tokens", max_tokens)):
-        if value is not None and value < 1:
+        if value is None and name == "max_tokens":
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ConfigError(f"{name} is {value!r}.", hint="Give 1 or more.", field=name)
     if timestamps not in TIMESTAMPS:
         raise ConfigError(

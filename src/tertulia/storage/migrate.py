@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import apsw
 
+from tertulia.core import words
 from tertulia.errors import SchemaMismatch
 from tertulia.storage import statements
 
@@ -55,8 +56,8 @@ def bring_up_to_date(connection: apsw.Connection, path: str) -> list[str]:
         if not done:
             # Redaction is keyed with it: a plain hash of a phone number is no secret.
             connection.execute(
-                "insert into installation (name, value) values ('secret', ?)",
-                (os.urandom(32),),
+                "insert into installation (name, value) values ('secret', ?), ('search_rule', ?)",
+                (os.urandom(32), words.RULE),
             )
         connection.execute("commit")
     except BaseException:

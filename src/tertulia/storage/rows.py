@@ -11,7 +11,7 @@ from tertulia.core.session import Notice, Session
 from tertulia.core.source import Source
 from tertulia.core.usage import STATUSES, Usage, from_nano
 from tertulia.core.view import Span, View
-from tertulia.errors import StoreCorrupt
+from tertulia.errors import ConfigError, StoreCorrupt
 from tertulia.storage.base import Row, Transaction
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -75,7 +75,7 @@ class SessionRow(NamedTuple):
     def session(self, notice: Notice | None = None) -> Session:
         try:
             return self._session(notice)
-        except _UNREADABLE as problem:
+        except (*_UNREADABLE, ConfigError) as problem:
             raise damaged(f"session {self.id}", problem) from problem
 
     def _session(self, notice: Notice | None) -> Session:

@@ -36,6 +36,8 @@ _BATCH = 256
 _READERS_KEPT = 8
 _NO_PARAMS: Params = {}
 _HEADER = 100  # bytes that every SQLite file begins with
+_PAGE = 4096  # bytes that SQLite writes at once
+_CREATING = threading.Lock()
 
 
 class SqliteTransaction:
@@ -123,10 +125,14 @@ class SqliteDatabase:
             _refuse_strangers(path, busy_seconds)
             _create_private(path)
             self._writer = self._connect(self._waits_since)
-            _refuse_read_only(self._writer, path)
-            _switch_to_wal(self._writer, path, busy_seconds)
             self._tx = SqliteTransaction(self._writer, self._sql)
-            migrate.bring_up_to_date(self._writer, path)
+            try:
+                _refuse_read_only(self._writer, path)
+                _switch_to_wal(self._writer, path, busy_seconds)
+                migrate.bring_up_to_date(self._writer, path)
+            except BaseException:
+                self._writer.close()  # whoever keeps the error must not keep the file
+                raise
         except FOREIGN as problem:
             raise translated(problem, path) from problem
         except ValueError as problem:
@@ -183,9 +189,12 @@ class SqliteDatabase:
             self._closed = True
         while self._leader is not None or self._reading:
             time.sleep(0.001)
-        while self._readers:
-            self._readers.pop()[0].close()
-        self._writer.close()
+        try:
+            while self._readers:
+                self._readers.pop()[0].close()
+            self._writer.close()
+        except FOREIGN as problem:
+            raise translated(problem, self.path) from problem
 
     @property
     def name(self) -> str:
@@ -401,8 +410,11 @@ def _refuse_strangers(path: str, busy_seconds: float) -> None:
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
     try:
         connection.set_busy_handler(_patience(busy_seconds))
-        application = connection.pragma("application_id")
+        if _is_half_made(connection, path):
+            return
+        # In this order: whoever makes the store at this moment commits both together.
         is_empty = not connection.execute("select 1 from sqlite_schema limit 1").fetchall()
+        application = connection.pragma("application_id")
         if application != migrate.APPLICATION_ID and (application or not is_empty):
             raise NotAStore(
                 f"{path} is a SQLite database of another program.",
@@ -416,6 +428,27 @@ def _refuse_strangers(path: str, busy_seconds: float) -> None:
         connection.close()
 
 
+def _is_half_made(connection: apsw.Connection, path: str) -> bool:
+    """Whether a program was killed while it made the file, which then can only be made anew.
+
+    SQLite needs to write before it can read what was left in the middle of a change. A store is so
+    only while it is made, and then is one page long; a longer file is another program's.
+    """
+    try:
+        connection.pragma("schema_version")
+    except apsw.ReadOnlyError as problem:
+        if problem.extendedresult != apsw.SQLITE_READONLY_ROLLBACK:
+            raise
+        if os.path.getsize(path) > _PAGE:
+            raise NotAStore(
+                f"{path} was left by another program in the middle of a change.",
+                hint="Name another file; this one was not changed.",
+                where=path,
+            ) from problem
+        return True
+    return False
+
+
 def _refuse_read_only(connection: apsw.Connection, path: str) -> None:
     """SQLite opens what it may not write for reading; a store that cannot store is no use."""
     if connection.readonly("main"):
@@ -427,9 +460,13 @@ def _refuse_read_only(connection: apsw.Connection, path: str) -> None:
 
 
 def _create_private(path: str) -> None:
-    """Conversations are nobody else's: a new file is its owner's alone, and its -wal like it."""
-    with contextlib.suppress(OSError):  # what is wrong with the place, SQLite says better
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    """Conversations are nobody else's: a new file is its owner's alone, and its -wal like it.
+
+    A file that is there is not touched: closing it here would drop every lock that this process
+    has on it. For the same reason nobody in this process goes on to open it meanwhile.
+    """
+    with _CREATING, contextlib.suppress(OSError):  # what is wrong with it, SQLite says better
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _switch_to_wal(connection: apsw.Connection, path: str, busy_seconds: float) -> None:

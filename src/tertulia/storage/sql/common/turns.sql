@@ -17,6 +17,9 @@ update sessions set
 where ref = :ref
 returning last_seq, turns, epoch, version
 
+-- name: session_fence
+update sessions set epoch = epoch + 1, lease_until = 0, open_turn = null where ref = :ref
+
 -- name: turn_append
 -- What comes after the answer and is no message needs no lease and changes none.
 update sessions set

@@ -1,0 +1,441 @@
+"""What the child processes of the storage tests do: `python -m tests.storage.programs NAME JSON`.
+
+They say what they have done in lines of JSON, one per write to the pipe, so that a line is there as
+a whole or not at all, whenever the process is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import apsw
+
+import tertulia
+from tertulia import Policies, ResetPolicy, Settings, Source, Usage
+from tertulia.records.house import Clock
+
+NEVER = Policies(default=ResetPolicy(mode="none"))
+
+
+def say(value: object) -> None:
+    os.write(1, json.dumps(value).encode() + b"\n")
+
+
+def wait_to_be_told() -> None:
+    sys.stdin.buffer.readline()
+
+
+def opened(path: str, *, clock: Clock | None = None, **settings: Any) -> tertulia.Store:
+    return tertulia.open(path, settings=Settings(zone="UTC", **settings), clock=clock)
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> None:
+    """Run `work` in threads that start together, and wait for them."""
+    start = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        start.wait()
+        work(number)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def source(number: int) -> Source:
+    return Source("telegram", f"chat{number}", user_id=f"user{number}")
+
+
+# -- many at once
+
+
+def open_first(paths: list[str], threads: int) -> None:
+    """Open files that do not exist yet, from many threads; say what came of it."""
+    say("ready")
+    for path in paths:
+        wait_to_be_told()
+        problems: list[str] = []
+        secrets: set[str] = set()
+
+        def work(number: int, path: str = path) -> None:
+            try:
+                with opened(path) as store:
+                    store.sessions.open(source(os.getpid() * 1000 + number))
+                    secrets.add(store.redactor.key("agent:main:telegram:dm:1"))
+            except Exception as problem:
+                problems.append(repr(problem))
+
+        in_threads(threads, work)
+        say({"problems": problems, "secrets": sorted(secrets)})
+
+
+def converse(path: str, name: str, threads: int, sources: int, seconds: float) -> None:
+    """Open the same sources as everyone else, and write to whatever session that gives."""
+    written: list[tuple[int, str, str]] = []
+    problems: list[str] = []
+    with opened(path, policies=NEVER, durability="fast") as store:
+        say("ready")
+        wait_to_be_told()
+        until = time.monotonic() + seconds
+
+        def work(number: int) -> None:
+            chosen = random.Random(f"{name} {number}")
+            count = 0
+            try:
+                while time.monotonic() < until:
+                    place = chosen.randrange(sources)
+                    count += 1
+                    text = f"{name} {number} {count}"
+                    session = store.sessions.open(source(place))
+                    store.transcript(session.id).extend(
+                        [{"role": "user", "content": text}], Usage(input=1, cost_usd=0.001)
+                    )
+                    store.usage.add(session.id, Usage(output=1, cost_usd=0.002))
+                    written.append((place, session.id, text))
+            except Exception as problem:
+                problems.append(repr(problem))
+
+        in_threads(threads, work)
+    say({"written": written, "problems": problems})
+
+
+def come_back(path: str, at: str, sources: int) -> None:
+    """Open everything at a moment when all of it has expired; say which notices came."""
+    moment = datetime.fromisoformat(at)
+
+    class Then:
+        def now(self) -> datetime:
+            return moment
+
+    with opened(path, clock=Then(), durability="fast") as store:
+        say("ready")
+        wait_to_be_told()
+        order = list(range(sources))
+        random.shuffle(order)
+        for number in order:
+            session = store.sessions.open(source(number))
+            say([number, session.id, None if session.notice is None else session.notice.session_id])
+
+
+def try_to_lock(path: str) -> None:
+    """Whether anybody has the lock that each connection to a SQLite file holds."""
+    import fcntl
+
+    shared_first, shared_size = 0x40000002, 510
+    with open(path, "r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, shared_size, shared_first)
+        except OSError:
+            say("locked")
+        else:
+            say("free")
+
+
+# -- killed at any moment
+
+
+def write_until_killed(path: str, name: str, threads: int, durability: str) -> None:
+    """Write without end; say of each call that it returned."""
+    say("started")
+    store = opened(path, policies=NEVER, durability=durability)
+    say("opened")
+
+    def work(number: int) -> None:
+        who = f"{name}-{number}"
+        session = store.sessions.open(source(number))
+        transcript = store.transcript(session.id)
+        aside = store.sessions.open(Source("aside", str(number)))
+        for count in range(10**9):
+            messages = [
+                {"role": role, "content": f"{who} {count} {role}"} for role in ("user", "assistant")
+            ]
+            if count % 17 == 5:
+                messages[1]["padding"] = f"{who} {count} " * 5000
+            transcript.extend(messages, Usage(input=1, cost_usd=0.001))
+            say([who, session.id, count])
+            if count % 7 == 3:
+                store.transcript(aside.id).append({"role": "user", "content": "x" * 40_000})
+                store.transcript(aside.id).undo()
+                store.transcript(aside.id).redo()
+            if count % 11 == 4:
+                store.sessions.rename(session.id, f"{who} {count}")
+                fork = store.sessions.fork(aside.id)
+                store.sessions.delete(aside.id)
+                aside = fork
+            if count % 40 == 20:
+                store.settle()
+
+    in_threads(threads, work)
+
+
+# -- what goes wrong
+
+
+def hold(path: str, statements: list[str]) -> None:
+    """Take a lock on a database and keep it until told."""
+    connection = apsw.Connection(path)
+    for statement in statements:
+        connection.execute(statement).fetchall()
+    say("held")
+    wait_to_be_told()
+    connection.close()
+
+
+def as_somebody_else(path: str) -> None:
+    """Try to use a store without the rights of the one who made it; say what came of it."""
+    import tertulia.testing.clock  # whatever is imported later could not be read any more
+
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    clock = tertulia.testing.clock.FakeClock()
+    try:
+        with opened(path, clock=clock) as store:
+            session = store.sessions.open(source(1))
+            store.transcript(session.id).append({"role": "user", "content": "hello"})
+    except tertulia.Error as problem:
+        say([type(problem).__name__, str(problem), problem.hint])
+    else:
+        say(["it worked", "", ""])
+
+
+def fill_up(path: str, limit: int) -> None:
+    """Write until no more can be written, under a limit on the size of files; say what was."""
+    import resource
+
+    store = opened(path, busy_seconds=1)
+    session = store.sessions.open(source(1))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    acknowledged = 0
+    try:
+        for number in range(100_000):
+            content = f"{number} " + "x" * 500
+            store.transcript(session.id).append({"role": "user", "content": content})
+            acknowledged += 1
+    except tertulia.Error as problem:
+        say([type(problem).__name__, problem.hint, session.id, acknowledged])
+
+
+def fork_and_go_on(path: str) -> None:
+    """Fork with a store open; say what the new process could do with it, then go on."""
+    store = opened(path)
+    session = store.sessions.open(source(1))
+    transcript = store.transcript(session.id)
+    transcript.append({"role": "user", "content": "before"})
+    pid = os.fork()
+    if pid == 0:
+        told: list[Any] = []
+        for call in (transcript.load, lambda: store.sessions.open(source(1)), store.check):
+            try:
+                call()
+            except tertulia.StoreError as problem:
+                told.append(problem.hint)
+        store.close()
+        with opened(path) as own:
+            own.transcript(session.id).append({"role": "user", "content": "in the child"})
+        say(told)
+        sys.exit(0)  # with everything that Python does when it ends
+    code = os.waitpid(pid, 0)[1]
+    transcript.append({"role": "user", "content": "after"})
+    say({"code": code, "texts": [message["content"] for message in transcript.load()]})
+    store.close()
+
+
+def leave(path: str, messages: int) -> None:
+    """Write, and end without closing while the search index is being made."""
+    store = opened(path, durability="fast")
+    session = store.sessions.open(source(1))
+    for number in range(messages):
+        content = " ".join(f"word{number * n}" for n in range(20))
+        store.transcript(session.id).append({"role": "user", "content": content})
+    time.sleep(random.uniform(0.2, 0.4))
+    say(session.id)
+
+
+# -- interrupts
+
+
+def interrupt_a_waiter(path: str) -> None:
+    """Ctrl-C while the main thread waits for another that leads."""
+    store = opened(path)
+    database = store._db
+    is_inside, may_go = threading.Event(), threading.Event()
+
+    def lead(tx: Any) -> None:
+        is_inside.set()
+        may_go.wait()
+        tx.run("installation_set", {"name": "leader", "value": 1})
+
+    leader = threading.Thread(target=database.write, args=(lead,))
+    leader.start()
+    is_inside.wait()
+
+    def interrupt() -> None:
+        while not database._waiting:
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    interrupted = False
+    try:
+        database.write(lambda tx: tx.run("installation_set", {"name": "waiter", "value": 1}))
+    except KeyboardInterrupt:
+        interrupted = True
+    may_go.set()
+    leader.join()
+    say({"interrupted": interrupted, **_stored(store, "leader", "waiter")})
+    database.write(lambda tx: tx.run("installation_set", {"name": "next", "value": 1}))
+    say(_stored(store, "next"))
+    store.close()
+
+
+def interrupt_a_leader(path: str) -> None:
+    """Ctrl-C while the main thread does the work of another."""
+    store = opened(path)
+    database = store._db
+    runs: list[str] = []
+    followed = threading.Event()
+    outcome: list[Any] = []
+
+    def follow(tx: Any) -> str:
+        runs.append(threading.current_thread().name)
+        tx.run("installation_set", {"name": "follower", "value": 1})
+        if threading.current_thread() is threading.main_thread():
+            signal.raise_signal(signal.SIGINT)
+        return "done"
+
+    def follower() -> None:
+        try:
+            outcome.append(database.write(follow))
+        except BaseException as problem:
+            outcome.append(repr(problem))
+        followed.set()
+
+    def lead(tx: Any) -> None:
+        tx.run("installation_set", {"name": "leader", "value": 1})
+        threading.Thread(target=follower, name="follower").start()
+        while not database._waiting:
+            time.sleep(0.001)
+
+    interrupted = False
+    try:
+        database.write(lead)
+    except KeyboardInterrupt:
+        interrupted = True
+    followed.wait(20)
+    stored = _stored(store, "leader", "follower")
+    say({"interrupted": interrupted, "outcome": outcome, "runs": runs, **stored})
+    store.close()
+
+
+def be_interrupted(path: str, seconds: float, others: int) -> None:
+    """Ctrl-C again and again, at any moment, while others write; say what was acknowledged."""
+    store = opened(path, durability="fast")
+    session = store.sessions.open(source(1))
+    transcript = store.transcript(session.id)
+    acknowledged: list[str] = []
+    problems: list[str] = []
+    is_over = threading.Event()
+
+    def write(who: str, count: int) -> None:
+        text = f"{who} {count}"
+        transcript.append({"role": "user", "content": text})
+        acknowledged.append(text)
+
+    def other(number: int) -> None:
+        count = 0
+        try:
+            while not is_over.is_set():
+                write(f"other{number}", count)
+                count += 1
+        except BaseException as problem:
+            problems.append(repr(problem))
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    threads = [threading.Thread(target=other, args=(number,)) for number in range(others)]
+    for thread in threads:
+        thread.start()
+    signal.signal(signal.SIGALRM, interrupt)
+    interrupts = 0
+    longest = 2e-3 if others else 2e-4
+    until = time.monotonic() + seconds
+    count = 0
+    while time.monotonic() < until:
+        count += 1
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, longest))
+            try:
+                write("main", count)
+                transcript.load(newest=1)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except KeyboardInterrupt:
+            interrupts += 1
+        except tertulia.Error as problem:
+            problems.append(repr(problem))
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    write("main", 0)
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    store.close()
+    told = {"session": session.id, "interrupts": interrupts, "problems": problems}
+    Path(f"{path}.acknowledged").write_text(json.dumps(acknowledged))
+    say(told)
+
+
+def close_in_a_handler(path: str) -> None:
+    """A signal handler that closes the store in the middle of a call."""
+    store = opened(path)
+    told: list[str] = []
+
+    def close(number: int, frame: FrameType | None) -> None:
+        store.close()
+
+    signal.signal(signal.SIGALRM, close)
+
+    def write(tx: Any) -> None:
+        tx.run("installation_set", {"name": "inside", "value": 1})
+        signal.raise_signal(signal.SIGALRM)
+
+    def read(tx: Any) -> None:
+        signal.raise_signal(signal.SIGALRM)
+
+    for call in (lambda: store._db.write(write), lambda: store._db.read(read)):
+        try:
+            call()
+        except tertulia.Error as problem:
+            told.append(type(problem).__name__)
+    say({"told": told, **_stored(store, "inside")})
+    store.close()
+
+
+def _stored(store: tertulia.Store, *names: str) -> dict[str, bool]:
+    def found(name: str) -> bool:
+        row = store._db.read(lambda tx: tx.one("installation_get", {"name": name}))
+        return row is not None
+
+    return {name: found(name) for name in names}
+
+
+if __name__ == "__main__":
+    # A child whose parent is gone says nothing to nobody.
+    with contextlib.suppress(BrokenPipeError):
+        globals()[sys.argv[1]](*json.loads(sys.argv[2]))

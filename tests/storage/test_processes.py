@@ -1,0 +1,139 @@
+"""Several processes with several threads each, on one file."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import tertulia
+from tertulia import Settings
+from tertulia.testing import FakeClock
+from tests.storage.children import Child
+from tests.storage.programs import source
+
+SOURCES = 50
+
+
+@pytest.mark.parametrize(
+    "seconds", [2, pytest.param(10, marks=pytest.mark.slow)], ids=["briefly", "long"]
+)
+def test_the_same_sources_at_once(tmp_path: Path, seconds: int) -> None:
+    """4 processes × 8 threads: one session per key, no error, no lost message, no lost usage."""
+    path = tmp_path / "talk.db"
+    with ExitStack() as stack:
+        children = [
+            stack.enter_context(Child("converse", str(path), f"p{n}", 8, SOURCES, seconds))
+            for n in range(4)
+        ]
+        for child in children:
+            assert child.said() == "ready"
+        for child in children:
+            child.go_on()
+        reports = [child.said() for child in children]
+    assert [report["problems"] for report in reports] == [[]] * 4
+    ids: dict[int, set[str]] = defaultdict(set)
+    written: dict[str, Counter[str]] = defaultdict(Counter)
+    for report in reports:
+        assert report["written"]
+        for place, session_id, text in report["written"]:
+            ids[place].add(session_id)
+            written[session_id][text] += 1
+    assert all(len(found) == 1 for found in ids.values())
+    with tertulia.open(path, settings=Settings(zone="UTC")) as store:
+        assert store.sessions.count() == len(ids)
+        ledger = store.usage.sum("session")
+        for session in store.sessions.find(limit=100).items:
+            count = written[session.id].total()
+            found = Counter(m["content"] for m in store.transcript(session.id).load())
+            assert found == written[session.id]
+            assert (session.usage.input, session.usage.output) == (count, count)
+            assert session.cost_usd == ledger[session.id].cost_usd == round(count * 0.003, 9)
+        assert store.check() == []
+
+
+def test_the_first_contact_comes_from_everywhere(tmp_path: Path) -> None:
+    """No time between the first opens of a session and the others'."""
+    path = tmp_path / "talk.db"
+    with ExitStack() as stack:
+        children = [
+            stack.enter_context(Child("converse", str(path), f"p{n}", 8, 3, 0.3)) for n in range(4)
+        ]
+        for child in children:
+            assert child.said() == "ready"
+        for child in children:
+            child.go_on()
+        reports = [child.said() for child in children]
+    assert [report["problems"] for report in reports] == [[]] * 4
+    assert len({found for report in reports for _, found, _ in report["written"]}) == 3
+
+
+def test_notices_go_to_one_of_many(tmp_path: Path) -> None:
+    path = tmp_path / "talk.db"
+    clock = FakeClock()
+    with tertulia.open(path, settings=Settings(zone="UTC"), clock=clock) as store:
+        before = {n: store.sessions.open(source(n)).id for n in range(SOURCES)}
+    later = clock.forward(days=3).isoformat()
+    with ExitStack() as stack:
+        children = [
+            stack.enter_context(Child("come_back", str(path), later, SOURCES)) for _ in range(4)
+        ]
+        for child in children:
+            assert child.said() == "ready"
+        for child in children:
+            child.go_on()
+        told = [report for child in children for report in child.rest()]
+    assert len(told) == 4 * SOURCES
+    assert len({session_id for _, session_id, _ in told}) == SOURCES
+    notices = sorted((number, about) for number, _, about in told if about is not None)
+    assert notices == sorted(before.items())
+
+
+@pytest.mark.parametrize(
+    "rounds", [3, pytest.param(30, marks=pytest.mark.slow)], ids=["a few", "many"]
+)
+def test_a_new_file_is_made_once(tmp_path: Path, rounds: int) -> None:
+    """80 first opens at once, from 8 processes: none fails, and all mean the same store."""
+    paths = [str(tmp_path / f"{n}.db") for n in range(rounds)]
+    with ExitStack() as stack:
+        children = [stack.enter_context(Child("open_first", paths, 10)) for _ in range(8)]
+        for child in children:
+            assert child.said() == "ready"
+        for path in paths:
+            for child in children:
+                child.go_on()
+            reports = [child.said() for child in children]
+            assert [report["problems"] for report in reports] == [[]] * 8
+            # The secret of the installation is made with the file, by one of them.
+            assert len({tuple(report["secrets"]) for report in reports}) == 1
+            with tertulia.open(path) as store:
+                assert store.sessions.count() == 80
+                assert store.check() == []
+
+
+def test_a_second_handle_lets_go_of_no_lock(tmp_path: Path) -> None:
+    """Closing a file drops every lock the process has on it, whoever in it took them.
+
+    SQLite knows that and is careful; so nothing else in a process may open the file of a store.
+    """
+    path = tmp_path / "talk.db"
+
+    def is_locked() -> bool:
+        with Child("try_to_lock", str(path)) as child:
+            return bool(child.said() == "locked")
+
+    with tertulia.open(path, settings=Settings(zone="UTC")) as store:
+        store.sessions.open(source(1))
+        assert is_locked()
+        with tertulia.open(path, settings=Settings(zone="UTC")) as second:
+            second.sessions.open(source(2))
+            assert is_locked()
+        with pytest.raises(tertulia.ConfigError):
+            store.backup(path)
+        store.backup(tmp_path / "copy.db")
+        store.check()
+        store.vacuum()
+        assert is_locked()
+    assert not is_locked()

@@ -1,0 +1,150 @@
+"""Every statement in the `.sql` files is used, is valid, and every name in the code exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+import tertulia
+from tertulia.storage import migrate, statements
+
+ROOT = Path(tertulia.__file__).parent
+SQL = statements.load(migrate.DIALECT)
+CALLS = {"run", "one", "all", "many"}
+
+
+def modules() -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted(ROOT.rglob("*.py")):
+        # What is shipped for tests uses the store as its users do.
+        if "testing" not in path.parts:
+            yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def named(argument: ast.expr, texts: dict[str, set[str]]) -> set[str]:
+    """The names that an argument can stand for, as patterns."""
+    match argument:
+        case ast.Constant(value=str(text)):
+            return {re.escape(text)}
+        case ast.JoinedStr(values=values):
+            parts = (re.escape(v.value) if isinstance(v, ast.Constant) else r"\w+" for v in values)
+            return {"".join(parts)}
+        case ast.IfExp(body=body, orelse=orelse):
+            return named(body, texts) | named(orelse, texts)
+        case ast.Name(id=name):
+            return {re.escape(text) for text in texts.get(name, set())}
+    return set()
+
+
+def loops(tree: ast.AST) -> dict[str, set[str]]:
+    """Variables that run over names: `for statement in ("a", "b")`, `name = "c"`."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.For(target=ast.Name(id=name), iter=ast.Tuple(elts=elements)):
+                texts = {e.value for e in elements if isinstance(e, ast.Constant)}
+                found.setdefault(name, set()).update(map(str, texts))
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                texts = {n.value for n in ast.walk(value) if isinstance(n, ast.Constant)}
+                found.setdefault(name, set()).update(t for t in texts if isinstance(t, str))
+    return found
+
+
+def uses() -> Iterator[tuple[str, str]]:
+    """(where, pattern) of every statement that is run by name."""
+    for path, tree in modules():
+        texts = loops(tree)
+        for node in ast.walk(tree):
+            place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="tx"), attr=attr), args=[first, *_]
+                ) if attr in CALLS:
+                    for pattern in named(first, texts):
+                        yield place, pattern
+                case ast.Subscript(value=ast.Name(id="sql"), slice=ast.Constant(value=str(text))):
+                    yield place, re.escape(text)
+
+
+def strings() -> set[str]:
+    """Every text in the code that could be a name, and every pattern of one."""
+    found: set[str] = set()
+    for _, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr) or (
+                isinstance(node, ast.Constant) and isinstance(node.value, str)
+            ):
+                found |= named(node, {})
+    return {pattern for pattern in found if re.fullmatch(r"[\w\\+]+", pattern)}
+
+
+def test_every_name_in_the_code_exists() -> None:
+    found = list(uses())
+    assert len(found) > 80
+    missing = [
+        (place, pattern)
+        for place, pattern in found
+        if not any(re.fullmatch(pattern, name) for name in SQL)
+    ]
+    assert missing == []
+
+
+def test_every_statement_is_used() -> None:
+    used = {pattern for _, pattern in uses()} | strings()
+    # A pattern that is nothing but a gap would use everything.
+    patterns = [re.compile(pattern) for pattern in used if re.search("[a-z]{3}", pattern)]
+    parts = "".join(path.read_text() for path in (ROOT / "storage" / "sql").rglob("*.sql"))
+    unused = [
+        name
+        for name in SQL
+        if not any(pattern.fullmatch(name) for pattern in patterns)
+        and not name.startswith("check_")
+        and f"{{{name}}}" not in parts
+    ]
+    assert unused == []
+
+
+@pytest.mark.parametrize("name", sorted(name for name in SQL if not name.startswith("part_")))
+def test_every_statement_is_valid(name: str, database: apsw.Connection) -> None:
+    for statement in filter(None, map(str.strip, without_comments(SQL[name]).split(";"))):
+        parameters = dict.fromkeys(re.findall(r":(\w+)", statement))
+        database.execute(f"explain {statement}", parameters).fetchall()
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection]:
+    path = tmp_path_factory.mktemp("schema") / "talk.db"
+    tertulia.open(path).close()
+    connection = apsw.Connection(str(path))
+    yield connection
+    connection.close()
+
+
+def without_comments(sql: str) -> str:
+    return re.sub(r"--[^\n]*", "", sql)
+
+
+def test_a_name_is_given_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("common", "sqlite"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.sql").write_text("-- name: twice\nselect 1\n")
+    monkeypatch.setattr(statements, "_HOME", str(tmp_path))
+    with pytest.raises(ValueError, match="twice"):
+        statements.load("sqlite")
+
+
+def test_migrations_run_in_order_and_once(tmp_path: Path) -> None:
+    path = tmp_path / "talk.db"
+    tertulia.open(path).close()
+    names = [name for name, _ in statements.migrations(migrate.DIALECT)]
+    assert names == sorted(names)
+    assert [name[:4] for name in names] == [f"{n:04}" for n in range(1, len(names) + 1)]
+    connection = apsw.Connection(str(path))
+    assert migrate.applied(connection) == names
+    assert migrate.bring_up_to_date(connection, str(path)) == []
+    assert migrate.applied(connection) == names
+    connection.close()

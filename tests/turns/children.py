@@ -1,0 +1,307 @@
+"""Processes that take turns on one store, and what they do.
+
+They are real processes, forked from a server that has imported this module once, so that a test can
+afford many. Each has a pipe to its parent, over which it says what was acknowledged to it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tertulia import Error, Settings, Store, Turn, Usage
+from tertulia.records import turns
+from tertulia.testing.faults import Moment, watch
+from tertulia.testing.stage import at_once
+from tests.turns.scene import ANA, PATIENCE, call, open_apart
+
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload([__name__])
+
+
+class Child:
+    """A process that runs `work(pipe, *args)`; it does not outlive its `with` block."""
+
+    def __init__(self, work: Callable[..., None], *args: object) -> None:
+        self._pipe, there = _SERVER.Pipe()
+        self._process = _SERVER.Process(target=work, args=(there, *args), daemon=True)
+        self._process.start()
+        there.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process.is_alive():
+            self._process.kill()
+        self._process.join()
+        self._process.close()
+        self._pipe.close()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def tell(self, value: object) -> None:
+        self._pipe.send(value)
+
+    def hear(self) -> Any:
+        assert self._pipe.poll(PATIENCE), "the child says nothing"
+        return self._pipe.recv()
+
+    def rest(self) -> list[Any]:
+        """Everything it says until it ends."""
+        found = []
+        while True:
+            try:
+                found.append(self.hear())
+            except EOFError:
+                return found
+
+    def end(self) -> int | None:
+        """How it ended: 0, or minus the signal."""
+        self._process.join(PATIENCE)
+        return self._process.exitcode
+
+    def go_on(self) -> None:
+        """Continue a child that has stopped itself, as soon as it has."""
+        deadline = time.monotonic() + PATIENCE
+        while "T" not in _state(self.pid):
+            assert time.monotonic() < deadline, "the child does not stop"
+            time.sleep(0.005)
+        os.kill(self.pid, signal.SIGCONT)
+
+
+def _state(pid: int) -> str:
+    return subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout
+
+
+def opened(path: Path, **settings: Any) -> Store:
+    chosen = {"zone": "UTC", "durability": "fast", **settings}
+    return open_apart(path, Settings(**chosen))
+
+
+# -- racing
+
+
+def race(pipe: Connection, path: Path, name: str, count: int) -> None:
+    """So many turns, one after the other; who else is inside at the same time is an error."""
+    with opened(path) as store:
+        pipe.send("ready")
+        pipe.recv()
+        pipe.send([one_of_many(store, path, f"{name} {number}") for number in range(count)])
+
+
+def one_of_many(store: Store, path: Path, text: str) -> tuple[int, int | None]:
+    """A turn; its number, and the ticket it came in with."""
+    turn = store.turn(ANA, text, message_id=text, wait=PATIENCE)
+    used: list[int | None] = []
+    enter = turn.try_to_enter
+
+    def enter_with_ticket() -> bool:
+        used.append(turn._ticket)
+        return enter()
+
+    setattr(turn, "try_to_enter", enter_with_ticket)  # noqa: B010 — a method is replaced
+    with turn:
+        with alone_in(path.with_suffix(".inside")):
+            assert turn.history(max_messages=5)[-1]["content"] == text
+        turn.add_assistant(f"re {text}")
+    assert turn._place is None
+    return int(text.rsplit(maxsplit=1)[-1]), used[-1]
+
+
+@contextmanager
+def alone_in(place: Path) -> Iterator[None]:
+    """Fails if another process or thread is in the same place."""
+    os.close(os.open(place, os.O_CREAT | os.O_EXCL))
+    yield
+    place.unlink()
+
+
+def take_one(pipe: Connection, path: Path, text: str) -> None:
+    """One turn, when told to."""
+    with opened(path) as store:
+        pipe.send("ready")
+        pipe.recv()
+        with store.turn(ANA, text, wait=PATIENCE) as turn:
+            turn.add_assistant(f"re {text}")
+        pipe.send("done")
+
+
+def take_many(pipe: Connection, path: Path, name: str) -> None:
+    """Turns without a pause, until told to stop."""
+    with opened(path) as store:
+        pipe.send("ready")
+        pipe.recv()
+        number = 0
+        while not pipe.poll():
+            with store.turn(ANA, f"{name} {number}", wait=PATIENCE) as turn:
+                turn.add_assistant("so?")
+            number += 1
+
+
+def answer_the_same(pipe: Connection, path: Path, copies: int) -> None:
+    """Messages whose ids come over the pipe, each delivered so many times at once."""
+
+    def answer(message_id: str) -> tuple[str | None, bool]:
+        with store.turn(ANA, "the same", message_id=message_id, wait=PATIENCE) as turn:
+            if not turn.duplicate:
+                turn.add_assistant(None, tool_calls=[call()])
+                turn.add_tool_result("c1", "blue")
+                turn.add_assistant(f"by {os.getpid()} and {id(turn)}")
+            return turn.answer, turn.duplicate
+
+    with opened(path) as store:
+        pipe.send("ready")
+        while (message_id := pipe.recv()) is not None:
+            pipe.send(at_once(*[lambda given=message_id: answer(given)] * copies))
+
+
+# -- losing the lease
+
+
+def stop_inside(pipe: Connection, path: Path, lease_seconds: float) -> None:
+    """Enter, stop; when continued, try every kind of write."""
+    with opened(path, lease_seconds=lease_seconds) as store:
+        turn = store.turn(ANA, "look", message_id="1")
+        turn.__enter__()
+        turn.add_assistant(None, tool_calls=[call("c1"), call("c2")])
+        turn.add_tool_result("c1", "blue")
+        pipe.send("inside")
+        os.kill(os.getpid(), signal.SIGSTOP)
+        writes: dict[str, Callable[[], object]] = {
+            "answer": lambda: turn.add_assistant("Blue.", usage=Usage(5), deliver="origin"),
+            "part": lambda: turn.add_assistant("Blue,", more=True),
+            "calls": lambda: turn.add_assistant(None, tool_calls=[call("c3")]),
+            "result": lambda: turn.add_tool_result("c2", "cold"),
+            "usage": lambda: turn.add_usage(Usage(7)),
+            "delivery": lambda: turn.deliver("Blue."),
+            "leaving": turn.leave,
+        }
+        pipe.send({name: _outcome(write) for name, write in writes.items()})
+
+
+def _outcome(work: Callable[[], object]) -> str:
+    try:
+        work()
+    except Error as problem:
+        return problem.code
+    return "stored"
+
+
+def stop_and_answer(pipe: Connection, path: Path, lease_seconds: float) -> None:
+    """Enter, stop; when continued, go on as if nothing had been."""
+    with opened(path, lease_seconds=lease_seconds) as store:
+        with store.turn(ANA, "look") as turn:
+            turn.add_assistant(None, tool_calls=[call()])
+            pipe.send("inside")
+            os.kill(os.getpid(), signal.SIGSTOP)
+            turn.add_tool_result("c1", "blue")
+            turn.add_assistant("Blue.")
+        pipe.send("answered")
+
+
+def enter_and_fork(pipe: Connection, path: Path) -> None:
+    """Fork inside a turn; the new process takes the next one when this one is over."""
+    with opened(path) as store:
+        with store.turn(ANA, "one") as turn:
+            here, there = multiprocessing.Pipe()
+            child = os.fork()
+            if child == 0:
+                _take_the_next(there, path)
+            here.recv()
+            turn.add_assistant("1")
+        here.send("over")
+        _, status = os.waitpid(child, 0)
+        pipe.send(os.waitstatus_to_exitcode(status))
+
+
+def _take_the_next(pipe: Connection, path: Path) -> None:
+    try:
+        # Opened as a program would open it, to share what the process knows, if it knew anything.
+        with Store(path, settings=Settings(zone="UTC")) as store:
+            pipe.send("opened")
+            pipe.recv()
+            with store.turn(ANA, "two", wait=PATIENCE / 4) as turn:
+                turn.add_assistant("2")
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+# -- dying
+
+# The transactions of `die_at`, in order.
+STEPS = ("enter", "calls", "first result", "second result", "delivery", "usage", "answer")
+
+
+def die_at(pipe: Connection, path: Path, step: str, moment: Moment, lease_seconds: float) -> None:
+    """A turn with tools that ends with `kill -9` before or after the commit of one step."""
+    with opened(path, durability="safe", lease_seconds=lease_seconds) as store:
+        point = STEPS.index(step) + 1, moment
+        watch(store, lambda number, at: _die() if (number, at) == point else None)
+        with store.turn(ANA, "look", message_id="1") as turn:
+            pipe.send("enter")
+            for name, work in _steps(turn, path):
+                work()
+                pipe.send(name)
+
+
+def _steps(turn: Turn, path: Path) -> list[tuple[str, Callable[[], object]]]:
+    calls = [call("c1"), call("c2")]
+    return [
+        ("calls", lambda: turn.add_assistant("Well,", tool_calls=calls, usage=Usage(10))),
+        ("first result", lambda: turn.add_tool_result("c1", use_tool(path, "c1"))),
+        ("second result", lambda: turn.add_tool_result("c2", use_tool(path, "c2"))),
+        ("delivery", lambda: turn.deliver("one moment", delivery="moment")),
+        ("usage", lambda: turn.add_usage(Usage(1))),
+        ("answer", lambda: turn.add_assistant("Blue.", usage=Usage(20), deliver="origin")),
+    ]
+
+
+def use_tool(path: Path, name: str) -> str:
+    """What a tool does to the world: it cannot be taken back, and here it is counted."""
+    with path.with_suffix(".effects").open("a") as file:
+        file.write(f"{name}\n")
+    return f"{name} done"
+
+
+def die_entering(pipe: Connection, path: Path, moment: Moment, lease_seconds: float) -> None:
+    """Take over a session, and end with `kill -9` before or after the commit of that."""
+    with opened(path, durability="safe", lease_seconds=lease_seconds) as store:
+        watch(store, lambda number, at: _die() if (number, at) == (1, moment) else None)
+        with store.turn(ANA, "and now?", message_id="2"):
+            pass
+
+
+def die_waiting(pipe: Connection, path: Path) -> None:
+    """Queue for a session, then end with `kill -9`."""
+    turns.TICKET_SECONDS = 0.2  # type: ignore[misc]
+    with opened(path) as store:
+        waiting = store.turn(ANA, "never mind")
+        assert not waiting.try_to_enter()
+        pipe.send("waiting")
+        pipe.recv()
+        _die()
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

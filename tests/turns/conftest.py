@@ -1,0 +1,45 @@
+"""A store for each test of turns, which has to be sound when the test is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tertulia
+from tertulia import Settings, Store
+from tertulia.testing import FakeClock, Stage
+from tests.turns.scene import FAST, faults_of
+
+
+def connect(place: Path, settings: Settings, clock: FakeClock) -> Store:
+    return tertulia.open(place / "talk.db", settings=settings, clock=clock)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """One database; every `open` gives another handle on it."""
+    stage = Stage(tmp_path, connect, FAST)
+    yield stage
+    store = stage.open()
+    assert store.check() == []
+    for session in store.sessions.find(limit=1000).items:
+        assert faults_of(store.transcript(session.id).history()) == []
+    stage.close()
+
+
+@pytest.fixture
+def store(stage: Stage) -> Store:
+    return stage.open()
+
+
+@pytest.fixture
+def other(stage: Stage, store: Store) -> Store:
+    """Another handle on the same database, in the same process."""
+    return stage.open()
+
+
+@pytest.fixture
+def clock(stage: Stage) -> FakeClock:
+    return stage.clock

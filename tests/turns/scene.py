@@ -1,0 +1,149 @@
+"""Words that the tests of turns are told in."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tertulia
+from tertulia import Session, Settings, Source, Store, ToolCall
+from tertulia.core.grammar import INTERRUPTED_RESULT
+from tertulia.records.desk import Desk
+from tertulia.storage.base import Transaction
+
+ANA = Source("telegram", "42", user_id="42", user_name="Ana")
+BEN = Source("telegram", "43", user_id="43", user_name="Ben")
+FAST = Settings(zone="UTC", durability="fast")
+
+# So long a test waits for something that is bound to happen, however busy the machine.
+PATIENCE = 60.0
+
+
+class Row(NamedTuple):
+    """A message as it lies in the log, whatever is seen of it."""
+
+    seq: int
+    turn: int
+    role: str
+    kind: str | None
+    body: dict[str, Any]
+
+    @property
+    def content(self) -> Any:
+        return self.body.get("content")
+
+
+def open_apart(path: Path, settings: Settings = FAST, **options: Any) -> Store:
+    """A handle whose turns know nothing of this process's others, as in another process."""
+    store = tertulia.open(path, settings=settings, **options)
+    store._desk = Desk()
+    return store
+
+
+def log_of(store: Store, session: Session | str) -> list[Row]:
+    """Everything a session ever stored, in order."""
+    name = session if isinstance(session, str) else session.id
+
+    def work(tx: Transaction) -> list[Row]:
+        row = tx.one("session_by_id", {"id": name})
+        assert row is not None
+        found = tx.all("messages_of", {"session": row[0], "first": 1, "last": 2**32 - 1})
+        return [Row(m[1], m[2], m[3], m[4], json.loads(m[7])) for m in found]
+
+    return store._db.read(work)
+
+
+def contents(store: Store, session: Session | str) -> list[Any]:
+    return [row.content for row in log_of(store, session)]
+
+
+def ask(store: Store, sql: str, *params: object) -> Any:
+    """The first value of the first row that a statement finds, or None."""
+    rows = execute(store, sql, *params)
+    return rows[0][0] if rows else None
+
+
+def execute(store: Store, sql: str, *params: object) -> list[Any]:
+    """A statement past everything the store guards."""
+
+    def work(tx: Any) -> list[Any]:
+        found: list[Any] = tx._connection.execute(sql, params).fetchall()
+        return found
+
+    return store._db.write(work)
+
+
+def let_lease_run_out(store: Store, session: Session | str) -> None:
+    """What the end of its time does to a lease."""
+    name = session if isinstance(session, str) else session.id
+    execute(store, "update sessions set lease_until = 1 where id = ? and lease_until > 0", name)
+
+
+def tickets(store: Store) -> int:
+    found = ask(store, "select count(*) from tickets")
+    assert isinstance(found, int)
+    return found
+
+
+def turn_states(store: Store) -> list[str]:
+    return [row[0] for row in execute(store, "select state from turns order by session, number")]
+
+
+def call(call_id: str = "c1", name: str = "look") -> ToolCall:
+    return ToolCall(call_id, name, {"at": "sky"})
+
+
+def faults_of(history: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What a model would refuse in a history of the OpenAI form; nothing if it is legal."""
+    faults: list[str] = []
+    waiting: list[str] = []
+    seen: set[str] = set()
+    for place, message in enumerate(history):
+        role = message["role"]
+        if place == 0 and role != "user":
+            faults.append(f"it begins with {role}")
+        if role == "tool":
+            if message["tool_call_id"] in waiting:
+                waiting.remove(message["tool_call_id"])
+            else:
+                faults.append(f"{place}: a result without its call")
+            continue
+        if waiting:
+            faults.append(f"{place}: no result for {waiting}")
+        waiting = [item["id"] for item in message.get("tool_calls", ())]
+        if role == "assistant" and not waiting and not message.get("content"):
+            faults.append(f"{place}: an empty message")
+        if len({*waiting}) < len(waiting) or seen & {*waiting}:
+            faults.append(f"{place}: an id is used twice")
+        seen |= {*waiting}
+    return faults + ([f"no result for {waiting} at the end"] if waiting else [])
+
+
+def unanswered(rows: Iterable[Row]) -> list[str]:
+    """Calls of a log that have no result, each id counted as often as it was called."""
+    found: list[str] = []
+    for row in rows:
+        if row.role == "tool" and row.body["tool_call_id"] in found:
+            found.remove(row.body["tool_call_id"])
+        found += [item["id"] for item in row.body.get("tool_calls", ())]
+    return found
+
+
+def interrupted(rows: Iterable[Row]) -> list[str]:
+    """The calls that were told to be interrupted."""
+    return [
+        row.body["tool_call_id"]
+        for row in rows
+        if row.kind == "interrupted" and row.content == INTERRUPTED_RESULT
+    ]
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    """Wait for something that is bound to happen."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(0.005)

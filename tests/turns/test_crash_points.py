@@ -1,0 +1,220 @@
+"""`kill -9` before and after the commit of every step of a turn with tools.
+
+The next turn runs, the history is legal, nothing that was acknowledged is missing, no tool is used
+twice, and the message that comes again is answered once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tertulia
+from tertulia import Settings, Store
+from tertulia.testing.faults import Moment
+from tests.turns.children import STEPS, Child, die_at, die_entering, die_waiting
+from tests.turns.scene import (
+    ANA,
+    PATIENCE,
+    Row,
+    ask,
+    call,
+    faults_of,
+    interrupted,
+    log_of,
+    turn_states,
+    unanswered,
+    until,
+)
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills its children with a signal")
+
+LEASE = 0.3
+MOMENTS: tuple[Moment, ...] = ("before", "after")
+
+at_every_step = pytest.mark.parametrize(
+    ("step", "moment"), [(step, moment) for step in STEPS for moment in MOMENTS]
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    tertulia.open(tmp_path / "talk.db").close()
+    return tmp_path / "talk.db"
+
+
+def stored_by(step: str, moment: Moment) -> list[str]:
+    """The steps that are in the store after a death there."""
+    return [*STEPS[: STEPS.index(step) + (moment == "after")]]
+
+
+def run_to_death(path: Path, step: str, moment: Moment) -> list[str]:
+    """Let a child die at a step; what was acknowledged to it."""
+    with Child(die_at, path, step, moment, LEASE) as child:
+        acknowledged = child.rest()
+        assert child.end() == -signal.SIGKILL
+    assert acknowledged == [*STEPS[: STEPS.index(step)]]
+    return acknowledged
+
+
+def opened(path: Path) -> Store:
+    return tertulia.open(path, settings=Settings(zone="UTC", lease_seconds=LEASE))
+
+
+def effects(path: Path) -> Counter[str]:
+    """How often each tool was used."""
+    place = path.with_suffix(".effects")
+    return Counter(place.read_text().split()) if place.exists() else Counter()
+
+
+def steps_in(store: Store, rows: list[Row]) -> list[str]:
+    """The steps of the turn of the first message that a log and the other tables hold."""
+    own = [row for row in rows if row.turn == 1 and row.kind is None]
+    found = []
+    for row in own:
+        if row.role == "user":
+            found.append("enter")
+        elif row.role == "tool":
+            found.append({"c1": "first result", "c2": "second result"}[row.body["tool_call_id"]])
+        else:
+            found.append("calls" if row.body.get("tool_calls") else "answer")
+    parcels = [parcel.body["text"] for parcel in store.outbox.find().items]
+    assert (parcels.count("Blue."), len(parcels)) == (
+        found.count("answer"),
+        found.count("answer") + parcels.count("one moment"),
+    )
+    found += ["delivery"] * parcels.count("one moment")
+    calls = ask(store, "select group_concat(input) from usage where turn = 1") or ""
+    found += ["usage"] * calls.split(",").count("1")
+    assert calls.split(",").count("10") == found.count("calls")
+    assert calls.split(",").count("20") == found.count("answer")
+    return found
+
+
+@at_every_step
+def test_the_next_message_is_answered(path: Path, step: str, moment: Moment) -> None:
+    run_to_death(path, step, moment)
+    before = effects(path)
+    with opened(path) as store:
+        assert store.check() == []
+        with store.turn(ANA, "and now?", message_id="2", wait=PATIENCE) as turn:
+            history = turn.history()
+            assert faults_of(history) == []
+            assert history[-1]["content"] == "and now?"
+            turn.add_assistant("Here I am.")
+        rows = log_of(store, turn.session)
+        assert sorted(steps_in(store, rows)) == sorted(stored_by(step, moment))
+        assert unanswered(rows) == []
+        assert interrupted(rows) == left_by(step, moment)
+        assert turn_states(store)[-1] == "answered"
+        assert len(turn_states(store)) == (2 if stored_by(step, moment) else 1)
+        totals = store.sessions.require(turn.session.id).usage
+        assert totals.input == ask(store, "select coalesce(sum(input), 0) from usage")
+        assert store.check() == []
+    assert effects(path) == before
+    assert set(before.values()) <= {1}
+
+
+def left_by(step: str, moment: Moment) -> list[str]:
+    """The calls that were stored, and whose results were not."""
+    stored = stored_by(step, moment)
+    results = {"c1": "first result", "c2": "second result"}
+    return [name for name, result in results.items() if "calls" in stored and result not in stored]
+
+
+@at_every_step
+def test_the_message_that_comes_again_is_answered_once(
+    path: Path, step: str, moment: Moment
+) -> None:
+    run_to_death(path, step, moment)
+    was_stored = stored_by(step, moment)
+    before = effects(path)
+    with opened(path) as store:
+        with store.turn(ANA, "look", message_id="1", wait=PATIENCE) as turn:
+            assert turn.duplicate == ("answer" in was_stored)
+            if turn.duplicate:
+                assert turn.answer == "Blue."
+            else:
+                assert faults_of(turn.history()) == []
+                assert turn.history()[0]["content"] == "look"
+                # An agent that sees its calls cut off does not make them again by itself.
+                turn.deliver("one moment", delivery="moment")
+                turn.add_assistant("Blue.", deliver="origin")
+        rows = log_of(store, turn.session)
+        assert [row.content for row in rows].count("look") == 1
+        assert [row.content for row in rows].count("Blue.") == 1
+        assert interrupted(rows) == left_by(step, moment)
+        assert {row.turn for row in rows} == {1}
+        assert turn_states(store) == ["answered"]
+        delivered = [parcel.body["text"] for parcel in store.outbox.find().items]
+        assert sorted(delivered) == ["Blue.", "one moment"]
+        with store.turn(ANA, "look", message_id="1", wait=0) as again:
+            assert (again.duplicate, again.answer) == (True, "Blue.")
+        assert log_of(store, turn.session) == rows
+        assert store.check() == []
+    assert effects(path) == before
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_death_in_the_middle_of_a_recovery(path: Path, moment: Moment) -> None:
+    run_to_death(path, "first result", "before")
+    with opened(path) as store:
+        until(lambda: _lease_is_over(store), "the lease runs out")
+        with Child(die_entering, path, moment, LEASE) as child:
+            assert child.end() == -signal.SIGKILL
+        with store.turn(ANA, "and now?", message_id="2", wait=PATIENCE) as turn:
+            assert not turn.duplicate
+            assert faults_of(turn.history()) == []
+            turn.add_assistant("Here I am.")
+        rows = log_of(store, turn.session)
+        assert [row.content for row in rows].count("and now?") == 1
+        assert interrupted(rows) == ["c1", "c2"]
+        assert turn_states(store) == ["interrupted", "answered"]
+
+
+def _lease_is_over(store: Store) -> bool:
+    sql = "select lease_until < cast(unixepoch('subsec') * 1000000 as integer) from sessions"
+    return bool(ask(store, sql))
+
+
+def test_a_death_in_the_queue_holds_nobody_up(path: Path) -> None:
+    with opened(path) as store:
+        with store.turn(ANA, "one") as turn, Child(die_waiting, path) as child:
+            assert child.hear() == "waiting"
+            child.tell("die")
+            assert child.end() == -signal.SIGKILL
+            turn.add_assistant("1")
+        with store.turn(ANA, "two", wait=PATIENCE) as turn:
+            turn.add_assistant("2")
+        assert [row.content for row in log_of(store, turn.session)] == ["one", "1", "two", "2"]
+
+
+@pytest.fixture
+def half_done(path: Path) -> Iterator[Store]:
+    """A store with a turn that died after its calls."""
+    run_to_death(path, "calls", "after")
+    with opened(path) as store:
+        yield store
+
+
+def test_a_turn_that_goes_on_may_call_again(half_done: Store) -> None:
+    with half_done.turn(ANA, "look", message_id="1", wait=PATIENCE) as turn:
+        turn.add_assistant(None, tool_calls=[call("c1")])
+        turn.add_tool_result("c1", "blue, this time")
+        turn.add_assistant("Blue.")
+    history = half_done.transcript(turn.session.id).history()
+    assert faults_of(history) == []
+    results = [message["content"] for message in history if message["role"] == "tool"]
+    assert results[-1] == "blue, this time"
+    assert len(results) == 3
+
+
+def test_what_died_is_explained(half_done: Store) -> None:
+    with half_done.turn(ANA, "and now?", wait=PATIENCE) as turn:
+        turn.add_assistant("Here I am.")
+    assert "interrupted: turn 1, calls 2" in half_done.sessions.explain(turn.session.id)

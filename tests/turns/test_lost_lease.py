@@ -1,0 +1,276 @@
+"""A lease that runs out: whoever was replaced can store nothing, whoever was not goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import tertulia
+from tertulia import LeaseLost, SessionBusy, Settings, Store, Turn, Usage
+from tests.turns.children import Child, stop_and_answer, stop_inside
+from tests.turns.scene import (
+    ANA,
+    BEN,
+    FAST,
+    PATIENCE,
+    ask,
+    call,
+    contents,
+    faults_of,
+    interrupted,
+    let_lease_run_out,
+    log_of,
+    open_apart,
+    turn_states,
+    unanswered,
+    until,
+)
+
+# Short enough to be waited for, long enough for a child to get inside.
+LEASE = 0.5
+
+with_signals = pytest.mark.skipif(os.name == "nt", reason="stops its children with a signal")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "talk.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with open_apart(path) as store:
+        yield store
+        assert store.check() == []
+
+
+@pytest.fixture
+def other(path: Path, store: Store) -> Iterator[Store]:
+    """A handle as in another process."""
+    with open_apart(path) as other:
+        yield other
+
+
+def lease_left(store: Store) -> int:
+    """Microseconds until the lease of the only session runs out, by the database's clock."""
+    found = ask(
+        store,
+        "select lease_until - cast(unixepoch('subsec') * 1000000 as integer) from sessions",
+    )
+    assert isinstance(found, int)
+    return found
+
+
+WRITES: dict[str, Callable[[Turn], object]] = {
+    "answer": lambda turn: turn.add_assistant("hi", usage=Usage(1), deliver="origin"),
+    "part": lambda turn: turn.add_assistant("hi", more=True),
+    "calls": lambda turn: turn.add_assistant(None, tool_calls=[call("c2")]),
+    "result": lambda turn: turn.add_tool_result("c1", "blue"),
+    "usage": lambda turn: turn.add_usage(Usage(1)),
+    "delivery": lambda turn: turn.deliver("hi"),
+    "leaving": lambda turn: turn.leave(),
+}
+
+
+@with_signals
+@pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "still inside"])
+def test_a_process_that_was_stopped_too_long_can_store_nothing(
+    store: Store, path: Path, is_answered: bool
+) -> None:
+    with Child(stop_inside, path, LEASE) as child:
+        assert child.hear() == "inside"
+        with store.turn(ANA, "hello?", message_id="2", wait=PATIENCE) as turn:
+            assert faults_of(turn.history()) == []
+            if is_answered:
+                turn.add_assistant("Yes.")
+            before = log_of(store, turn.session)
+            version = store.sessions.require(turn.session.id).version
+            child.go_on()
+            outcomes = child.hear()
+            assert outcomes == dict.fromkeys(WRITES, "lease_lost")
+            assert child.end() == 0
+            assert log_of(store, turn.session) == before
+            assert store.sessions.require(turn.session.id).version == version
+            if not is_answered:
+                turn.add_assistant("Yes.")
+    rows = log_of(store, turn.session)
+    assert [row.content for row in rows if row.kind is None] == [
+        "look",
+        None,
+        "blue",
+        "hello?",
+        "Yes.",
+    ]
+    assert interrupted(rows) == ["c2"]
+    assert store.outbox.find().items == ()
+    assert store.sessions.require(turn.session.id).usage.total == 0
+    assert turn_states(store) == ["interrupted", "answered"]
+    assert "interrupted" in store.sessions.explain(turn.session.id)
+
+
+@with_signals
+def test_the_message_of_a_process_that_was_stopped_goes_on_elsewhere(
+    store: Store, path: Path
+) -> None:
+    with Child(stop_inside, path, LEASE) as child:
+        assert child.hear() == "inside"
+        with store.turn(ANA, "look", message_id="1", wait=PATIENCE) as turn:
+            assert not turn.duplicate
+            assert [message["role"] for message in turn.history()] == [
+                "user",
+                "assistant",
+                "tool",
+                "tool",
+            ]
+            turn.add_assistant("Blue, I think.")
+        child.go_on()
+        assert child.hear() == dict.fromkeys(WRITES, "lease_lost")
+    assert turn_states(store) == ["answered"]
+    with store.turn(ANA, "look", message_id="1") as turn:
+        assert (turn.duplicate, turn.answer) == (True, "Blue, I think.")
+
+
+@with_signals
+def test_a_process_that_was_stopped_and_not_replaced_goes_on(path: Path, store: Store) -> None:
+    with Child(stop_and_answer, path, LEASE) as child:
+        assert child.hear() == "inside"
+        until(lambda: lease_left(store) < 0, "the lease runs out")
+        child.go_on()
+        assert child.hear() == "answered"
+        assert child.end() == 0
+    (session,) = store.sessions.find().items
+    assert contents(store, session) == ["look", None, "blue", "Blue."]
+    assert turn_states(store) == ["answered"]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_every_kind_of_write_is_refused_to_who_was_replaced(
+    store: Store, other: Store, write: str
+) -> None:
+    turn = store.turn(ANA, "look")
+    assert turn.try_to_enter()
+    turn.add_assistant(None, tool_calls=[call()])
+    let_lease_run_out(store, turn.session)
+    with other.turn(ANA, "hello?", wait=0) as following:
+        before = log_of(store, turn.session)
+        with pytest.raises(LeaseLost) as caught:
+            WRITES[write](turn)
+        assert caught.value.hint
+        assert caught.value.session_id == turn.session.id
+        assert not caught.value.retryable
+        assert log_of(store, turn.session) == before
+        turn.leave(failed=True)
+        assert log_of(store, turn.session) == before
+        assert not turn.renew() or turn._place is None
+        following.add_assistant("Yes.")
+    assert store.outbox.find().items == ()
+    assert store.sessions.require(turn.session.id).usage.total == 0
+    assert turn_states(store) == ["interrupted", "answered"]
+    assert unanswered(log_of(store, turn.session)) == []
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_lease_that_nobody_took_is_taken_again(store: Store, other: Store, write: str) -> None:
+    turn = store.turn(ANA, "look")
+    assert turn.try_to_enter()
+    turn.add_assistant(None, tool_calls=[call()])
+    let_lease_run_out(store, turn.session)
+    WRITES[write](turn)
+    if write not in ("answer", "leaving"):
+        assert lease_left(store) > 0
+        with pytest.raises(SessionBusy), other.turn(ANA, "hello?", wait=0):
+            pass
+    turn.leave()
+    with other.turn(ANA, "hello?", wait=0) as following:
+        following.add_assistant("Yes.")
+
+
+def test_who_was_replaced_and_leaves_without_an_answer_is_told(store: Store, other: Store) -> None:
+    with pytest.raises(LeaseLost), store.turn(ANA, "look") as turn:
+        _replace(store, other, turn)
+
+
+def _replace(store: Store, other: Store, turn: Turn) -> None:
+    let_lease_run_out(store, turn.session)
+    with other.turn(ANA, "hello?", wait=0) as following:
+        following.add_assistant("Yes.")
+
+
+def test_a_renewal_of_an_old_lease_does_nothing(store: Store, other: Store) -> None:
+    turn = store.turn(ANA, "look")
+    assert turn.try_to_enter()
+    _replace(store, other, turn)
+    assert lease_left(store) < 0
+    assert not turn.renew()
+    assert lease_left(store) < 0
+    turn.leave(failed=True)
+
+
+def test_a_renewal_after_the_answer_takes_no_lease(store: Store, other: Store) -> None:
+    with store.turn(ANA, "look") as turn:
+        turn.add_assistant("Blue.")
+        turn._is_open = True  # as a thread sees it that looked before the answer was stored
+        turn.renew()
+        turn._is_open = False
+        with other.turn(ANA, "hello?", wait=0) as following:
+            following.add_assistant("Yes.")
+
+
+def test_a_long_call_is_kept_alive(path: Path) -> None:
+    lease = 3.0
+    settings = Settings(zone="UTC", durability="fast", lease_seconds=lease)
+    with open_apart(path, settings) as store, open_apart(path) as other:
+        with store.turn(ANA, "think long") as turn:
+            ends = ask(store, "select lease_until from sessions")
+            until(lambda: _now(store) > ends, "the first lease would be over")
+            assert lease_left(store) > 0
+            with pytest.raises(SessionBusy), other.turn(ANA, "hello?", wait=0):
+                pass
+            turn.add_assistant("Done.")
+        with other.turn(ANA, "hello?", wait=0):
+            pass
+        assert contents(store, turn.session) == ["think long", "Done.", "hello?"]
+
+
+def test_each_turn_is_renewed_in_its_own_time(path: Path) -> None:
+    """A handle with a short lease beside one with a long one, whose pauses would be too long."""
+    short = Settings(zone="UTC", durability="fast", lease_seconds=2)
+    with tertulia.open(path, settings=FAST) as store, tertulia.open(path, settings=short) as other:
+        with store.turn(ANA, "one") as first, other.turn(BEN, "two") as second:
+            sql = "select lease_until from sessions where id = ?"
+            ends = ask(store, sql, second.session.id)
+            until(lambda: _now(store) > ends, "the first lease would be over")
+            assert ask(store, sql, second.session.id) > _now(store)
+            second.add_assistant("2")
+            first.add_assistant("1")
+
+
+def test_one_process_waits_no_longer_for_a_turn_that_has_lost_its_session(path: Path) -> None:
+    """In one process turns hold each other back; a turn that was replaced holds back nobody."""
+    short = Settings(zone="UTC", durability="fast", lease_seconds=0.3)
+    with tertulia.open(path, settings=short) as store, open_apart(path) as elsewhere:
+        hung = store.turn(ANA, "look")
+        assert hung.try_to_enter()
+        # As if the process had been stopped: the database sees the lease end before it is renewed.
+        while not hung.duplicate:
+            let_lease_run_out(store, hung.session)
+            turn = elsewhere.turn(ANA, "hello?", wait=0)
+            try:
+                with turn:
+                    turn.add_assistant("Yes.")
+                break
+            except SessionBusy:
+                continue
+        with store.turn(ANA, "and now?", wait=PATIENCE) as turn:
+            turn.add_assistant("Here.")
+        hung.leave(failed=True)
+        assert contents(store, turn.session)[-2:] == ["and now?", "Here."]
+
+
+def _now(store: Store) -> int:
+    found = ask(store, "select cast(unixepoch('subsec') * 1000000 as integer)")
+    assert isinstance(found, int)
+    return found

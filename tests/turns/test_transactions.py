@@ -1,0 +1,112 @@
+"""What a turn costs in transactions, each of which is a wait for the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tertulia import Store, Turn, Usage
+from tertulia.testing import FakeClock, Stage
+from tertulia.testing.faults import watch
+from tests.turns.scene import ANA, call, open_apart
+
+
+class Count:
+    """Write transactions and commits of a handle, on which nothing else is written."""
+
+    def __init__(self, store: Store) -> None:
+        store._indexer.stop()
+        self.writes = 0
+        self.commits = 0
+        watch(store, self._write)
+        store._db._writer.set_commit_hook(self._commit)
+
+    def _write(self, number: int, moment: str) -> None:
+        self.writes += moment == "after"
+
+    def _commit(self) -> bool:
+        self.commits += 1
+        return False
+
+
+def test_a_turn_without_tools_is_two_transactions(store: Store, clock: FakeClock) -> None:
+    count = Count(store)
+    for number in range(1, 4):
+        with store.turn(ANA, "hello", message_id=number) as turn:
+            turn.history()
+            assert turn.context_prompt
+            turn.add_assistant("hi", usage=Usage(10, 2), deliver="origin")
+        assert (count.writes, count.commits) == (2 * number, 2 * number)
+        clock.forward(days=number - 1)  # a new session costs no more
+
+
+def test_a_turn_with_tools_is_one_transaction_more_for_each_call_that_returns(
+    store: Store,
+) -> None:
+    count = Count(store)
+    with store.turn(ANA, "look") as turn:
+        turn.add_assistant(None, tool_calls=[call("c1"), call("c2")], usage=Usage(5))
+        turn.add_tool_result("c1", "blue")
+        turn.add_tool_result("c2", "cold")
+        turn.add_usage(Usage(1))
+        turn.deliver("one moment")
+        turn.add_assistant("Blue and cold.", usage=Usage(9))
+    assert (count.writes, count.commits) == (7, 7)
+
+
+def test_what_follows_the_answer_is_one_transaction_each(store: Store) -> None:
+    count = Count(store)
+    with store.turn(ANA, "hello") as turn:
+        turn.add_assistant("hi")
+        turn.deliver("hi")
+        turn.add_usage(Usage(1))
+    assert count.commits == 4
+
+
+@pytest.mark.parametrize(
+    "ending", [lambda turn: None, lambda turn: turn.add_assistant("hi", more=True)]
+)
+def test_a_turn_without_its_answer_is_closed_in_one(
+    store: Store, ending: Callable[[Turn], None]
+) -> None:
+    count = Count(store)
+    with store.turn(ANA, "hello") as turn:
+        ending(turn)
+        before = count.commits
+    assert count.commits == before + 1
+
+
+def test_a_duplicate_commits_once_and_writes_nothing(store: Store) -> None:
+    with store.turn(ANA, "hello", message_id="1") as turn:
+        turn.add_assistant("hi")
+    changes = store._db._writer.total_changes()
+    count = Count(store)
+    with store.turn(ANA, "hello", message_id="1") as turn:
+        assert turn.duplicate
+    assert count.writes == 1
+    assert store._db._writer.total_changes() == changes
+
+
+def test_who_waits_writes_only_its_ticket(stage: Stage, store: Store) -> None:
+    """However often it looks."""
+    apart = open_apart(stage.place / "talk.db", clock=stage.clock)
+    with store.turn(ANA, "one") as turn:
+        waiting = apart.turn(ANA, "two")
+        changes = apart._db._writer.total_changes()
+        for _ in range(50):
+            assert not waiting.try_to_enter()
+        assert apart._db._writer.total_changes() <= changes + 3
+        turn.add_assistant("1")
+    waiting.give_up()
+    apart.close()
+
+
+def test_renewing_is_one_transaction(store: Store) -> None:
+    with store.turn(ANA, "one") as turn:
+        count = Count(store)
+        assert turn.renew()
+        assert (count.writes, count.commits) == (1, 1)
+        turn.add_assistant("1")
+        assert turn.renew()
+        assert (count.writes, count.commits) == (2, 2)
