@@ -33,6 +33,7 @@ class Server:
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
+        self.template: str | None = None
         self._made = 0
 
     def database(self, template: str | None = None) -> str:

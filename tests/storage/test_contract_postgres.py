@@ -10,16 +10,7 @@ import pytest
 import tertulia
 from tertulia import Settings, Store
 from tertulia.testing import FakeClock, StoreContract
-from tests.servers.postgres import Server, server
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
-    with server() as running:
-        template = running.database()
-        tertulia.open(template).close()
-        running.template = template.split("@/")[1].split("?")[0]  # type: ignore[attr-defined]
-        yield running
+from tests.servers.postgres import Server
 
 
 class TestPostgres(StoreContract):
@@ -27,7 +18,7 @@ class TestPostgres(StoreContract):
 
     @pytest.fixture(autouse=True)
     def _database(self, postgres: Server) -> Iterator[None]:
-        self.address = postgres.database(postgres.template)  # type: ignore[attr-defined]
+        self.address = postgres.database(postgres.template)
         yield
         postgres.drop(self.address)
 
