@@ -150,7 +150,7 @@ class Store:
         """Pseudonyms keyed with this installation's secret, for prompts, logs and exports."""
         row = self._db.read(lambda tx: tx.one("installation_get", {"name": "secret"}))
         assert row is not None
-        return Redactor(row[0], registry.needs_raw_ids)
+        return Redactor(bytes.fromhex(row[0]), registry.needs_raw_ids)
 
     def expunge(self, *, ended_before: datetime) -> int:
         """Remove for good every session that ended before a moment; how many there were."""

@@ -74,7 +74,7 @@ def test_a_place_that_is_none_is_a_problem(tmp_path: Path) -> None:
 
 def test_damage_is_a_problem(typed: Typed, demo: Demo) -> None:
     connection = apsw.Connection(demo.path)
-    query = "select rootpage from sqlite_schema where name = 'usage_at'"
+    query = "select rootpage from sqlite_schema where name = 'sessions_ended'"
     root = int(str(connection.execute(query).fetchall()[0][0]))
     connection.close()
     with open(demo.path, "r+b") as file:
@@ -99,7 +99,7 @@ def test_an_index_that_stays_behind(
     typed: Typed, demo: Demo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = apsw.Connection(demo.path)
-    connection.execute("update sessions set indexed_seq = 0")
+    connection.execute("insert into unindexed select ref from sessions; update sessions set indexed_seq = 0")
     connection.close()
     assert findings(typed)["search"]["detail"] == "35 messages behind, to be caught up"
     monkeypatch.setattr(doctor, "_LAG", 30)

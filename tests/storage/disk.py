@@ -1,12 +1,11 @@
 """A disk that can be watched and can fail: SQLite's own, with a look at every operation.
 
-    with Disk() as disk:                     # every file that SQLite opens is on it
-        disk.before = lambda step: …         # sees what is about to be done, and may raise
+with Disk() as disk:                     # every file that SQLite opens is on it
+    disk.before = lambda step: …         # sees what is about to be done, and may raise
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import threading
@@ -68,9 +67,7 @@ class Disk(apsw.VFS):
         return _File(self, name, flags)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:
-        self.done(
-            Step("delete", filename), lambda: super(Disk, self).xDelete(filename, syncdir)
-        )
+        self.done(Step("delete", filename), lambda: super(Disk, self).xDelete(filename, syncdir))
 
 
 class _File(apsw.VFSFile):

@@ -68,19 +68,23 @@ def open_first(paths: list[str], threads: int) -> None:
     say("ready")
     for path in paths:
         wait_to_be_told()
-        problems: list[str] = []
-        secrets: set[str] = set()
+        say(_open_first(path, threads))
 
-        def work(number: int, path: str = path) -> None:
-            try:
-                with opened(path) as store:
-                    store.sessions.open(source(os.getpid() * 1000 + number))
-                    secrets.add(store.redactor.key("agent:main:telegram:dm:1"))
-            except Exception as problem:
-                problems.append(repr(problem))
 
-        in_threads(threads, work)
-        say({"problems": problems, "secrets": sorted(secrets)})
+def _open_first(path: str, threads: int) -> dict[str, list[str]]:
+    problems: list[str] = []
+    secrets: set[str] = set()
+
+    def work(number: int) -> None:
+        try:
+            with opened(path) as store:
+                store.sessions.open(source(os.getpid() * 1000 + number))
+                secrets.add(store.redactor.key("agent:main:telegram:dm:1"))
+        except Exception as problem:  # noqa: BLE001 — the test looks at it
+            problems.append(repr(problem))
+
+    in_threads(threads, work)
+    return {"problems": problems, "secrets": sorted(secrets)}
 
 
 def converse(path: str, name: str, threads: int, sources: int, seconds: float) -> None:
@@ -106,7 +110,7 @@ def converse(path: str, name: str, threads: int, sources: int, seconds: float) -
                     )
                     store.usage.add(session.id, Usage(output=1, cost_usd=0.002))
                     written.append((place, session.id, text))
-            except Exception as problem:
+            except Exception as problem:  # noqa: BLE001 — the test looks at it
                 problems.append(repr(problem))
 
         in_threads(threads, work)
@@ -322,7 +326,7 @@ def interrupt_a_leader(path: str) -> None:
     def follower() -> None:
         try:
             outcome.append(database.write(follow))
-        except BaseException as problem:
+        except BaseException as problem:  # noqa: BLE001 — the test looks at it
             outcome.append(repr(problem))
         followed.set()
 
@@ -363,7 +367,7 @@ def be_interrupted(path: str, seconds: float, others: int) -> None:
             while not is_over.is_set():
                 write(f"other{number}", count)
                 count += 1
-        except BaseException as problem:
+        except BaseException as problem:  # noqa: BLE001 — the test looks at it
             problems.append(repr(problem))
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
@@ -418,7 +422,11 @@ def close_in_a_handler(path: str) -> None:
     def read(tx: Any) -> None:
         signal.raise_signal(signal.SIGALRM)
 
-    for call in (lambda: store._db.write(write), lambda: store._db.read(read)):
+    calls: list[Callable[[], object]] = [
+        lambda: store._db.write(write),
+        lambda: store._db.read(read),
+    ]
+    for call in calls:
         try:
             call()
         except tertulia.Error as problem:

@@ -190,9 +190,7 @@ class Life:
         with Disk() as disk:
             disk.before = self.before
             disk.after = self.after
-            store = tertulia.open(
-                self.real / "talk.db", settings=self.settings, clock=self.clock
-            )
+            store = tertulia.open(self.real / "talk.db", settings=self.settings, clock=self.clock)
             store._indexer.stop()  # what it does is done by one of the calls, where it is seen
             for call in calls:
                 call(store)

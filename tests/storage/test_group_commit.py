@@ -1,9 +1,10 @@
-"""Writers lead in turn: who is committed together, who fails alone, and what an interrupt leaves."""
+"""Writers lead in turn: who is committed together, who fails alone, what an interrupt leaves."""
 
 from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -68,13 +69,11 @@ class Group:
 
     def run(self, first: Work, *others: Work) -> list[Any]:
         """The results of all, or what they raised, in order."""
-        is_inside = threading.Event()
+        is_inside, all_are_there = threading.Event(), threading.Event()
 
         def lead(tx: Transaction) -> Any:
             is_inside.set()
-            # Work may run again after a failure; then there is nobody left to wait for.
-            while len(self.database._waiting) < len(others) and not self.commits:
-                threading.Event().wait(0.001)
+            all_are_there.wait()
             return first(tx)
 
         threads = [threading.Thread(target=self._write, args=(0, lead))]
@@ -84,7 +83,8 @@ class Group:
             threads.append(threading.Thread(target=self._write, args=(number, work)))
             threads[-1].start()
             while len(self.database._waiting) < number:
-                threading.Event().wait(0.001)
+                time.sleep(0.001)
+        all_are_there.set()
         for thread in threads:
             thread.join()
         return [self.outcomes[number] for number in range(len(threads))]
@@ -92,7 +92,7 @@ class Group:
     def _write(self, number: int, work: Work) -> None:
         try:
             self.outcomes[number] = self.database.write(work)
-        except BaseException as problem:
+        except BaseException as problem:  # noqa: BLE001 — the test looks at it
             self.outcomes[number] = problem
 
 
@@ -195,7 +195,7 @@ def test_a_batch_ends_somewhere(store: Store, group: Group) -> None:
 def test_results_go_to_whom_they_belong(store: Store) -> None:
     session = store.sessions.open(tertulia.Source("telegram", "anna"))
     transcript = store.transcript(session.id)
-    wrong: list[tuple[int, str]] = []
+    mine: list[tuple[int, str]] = []
 
     def write(number: int) -> None:
         for count in range(40):
@@ -203,15 +203,13 @@ def test_results_go_to_whom_they_belong(store: Store) -> None:
             seq = transcript.append({"role": "user", "content": text})
             mine.append((seq, text))
 
-    mine: list[tuple[int, str]] = []
     threads = [threading.Thread(target=write, args=(number,)) for number in range(12)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     entries = {entry.seq: entry.body["content"] for entry in transcript.entries()}
-    wrong = [(seq, text) for seq, text in mine if entries[seq] != text]
-    assert not wrong
+    assert [(seq, text) for seq, text in mine if entries[seq] != text] == []
     assert len(entries) == len(mine) == 480
 
 

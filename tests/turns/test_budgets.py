@@ -9,7 +9,7 @@ import pytest
 from tertulia import Budget, BudgetExceeded, ConfigError, Source, Store, Usage
 from tertulia.core.budget import Per, Period
 from tertulia.testing import FakeClock, Stage
-from tests.turns.scene import ANA, contents, open_apart, tickets
+from tests.turns.scene import ANA, ask, contents, open_apart, tickets
 
 ANA_ON_DISCORD = Source("discord", "d42", user_id="42")
 ANA_ELSEWHERE = Source("telegram", "-7", chat_type="group", user_id="42")
@@ -176,6 +176,17 @@ def test_nothing_is_stored_and_the_reason_is_told(stage: Stage) -> None:
         assert not turn.duplicate
         turn.add_assistant("Here you are.")
     apart.close()
+
+
+def test_what_was_used_is_added_up_once(stage: Stage) -> None:
+    """Also where every turn is refused, and so stores nothing."""
+    store = limited(stage, Budget(per="everyone", period="ever", tokens=5))
+    spend(store, ANA, 5)
+    for _ in range(3):
+        assert is_refused(store, CARL)
+    assert ask(store, "select sum(tokens) from spending") == 5
+    newest = ask(store, "select max(id) from usage")
+    assert ask(store, "select value from installation where name = 'spending_upto'") == newest
 
 
 def test_the_turn_that_goes_over_is_not_cut_short(stage: Stage) -> None:

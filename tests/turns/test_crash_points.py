@@ -34,7 +34,8 @@ from tests.turns.scene import (
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills its children with a signal")
 
-LEASE = 0.3
+# Nobody waits for a child before it is dead, and then not long.
+LEASE = 0.1
 MOMENTS: tuple[Moment, ...] = ("before", "after")
 
 at_every_step = pytest.mark.parametrize(
@@ -73,8 +74,9 @@ def effects(path: Path) -> Counter[str]:
 
 
 def steps_in(store: Store, rows: list[Row]) -> list[str]:
-    """The steps of the turn of the first message that a log and the other tables hold."""
-    own = [row for row in rows if row.turn == 1 and row.kind is None]
+    """The steps of the child's turn that a log and the other tables hold."""
+    turn = next((row.turn for row in rows if row.content == "look"), None)
+    own = [row for row in rows if row.turn == turn and row.kind is None]
     found = []
     for row in own:
         if row.role == "user":

@@ -245,7 +245,7 @@ def test_every_order_of_two_turns_and_what_disturbs_them(
     assert play_all(handles, LONG, SHORT, [events]) >= 15
 
 
-@pytest.mark.parametrize("events", [(), (EXPIRY,), (EXPIRY, EXPIRY), (EXPIRY, RESET)])
+@pytest.mark.parametrize("events", [(), (EXPIRY,), (EXPIRY, RESET), (EXPIRY, UNDO)])
 def test_every_order_of_one_message_that_comes_twice(
     handles: tuple[Store, Store], events: tuple[str, ...]
 ) -> None:

@@ -238,14 +238,18 @@ def test_a_long_call_is_kept_alive(path: Path) -> None:
 def test_each_turn_is_renewed_in_its_own_time(path: Path) -> None:
     """A handle with a short lease beside one with a long one, whose pauses would be too long."""
     short = Settings(zone="UTC", durability="fast", lease_seconds=2)
-    with tertulia.open(path, settings=FAST) as store, tertulia.open(path, settings=short) as other:
-        with store.turn(ANA, "one") as first, other.turn(BEN, "two") as second:
-            sql = "select lease_until from sessions where id = ?"
-            ends = ask(store, sql, second.session.id)
-            until(lambda: _now(store) > ends, "the first lease would be over")
-            assert ask(store, sql, second.session.id) > _now(store)
-            second.add_assistant("2")
-            first.add_assistant("1")
+    sql = "select lease_until from sessions where id = ?"
+    with (
+        tertulia.open(path, settings=FAST) as store,
+        tertulia.open(path, settings=short) as other,
+        store.turn(ANA, "one") as first,
+        other.turn(BEN, "two") as second,
+    ):
+        ends = ask(store, sql, second.session.id)
+        until(lambda: _now(store) > ends, "the first lease would be over")
+        assert ask(store, sql, second.session.id) > _now(store)
+        second.add_assistant("2")
+        first.add_assistant("1")
 
 
 def test_one_process_waits_no_longer_for_a_turn_that_has_lost_its_session(path: Path) -> None:
@@ -254,20 +258,23 @@ def test_one_process_waits_no_longer_for_a_turn_that_has_lost_its_session(path: 
     with tertulia.open(path, settings=short) as store, open_apart(path) as elsewhere:
         hung = store.turn(ANA, "look")
         assert hung.try_to_enter()
-        # As if the process had been stopped: the database sees the lease end before it is renewed.
-        while not hung.duplicate:
-            let_lease_run_out(store, hung.session)
-            turn = elsewhere.turn(ANA, "hello?", wait=0)
-            try:
-                with turn:
-                    turn.add_assistant("Yes.")
-                break
-            except SessionBusy:
-                continue
+        until(lambda: _is_replaced(hung, elsewhere), "somebody takes it over")
         with store.turn(ANA, "and now?", wait=PATIENCE) as turn:
             turn.add_assistant("Here.")
         hung.leave(failed=True)
         assert contents(store, turn.session)[-2:] == ["and now?", "Here."]
+
+
+def _is_replaced(hung: Turn, elsewhere: Store) -> bool:
+    """As if its process had been stopped: the lease ends before it is renewed."""
+    let_lease_run_out(elsewhere, hung.session)
+    turn = elsewhere.turn(ANA, "hello?")
+    if not turn.try_to_enter():
+        turn.give_up()
+        return False
+    turn.add_assistant("Yes.")
+    turn.leave()
+    return True
 
 
 def _now(store: Store) -> int:

@@ -395,7 +395,9 @@ def test_one_id_for_two_calls_at_once_takes_two_results(store: Store) -> None:
             turn.add_tool_result("same", "behind")
         turn.add_assistant("Seen.")
     assert contents(store, turn.session) == ["look twice", None, "left", "right", "Seen."]
-    assert faults_of(turn.history()) == []
+    history = turn.history()
+    assert faults_of(history) == []
+    assert [message["content"] for message in history[2:]] == ["left", "right", "Seen."]
 
 
 def test_a_late_result_goes_to_its_call(store: Store) -> None:
@@ -647,6 +649,19 @@ def test_an_answer_ends_the_calls_that_nobody_answered(store: Store) -> None:
         assert turn.history()[-2]["content"] == "Blue, that is enough."
 
 
+@pytest.mark.parametrize(
+    "bare", [{"id": "c1"}, {"id": "c1", "function": {}}, {"id": "c1", "name": "a b"}]
+)
+def test_calls_that_say_little_are_ended_too(store: Store, bare: dict[str, Any]) -> None:
+    with store.turn(ANA, "look") as turn:
+        turn.add_assistant(None, tool_calls=[bare])
+        turn.add_assistant("Never mind.")
+    cut_off(store, "again", lambda turn: turn.add_assistant(None, tool_calls=[bare]))
+    rows = log_of(store, turn.session)
+    assert interrupted(rows) == ["c1", "c1"]
+    assert faults_of(turn.history()) == []
+
+
 def test_after_the_block_nothing_is_written(store: Store) -> None:
     with store.turn(ANA, "hello") as turn:
         turn.add_assistant(None, tool_calls=[call()])
@@ -779,6 +794,29 @@ def test_a_turn_of_a_session_that_was_reset_does_not_go_on(store: Store) -> None
     with store.turn(ANA, "first", message_id="1", wait=0) as again:
         assert (again.duplicate, again.answer) == (True, None)
     assert contents(store, fresh) == []
+
+
+def test_a_turn_that_was_taken_back_does_not_go_on(store: Store) -> None:
+    exchange(store, "zero", "0")
+    turn = cut_off(store, "first", message_id="1")
+    store.transcript(turn.session.id).undo()
+    before = log_of(store, turn.session)
+    with store.turn(ANA, "first", message_id="1", wait=0) as again:
+        assert (again.duplicate, again.answer) == (True, None)
+    assert log_of(store, turn.session) == before
+    store.transcript(turn.session.id).redo()
+    assert exchange(store, "first", "1", message_id="1").duplicate is False
+
+
+def test_a_turn_without_a_message_goes_on_too(store: Store) -> None:
+    turn = store.turn(ANA, message_id="1")
+    assert turn.try_to_enter()
+    turn.leave(failed=True)
+    with store.turn(ANA, message_id="1") as turn:
+        assert not turn.duplicate
+        turn.add_assistant("What was that?")
+    with store.turn(ANA, message_id="1") as turn:
+        assert turn.answer == "What was that?"
 
 
 def test_going_on_is_no_activity(store: Store, clock: FakeClock) -> None:

@@ -69,7 +69,7 @@ class Block(msgspec.Struct):
     """A person's message, or a step: an assistant message and the results of its calls."""
 
     row: Message
-    calls: Sequence[dict[str, Any]] = ()
+    calls: list[dict[str, Any]] = []
     results: Sequence[Result] = ()
 
     @property
@@ -78,7 +78,8 @@ class Block(msgspec.Struct):
 
     @property
     def is_delivery(self) -> bool:
-        return self.row.kind == DELIVERY
+        """Whether it is words that the agent sent unasked."""
+        return self.row.kind == DELIVERY and not self.results and not self.is_person
 
     @property
     def size(self) -> int:
@@ -117,16 +118,12 @@ def unique(found: Iterable[Block]) -> None:
     """Give every call an id that no other has, and that every provider takes."""
     used: dict[str, int] = {}
     for block in found:
-        for result in block.results:
+        for place, result in enumerate(block.results):
             wanted = result.call_id
             if wanted in used or len(wanted) > LONGEST_ID or not wanted.isascii():
                 result.call_id = wanted = _unused(_fitting(wanted), used)
+                block.calls[place] = {**block.calls[place], "id": wanted}
             used[wanted] = 1
-        if block.results:
-            block.calls = [
-                call if call["id"] == result.call_id else {**call, "id": result.call_id}
-                for call, result in zip(block.calls, block.results, strict=True)
-            ]
 
 
 def words_of(body: Mapping[str, Any]) -> Any:
@@ -169,7 +166,8 @@ def _place_early(early: list[Message], found: Iterable[Block]) -> None:
 
 
 def _step(row: Message, given: object) -> Block:
-    calls, results = [], []
+    calls: list[dict[str, Any]] = []
+    results: list[Result] = []
     for call in given if isinstance(given, list) else [given]:
         if isinstance(call, dict):
             call_id = _id(call.get("id")) or f"call_{row.seq}_{len(calls)}"

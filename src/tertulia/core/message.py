@@ -23,6 +23,8 @@ TOOL = "tool"
 SYSTEM = "system"
 SUMMARY = "summary"
 
+_ROLES = frozenset((USER, ASSISTANT, TOOL, SYSTEM, SUMMARY))
+
 # What a message is besides its role. The model is shown neither commands nor internal rows.
 COMMAND = "command"
 INTERNAL = "internal"
@@ -82,16 +84,16 @@ class Draft(msgspec.Struct, frozen=True):
 def draft(message: Mapping[str, Any]) -> Draft:
     """Check a message and write it down; nothing that reads it later can fail on it."""
     given: object = message  # callers without a type checker hand in anything
-    role = given.get("role") if isinstance(given, Mapping) else None
+    role = given.get("role") if isinstance(given, dict | Mapping) else None
     if not isinstance(role, str) or not role:
         raise IllegalMove(
             f"A message needs a 'role', this one is {_short(message)}.",
             hint="Give a dict such as {'role': 'user', 'content': 'hello'}.",
         )
+    if role not in _ROLES:
+        role = _clean(role)
     body = to_json(message)
-    if len(body) <= INLINE_SIZE:
-        return Draft(_clean(role), body)
-    return _apart(_clean(role), from_json(body))
+    return Draft(role, body) if len(body) <= INLINE_SIZE else _apart(role, from_json(body))
 
 
 def to_json(value: object) -> str:

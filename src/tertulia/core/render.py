@@ -133,8 +133,7 @@ def _openai(blocks: Sequence[Block], style: Style) -> list[dict[str, Any]]:
             found.append(_person(block.row, style))
         else:
             found.append(_assistant(block, style))
-            for result in block.results:
-                found.append(_result(result, style))  # noqa: PERF401 - faster than a generator
+            found += [_result(result, style) for result in block.results]
     return found
 
 
@@ -150,10 +149,8 @@ def _person(row: Message, style: Style) -> dict[str, Any]:
     tail = _media_trace(body.get("media"))
     if not speaks(shown):
         shown = "" if tail else EMPTY_PERSON
-    if not is_bare and (head := _head(row, style)):
-        shown = _around(_guarded(shown), head, tail)
-    else:
-        shown = _around(shown, "", tail)
+    head = "" if is_bare else _head(row, style)
+    shown = _around(_guarded(shown) if head else shown, head, tail)
     return _named({"role": USER, "content": shown}, body)
 
 
@@ -164,7 +161,7 @@ def _assistant(block: Block, style: Style) -> dict[str, Any]:
     shown = said(words_of(body), FROM_ASSISTANT)
     if style.timestamps == "all" and speaks(shown):
         shown = _around(shown, _time(block.row))
-    message = {"role": ASSISTANT, "content": shown}
+    message: dict[str, Any] = {"role": ASSISTANT, "content": shown}
     if calls:
         message["tool_calls"] = calls if limit is None else [_short_call(c, limit) for c in calls]
     reasoning = body.get("reasoning_content")
@@ -320,12 +317,11 @@ def _responses(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     if role == USER and content is not None:
         parts = content if isinstance(content, str) else [_responses_part(p) for p in content]
         return [{"role": USER, "content": parts}]
-    items: list[dict[str, Any]] = []
-    if speaks(content):
-        items.append({"role": ASSISTANT, "content": flat(content)})
-    for call in message.get("tool_calls", ()):
-        items.append({"type": "function_call", "call_id": call["id"], **call["function"]})  # noqa: PERF401
-    return items
+    words = [{"role": ASSISTANT, "content": flat(content)}] if speaks(content) else []
+    return words + [
+        {"type": "function_call", "call_id": call["id"], **call["function"]}
+        for call in message.get("tool_calls", ())
+    ]
 
 
 def _responses_part(part: Part) -> Part:
@@ -347,7 +343,7 @@ def _anthropic(block: Block, style: Style) -> list[dict[str, Any]]:
     message = _assistant(block, style)
     # The API refuses a last message of the assistant that ends in white space. None does, so that
     # a message looks the same while it is the last one and later.
-    text = flat(message["content"]).rstrip()
+    text = flat(message.get("content")).rstrip()
     parts = _thinking(block.row.body)
     parts += [{"type": "text", "text": text}] if text else []
     parts += [_tool_use(call) for call in message.get("tool_calls", ())]

@@ -68,7 +68,9 @@ def fit(found: Sequence[Block], budget: Budget, weigh: Weigh, *, whole: bool = T
     if not turns:
         return _fit(split([summary, *found[1:]]), budget, weigh, whole=whole)
     room = _room([summary], budget, weigh)
-    if room is None or (room.tokens or 0) < (budget.tokens or 0) // 2:
+    words = [[block for block in turns[-1] if block.is_person][-1:]]
+    # What the person said last comes before what was said long ago.
+    if room is None or not _shares(words, room, weigh):
         return _fit(turns, budget, weigh, whole=False)
     newest = _fit(turns, room, weigh, whole=whole)
     return Fit([summary, *newest.blocks], newest.result_limit)
@@ -159,8 +161,8 @@ def _fit_summary(summary: Block, budget: Budget, weigh: Weigh) -> Block:
     for limit in _limits(budget, SHORTEST):
         if weigh(found, None) <= (budget.tokens or 0) // 2:
             break
-        body = {**summary.row.body, "content": shortened(flat(summary.row.body["content"]), limit)}
-        found = Block(msgspec.structs.replace(summary.row, body=body))
+        text = shortened(flat(summary.row.body.get("content")), limit)
+        found = Block(msgspec.structs.replace(summary.row, body={"content": text}))
     return found
 
 

@@ -87,7 +87,9 @@ def begin(
     assert row is not None
     if person is not None:
         meet(tx, source, person, now)
-    return session_row(row)
+    found = session_row(row)
+    tx.run("unindexed_put", {"session": found.ref})
+    return found
 
 
 def end(tx: Transaction, row: SessionRow, reason: str, now: datetime) -> None:

@@ -9,7 +9,9 @@ from tertulia.core.usage import NANO
 from tertulia.errors import BudgetExceeded
 from tertulia.records.house import House
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import SessionRow
+from tertulia.storage.rows import SessionRow, from_micros
+
+_AT_ONCE = 1000
 
 
 def check(
@@ -47,6 +49,7 @@ def _used(
 ) -> tuple[int, int]:
     if budget.per == "session":
         return row.input + row.output + row.cache_read + row.cache_write, row.cost or 0
+    bring_up_to_date(tx, house)
     found = tx.one(
         "spending_sum",
         {
@@ -57,6 +60,19 @@ def _used(
     )
     assert found is not None
     return int(found[0]), int(found[1])
+
+
+def bring_up_to_date(tx: Transaction, house: House) -> None:
+    """Add what the ledger got since a budget was asked last; each call is added once, ever."""
+    row = tx.one("installation_get", {"name": "spending_upto"})
+    upto = int(row[0]) if row else 0
+    while found := tx.all("usage_since", {"after": upto, "limit": _AT_ONCE}):
+        for id_, at, platform, person, tokens, cost in found:
+            day = from_micros(at).astimezone(house.zone).toordinal()
+            used = {"day": day, "tokens": tokens, "cost": cost}
+            tx.run("spending_add", {**used, "platform": platform, "person": person})
+            upto = id_
+        tx.run("installation_set", {"name": "spending_upto", "value": str(upto)})
 
 
 def _first_day(budget: Budget, local: datetime) -> int:

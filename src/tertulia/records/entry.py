@@ -86,6 +86,7 @@ class _Known(NamedTuple):
     ref: int
     number: int
     state: str
+    first_seq: int
     answer_seq: int | None
     session_id: str
     is_newest: bool
@@ -109,7 +110,7 @@ class Entry(NamedTuple):
         arrival = self.said.arrival
         found = tx.one("turn_by_arrival", {"arrival": arrival}) if arrival else None
         known = None if found is None else _Known._make(found)
-        if known is not None and not self._can_go_on(known):
+        if known is not None and not self._can_go_on(tx, known):
             return self._answered(tx, known)
         attempt = Attempt(
             self.house, self.said.source, self.key, self.now, False, self.has_processes
@@ -129,12 +130,19 @@ class Entry(NamedTuple):
             tx.run("turn_hand_on", {"arrival": arrival})
         return self._begin(tx, row, notice, arrival)
 
-    def _can_go_on(self, known: _Known) -> bool:
-        """Whether a turn was cut off and nothing was said since; `Busy` while it is under way."""
+    def _can_go_on(self, tx: Transaction, known: _Known) -> bool:
+        """Whether a turn was cut off, nothing was said since, and it was not taken back.
+
+        Raises `Busy` while it is under way.
+        """
         if known.state == "open" and (known.is_leased or self.desk.holds(known.session_id)):
             # Who waits for an answer that somebody else is giving keeps nobody else waiting.
             raise Busy
-        return known.state in ("open", "interrupted") and known.is_newest
+        if known.state not in ("open", "interrupted") or not known.is_newest:
+            return False
+        seen = acts.glance(tx, known.session_id)
+        has_message = known.first_seq <= seen.last_seq
+        return not has_message or seen.view.holds(known.ref, known.first_seq, seen.last_seq)
 
     def _answered(self, tx: Transaction, known: _Known) -> Answered:
         """What was answered. A turn without an answer cannot give one after this was told."""
@@ -297,7 +305,7 @@ def _lease_before(tx: Transaction, row: SessionRow) -> int:
     return 0
 
 
-def _given_id(body: dict[str, Any], call: dict[str, Any], calls: list[dict[str, Any]]) -> str:
+def _given_id(body: dict[str, Any], call: dict[str, Any], calls: Sequence[dict[str, Any]]) -> str:
     """The id as it was stored, which the grammar may have made unique."""
     stored = [item for item in body.get("tool_calls") or [] if isinstance(item, dict)]
     place = calls.index(call)

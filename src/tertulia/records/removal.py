@@ -22,6 +22,7 @@ def remove(tx: Transaction, row: SessionRow) -> None:
         "revisions_delete",
         "borrowings_delete",
         "events_delete",
+        "unindexed_drop",
         "turns_delete",
     ):
         tx.run(statement, session)

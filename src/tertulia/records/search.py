@@ -11,13 +11,15 @@ import msgspec
 
 from tertulia.core import cursor as cursors
 from tertulia.core import words
-from tertulia.core.message import text_of
+from tertulia.core.message import Message, text_of
 from tertulia.core.session import Page
+from tertulia.core.view import View
 from tertulia.errors import ConfigError, StoreError
 from tertulia.records import acts
 from tertulia.records.people import resolve
-from tertulia.storage.base import Database, Transaction
-from tertulia.storage.rows import Glance, message, whole_body
+from tertulia.storage import rows
+from tertulia.storage.base import Database, Row, Transaction
+from tertulia.storage.rows import view_from, whole_body
 
 log = logging.getLogger("tertulia.search")
 
@@ -89,13 +91,7 @@ class Search:
 
     def rebuild(self) -> None:
         """Forget the index and make it anew from the messages."""
-
-        def clear(tx: Transaction) -> None:
-            for statement in ("search_clear", "cards_clear", "search_unmark"):
-                tx.run(statement)
-            tx.run("installation_set", {"name": "search_rule", "value": str(words.RULE).encode()})
-
-        self._db.write(clear)
+        self._db.write(_clear)
         self.catch_up()
 
     def _follow_rule(self) -> None:
@@ -105,7 +101,7 @@ class Search:
 
         def work(tx: Transaction) -> None:
             made_by = tx.one("installation_get", {"name": "search_rule"})
-            if made_by is None or made_by[0] != words.RULE:
+            if made_by is None or made_by[0] != str(words.RULE):
                 _clear(tx)
 
         self._db.write(work)
@@ -113,9 +109,9 @@ class Search:
 
 
 def _clear(tx: Transaction) -> None:
-    for statement in ("search_clear", "cards_clear", "search_unmark"):
+    for statement in ("search_clear", "cards_clear", "search_unmark", "unindexed_fill"):
         tx.run(statement)
-    tx.run("installation_set", {"name": "search_rule", "value": words.RULE})
+    tx.run("installation_set", {"name": "search_rule", "value": str(words.RULE)})
 
 
 class _Question(NamedTuple):
@@ -127,17 +123,19 @@ class _Question(NamedTuple):
 
 def add(tx: Transaction, ref: int, first: int, last: int, limit: int = 2**31) -> int:
     """Index messages of a log; the last one that was there, or `last` if none was."""
-    rows = tx.all("search_messages", {"session": ref, "first": first, "last": last, "limit": limit})
-    tx.many("search_add", _entries(tx, ref, rows))
-    return rows[-1][0] if rows else last
+    found = tx.all(
+        "search_messages", {"session": ref, "first": first, "last": last, "limit": limit}
+    )
+    tx.many("search_add", _entries(tx, ref, found))
+    return found[-1][0] if found else last
 
 
 def forget(tx: Transaction, ref: int) -> None:
     """Take a session out of the index; that needs the very words that went in."""
     span = {"session": ref, "first": 1, "last": marked(tx, ref), "limit": 500}
-    while rows := tx.all("search_messages", span):
-        tx.many("search_forget", _entries(tx, ref, rows))
-        span["first"] = rows[-1][0] + 1
+    while found := tx.all("search_messages", span):
+        tx.many("search_forget", _entries(tx, ref, found))
+        span["first"] = found[-1][0] + 1
     tx.run("card_forget", {"session": ref})
 
 
@@ -159,22 +157,24 @@ def _step(tx: Transaction) -> int:
             card = words.folded(f"{title or ''} {name or ''}")
             tx.run("card_add", {"session": ref, "text": tx.search_entry(card)})
             tx.run("card_mark", {"session": ref})
-            done += 1
+        seen = indexed
         if indexed < last and left > 0:
             seen = add(tx, ref, indexed + 1, last, left)
             tx.run("search_mark", {"session": ref, "seq": seen})
             left -= seen - indexed
-            done += 1
+        if seen >= last:
+            tx.run("unindexed_drop", {"session": ref})
+        done += 1
     return done
 
 
-def _entries(tx: Transaction, ref: int, rows: list[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-    for seq, text in _texts(tx, rows):
+def _entries(tx: Transaction, ref: int, found: list[Row]) -> Iterator[dict[str, Any]]:
+    for seq, text in _texts(tx, found):
         yield {"place": (ref << 32) + seq, "text": tx.search_entry(text)}
 
 
-def _texts(tx: Transaction, rows: list[tuple[Any, ...]]) -> Iterator[tuple[int, str]]:
-    for seq, body, away in rows:
+def _texts(tx: Transaction, found: list[Row]) -> Iterator[tuple[int, str]]:
+    for seq, body, away in found:
         text = words.folded(text_of(whole_body(body, away, tx)))
         if text and not text.isspace():
             yield seq, text
@@ -182,53 +182,41 @@ def _texts(tx: Transaction, rows: list[tuple[Any, ...]]) -> Iterator[tuple[int, 
 
 def _answer(tx: Transaction, asked: _Question, limit: int, offset: int) -> Page[Hit]:
     person = None if asked.person is None else resolve(tx, asked.person, asked.platform)
-    views: dict[str, Glance] = {}
+    params: dict[str, Any] = {
+        "words": tx.search_question(asked.phrases),
+        "person": person,
+        "platform": asked.platform,
+        "key": asked.key,
+        "limit": _ROUND,
+        "offset": offset,
+    }
     hits: list[Hit] = []
-    while len(hits) < limit:
-        params = {
-            "words": tx.search_question(asked.phrases),
-            "person": person,
-            "platform": asked.platform,
-            "key": asked.key,
-            "limit": _ROUND,
-            "offset": offset,
-        }
-        rows = tx.all("search_hits", params)
-        for session_id, ref, seq, rank in rows:
-            offset += 1
-            shown_in = _seen_by(tx, session_id, ref, seq, views)
+    while True:
+        found = tx.all("search_hits", params)
+        for rank, session_id, last_seq, ranges, *row in found:
+            params["offset"] += 1
+            message = rows.message(tuple(row), tx)
+            shown_in = _shown_in(tx, message, session_id, view_from(ranges), last_seq)
             if shown_in is not None:
-                hits.append(_hit(tx, shown_in, ref, seq, rank, asked.phrases))
+                text = words.snippet(text_of(message.body), asked.phrases)
+                hits.append(Hit(shown_in, message.seq, message.role, text, message.at, -rank))
             if len(hits) == limit:
-                return Page(tuple(hits), cursors.write(offset))
-        if len(rows) < _ROUND:
-            break
-    return Page(tuple(hits))
+                return Page(tuple(hits), cursors.write(params["offset"]))
+        if len(found) < _ROUND:
+            return Page(tuple(hits))
 
 
-def _seen_by(
-    tx: Transaction, session_id: str, ref: int, seq: int, views: dict[str, Glance]
+def _shown_in(
+    tx: Transaction, message: Message, session_id: str, view: View, last_seq: int
 ) -> str | None:
     """The session that shows a message: its own, else a fork of it; None where none does.
 
     What was undone or cleared away is not shown, though the log still has it.
     """
-    if _shows(tx, session_id, ref, seq, views):
+    if view.holds(message.session, message.seq, last_seq):
         return session_id
-    for (fork,) in tx.all("borrower_ids", {"log": ref}):
-        if _shows(tx, fork, ref, seq, views):
+    for (fork,) in tx.all("borrower_ids", {"log": message.session}):
+        seen = acts.glance(tx, fork)
+        if seen.view.holds(message.session, message.seq, seen.last_seq):
             return str(fork)
     return None
-
-
-def _shows(tx: Transaction, session_id: str, ref: int, seq: int, views: dict[str, Glance]) -> bool:
-    seen = views.get(session_id)
-    if seen is None:
-        seen = views[session_id] = acts.glance(tx, session_id)
-    return seen.view.holds(ref, seq, seen.last_seq)
-
-
-def _hit(tx: Transaction, session_id: str, ref: int, seq: int, rank: float, phrases: Any) -> Hit:
-    found = message(tx.all("messages_of", {"session": ref, "first": seq, "last": seq})[0], tx)
-    text = words.snippet(text_of(found.body), phrases)
-    return Hit(session_id, seq, found.role, text, found.at, -rank)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from tertulia.core import cursor, keys, words
+from tertulia.core import title as titles
 from tertulia.core.message import to_json
 from tertulia.core.policy import ResetPolicy
 from tertulia.core.session import STATES, Notice, Page, Session, State
@@ -17,7 +18,7 @@ from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, Stal
 from tertulia.records import acts, removal, transcript
 from tertulia.records.house import House
 from tertulia.records.people import linked_key, resolve
-from tertulia.storage.base import Transaction
+from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import SessionRow, body, from_micros, session_row, to_micros
 
 log = logging.getLogger("tertulia.sessions")
@@ -26,6 +27,7 @@ AUTOMATIC: Final = ("idle", "daily")
 PAGE_LIMIT: Final = 1000
 
 _FAR: Final = 2**63 - 1
+_HALVES: Final = {"all": ("current", "ended"), "current": ("current",), "ended": ("ended",)}
 
 
 class Ask(NamedTuple):
@@ -195,10 +197,10 @@ class Sessions:
 
     def rename(self, session_id: str, title: str | None) -> Session:
         """Give a session a title, unique among its owner's; None takes it away."""
-        words = None if title is None else titles.one_line(title) or None
-        if words is not None and len(words) > titles.LENGTH:
+        chosen = None if title is None else titles.one_line(title) or None
+        if chosen is not None and len(chosen) > titles.LENGTH:
             raise ConfigError(
-                f"The title has {len(words)} characters.",
+                f"The title has {len(chosen)} characters.",
                 hint=f"Allowed: up to {titles.LENGTH}.",
                 field="title",
             )
@@ -206,14 +208,15 @@ class Sessions:
 
         def work(tx: Transaction) -> Session:
             row = acts.require(tx, session_id)
-            taken = {"owner": row.owner, "title": words, "ref": row.ref}
-            if words is not None and tx.one("session_title_taken", taken) is not None:
+            taken = {"owner": row.owner, "title": chosen, "ref": row.ref}
+            if chosen is not None and tx.one("session_title_taken", taken) is not None:
                 raise Duplicate(
-                    f"You have another session called {words!r}.",
+                    f"You have another session called {chosen!r}.",
                     hint="Choose another title, or rename that one first.",
                 )
-            tx.run("session_rename", {"ref": row.ref, "title": words})
-            acts.event(tx, row.ref, now, "renamed", {"title": words})
+            tx.run("session_rename", {"ref": row.ref, "title": chosen})
+            tx.run("unindexed_put", {"session": row.ref})
+            acts.event(tx, row.ref, now, "renamed", {"title": chosen})
             return acts.require(tx, session_id).session()
 
         return self._db.write(work)
@@ -313,7 +316,7 @@ class Sessions:
                 "after_ref": place[1],
                 "limit": limit + 1,
             }
-            rows = self._db.read(lambda tx, params=params: tx.all("sessions_quiet", params))  # type: ignore[misc]
+            rows = self._db.read(lambda tx, params=params: _quiet_rows(tx, params))  # type: ignore[misc]
             for row in rows:
                 seen = session_row(row)
                 place = _activity(seen)
@@ -455,8 +458,29 @@ def matching(
     params = {**filters, "person": whose}
     if asked is not None:
         params["words"] = tx.search_question(asked)
-    found = [session_row(row) for name in _pages(params, state) for row in tx.all(name, params)]
+    found = [session_row(row) for half in _HALVES[state] for row in _half(tx, half, params)]
     return sorted(found, key=_activity, reverse=True)[: params["limit"]]
+
+
+def _half(tx: Transaction, half: str, params: Mapping[str, Any]) -> Iterator[Row]:
+    """A page of the current or of the ended sessions, by the narrowest filter there is."""
+    for name in ("words", "key", "person", "platform"):
+        if params.get(name) is not None:
+            yield from tx.all(f"sessions_{half}_page_by_{name}", params)
+            return
+    for (platform,) in tx.all(f"platforms_{half}"):
+        found = {**params, "platform": platform}
+        yield from tx.all(f"sessions_{half}_page_by_platform", found)
+
+
+def _quiet_rows(tx: Transaction, params: Mapping[str, Any]) -> list[Row]:
+    """Current sessions by oldest activity, merged from each platform's."""
+    found = [
+        row
+        for (platform,) in tx.all("platforms_current")
+        for row in tx.all("sessions_quiet", {**params, "platform": platform})
+    ]
+    return sorted(found, key=lambda row: _activity(session_row(row)))[: params["limit"]]
 
 
 def _over(house: House, row: SessionRow, now: datetime, person_zone: str | None) -> str | None:
@@ -492,17 +516,6 @@ def _page(rows: list[SessionRow], limit: int, sessions: list[Session]) -> Page[S
 def _after(text: str) -> tuple[int, int]:
     at, ref = cursor.read(text, 2)
     return at, ref
-
-
-def _pages(filters: Mapping[str, Any], state: State) -> list[str]:
-    """The statements that find a page: one for each half of the sessions that is asked for."""
-    halves = {"all": ("current", "ended"), "current": ("current",), "ended": ("ended",)}[state]
-    by = "_page"
-    for name in ("words", "key", "person", "platform"):
-        if filters.get(name) is not None:
-            by = f"_page_by_{name}"
-            break
-    return [f"sessions_{half}{by}" for half in halves]
 
 
 def _check_page(state: str, limit: int) -> None:

@@ -30,7 +30,7 @@ from tertulia.core.window import Budget, fit
 from tertulia.errors import ConfigError, IllegalMove, NotFound
 from tertulia.records import acts
 from tertulia.records.house import House
-from tertulia.records.usage import Charge, charge, enter
+from tertulia.records.usage import Charge, charge
 from tertulia.storage import rows
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import Glance, from_micros, to_micros, view_from
@@ -72,9 +72,8 @@ class Transcript:
         return self._extend([draft(message) for message in messages], usage)
 
     def _extend(self, drafts: Sequence[Draft], usage: Usage | None) -> int:
-        moment = self._house.clock.now()
-        now = to_micros(moment)
-        cost = None if usage is None else charge(usage, moment.astimezone(self._house.zone))
+        now = to_micros(self._house.clock.now())
+        cost = None if usage is None else charge(usage)
         last = self._db.write(lambda tx: append_in(tx, self.session_id, drafts, cost, now))
         self._house.ring()
         return last
@@ -310,7 +309,8 @@ def append_in(
     if cost is None:
         row = tx.one("session_append", params)
     else:
-        row = tx.one("session_append_with_usage", {**params, **cost})
+        params.update(cost)
+        row = tx.one("session_append_with_usage", params)
     if row is None:
         raise acts.missing(session_id)
     ref, last_seq, turn = row[:3]
@@ -318,7 +318,8 @@ def append_in(
     numbers = [begun := begun + (item.role == USER) for item in drafts]
     insert(tx, ref, last_seq, drafts, now, turns=numbers)
     if cost is not None:
-        enter(tx, cost, now, session_id=session_id, turn=turn, platform=row[3], person=row[4])
+        params.update(turn=turn, platform=row[3], person=row[4])
+        tx.run("usage_insert", params)
     return int(last_seq)
 
 
@@ -338,21 +339,11 @@ def insert(
     entries = []
     for item, turn in zip(drafts, turns, strict=True):
         place += 1
-        entries.append(
-            {
-                "place": place,
-                "turn": turn,
-                "role": item.role,
-                "kind": kind,
-                "author": author,
-                "now": now,
-                "body": item.body,
-                "away": item.away,
-            }
-        )
+        entries.append((place, turn, item.role, kind, author, now, item.body, item.away))
         if item.blobs:
             _put_away(tx, place, item)
     tx.many("message_insert", entries)
+    tx.run("unindexed_put", {"session": ref})
 
 
 def read(tx: Transaction, spans: Iterable[Span]) -> list[Message]:

@@ -29,20 +29,20 @@ from typing import Any, Final, Self
 import msgspec
 
 from tertulia.core import keys
-from tertulia.core.grammar import tool_name
+from tertulia.core.grammar import UNNAMED_TOOL, tool_name
 from tertulia.core.message import ASSISTANT, INTERRUPTED, TOOL, Draft, draft, to_json
 from tertulia.core.render import Format, Timestamps
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
 from tertulia.errors import BudgetExceeded, Error, IllegalMove, LeaseLost, SessionBusy
-from tertulia.records import acts, entry, outbox, transcript
+from tertulia.records import acts, budgets, entry, outbox, transcript
 from tertulia.records.desk import Desk
 from tertulia.records.entry import Answered, Busy, Entered, Entry, Place, Said, lease_micros
 from tertulia.records.house import House
 from tertulia.records.people import linked_key
 from tertulia.records.sessions import Ask, Sessions
 from tertulia.records.transcript import Transcript
-from tertulia.records.usage import NO_CHARGE, charge, enter
+from tertulia.records.usage import NO_CHARGE, charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
 
@@ -370,6 +370,8 @@ class Turn:
 
     def _record_refusal(self, refusal: BudgetExceeded) -> None:
         def work(tx: Transaction) -> None:
+            # What the refused transaction had added up went with it.
+            budgets.bring_up_to_date(tx, self._house)
             key = linked_key(tx, self._said.source, self._key)
             row = tx.one("session_current", {"key": key})
             if row is not None:
@@ -421,7 +423,7 @@ class Turn:
             )
         moment = self._house.clock.now()
         now = to_micros(moment)
-        cost = None if usage is None else charge(usage, moment.astimezone(self._house.zone))
+        cost = None if usage is None else charge(usage)
         is_after = not self._is_open and not drafts
 
         def work(tx: Transaction) -> int:
@@ -444,10 +446,18 @@ class Turn:
             _insert(tx, place, last_seq, drafts, now)
             if cost is not None:
                 # In a chat that several people share, whoever wrote has used it.
-                enter(
-                    tx, cost, now, session_id=place.session_id, turn=place.number,
-                    platform=platform, person=keys.person_of(self._said.source) or person,
-                )  # fmt: skip
+                spender = keys.person_of(self._said.source) or person
+                tx.run(
+                    "usage_insert",
+                    {
+                        **cost,
+                        "id": place.session_id,
+                        "turn": place.number,
+                        "platform": platform,
+                        "person": spender,
+                        "now": now,
+                    },
+                )
             if parcel is not None:
                 outbox.put_in(tx, parcel, now)
             if is_last:
@@ -522,8 +532,9 @@ def _insert(
     *,
     kind: str | None = None,
 ) -> None:
-    turns = [place.number] * len(drafts)
-    transcript.insert(tx, place.ref, last_seq, drafts, now, turns=turns, kind=kind)
+    if drafts:
+        turns = [place.number] * len(drafts)
+        transcript.insert(tx, place.ref, last_seq, drafts, now, turns=turns, kind=kind)
 
 
 def _is_content(content: object) -> bool:
@@ -537,8 +548,8 @@ def _is_content(content: object) -> bool:
 
 def _name_of(call: Mapping[str, Any]) -> str:
     function = call.get("function")
-    holder = function if isinstance(function, Mapping) else call
-    return tool_name(holder.get("name"))
+    name = (function if isinstance(function, Mapping) else call).get("name")
+    return tool_name(name) if isinstance(name, str) else UNNAMED_TOOL
 
 
 def _call(call: ToolCall | Mapping[str, Any]) -> dict[str, Any]:

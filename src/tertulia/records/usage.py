@@ -37,17 +37,21 @@ class Ledger:
 
     def add(self, session_id: str, usage: Usage) -> None:
         """Enter one model call."""
-        moment = self._house.clock.now()
-        cost = charge(usage, moment.astimezone(self._house.zone))
-        params = {"id": session_id, "count": 0, "turns": 0, "is_activity": False}
+        params = {
+            **charge(usage),
+            "id": session_id,
+            "count": 0,
+            "turns": 0,
+            "is_activity": False,
+            "now": to_micros(self._house.clock.now()),
+        }
 
         def work(tx: Transaction) -> None:
-            now = to_micros(moment)
-            row = tx.one("session_append_with_usage", {**params, **cost, "now": now})
+            row = tx.one("session_append_with_usage", params)
             if row is None:
                 raise acts.missing(session_id)
             _, _, turn, platform, person = row
-            enter(tx, cost, now, session_id=session_id, turn=turn, platform=platform, person=person)
+            tx.run("usage_insert", {**params, "turn": turn, "platform": platform, "person": person})
 
         self._db.write(work)
 
@@ -72,11 +76,11 @@ class Ledger:
         return f"{from_micros(quarter * _QUARTER_HOUR).astimezone(self._house.zone):%Y-%m-%d}"
 
 
-def charge(usage: Usage, local: datetime) -> Charge:
-    """A call's columns; its cost estimated where it was not reported. `local` says which day."""
+def charge(usage: Usage) -> Charge:
+    """A call's columns; its cost estimated where it was not reported."""
     cost, status, source = to_nano(usage.cost_usd), usage.cost_status, usage.cost_source
     if cost is None and status is None:
-        cost = to_nano(prices.estimate(usage))
+        cost = prices.estimate(usage)
         status = "unknown" if cost is None else "estimated"
         source = source or (None if cost is None else prices.SOURCE)
     if status is None:
@@ -94,34 +98,7 @@ def charge(usage: Usage, local: datetime) -> Charge:
         "cost": cost,
         "certainty": STATUSES.index(status),
         "cost_source": acts.storable(source),
-        "tokens": usage.total,
-        "day": local.toordinal(),
     }
-
-
-def enter(
-    tx: Transaction,
-    cost: Charge,
-    now: int,
-    *,
-    session_id: str,
-    turn: int,
-    platform: str,
-    person: str | None,
-) -> None:
-    """Write a call into the ledger; its session's totals are the caller's."""
-    owner = {"id": session_id, "turn": turn, "platform": platform, "person": person}
-    tx.run("usage_insert", {**cost, **owner, "now": now})
-    tx.run(
-        "spending_add",
-        {
-            "day": cost["day"],
-            "platform": platform,
-            "person": person or "",
-            "tokens": cost["tokens"],
-            "cost": cost["cost"] or 0,
-        },
-    )
 
 
 def _added(before: Usage | None, counts: list[Any]) -> Usage:

@@ -44,7 +44,7 @@ class Transaction(Protocol):
     def all(self, statement: str, params: Params = ...) -> list[Row]:
         """All its rows."""
 
-    def many(self, statement: str, rows: Iterable[Params]) -> None:
+    def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         """Run a statement once for each of `rows`."""
 
     def search_entry(self, text: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 
+from tertulia.core import words
 from tertulia.errors import SchemaMismatch
 from tertulia.storage import statements
 
@@ -55,7 +56,8 @@ def bring_up_to_date(connection: psycopg.Connection[Any], where: str) -> list[st
             )
         if not done:
             connection.execute(
-                "insert into installation (name, value) values ('secret', %s)", (os.urandom(32),)
+                "insert into installation (name, value) values ('secret', %s), ('search_rule', %s)",
+                (os.urandom(32).hex(), str(words.RULE)),
             )
     return [name for name, _ in missing]
 

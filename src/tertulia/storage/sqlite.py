@@ -61,7 +61,7 @@ class SqliteTransaction:
     def all(self, statement: str, params: Params = _NO_PARAMS) -> list[Row]:
         return self._connection.execute(self._sql[statement], params).fetchall()
 
-    def many(self, statement: str, rows: Iterable[Params]) -> None:
+    def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         self._connection.executemany(self._sql[statement], rows)
 
     def search_entry(self, text: str) -> Any:
@@ -437,7 +437,8 @@ def _is_half_made(connection: apsw.Connection, path: str) -> bool:
     try:
         connection.pragma("schema_version")
     except apsw.ReadOnlyError as problem:
-        if problem.extendedresult != apsw.SQLITE_READONLY_ROLLBACK:
+        code: int = getattr(problem, "extendedresult", 0)  # apsw's own types do not know it
+        if code != apsw.SQLITE_READONLY_ROLLBACK:
             raise
         if os.path.getsize(path) > _PAGE:
             raise NotAStore(

@@ -51,7 +51,8 @@ def _statements(text: str) -> list[tuple[str, str]]:
 
 
 def with_percents(statements: dict[str, str]) -> dict[str, str]:
-    """The same statements with parameters as psycopg takes them, `%(name)s`."""
+    """The same statements with parameters as psycopg takes them, `%(name)s` and `%s`."""
     return {
-        name: _PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%")) for name, sql in statements.items()
+        name: _PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%")).replace("?", "%s")
+        for name, sql in statements.items()
     }

@@ -71,10 +71,6 @@ select 1 from sessions limit 1
 -- name: part_newest
 order by updated_at desc, ref desc limit :limit
 
--- name: sessions_current_page
-select {part_session} from sessions where ended_at is null {part_filters}
-{part_newest}
-
 -- name: sessions_current_page_by_key
 select {part_session} from sessions where key = :key and ended_at is null {part_filters}
 {part_newest}
@@ -85,10 +81,6 @@ select {part_session} from sessions where person = :person and ended_at is null 
 
 -- name: sessions_current_page_by_platform
 select {part_session} from sessions where platform = :platform and ended_at is null {part_filters}
-{part_newest}
-
--- name: sessions_ended_page
-select {part_session} from sessions where ended_at is not null {part_filters}
 {part_newest}
 
 -- name: sessions_ended_page_by_key
@@ -103,10 +95,33 @@ select {part_session} from sessions where person = :person and ended_at is not n
 select {part_session} from sessions where platform = :platform and ended_at is not null {part_filters}
 {part_newest}
 
+-- name: platforms_current
+-- One look into the index for each platform there is.
+with recursive known (name) as (
+    select min(platform) from sessions where ended_at is null
+    union all
+    select (
+        select min(platform) from sessions where ended_at is null and platform > known.name
+    ) from known where known.name is not null
+)
+select name from known where name is not null
+
+-- name: platforms_ended
+-- One look into the index for each platform there is.
+with recursive known (name) as (
+    select min(platform) from sessions where ended_at is not null
+    union all
+    select (
+        select min(platform) from sessions where ended_at is not null and platform > known.name
+    ) from known where known.name is not null
+)
+select name from known where name is not null
+
 -- name: sessions_quiet
 select {part_session}, (select zone from people where people.person = sessions.person)
 from sessions
-where ended_at is null and updated_at < :quiet_since and (updated_at, ref) > (:after_at, :after_ref)
+where platform = :platform and ended_at is null and updated_at < :quiet_since
+    and (updated_at, ref) > (:after_at, :after_ref)
 order by updated_at, ref limit :limit
 
 -- name: sessions_ended_before

@@ -28,11 +28,13 @@ where id = :id
 returning ref, last_seq, turns, platform, person
 
 -- name: message_insert
+-- By place and not by name, since a turn runs it several times.
 insert into messages (place, turn, role, kind, author, at, body, away)
-values (:place, :turn, :role, :kind, :author, :now, :body, :away)
+values (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: part_message
-place >> 32, place & 4294967295, turn, role, kind, at, author, body, away
+messages.place >> 32, messages.place & 4294967295, messages.turn, messages.role, messages.kind,
+messages.at, messages.author, messages.body, messages.away
 
 -- name: messages_of
 select {part_message} from messages

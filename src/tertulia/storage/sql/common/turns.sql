@@ -63,7 +63,7 @@ update turns set state = case when state = 'answered' then state else :state end
 where session = :ref and number = :number
 
 -- name: turn_by_arrival
-select turns.session, turns.number, turns.state, turns.answer_seq, sessions.id,
+select turns.session, turns.number, turns.state, turns.first_seq, turns.answer_seq, sessions.id,
     turns.number = sessions.turns and sessions.ended_at is null,
     sessions.lease_until > {part_db_now}
 from turns join sessions on sessions.ref = turns.session

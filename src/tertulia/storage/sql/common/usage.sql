@@ -36,6 +36,11 @@ values (:day, :platform, :person, :tokens, :cost)
 on conflict (day, platform, person) do update
 set tokens = spending.tokens + excluded.tokens, cost = spending.cost + excluded.cost
 
+-- name: usage_since
+select id, at, platform, coalesce(person, ''), input + output + cache_read + cache_write,
+    coalesce(cost, 0)
+from usage where id > :after order by id limit :limit
+
 -- name: spending_sum
 select cast(coalesce(cast(sum(tokens) as bigint), 0) as bigint), cast(coalesce(cast(sum(cost) as bigint), 0) as bigint) from spending
 where day >= :since

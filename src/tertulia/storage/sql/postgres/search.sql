@@ -10,9 +10,19 @@ select {part_session} from sessions where ref in ({part_matching}) and ended_at 
 select {part_session} from sessions where ref in ({part_matching}) and ended_at is not null {part_filters}
 {part_newest}
 
+-- name: unindexed_put
+insert into unindexed (session) values (:session) on conflict (session) do nothing
+
+-- name: unindexed_drop
+delete from unindexed where session = :session
+
+-- name: unindexed_fill
+insert into unindexed (session) select ref from sessions on conflict (session) do nothing
+
 -- name: search_backlog
-select ref, indexed_seq, last_seq, is_card_indexed, title, display_name from sessions
-where indexed_seq < last_seq or is_card_indexed = 0 order by ref limit :limit
+select ref, indexed_seq, last_seq, is_card_indexed, title, display_name
+from unindexed join sessions on sessions.ref = unindexed.session
+order by unindexed.session limit :limit
 
 -- name: search_messages
 select seq, body, away from messages
@@ -40,14 +50,17 @@ insert into cards (session, text) values (:session, cast(:text as tsvector))
 update sessions set is_card_indexed = 1 where ref = :session
 
 -- name: search_hits
-select sessions.id, sessions.ref, words.place & 4294967295,
-    -ts_rank(words.text, cast(:words as tsquery), 1)
-from words join sessions on sessions.ref = words.place >> 32
+select -ts_rank(words.text, cast(:words as tsquery), 1), sessions.id, sessions.last_seq,
+    revisions.ranges, {part_message}
+from words
+    join sessions on sessions.ref = words.place >> 32
+    join revisions on revisions.session = sessions.ref and revisions.number = sessions.revision
+    join messages on messages.place = words.place
 where words.text @@ cast(:words as tsquery)
     and (cast(:person as text) is null or sessions.person = :person)
     and (cast(:platform as text) is null or sessions.platform = :platform)
     and (cast(:key as text) is null or sessions.key = :key)
-order by 4, words.place desc limit :limit offset :offset
+order by 1, words.place desc limit :limit offset :offset
 
 -- name: search_clear
 delete from words

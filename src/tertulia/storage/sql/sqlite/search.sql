@@ -10,9 +10,19 @@ select {part_session} from sessions where ref in ({part_matching}) and ended_at 
 select {part_session} from sessions where ref in ({part_matching}) and ended_at is not null {part_filters}
 {part_newest}
 
+-- name: unindexed_put
+insert into unindexed (session) values (:session) on conflict (session) do nothing
+
+-- name: unindexed_drop
+delete from unindexed where session = :session
+
+-- name: unindexed_fill
+insert into unindexed (session) select ref from sessions where true on conflict (session) do nothing
+
 -- name: search_backlog
-select ref, indexed_seq, last_seq, is_card_indexed, title, display_name from sessions
-where indexed_seq < last_seq or is_card_indexed = 0 order by ref limit :limit
+select ref, indexed_seq, last_seq, is_card_indexed, title, display_name
+from unindexed join sessions on sessions.ref = unindexed.session
+order by unindexed.session limit :limit
 
 -- name: search_messages
 select seq, body, away from messages
@@ -38,8 +48,11 @@ insert into cards (rowid, text) values (:session, :text)
 update sessions set is_card_indexed = 1 where ref = :session
 
 -- name: search_hits
-select sessions.id, sessions.ref, words.rowid & 4294967295, words.rank
-from words join sessions on sessions.ref = words.rowid >> 32
+select words.rank, sessions.id, sessions.last_seq, revisions.ranges, {part_message}
+from words
+    join sessions on sessions.ref = words.rowid >> 32
+    join revisions on revisions.session = sessions.ref and revisions.number = sessions.revision
+    join messages on messages.place = words.rowid
 where words match :words
     and (:person is null or sessions.person = :person)
     and (:platform is null or sessions.platform = :platform)

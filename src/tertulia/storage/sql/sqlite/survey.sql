@@ -9,5 +9,5 @@ select
     (select count(*) from usage)
 
 -- name: survey_unindexed
-select coalesce(sum(last_seq - indexed_seq), 0) from sessions
-where indexed_seq < last_seq or is_card_indexed = 0
+select coalesce(sum(last_seq - indexed_seq), 0)
+from unindexed join sessions on sessions.ref = unindexed.session

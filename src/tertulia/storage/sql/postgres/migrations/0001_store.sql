@@ -2,7 +2,7 @@
 
 create table installation (
     name text primary key,
-    value bytea not null
+    value text not null
 );
 
 create table sessions (
@@ -49,12 +49,15 @@ create unique index sessions_title on sessions (owner, title) where title is not
 create index sessions_past on sessions (key) where ended_at is not null;
 create index sessions_person on sessions (person) where person is not null;
 create index sessions_parent on sessions (parent_id) where parent_id is not null;
-create index sessions_platform on sessions (platform, updated_at);
--- Newest first, as two halves, so that a touch of a session moves one entry only.
-create index sessions_active on sessions (updated_at, ref) where ended_at is null;
-create index sessions_ended on sessions (updated_at, ref) where ended_at is not null;
-create index sessions_unindexed on sessions (ref)
-    where indexed_seq < last_seq or is_card_indexed = 0;
+-- Newest first, for each platform, as two halves: a touch of a session moves one entry only, and
+-- the newest of all platforms are merged from the newest of each.
+create index sessions_active on sessions (platform, updated_at, ref) where ended_at is null;
+create index sessions_ended on sessions (platform, updated_at, ref) where ended_at is not null;
+
+-- Sessions with something that is not indexed yet.
+create table unindexed (
+    session bigint primary key
+);
 
 -- Append-only. `place` is the session and the sequence in one number, as in SQLite.
 create table messages (
@@ -135,8 +138,6 @@ create table usage (
     certainty bigint not null,
     cost_source text
 );
-
-create index usage_at on usage (at);
 
 create table people (
     person text primary key,

@@ -2,7 +2,7 @@
 
 create table installation (
     name text primary key,
-    value any not null
+    value text not null
 ) strict, without rowid;
 
 create table sessions (
@@ -49,12 +49,16 @@ create unique index sessions_title on sessions (owner, title) where title is not
 create index sessions_past on sessions (key) where ended_at is not null;
 create index sessions_person on sessions (person) where person is not null;
 create index sessions_parent on sessions (parent_id) where parent_id is not null;
-create index sessions_platform on sessions (platform, updated_at);
--- Newest first, as two halves, so that a touch of a session moves one entry only.
-create index sessions_active on sessions (updated_at, ref) where ended_at is null;
-create index sessions_ended on sessions (updated_at, ref) where ended_at is not null;
-create index sessions_unindexed on sessions (ref)
-    where indexed_seq < last_seq or is_card_indexed = 0;
+-- Newest first, for each platform, as two halves: a touch of a session moves one entry only, and
+-- the newest of all platforms are merged from the newest of each.
+create index sessions_active on sessions (platform, updated_at, ref) where ended_at is null;
+create index sessions_ended on sessions (platform, updated_at, ref) where ended_at is not null;
+
+-- Sessions with something that is not indexed yet. A table, since a row that is there already costs
+-- a turn nothing, and an entry of an index would be written again each time.
+create table unindexed (
+    session integer primary key
+) strict;
 
 -- Append-only. `place` is the session and the sequence in one number: SQLite clusters a table by
 -- one integer only, and so the newest N of a session are one short range of it.
@@ -136,8 +140,6 @@ create table usage (
     certainty integer not null,
     cost_source text
 ) strict;
-
-create index usage_at on usage (at);
 
 create table people (
     person text primary key,

@@ -74,7 +74,8 @@ create table inbox (
 create unique index inbox_arrival on inbox (arrival) where arrival is not null;
 create index inbox_due on inbox (key, id) where state in ('waiting', 'taken');
 
--- What was used on each day, for budgets: a sum over a few rows instead of over the ledger.
+-- What was used on each day, for budgets: a sum over a few rows instead of over the ledger. It is
+-- brought up to the ledger's end when a budget is asked, so that it costs nothing where there is none.
 create table spending (
     day integer not null,       -- days since 1970 in the store's zone
     platform text not null,

@@ -1,0 +1,278 @@
+"""Whatever is stored, a history is one that every provider accepts, within its budget.
+
+Most examples go straight through the rules (blocks, window, rendering), which takes a millisecond;
+a smaller share goes through a store, with everything that can be done to a transcript. Together a
+thousand in every run, and more than twenty thousand with the profile `slow`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tertulia
+from tertulia import Session, Settings, Source, Store, ToolCall
+from tertulia.core import tokens
+from tertulia.core.grammar import Block, blocks
+from tertulia.core.message import Message, draft
+from tertulia.core.render import Format, Style, Timestamps, render, weigher
+from tertulia.core.window import Budget, fit
+from tertulia.records import transcript as transcripts_of
+from tertulia.records.transcript import Transcript
+from tertulia.storage.base import Transaction
+from tests.history import material
+from tests.history.validators import faults
+
+EXAMPLES = settings.default.max_examples if settings.default else 200
+
+HIDDEN = ("command", "internal")
+
+Shown = list[dict[str, Any]]
+
+# What is generated is large by intent: whole transcripts with whatever they can hold.
+thorough = settings(
+    max_examples=4 * EXAMPLES,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+through_the_store = settings(
+    max_examples=min(EXAMPLES, 2_000),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def weight(messages: Sequence[Mapping[str, Any]]) -> int:
+    """The tokens of messages in the OpenAI form, by the project's estimate of each text."""
+    total = 0
+    for message in messages:
+        total += tokens.PER_MESSAGE
+        content = message.get("content")
+        if isinstance(content, str):
+            total += tokens.estimate(content)
+        for part in content if isinstance(content, list) else []:
+            text = part.get("text") or part.get("refusal")
+            total += tokens.PER_IMAGE if text is None else tokens.estimate(text)
+        for call in message.get("tool_calls") or []:
+            function = call["function"]
+            total += tokens.PER_MESSAGE
+            total += tokens.estimate(function["name"] + function["arguments"])
+        total += tokens.estimate(message.get("reasoning_content", ""))
+    return total
+
+
+def assert_within(shown: Shown, max_messages: int, max_tokens: int | None) -> None:
+    """Messages are counted; tokens may be too many only where one message is by itself."""
+    assert len(shown) <= max_messages
+    if max_tokens is not None and weight(shown) > max_tokens:
+        assert [message["role"] for message in shown] == ["user"]
+
+
+def assert_begins_well(shown: Shown, deliveries: Sequence[object]) -> None:
+    if shown and shown[0]["role"] != "user":
+        assert shown[0]["role"] == "assistant"
+        assert shown[1]["role"] == "user"
+        assert deliveries, "only a delivery may stand before the person"
+        assert "tool_calls" not in shown[0]
+
+
+@thorough
+@given(
+    rows=material.stored_rows(),
+    summary=st.none() | material.message("summary"),
+    max_messages=material.message_limits,
+    max_tokens=material.token_limits,
+    timestamps=material.timestamps,
+    form=material.formats,
+    whole=st.booleans(),
+)
+def test_any_rows_give_a_legal_history(
+    rows: list[Message],
+    summary: dict[str, Any] | None,
+    max_messages: int,
+    max_tokens: int | None,
+    timestamps: Timestamps,
+    form: Format,
+    whole: bool,
+) -> None:
+    style = Style(timestamps, authors=True, pictures=form == "anthropic")
+    found = [] if summary is None else [Block(material.rows_of([summary])[0])]
+    found += blocks(rows)
+    budget = Budget(max_messages, max_tokens)
+    shown = fit(found, budget, weigher(style), whole=whole)
+    style = style._replace(result_limit=shown.result_limit)
+    messages = render(shown.blocks, form, style)
+    assert faults(form, messages) == []
+
+    in_openai = render(shown.blocks, "openai", style)
+    assert_within(in_openai, max_messages, max_tokens)
+    deliveries = [row for row in rows if row.kind == "delivery"]
+    assert_begins_well(in_openai, deliveries)
+    said = [row for row in rows if row.role in ("user", "summary") and row.kind not in HIDDEN]
+    if said or summary is not None:
+        assert messages
+    if said:
+        assert said[-1] in [block.row for block in shown.blocks], "the newest words stay"
+
+
+# -- through a store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    path: Path = tmp_path_factory.mktemp("legal") / "talk.db"
+    options = Settings(zone="UTC", durability="fast", group_sessions_per_user=False)
+    with tertulia.open(path, settings=options) as store:
+        yield store
+
+
+CHATS = itertools.count()
+
+
+class Crash(Exception):
+    """What ends a turn in the middle."""
+
+
+class Scene:
+    """One conversation, and everything that can be done to it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.chat = f"-{next(CHATS)}"
+        self.session: Session = store.sessions.open(self.source("1"))
+
+    def source(self, user: str) -> Source:
+        return Source(
+            "telegram", self.chat, chat_type="group", user_id=user, user_name=f"Name {user}"
+        )
+
+    @property
+    def talk(self) -> Transcript:
+        return self.store.transcript(self.session.id)
+
+    def append(self, body: dict[str, Any]) -> None:
+        self.talk.append(body)
+
+    def extend(self, bodies: list[dict[str, Any]]) -> None:
+        self.talk.extend(bodies)
+
+    def rewrite(self, bodies: list[dict[str, Any]]) -> None:
+        self.talk.rewrite(bodies)
+
+    def add_of_kind(self, kind: str, body: dict[str, Any]) -> None:
+        """A row as commands, deliveries and bookkeeping leave it."""
+
+        def work(tx: Transaction) -> None:
+            ref, last, turns = transcripts_of.acts.glance(tx, self.session.id)[:3]
+            tx.run("session_add_rows", {"ref": ref, "count": 1})
+            transcripts_of.insert(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
+
+        self.store._db.write(work)
+
+    def undo(self, turns: int) -> None:
+        self.talk.undo(turns)
+
+    def redo(self, _: int) -> None:
+        self.talk.redo()
+
+    def clear(self, _: int) -> None:
+        self.talk.clear()
+
+    def keep_recent(self, count: int) -> None:
+        self.talk.keep_recent(count)
+
+    def restore(self, number: int) -> None:
+        self.talk.restore(1 + number % len(self.talk.revisions()))
+
+    def compact(self, keep_turns: int) -> None:
+        self.talk.compact(keep_turns=keep_turns)
+
+    def edit(self, place: int, body: dict[str, Any]) -> None:
+        if entries := self.talk.entries():
+            self.talk.edit(entries[place % len(entries)].seq, body)
+
+    def remove(self, place: int) -> None:
+        if entries := self.talk.entries():
+            self.talk.remove(entries[place % len(entries)].seq)
+
+    def fork(self, place: int) -> None:
+        entries = self.talk.entries()
+        at = entries[place % len(entries)].seq if entries else None
+        self.session = self.store.sessions.fork(self.session.id, at)
+
+    def turn(self, user: str, text: str, media: Any, answers: int, crash: bool) -> None:
+        """A turn with calls, of which only some are answered; perhaps it ends in an exception."""
+        try:
+            with self.store.turn(self.source(user), text, media=media) as turn:
+                turn.add_assistant(text, tool_calls=[ToolCall(f"c{n}", "look") for n in range(3)])
+                for place in range(answers):
+                    turn.add_tool_result(f"c{place}", text)
+                turn.add_assistant(text, more=crash)
+                self._crash(crash)
+        except Crash:
+            pass
+        # Forking made another session current for the chat, and turns go to that one.
+        self.session = turn.session
+
+    @staticmethod
+    def _crash(crash: bool) -> None:
+        if crash:
+            raise Crash
+
+
+def act(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.tuples(st.just(name), *arguments)
+
+
+few = st.integers(0, 4)
+traces = st.lists(material.odd_texts, max_size=2)
+acts = st.one_of(
+    act("append", material.people | material.assistants | material.results | material.strangers),
+    act("extend", material.transcripts()),
+    act("extend", material.transcripts()),
+    act("rewrite", material.transcripts()),
+    act("add_of_kind", st.sampled_from(["command", "internal", "delivery"]), material.people),
+    act("add_of_kind", st.just("delivery"), material.assistants),
+    act("undo", st.integers(1, 3)),
+    act("redo", few),
+    act("clear", few),
+    act("keep_recent", st.integers(0, 12)),
+    act("restore", few),
+    act("compact", few),
+    act("edit", few, material.people | material.assistants | material.results),
+    act("remove", few),
+    act("fork", few),
+    act("turn", st.sampled_from("12"), material.texts, traces, st.integers(0, 3), st.booleans()),
+)
+questions = st.lists(
+    st.tuples(
+        material.message_limits, material.token_limits, material.timestamps, material.formats
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@through_the_store
+@given(done=st.lists(acts, min_size=2, max_size=10), asked=questions)
+def test_whatever_is_done_to_a_transcript_its_history_is_legal(
+    store: Store, done: list[tuple[Any, ...]], asked: list[tuple[int, int | None, Any, Any]]
+) -> None:
+    scene = Scene(store)
+    for name, *arguments in done:
+        getattr(scene, name)(*arguments)
+    entries = scene.talk.entries()
+    has_spoken = any(entry.role == "user" and entry.kind not in HIDDEN for entry in entries)
+    deliveries = [entry for entry in entries if entry.kind == "delivery"]
+    for max_messages, max_tokens, timestamps, form in asked:
+        shown = scene.talk.history(max_messages, max_tokens, timestamps, form)
+        assert faults(form, shown) == []
+        in_openai = scene.talk.history(max_messages, max_tokens, timestamps)
+        assert_within(in_openai, max_messages, max_tokens)
+        assert_begins_well(in_openai, deliveries)
+        if has_spoken:
+            assert shown
