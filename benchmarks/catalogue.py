@@ -8,6 +8,7 @@ from benchmarks.report import Row
 from benchmarks.rows import (
     callers,
     disk,
+    exchange,
     find,
     importing,
     listing,
@@ -22,6 +23,7 @@ from benchmarks.stage import Stage
 ROWS: dict[str, Callable[[Stage], Sequence[Row]]] = {
     "turn_safe": turn.run_safe,
     "turn_fast": turn.run_fast,
+    "exchange": exchange.run,
     "find": find.run,
     "newest": newest.run,
     "list": listing.run,

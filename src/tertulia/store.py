@@ -67,7 +67,7 @@ class Store:
             self._zone(),
             self._indexer.ring,
             lambda: self._search.catch_up(steps=CATCH_UP_STEPS),
-            self._shown,
+            lambda: self.redactor if self.settings.redact_pii else None,
         )
         self._desk = desk_of(self._db.identity)
         self.sessions = Sessions(self._house)
@@ -143,7 +143,7 @@ class Store:
             zone=str(self._house.zone),
             previous=self._previous(session),
         )
-        return context_prompt(context, redactor=self.redactor if self.settings.redact_pii else None)
+        return context_prompt(context, redactor=self._house.redactor())
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -198,9 +198,6 @@ class Store:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _shown(self, key: str) -> str:
-        return self.redactor.key(key) if self.settings.redact_pii else key
 
     def _previous(self, session: Session) -> Previous | None:
         if session.parent_id is None or session.parent_kind == "fork":

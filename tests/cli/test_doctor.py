@@ -99,7 +99,9 @@ def test_an_index_that_stays_behind(
     typed: Typed, demo: Demo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = apsw.Connection(demo.path)
-    connection.execute("insert into unindexed select ref from sessions; update sessions set indexed_seq = 0")
+    connection.execute(
+        "insert into unindexed select ref from sessions; update sessions set indexed_seq = 0"
+    )
     connection.close()
     assert findings(typed)["search"]["detail"] == "35 messages behind, to be caught up"
     monkeypatch.setattr(doctor, "_LAG", 30)

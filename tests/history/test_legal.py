@@ -23,6 +23,7 @@ from tertulia.core.grammar import Block, blocks
 from tertulia.core.message import Message, draft
 from tertulia.core.render import Format, Style, Timestamps, render, weigher
 from tertulia.core.window import Budget, fit
+from tertulia.records import acts as acts_of
 from tertulia.records import transcript as transcripts_of
 from tertulia.records.transcript import Transcript
 from tertulia.storage.base import Transaction
@@ -167,7 +168,7 @@ class Scene:
         """A row as commands, deliveries and bookkeeping leave it."""
 
         def work(tx: Transaction) -> None:
-            ref, last, turns = transcripts_of.acts.glance(tx, self.session.id)[:3]
+            ref, last, turns = acts_of.glance(tx, self.session.id)[:3]
             tx.run("session_add_rows", {"ref": ref, "count": 1})
             transcripts_of.insert(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
 

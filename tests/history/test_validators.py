@@ -1,4 +1,4 @@
-"""The validators refuse what the providers refuse; one that takes everything would prove nothing."""
+"""The validators refuse what providers refuse; one that takes everything would prove nothing."""
 
 from __future__ import annotations
 

@@ -18,11 +18,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
+
 from tertulia import Error, Settings, Store, Turn, Usage
 from tertulia.records import turns
 from tertulia.testing.faults import Moment, watch
 from tertulia.testing.stage import at_once
-from tests.turns.scene import ANA, PATIENCE, call, open_apart
+from tests.turns.scene import ANA, FAST, PATIENCE, call, open_apart
+
+if os.name == "nt":
+    pytest.skip("forks its children and stops them with signals", allow_module_level=True)
 
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload([__name__])
@@ -221,7 +226,8 @@ def stop_and_answer(pipe: Connection, path: Path, lease_seconds: float) -> None:
 
 def enter_and_fork(pipe: Connection, path: Path) -> None:
     """Fork inside a turn; the new process takes the next one when this one is over."""
-    with opened(path) as store:
+    # Both open it as a program does, and so share what the process knows, if it knew anything.
+    with Store(path, settings=FAST) as store:
         with store.turn(ANA, "one") as turn:
             here, there = multiprocessing.Pipe()
             child = os.fork()
@@ -236,8 +242,7 @@ def enter_and_fork(pipe: Connection, path: Path) -> None:
 
 def _take_the_next(pipe: Connection, path: Path) -> None:
     try:
-        # Opened as a program would open it, to share what the process knows, if it knew anything.
-        with Store(path, settings=Settings(zone="UTC")) as store:
+        with Store(path, settings=FAST) as store:
             pipe.send("opened")
             pipe.recv()
             with store.turn(ANA, "two", wait=PATIENCE / 4) as turn:

@@ -10,11 +10,11 @@ import pytest
 import tertulia
 from tertulia import Settings, Store
 from tertulia.testing import FakeClock, Stage
-from tests.turns.scene import FAST, faults_of
+from tests.turns.scene import FAST, faults_of, without_index
 
 
 def connect(place: Path, settings: Settings, clock: FakeClock) -> Store:
-    return tertulia.open(place / "talk.db", settings=settings, clock=clock)
+    return without_index(tertulia.open(place / "talk.db", settings=settings, clock=clock))
 
 
 @pytest.fixture

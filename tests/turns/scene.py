@@ -38,8 +38,14 @@ class Row(NamedTuple):
 
 def open_apart(path: Path, settings: Settings = FAST, **options: Any) -> Store:
     """A handle whose turns know nothing of this process's others, as in another process."""
-    store = tertulia.open(path, settings=settings, **options)
+    store = without_index(tertulia.open(path, settings=settings, **options))
     store._desk = Desk()
+    return store
+
+
+def without_index(store: Store) -> Store:
+    """Nobody searches here, and an index that is brought up to date would be waited for."""
+    store._indexer.stop()
     return store
 
 

@@ -6,7 +6,6 @@ twice, and the message that comes again is answered once.
 
 from __future__ import annotations
 
-import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -30,9 +29,8 @@ from tests.turns.scene import (
     turn_states,
     unanswered,
     until,
+    without_index,
 )
-
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills its children with a signal")
 
 # Nobody waits for a child before it is dead, and then not long.
 LEASE = 0.1
@@ -64,7 +62,8 @@ def run_to_death(path: Path, step: str, moment: Moment) -> list[str]:
 
 
 def opened(path: Path) -> Store:
-    return tertulia.open(path, settings=Settings(zone="UTC", lease_seconds=LEASE))
+    settings = Settings(zone="UTC", lease_seconds=LEASE)
+    return without_index(tertulia.open(path, settings=settings))
 
 
 def effects(path: Path) -> Counter[str]:

@@ -190,8 +190,6 @@ def _name(row: Row) -> str:
 @pytest.fixture
 def handles(tmp_path: Path) -> Iterator[tuple[Store, Store]]:
     first, second = (open_apart(tmp_path / "talk.db") for _ in range(2))
-    for store in (first, second):
-        store._indexer.stop()  # it would only take its share of the time
     yield first, second
     assert first.check() == []
     first.close()

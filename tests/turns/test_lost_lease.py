@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,8 +30,6 @@ from tests.turns.scene import (
 
 # Short enough to be waited for, long enough for a child to get inside.
 LEASE = 0.5
-
-with_signals = pytest.mark.skipif(os.name == "nt", reason="stops its children with a signal")
 
 
 @pytest.fixture
@@ -75,7 +72,6 @@ WRITES: dict[str, Callable[[Turn], object]] = {
 }
 
 
-@with_signals
 @pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "still inside"])
 def test_a_process_that_was_stopped_too_long_can_store_nothing(
     store: Store, path: Path, is_answered: bool
@@ -111,7 +107,6 @@ def test_a_process_that_was_stopped_too_long_can_store_nothing(
     assert "interrupted" in store.sessions.explain(turn.session.id)
 
 
-@with_signals
 def test_the_message_of_a_process_that_was_stopped_goes_on_elsewhere(
     store: Store, path: Path
 ) -> None:
@@ -133,7 +128,6 @@ def test_the_message_of_a_process_that_was_stopped_goes_on_elsewhere(
         assert (turn.duplicate, turn.answer) == (True, "Blue, I think.")
 
 
-@with_signals
 def test_a_process_that_was_stopped_and_not_replaced_goes_on(path: Path, store: Store) -> None:
     with Child(stop_and_answer, path, LEASE) as child:
         assert child.hear() == "inside"

@@ -121,6 +121,20 @@ def test_who_waits_for_the_answer_of_an_ended_session_holds_nobody_up(
     assert (again.duplicate, again.answer) == (True, "1")
 
 
+def test_a_turn_that_went_on_is_waited_for_as_well(store: Store, apart: Store) -> None:
+    cut_off = store.turn(ANA, "first", message_id="1")
+    assert cut_off.try_to_enter()
+    cut_off.leave(failed=True)
+    with store.turn(ANA, "first", message_id="1") as turn:
+        assert not turn.duplicate
+        apart.sessions.reset(turn.session.key)
+        with pytest.raises(SessionBusy), apart.turn(ANA, "first", message_id="1", wait=0):
+            pass
+        turn.add_assistant("1")
+    with apart.turn(ANA, "first", message_id="1", wait=0) as again:
+        assert (again.duplicate, again.answer) == (True, "1")
+
+
 def test_a_turn_left_open_in_an_ended_session_is_closed_by_who_comes_back(
     store: Store, apart: Store
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,8 +21,6 @@ from tests.turns.children import (
     take_one,
 )
 from tests.turns.scene import ANA, FAST, PATIENCE, execute, faults_of, log_of, tickets, until
-
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="forks its children")
 
 often = pytest.mark.parametrize(
     "times", [100, pytest.param(1000, marks=pytest.mark.slow)], ids=["100 times", "1000 times"]

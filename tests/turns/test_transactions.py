@@ -13,10 +13,9 @@ from tests.turns.scene import ANA, call, open_apart
 
 
 class Count:
-    """Write transactions and commits of a handle, on which nothing else is written."""
+    """Write transactions and commits of a handle."""
 
     def __init__(self, store: Store) -> None:
-        store._indexer.stop()
         self.writes = 0
         self.commits = 0
         watch(store, self._write)

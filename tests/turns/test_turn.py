@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -22,12 +23,15 @@ from tertulia import (
     Usage,
 )
 from tertulia.core.grammar import INTERRUPTED_RESULT
+from tertulia.records import turns
 from tertulia.testing import FakeClock, Stage
 from tertulia.testing.faults import watch
 from tertulia.testing.stage import at_once, outcomes
 from tests.turns.scene import (
     ANA,
     BEN,
+    PATIENCE,
+    ask,
     call,
     contents,
     execute,
@@ -39,6 +43,7 @@ from tests.turns.scene import (
     tickets,
     turn_states,
     unanswered,
+    until,
 )
 
 GROUP = Source("telegram", "-100", chat_type="group", user_id="42", user_name="Ana")
@@ -128,6 +133,14 @@ def test_a_turn_is_entered_once(store: Store, message_id: str | None) -> None:
     assert contents(store, turn.session) == ["hello", "hi"]
 
 
+def test_entering_a_second_time_does_not_disturb_the_turn(store: Store) -> None:
+    with store.turn(ANA, "hello") as turn:
+        with pytest.raises(IllegalMove, match="entered before"), turn:
+            pass
+        turn.add_assistant("hi")
+    assert turn_states(store) == ["answered"]
+
+
 def test_a_turn_may_come_without_a_message(store: Store) -> None:
     with store.turn(ANA) as turn:
         turn.add_assistant("You did not ask, but it rains.")
@@ -212,7 +225,7 @@ def test_a_duplicate_writes_nothing(store: Store) -> None:
             lambda: turn.add_usage(Usage(1)),
             lambda: turn.deliver("hi again"),
         ):
-            with pytest.raises(IllegalMove, match="over"):
+            with pytest.raises(IllegalMove, match="has had its turn"):
                 write()
     assert contents(store, turn.session) == ["hello", "hi"]
 
@@ -608,6 +621,22 @@ def test_a_turn_that_fails_leaves_typed_results_and_no_lease(store: Store, stage
     assert turn_states(store) == ["interrupted", "answered"]
 
 
+def test_only_the_calls_of_the_turn_itself_are_ended(store: Store) -> None:
+    """Others may append to the transcript meanwhile; what they leave open is theirs."""
+    theirs = {"id": "theirs", "type": "function", "function": {"name": "go", "arguments": "{}"}}
+
+    def append(turn: Turn) -> None:
+        turn.add_assistant(None, tool_calls=[call("own")])
+        transcript = store.transcript(turn.session.id)
+        transcript.append({"role": "user", "content": "imported"})
+        transcript.append({"role": "assistant", "content": None, "tool_calls": [theirs]})
+
+    turn = cut_off(store, "look", append)
+    rows = log_of(store, turn.session)
+    assert interrupted(rows) == ["own"]
+    assert rows[-1].turn == rows[0].turn
+
+
 @pytest.mark.parametrize("problem", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_a_turn_that_is_broken_off_is_closed(store: Store, problem: type[BaseException]) -> None:
     with pytest.raises(problem), store.turn(ANA, "hello"):
@@ -747,12 +776,16 @@ def test_deliveries_and_usage_may_follow_the_answer(store: Store, stage: Stage) 
             turn.add_usage(Usage(7))
             with pytest.raises(LeaseLost):
                 turn.add_assistant("and another thing")
+            assert ask(store, "select open_turn from sessions") == 2
             following.add_assistant("yes")
+        turn.deliver("and bye")
+    exchange(apart, "bye", "bye")
     apart.close()
-    assert contents(store, turn.session) == ["hello", "hi", "next", "yes"]
+    assert "interrupted" not in store.sessions.explain(turn.session.id)
+    assert contents(store, turn.session) == ["hello", "hi", "next", "yes", "bye", "bye"]
     assert store.sessions.require(turn.session.id).usage.input == 7
-    assert len(store.outbox.find().items) == 1
-    assert turn_states(store) == ["answered", "answered"]
+    assert len(store.outbox.find().items) == 2
+    assert turn_states(store) == ["answered"] * 3
 
 
 # -- a message whose turn was cut off comes again
@@ -872,9 +905,44 @@ def test_who_has_waited_long_enough_is_told_so(store: Store, other: Store, wait:
 
 
 def test_turns_of_other_sessions_do_not_wait(store: Store) -> None:
-    with store.turn(ANA, "one") as first, store.turn(BEN, "two", wait=0) as second:
-        second.add_assistant("2")
+    waiting = store.turn(ANA, "three")
+    with store.turn(ANA, "one") as first:
+        assert not waiting.try_to_enter()
+        with store.turn(BEN, "two", wait=0) as second:
+            second.add_assistant("2")
         first.add_assistant("1")
+    waiting.give_up()
+
+
+def test_in_one_process_a_turn_holds_its_session_to_the_end_of_its_block(
+    store: Store, other: Store
+) -> None:
+    """So that what follows its answer comes before the next message."""
+    with store.turn(ANA, "one") as turn:
+        turn.add_assistant("1")
+        with pytest.raises(SessionBusy), other.turn(ANA, "two", wait=0):
+            pass
+        turn.add_assistant("1, to be precise")
+    exchange(other, "two", "2", wait=0)
+    assert contents(store, turn.session) == ["one", "1", "1, to be precise", "two", "2"]
+
+
+def test_who_waits_in_the_same_process_is_woken(
+    store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And need not look for itself: here it would look again far too late."""
+    monkeypatch.setattr(turns, "_PAUSES", (10 * PATIENCE,))
+    done: list[Turn] = []
+    waiting = threading.Thread(
+        target=lambda: done.append(exchange(other, "two", "2", wait=20 * PATIENCE)), daemon=True
+    )
+    with store.turn(ANA, "one") as turn:
+        waiting.start()
+        until(lambda: tickets(store) == 1, "it waits")
+        turn.add_assistant("1")
+    until(lambda: done, "it is woken")
+    waiting.join()
+    assert contents(store, turn.session) == ["one", "1", "two", "2"]
 
 
 def test_a_duplicate_that_waited_keeps_nobody_waiting(stage: Stage, store: Store) -> None:

@@ -203,18 +203,13 @@ def _unused(wanted: str, used: dict[str, int]) -> str:
 def _is_sound(call: dict[str, Any]) -> bool:
     """Whether a call is in the OpenAI form and nothing else: nearly all are."""
     function = call.get("function")
-    if len(call) != 3 or call.get("type") != "function" or type(function) is not dict:
+    if len(call) != 3 or type(function) is not dict or len(function) != 2:
         return False
-    name, arguments = function.get("name"), function.get("arguments")
-    return (
-        len(function) == 2
-        and type(call.get("id")) is str
-        and call["id"] != ""
-        and type(name) is str
-        and tool_name(name) == name
-        and type(arguments) is str
-        and speaks(arguments)
-    )
+    name, arguments, call_id = function.get("name"), function.get("arguments"), call.get("id")
+    if not (type(name) is type(arguments) is type(call_id) is str) or not arguments:
+        return False
+    is_named = tool_name(name) == name and call_id != "" and call.get("type") == "function"
+    return is_named and not arguments.isspace()
 
 
 def _sound_call(call: dict[str, Any], call_id: str) -> dict[str, Any]:

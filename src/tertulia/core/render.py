@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import is_
 from typing import Any, Literal, NamedTuple
@@ -43,6 +43,7 @@ from tertulia.core.grammar import (
 )
 from tertulia.core.inert import inert, plain
 from tertulia.core.message import ASSISTANT, NESTING, SUMMARY, TOOL, USER, Message, from_json
+from tertulia.core.redact import Redactor
 from tertulia.core.window import Weigh, shortened
 
 Timestamps = Literal["none", "user", "all"]
@@ -69,7 +70,7 @@ class Style(NamedTuple):
 
     timestamps: Timestamps = "none"
     authors: bool = False
-    author_id: Callable[[str], str] = str
+    redactor: Redactor | None = None
     # Whether a result may hold pictures: of the formats, only Anthropic's has a place for them.
     pictures: bool = False
     # How long results and arguments may be, where they had to be shortened.
@@ -115,7 +116,9 @@ def _weight(message: Mapping[str, Any]) -> int:
     for call in message.get("tool_calls", ()):
         function = call["function"]
         total += tokens.PER_MESSAGE + tokens.estimate(function["name"] + function["arguments"])
-    return total + tokens.estimate(message.get("reasoning_content", ""))
+    if reasoning := message.get("reasoning_content"):
+        total += tokens.estimate(reasoning)
+    return total
 
 
 def _weight_of_part(part: Mapping[str, Any]) -> int:
@@ -138,13 +141,12 @@ def _openai(blocks: Sequence[Block], style: Style) -> list[dict[str, Any]]:
 
 
 def _person(row: Message, style: Style) -> dict[str, Any]:
-    body = row.body
+    body, is_bare = row.body, row.author is None and style.timestamps == "none"
     content = body.get("content")
+    if is_bare and len(body) == 2 and row.role == USER and type(content) is str and speaks(content):
+        return body
     if row.role == SUMMARY:
         return {"role": USER, "content": _SUMMARY_HEAD + (flat(content) or EMPTY_PERSON)}
-    is_bare = row.author is None and style.timestamps == "none"
-    if is_bare and len(body) == 2 and type(content) is str and speaks(content):
-        return body
     shown = said(content, FROM_PERSON)
     tail = _media_trace(body.get("media"))
     if not speaks(shown):
@@ -253,15 +255,19 @@ def _is_deep(value: Any, left: int = NESTING) -> bool:
 def _head(row: Message, style: Style) -> str:
     head = _time(row) if style.timestamps != "none" else ""
     if style.authors and row.author:
-        head += _author(row.author, style.author_id)
+        head += _author(row.author, style.redactor)
     return head
 
 
 @lru_cache(maxsize=1024)
-def _author(written: str, author_id: Callable[[str], str]) -> str:
+def _author(written: str, redactor: Redactor | None) -> str:
     author = from_json(written)
-    name = inert(author.get("name") or "unknown")
-    return f"[From: {name}, id {inert(author_id(author['id']))}]\n"
+    name, who = author.get("name") or "unknown", author["id"]
+    if redactor is not None:
+        platform = author.get("platform") or ""
+        name = redactor.name(platform, name.replace(who, redactor.user(platform, who)))
+        who = redactor.user(platform, who)
+    return f"[From: {inert(name)}, id {inert(who)}]\n"
 
 
 def _time(row: Message) -> str:
@@ -363,7 +369,7 @@ def _thinking(body: Mapping[str, Any]) -> list[dict[str, Any]]:
             if isinstance(block, Mapping) and block.get("type") == kind:
                 kept = {name: block.get(name) for name in names}
                 # The thought itself may be empty: some models give its signature only.
-                if kept[names[-1]] and _are_texts(kept):
+                if _are_texts(kept) and speaks(kept[names[-1]]):
                     found.append({"type": kind, **kept})
     return found
 

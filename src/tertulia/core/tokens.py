@@ -18,7 +18,7 @@ PER_MESSAGE = 4
 # What providers charge for an image of unknown size, roughly.
 PER_IMAGE = 800
 # No text has more characters to a token than this, by the estimate.
-MOST_CHARACTERS = 8
+MOST_CHARACTERS = 7
 
 _ASCII = bytes(range(128))
 _LETTERS = string.ascii_letters.encode()

@@ -90,7 +90,7 @@ def split(found: Sequence[Block]) -> list[list[Block]]:
                 turns[-1].append(block)
         elif before is None or not (before.is_person or before.is_delivery):
             turns.append([block])
-        elif not before.is_person:
+        elif before.is_delivery:
             if turns:
                 turns[-1].pop()
             turns.append([before, block])
@@ -128,12 +128,16 @@ def _fit(turns: list[list[Block]], budget: Budget, weigh: Weigh, *, whole: bool)
 def _fit_turn(turn: list[Block], budget: Budget, weigh: Weigh) -> Fit:
     """As much of a turn as fits: its person's words always, then its newest steps."""
     people = [block for block in turn if block.is_person]
-    steps = _newest(turn, len(turn) - turn.index(people[-1]) - 1)
+    # The first block is a person's, or a delivery; that goes before any step.
+    steps = [block for block in turn[1:] if not block.is_person]
     people = _newest(people, max(1, len(_shares([[one] for one in people], budget, weigh))))
     room = _room(people, budget, weigh)
     if room is None:
         return Fit(people)
-    steps = _newest(steps, len(_shares([[step] for step in steps], Budget(room.messages), weigh)))
+    groups = [[step] for step in steps]
+    shares = _shares(groups, Budget(room.messages), weigh)
+    if len(shares) < len(groups):
+        steps = _newest(steps, _lasting(shares, groups))
     steps, limit = _fit_steps(steps, room, weigh)
     return Fit([*people, *steps], limit)
 

@@ -231,7 +231,8 @@ class Entry(NamedTuple):
             return None
         if acts.owner_person(source, self.house) is not None:
             return None
-        return to_json({"id": source.participant, "name": source.user_name})
+        who = {"platform": source.platform, "id": source.participant, "name": source.user_name}
+        return to_json(who)
 
 
 def close_left_open(tx: Transaction, row: SessionRow, now: datetime) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple, Protocol
 
+from tertulia.core.redact import Redactor
 from tertulia.core.settings import Settings, zone
 from tertulia.storage.base import Database
 
@@ -33,7 +34,12 @@ class House(NamedTuple):
     zone: tzinfo
     ring: Callable[[], None]  # says that there is something new to index
     catch_up: Callable[[], object]  # indexes what is new, as far as that is quickly done
-    shown: Callable[[str], str]  # a key as logs may show it
+    redactor: Callable[[], Redactor | None]  # for what leaves the store, where that is asked for
+
+    def shown(self, key: str) -> str:
+        """A key as logs may show it."""
+        redactor = self.redactor()
+        return key if redactor is None else redactor.key(key)
 
     def zone_of(self, person_zone: str | None) -> tzinfo:
         """The person's zone where it is known, else the store's."""

@@ -49,12 +49,15 @@ class Indexer:
     def _start(self) -> None:
         with self._lock:
             if self._thread is None and not self._stops:
-                # The thread must not keep alive a store that nobody uses any more.
-                self._thread = threading.Thread(
-                    target=_run, args=(weakref.ref(self), self._bell), name="tertulia-index",
-                    daemon=True,
-                )  # fmt: skip
-                self._thread.start()
+                bell = self._bell
+                # The thread must not keep alive a store that nobody uses any more, nor outlive it.
+                owner = weakref.ref(self, lambda _: bell.set())
+                thread = threading.Thread(
+                    target=_run, args=(owner, bell), name="tertulia-index", daemon=True
+                )
+                # An interrupt can come within: a thread that may not have started is never joined.
+                thread.start()
+                self._thread = thread
 
     def work(self) -> bool:
         """Wait for quiet, then index; whether to go on."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tertulia.core.content import FROM_PERSON
 from tertulia.core.grammar import HIDDEN, SHOWN, Block, blocks
 from tertulia.core.message import (
     INTERNAL,
@@ -23,10 +24,10 @@ from tertulia.core.message import (
 )
 from tertulia.core.render import FORMATS, TIMESTAMPS, Format, Style, Timestamps, render, weigher
 from tertulia.core.summary import Compaction, Summariser, extract
-from tertulia.core.tokens import MOST_CHARACTERS
+from tertulia.core.tokens import MOST_CHARACTERS, PER_IMAGE
 from tertulia.core.usage import Usage
 from tertulia.core.view import Span, View, newest_of, opened
-from tertulia.core.window import Budget, fit
+from tertulia.core.window import DECENT, Budget, fit
 from tertulia.errors import ConfigError, IllegalMove, NotFound
 from tertulia.records import acts
 from tertulia.records.house import House
@@ -38,6 +39,9 @@ from tertulia.storage.rows import Glance, from_micros, to_micros, view_from
 # A budget of tokens is filled by a few dozen messages or by hundreds: the first ones tell. A
 # history looks no further back than the last for the sake of rows that are not shown.
 _FIRST_LOOK = 32
+# More than the budget takes, to see that the window is cut; results in front may have lost their
+# calls.
+_SPARE = 4
 _LAST_LOOK = 10_000
 _LOOK_BACK = 100
 
@@ -103,7 +107,8 @@ class Transcript:
         """
         _check_history(max_messages, max_tokens, timestamps, format)
         budget = Budget(max_messages, max_tokens)
-        style = Style(timestamps, authors=True, pictures=format == "anthropic")
+        redactor = self._house.redactor()
+        style = Style(timestamps, True, redactor, pictures=format == "anthropic")
         recent = self._db.read(lambda tx: _recent(tx, self.session_id, budget))
         found = [] if recent.summary is None else [Block(recent.summary)]
         found += blocks(recent.rows)
@@ -394,15 +399,14 @@ def _recent(tx: Transaction, session_id: str, budget: Budget) -> _Recent:
     seen = acts.glance(tx, session_id)
     left = seen.fresh()
     found: list[Message] = []
-    # One more, to see that the window is cut.
-    count = budget.messages + 1 if budget.tokens is None else min(budget.messages, _FIRST_LOOK)
+    count = budget.messages + _SPARE if budget.tokens is None else _FIRST_LOOK
     while left and count:
         newest, left = _taken(left, count)
         found = read(tx, newest) + found
         count = _missing(found, budget) if left and len(found) < _LAST_LOOK else 0
-    if left and not any(row.role == USER and row.kind not in HIDDEN for row in found):
+    if left and not _has_person(found):
         # A result whose call was not read must not be taken for that of another call.
-        found = _person_before(tx, left) + list(dropwhile(lambda row: row.role == TOOL, found))
+        found = _person_before(tx, left) + list(dropwhile(_is_result, found))
     return _Recent(summary_of(tx, seen), found, is_whole=not left)
 
 
@@ -418,15 +422,38 @@ def _taken(spans: list[Span], count: int) -> tuple[list[Span], list[Span]]:
 
 def _missing(found: list[Message], budget: Budget) -> int:
     """How many more messages to read; none if these are surely more than the budget takes."""
-    shown = [row for row in found if row.kind not in HIDDEN and row.role in SHOWN]
+    shown = [
+        row for row in dropwhile(_is_result, found) if row.kind not in HIDDEN and row.role in SHOWN
+    ]
     wanted = budget.messages + 1 - len(shown)
     if budget.tokens is None or wanted <= 0:
         return max(wanted, 0)
-    size = sum(len(text_of(row.body)) for row in shown)
+    sizes = [_size(row) for row in shown]
+    if not _has_person(found):
+        # In a turn that is too big by itself results are shortened, and then more of them fit.
+        sizes = [min(size, DECENT) for size in sizes]
+    size = sum(sizes)
     left = budget.tokens * MOST_CHARACTERS - size
-    # As many as it would take if they are like these, but no leap for a few short ones.
-    likely = left * len(found) // (size + 1) + 1
-    return max(0, min(wanted, likely, 4 * len(found)))
+    # A little more than it takes if they are like these, but no leap for a few short ones.
+    likely = left * len(found) * 9 // (8 * size + 1) + 1
+    return max(0, min(wanted, likely, 8 * len(found) + 8))
+
+
+def _size(row: Message) -> int:
+    """About how many characters a message is, its pictures counted as what they weigh."""
+    content = row.body.get("content")
+    if not isinstance(content, list) or row.role != USER:
+        return len(text_of(row.body))
+    media = [part for part in content if isinstance(part, dict) and part.get("type") in FROM_PERSON]
+    return len(text_of(row.body)) + len(media) * PER_IMAGE * MOST_CHARACTERS
+
+
+def _has_person(found: Iterable[Message]) -> bool:
+    return any(row.role == USER and row.kind not in HIDDEN for row in found)
+
+
+def _is_result(row: Message) -> bool:
+    return row.role == TOOL
 
 
 def summary_of(tx: Transaction, seen: Glance) -> Message | None:

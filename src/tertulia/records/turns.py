@@ -220,10 +220,7 @@ class Turn:
 
     def try_to_enter(self) -> bool:
         """One try, in one transaction; whether the turn has begun."""
-        if self._session is not None:
-            raise IllegalMove(
-                "The turn was entered before.", hint="Ask the store for another: store.turn(…)."
-            )
+        self._check_unused()
         try:
             found = self._enter()
         except Busy as busy:
@@ -258,6 +255,7 @@ class Turn:
 
     def listen(self, bell: Callable[[], None]) -> None:
         """Have a bell rung whenever a turn of this process leaves the conversation."""
+        self._check_unused()
         self._desk.listen(self._key, bell)
 
     def ignore(self, bell: Callable[[], None]) -> None:
@@ -310,6 +308,12 @@ class Turn:
             return True
 
     # -- within
+
+    def _check_unused(self) -> None:
+        if self._session is not None:
+            raise IllegalMove(
+                "The turn was entered before.", hint="Ask the store for another: store.turn(…)."
+            )
 
     def _enter(self) -> Entered | Answered:
         has_processes: bool | None = None
@@ -417,10 +421,7 @@ class Turn:
         """Append to the turn under its epoch, in one transaction; the last sequence number."""
         place = self._place
         if place is None:
-            raise IllegalMove(
-                "The turn is over." if self._session else "The turn has not begun.",
-                hint="Write inside its `with` block; a duplicate has had its turn.",
-            )
+            raise self._outside()
         moment = self._house.clock.now()
         now = to_micros(moment)
         cost = None if usage is None else charge(usage)
@@ -509,6 +510,17 @@ class Turn:
     ) -> None:
         closing = {"ref": place.ref, "number": place.number, "now": now}
         tx.run("turn_close", {**closing, "state": state, "answer_seq": answer_seq})
+
+    def _outside(self) -> IllegalMove:
+        if self.duplicate:
+            return IllegalMove(
+                "This message has had its turn.",
+                hint="Look at turn.duplicate first; turn.answer is what was answered.",
+            )
+        return IllegalMove(
+            "The turn is over." if self._session else "The turn has not begun.",
+            hint="Write inside its `with` block.",
+        )
 
     def _lost(self, tx: Transaction) -> Exception:
         acts.require(tx, self.session.id)

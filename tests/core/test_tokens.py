@@ -1,0 +1,61 @@
+"""The estimate of tokens, against what a tokenizer counted.
+
+`measured_tokens.json` holds texts of many kinds with the number of tokens that the o200k vocabulary
+makes of each, the one of OpenAI's models since GPT-4o. It was measured once with a tokenizer, so
+that no test needs one.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tertulia.core.tokens import MOST_CHARACTERS, estimate
+
+MEASURED: dict[str, tuple[int, str]] = {
+    kind: (sample["tokens"], sample["text"])
+    for kind, sample in json.loads(
+        Path(__file__).with_name("measured_tokens.json").read_text("utf-8")
+    ).items()
+}
+
+
+@pytest.mark.parametrize("kind", MEASURED)
+def test_the_estimate_is_near_and_rather_too_high(kind: str) -> None:
+    counted, text = MEASURED[kind]
+    assert 0.85 <= estimate(text) / counted <= 1.35
+
+
+def test_all_kinds_together_come_close() -> None:
+    counted = sum(count for count, _ in MEASURED.values())
+    estimated = sum(estimate(text) for _, text in MEASURED.values())
+    assert 1.0 <= estimated / counted <= 1.2
+
+
+@pytest.mark.parametrize("kind", MEASURED)
+def test_a_long_text_is_as_many_times_more(kind: str) -> None:
+    _, text = MEASURED[kind]
+    assert estimate(text * 50) == pytest.approx(50 * estimate(text), rel=0.05)
+
+
+def test_nothing_is_nothing_and_anything_is_something() -> None:
+    assert estimate("") == 0
+    assert 1 <= estimate(" ") <= estimate(".") <= 2
+    assert 8 <= estimate("a b c d e f g h") <= 10
+
+
+texts = st.text(st.characters(exclude_categories=()) | st.sampled_from(" \naé"), max_size=200)
+pieces = st.sampled_from(
+    ["a ", "   ", "\n", "word ", ".", "0", "é a a a a a a a ", "漢", "🎉", "\ud83d"]
+)
+
+
+@given(texts | st.builds(lambda piece, times: piece * times, pieces, st.integers(1, 500)))
+def test_any_text_can_be_estimated(text: str) -> None:
+    """Halves of surrogate pairs too; and a text of many characters is never few tokens."""
+    assert (estimate(text) > 0) == bool(text)
+    assert estimate(text) * MOST_CHARACTERS >= len(text)
