@@ -37,7 +37,7 @@ from tertulia.storage.opening import open_database
 def open(
     where: str | os.PathLike[str], *, settings: Settings | None = None, clock: Clock | None = None
 ) -> Store:
-    """Open the store at `where`: a path, `sqlite:///path` or `postgresql://…`; a new one is made."""
+    """Open the store at a path, `sqlite:///path` or `postgresql://…`; a new one is made."""
     return Store(where, settings=settings, clock=clock)
 
 
@@ -52,7 +52,7 @@ class Store:
         clock: Clock | None = None,
     ) -> None:
         self.settings = settings or Settings()
-        self._db = open_database(
+        self._db: Any = open_database(
             where,
             safe=self.settings.durability == "safe",
             busy_seconds=self.settings.busy_seconds,

@@ -99,7 +99,7 @@ def _start(programs: Path, folder: Path, user: pwd.struct_passwd | None) -> subp
             [programs / "postgres", "-D", folder / "data", *arguments],
             stdout=subprocess.DEVNULL,
             stderr=log,
-            preexec_fn=lambda: _become(user),
+            preexec_fn=lambda: _become(user),  # noqa: PLW1509 — no thread runs yet
         )
     deadline = time.monotonic() + 60
     while True:

@@ -49,7 +49,7 @@ def bring_up_to_date(connection: psycopg.Connection[Any], where: str) -> list[st
                 "create table migrations (name text primary key, applied_at text not null)"
             )
         for name, script in missing:
-            connection.execute(script)  # type: ignore[arg-type]
+            connection.execute(script)
             connection.execute(
                 "insert into migrations (name, applied_at) values (%s, %s)",
                 (name, datetime.now(UTC).isoformat(timespec="seconds")),

@@ -1,8 +1,8 @@
 """PostgreSQL: many processes on many machines on one set of conversations.
 
 Writes run serializable: the database notices when two of them could not have run one after the
-other, and one is run again. A commit whose connection breaks is not guessed about: the transaction's
-number was noted when it began, and the database is asked what became of it.
+other, and one is run again. A commit whose connection breaks is not guessed about: the number of
+the transaction was noted when it began, and the database is asked what became of it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PostgresTransaction:
     def all(self, statement: str, params: Params = _NO_PARAMS) -> list[Row]:
         return self._execute(statement, params).fetchall()
 
-    def many(self, statement: str, rows: Iterable[Params]) -> None:
+    def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         self._connection.cursor().executemany(self._sql[statement], list(rows))
 
     def search_entry(self, text: str) -> Any:
@@ -65,7 +65,7 @@ class PostgresTransaction:
         return question(phrases)
 
     def _execute(self, statement: str, params: Params) -> psycopg.Cursor[Row]:
-        return self._connection.execute(self._sql[statement], params)  # type: ignore[arg-type]
+        return self._connection.execute(self._sql[statement], params)
 
 
 class PostgresDatabase:
@@ -201,7 +201,7 @@ class PostgresDatabase:
             try:
                 begun = connection.execute(_BEGIN)
                 begun.nextset()
-                number = begun.fetchone()[0]  # type: ignore[index]
+                number = begun.fetchone()[0]
                 result = work(PostgresTransaction(connection, self._sql))
             except psycopg.OperationalError as problem:
                 if connection.closed or connection.broken:
@@ -239,7 +239,7 @@ class PostgresDatabase:
                     ).fetchone()
                 status = row[0] if row else None
                 if status in ("committed", "aborted"):
-                    return status == "committed"
+                    return bool(status == "committed")
             except psycopg.OperationalError:
                 pass
             if time.monotonic() > deadline:
@@ -283,7 +283,7 @@ class PostgresDatabase:
             )
 
 
-class _Lost(Exception):  # noqa: N818 — a signal within this module
+class _Lost(Exception):
     """The connection broke before anything was stored: the work may run again."""
 
     def __init__(self, cause: psycopg.Error) -> None:

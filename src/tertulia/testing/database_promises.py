@@ -136,7 +136,7 @@ class DatabasePromises:
         ("statement", "params"),
         [
             ("installation_set", {"name": "value", "value": "half a pair: \ud800"}),
-            ("session_touch", {"ref": 2**63, "now": 0}),
+            ("ticket_take", {"key": "k", "lease": 2**63}),
         ],
         ids=["text", "number"],
     )
