@@ -12,8 +12,13 @@ machine more than the code.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
+
+import tertulia
+from tests.servers.postgres import Server, name_in, server
 
 settings.register_profile("default", max_examples=200, deadline=None, derandomize=False)
 # Said in full, because Hypothesis brings a profile of this name which switches a check off.
@@ -30,3 +35,13 @@ settings.register_profile("slow", max_examples=5_000, deadline=None, print_blob=
 
 _CHOSEN = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
 settings.load_profile(_CHOSEN)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A real server, with a template that holds an empty store."""
+    with server() as running:
+        template = running.database()
+        tertulia.open(template).close()
+        running.template = name_in(template)
+        yield running

@@ -15,6 +15,7 @@ import pytest
 import tertulia
 from tertulia import Settings, Source, Store
 from tests.storage.disk import Disk, Step, fail
+from tests.storage.inside import sqlite_of
 
 ANNA = Source("telegram", "anna")
 
@@ -34,7 +35,7 @@ def indexed(store: Store, word: str) -> int:
         query = "select count(*) from words where words match ?"
         return int(connection.execute(query, (f'"{word}"',)).fetchall()[0][0])
 
-    return store._db.alone(count)
+    return sqlite_of(store).alone(count)
 
 
 def eventually(is_so: Callable[[], bool]) -> None:

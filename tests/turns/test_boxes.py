@@ -12,6 +12,7 @@ from tertulia.records.inbox import Arrival
 from tertulia.records.outbox import Parcel
 from tertulia.testing import FakeClock, Stage
 from tertulia.testing.stage import at_once
+from tests.storage.inside import sqlite_of
 from tests.turns.scene import ANA, BEN, ask, execute, until
 
 
@@ -473,9 +474,9 @@ def test_the_inbox_is_listed_in_pages(store: Store) -> None:
 def test_claiming_looks_at_what_is_not_settled_only(store: Store, name: str) -> None:
     """However much was sent and answered before."""
     params = {"now": 1, "lease": 1, "limit": 1}
-    plan = store._db.alone(
+    plan = sqlite_of(store).alone(
         lambda connection: connection.execute(
-            f"explain query plan {store._db._sql[name]}", params
+            f"explain query plan {sqlite_of(store)._sql[name]}", params
         ).fetchall()
     )
     steps = [str(row[3]) for row in plan]

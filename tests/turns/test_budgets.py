@@ -186,7 +186,7 @@ def test_what_was_used_is_added_up_once(stage: Stage) -> None:
         assert is_refused(store, CARL)
     assert ask(store, "select sum(tokens) from spending") == 5
     newest = ask(store, "select max(id) from usage")
-    assert ask(store, "select value from installation where name = 'spending_upto'") == newest
+    assert ask(store, "select value from installation where name = 'spending_upto'") == str(newest)
 
 
 def test_the_turn_that_goes_over_is_not_cut_short(stage: Stage) -> None:

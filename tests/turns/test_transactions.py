@@ -9,6 +9,7 @@ import pytest
 from tertulia import Store, Turn, Usage
 from tertulia.testing import FakeClock, Stage
 from tertulia.testing.faults import watch
+from tests.storage.inside import sqlite_of
 from tests.turns.scene import ANA, call, open_apart
 
 
@@ -19,7 +20,7 @@ class Count:
         self.writes = 0
         self.commits = 0
         watch(store, self._write)
-        store._db._writer.set_commit_hook(self._commit)
+        sqlite_of(store)._writer.set_commit_hook(self._commit)
 
     def _write(self, number: int, moment: str) -> None:
         self.writes += moment == "after"
@@ -79,12 +80,12 @@ def test_a_turn_without_its_answer_is_closed_in_one(
 def test_a_duplicate_commits_once_and_writes_nothing(store: Store) -> None:
     with store.turn(ANA, "hello", message_id="1") as turn:
         turn.add_assistant("hi")
-    changes = store._db._writer.total_changes()
+    changes = sqlite_of(store)._writer.total_changes()
     count = Count(store)
     with store.turn(ANA, "hello", message_id="1") as turn:
         assert turn.duplicate
     assert count.writes == 1
-    assert store._db._writer.total_changes() == changes
+    assert sqlite_of(store)._writer.total_changes() == changes
 
 
 def test_who_waits_writes_only_its_ticket(stage: Stage, store: Store) -> None:
@@ -92,10 +93,10 @@ def test_who_waits_writes_only_its_ticket(stage: Stage, store: Store) -> None:
     apart = open_apart(stage.place / "talk.db", clock=stage.clock)
     with store.turn(ANA, "one") as turn:
         waiting = apart.turn(ANA, "two")
-        changes = apart._db._writer.total_changes()
+        changes = sqlite_of(apart)._writer.total_changes()
         for _ in range(50):
             assert not waiting.try_to_enter()
-        assert apart._db._writer.total_changes() <= changes + 3
+        assert sqlite_of(apart)._writer.total_changes() <= changes + 3
         turn.add_assistant("1")
     waiting.give_up()
     apart.close()

@@ -33,7 +33,7 @@ from tertulia.records.people import Pairing, Person, Role
 from tertulia.records.search import Hit
 from tertulia.records.transcript import Revision
 from tertulia.records.usage import By
-from tertulia.storage.upkeep import Progress
+from tertulia.storage.base import Progress
 
 
 class Sessions:

@@ -260,7 +260,7 @@ class People:
     def _secret(self, tx: Transaction) -> bytes:
         row = tx.one("installation_get", {"name": "secret"})
         assert row is not None
-        return bytes(row[0])
+        return bytes.fromhex(row[0])
 
 
 def shared_key(tx: Transaction, key: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from tertulia.core import cursor, keys
+from tertulia.core import cursor, keys, words
 from tertulia.core import title as titles
 from tertulia.core.message import to_json
 from tertulia.core.policy import ResetPolicy
@@ -18,7 +18,6 @@ from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, Stal
 from tertulia.records import acts, removal, transcript
 from tertulia.records.house import House
 from tertulia.records.people import linked_key, resolve
-from tertulia.records.search import match_words
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import SessionRow, body, from_micros, session_row, to_micros
 
@@ -198,10 +197,10 @@ class Sessions:
 
     def rename(self, session_id: str, title: str | None) -> Session:
         """Give a session a title, unique among its owner's; None takes it away."""
-        words = None if title is None else titles.one_line(title) or None
-        if words is not None and len(words) > titles.LENGTH:
+        chosen = None if title is None else titles.one_line(title) or None
+        if chosen is not None and len(chosen) > titles.LENGTH:
             raise ConfigError(
-                f"The title has {len(words)} characters.",
+                f"The title has {len(chosen)} characters.",
                 hint=f"Allowed: up to {titles.LENGTH}.",
                 field="title",
             )
@@ -209,15 +208,15 @@ class Sessions:
 
         def work(tx: Transaction) -> Session:
             row = acts.require(tx, session_id)
-            taken = {"owner": row.owner, "title": words, "ref": row.ref}
-            if words is not None and tx.one("session_title_taken", taken) is not None:
+            taken = {"owner": row.owner, "title": chosen, "ref": row.ref}
+            if chosen is not None and tx.one("session_title_taken", taken) is not None:
                 raise Duplicate(
-                    f"You have another session called {words!r}.",
+                    f"You have another session called {chosen!r}.",
                     hint="Choose another title, or rename that one first.",
                 )
-            tx.run("session_rename", {"ref": row.ref, "title": words})
+            tx.run("session_rename", {"ref": row.ref, "title": chosen})
             tx.run("unindexed_put", {"session": row.ref})
-            acts.event(tx, row.ref, now, "renamed", {"title": words})
+            acts.event(tx, row.ref, now, "renamed", {"title": chosen})
             return acts.require(tx, session_id).session()
 
         return self._db.write(work)
@@ -275,10 +274,10 @@ class Sessions:
         since = None
         if active_minutes is not None:
             since = _minutes_before(self._now(), active_minutes)
-        words = None if text is None else match_words(text)
-        if words == "":
+        asked = None if text is None else words.terms(text.replace("\0", " "))
+        if asked == []:
             return Page(())
-        if words is not None:
+        if asked is not None:
             self._house.catch_up()
 
         filters = {
@@ -289,9 +288,8 @@ class Sessions:
             "before_at": before[0],
             "before_ref": before[1],
             "limit": limit + 1,
-            "words": words,
         }
-        found = self._db.read(lambda tx: matching(tx, filters, state))
+        found = self._db.read(lambda tx: matching(tx, filters, state, asked))
         return _page(found, limit, [row.session() for row in found[:limit]])
 
     def ended(self, *, before: datetime, limit: int = 100) -> list[str]:
@@ -451,13 +449,15 @@ def _begin(
     return row
 
 
-def matching(tx: Transaction, filters: Mapping[str, Any], state: State) -> list[SessionRow]:
+def matching(
+    tx: Transaction, filters: Mapping[str, Any], state: State, asked: list[words.Phrase] | None
+) -> list[SessionRow]:
     """A page of sessions, newest activity first."""
     person = filters["person"]
     whose = None if person is None else resolve(tx, person, filters["platform"])
     params = {**filters, "person": whose}
-    if params["words"] is None:
-        del params["words"]
+    if asked is not None:
+        params["words"] = tx.search_question(asked)
     found = [session_row(row) for half in _HALVES[state] for row in _half(tx, half, params)]
     return sorted(found, key=_activity, reverse=True)[: params["limit"]]
 

@@ -23,10 +23,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from tertulia.core.words import Phrase
+
 T = TypeVar("T")
 
 Row = tuple[Any, ...]
 Params = Mapping[str, Any]
+Progress = Callable[[int, int], None]
 
 
 class Transaction(Protocol):
@@ -44,6 +47,12 @@ class Transaction(Protocol):
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         """Run a statement once for each of `rows`."""
 
+    def search_entry(self, text: str) -> Any:
+        """What its search index takes for a folded text."""
+
+    def search_question(self, phrases: list[Phrase]) -> str:
+        """Phrases, all of which must be there, in the language of its search index."""
+
 
 class Database(Protocol):
     """A place to keep conversations in; the module's head lists its promises."""
@@ -53,3 +62,20 @@ class Database(Protocol):
     def read(self, work: Callable[[Transaction], T]) -> T: ...
 
     def close(self) -> None: ...
+
+    @property
+    def name(self) -> str:
+        """Where it is, for people; no secret in it."""
+
+    @property
+    def identity(self) -> str:
+        """The same for every handle on the same database."""
+
+    def check(self) -> list[str]:
+        """Every fault in it, in words; an empty list if it is sound."""
+
+    def backup(self, target: str, *, progress: Progress | None = None) -> None:
+        """Copy it to a new file while it is in use."""
+
+    def vacuum(self) -> tuple[int, int]:
+        """Give unused space back; its size in bytes before and after."""

@@ -23,9 +23,10 @@ from typing import Any, TypeVar
 
 import apsw
 
+from tertulia.core.words import Phrase
 from tertulia.errors import ConfigError, IllegalMove, NotAStore, StoreError, StoreUnavailable
-from tertulia.storage import migrate, statements
-from tertulia.storage.base import Params, Row, Transaction
+from tertulia.storage import migrate, statements, upkeep
+from tertulia.storage.base import Params, Progress, Row, Transaction
 from tertulia.storage.errors_map import FOREIGN, translated
 
 T = TypeVar("T")
@@ -62,6 +63,15 @@ class SqliteTransaction:
 
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         self._connection.executemany(self._sql[statement], rows)
+
+    def search_entry(self, text: str) -> Any:
+        return text
+
+    def search_question(self, phrases: list[Phrase]) -> str:
+        """In FTS5 nothing in quotes is an operator."""
+        return " ".join(
+            f'"{words}"*' if is_prefix else f'"{words}"' for words, is_prefix in phrases
+        )
 
 
 class _Job:
@@ -185,6 +195,23 @@ class SqliteDatabase:
             self._writer.close()
         except FOREIGN as problem:
             raise translated(problem, self.path) from problem
+
+    @property
+    def name(self) -> str:
+        return self.path
+
+    @property
+    def identity(self) -> str:
+        return os.path.realpath(self.path)
+
+    def check(self) -> list[str]:
+        return upkeep.check(self)
+
+    def backup(self, target: str, *, progress: Progress | None = None) -> None:
+        upkeep.backup(self, target, progress=progress)
+
+    def vacuum(self) -> tuple[int, int]:
+        return upkeep.vacuum(self)
 
     # -- whole-file work, for the `store` commands
 

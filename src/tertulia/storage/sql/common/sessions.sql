@@ -9,10 +9,10 @@ sessions.version, sessions.last_seq, sessions.turns, sessions.revision, sessions
 sessions.lease_until, sessions.open_turn
 
 -- name: part_filters
-    and (:platform is null or sessions.platform = :platform)
-    and (:key is null or sessions.key = :key)
-    and (:person is null or sessions.person = :person)
-    and (:active_since is null or sessions.updated_at >= :active_since)
+    and (cast(:platform as text) is null or sessions.platform = :platform)
+    and (cast(:key as text) is null or sessions.key = :key)
+    and (cast(:person as text) is null or sessions.person = :person)
+    and (cast(:active_since as bigint) is null or sessions.updated_at >= :active_since)
     and (sessions.updated_at, sessions.ref) < (:before_at, :before_ref)
 
 -- name: session_current
@@ -54,7 +54,7 @@ select 1 from sessions where owner = :owner and title = :title and ref <> :ref
 
 -- name: session_set_metadata
 update sessions set metadata = :metadata, version = version + 1
-where ref = :ref and (:version is null or version = :version)
+where ref = :ref and (cast(:version as bigint) is null or version = :version)
 
 -- name: session_orphan
 update sessions set parent_id = null where parent_id = :id

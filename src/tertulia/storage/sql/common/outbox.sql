@@ -43,8 +43,8 @@ select {part_parcel} from outbox where delivery = :delivery
 
 -- name: outbox_find
 select {part_parcel} from outbox
-where id > :after and (:state is null or state = :state)
-    and (:session_id is null or session_id = :session_id)
+where id > :after and (cast(:state as text) is null or state = :state)
+    and (cast(:session_id as text) is null or session_id = :session_id)
 order by id limit :limit
 
 -- name: outbox_delete
@@ -86,7 +86,7 @@ where id = :id and state = 'taken' and attempts = :attempts
 
 -- name: inbox_find
 select {part_arrived} from inbox
-where id > :after and (:state is null or state = :state) and (:key is null or key = :key)
+where id > :after and (cast(:state as text) is null or state = :state) and (cast(:key as text) is null or key = :key)
 order by id limit :limit
 
 -- name: inbox_delete

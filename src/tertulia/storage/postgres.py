@@ -1,0 +1,308 @@
+"""PostgreSQL: many processes on many machines on one set of conversations.
+
+Writes run serializable: the database notices when two of them could not have run one after the
+other, and one is run again. A commit whose connection breaks is not guessed about: the number of
+the transaction was noted when it began, and the database is asked what became of it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors as pg_errors
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import tuple_row
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from tertulia.core.words import Phrase
+from tertulia.errors import ConfigError, IllegalMove, StoreError, StoreUnavailable
+from tertulia.storage import postgres_migrate as migrate
+from tertulia.storage import statements, survey
+from tertulia.storage.base import Params, Progress, Row, Transaction
+from tertulia.storage.postgres_errors import FOREIGN, translated
+from tertulia.storage.postgres_words import entry, question
+
+T = TypeVar("T")
+Connection = psycopg.Connection[Row]
+
+_BEGIN = "begin isolation level serializable; select pg_current_xact_id()::text"
+_BEGIN_READ = "begin isolation level repeatable read, read only"
+_AGAIN = (pg_errors.SerializationFailure, pg_errors.DeadlockDetected)
+_NO_PARAMS: Params = {}
+
+
+class PostgresTransaction:
+    """Statements by name on one connection."""
+
+    __slots__ = ("_connection", "_sql")
+
+    def __init__(self, connection: Connection, sql: dict[str, str]) -> None:
+        self._connection = connection
+        self._sql = sql
+
+    def run(self, statement: str, params: Params = _NO_PARAMS) -> int:
+        return self._execute(statement, params).rowcount
+
+    def one(self, statement: str, params: Params = _NO_PARAMS) -> Row | None:
+        return self._execute(statement, params).fetchone()
+
+    def all(self, statement: str, params: Params = _NO_PARAMS) -> list[Row]:
+        return self._execute(statement, params).fetchall()
+
+    def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
+        self._connection.cursor().executemany(self._sql[statement], list(rows))
+
+    def search_entry(self, text: str) -> Any:
+        return entry(text)
+
+    def search_question(self, phrases: list[Phrase]) -> str:
+        return question(phrases)
+
+    def _execute(self, statement: str, params: Params) -> psycopg.Cursor[Row]:
+        return self._connection.execute(self._sql[statement], params)
+
+
+class PostgresDatabase:
+    """A store in a PostgreSQL database."""
+
+    def __init__(self, dsn: str, *, safe: bool = True, busy_seconds: float = 30.0) -> None:
+        self._name = public_name(dsn)
+        self._sql = statements.with_percents(statements.load(migrate.DIALECT))
+        self._pid = os.getpid()
+        self._closed = False
+        self._under_way = 0
+        self._idle = threading.Condition()
+        self._busy_seconds = busy_seconds
+        self._dsn = dsn
+        self._options = "" if safe else "-c synchronous_commit=off"
+        try:
+            with self._connect() as connection:
+                migrate.bring_up_to_date(connection, self._name)
+        except psycopg.Error as problem:
+            raise translated(problem, self._name) from problem
+        self._pool: ConnectionPool[Connection] = ConnectionPool(
+            dsn,
+            min_size=1,
+            max_size=16,
+            timeout=busy_seconds,
+            kwargs={"autocommit": True, "row_factory": tuple_row, "options": self._options},
+            open=True,
+        )
+
+    # -- promises
+
+    def write(self, work: Callable[[Transaction], T]) -> T:
+        with self._inside():
+            return self._write(work)
+
+    def read(self, work: Callable[[Transaction], T]) -> T:
+        with self._inside():
+            return self._read(work)
+
+    def close(self) -> None:
+        with self._idle:
+            if self._closed:
+                return
+            self._closed = True
+            self._idle.wait_for(lambda: self._under_way == 0)
+        if os.getpid() == self._pid:
+            self._pool.close()
+
+    def _write(self, work: Callable[[Transaction], T]) -> T:
+        deadline = time.monotonic() + self._busy_seconds
+        tries = 0
+        while True:
+            try:
+                return self._write_once(work)
+            except _AGAIN as problem:
+                if time.monotonic() > deadline:
+                    raise translated(problem, self._name) from problem
+            except _Lost as problem:
+                if time.monotonic() > deadline:
+                    raise translated(problem.cause, self._name) from problem.cause
+            except FOREIGN as problem:
+                raise translated(problem, self._name) from problem
+            tries += 1
+            time.sleep(random.uniform(0, min(0.001 * 2**tries, 0.1)))  # noqa: S311 — a pause
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def identity(self) -> str:
+        return self._dsn
+
+    def check(self) -> list[str]:
+        return self.read(lambda tx: survey.faults(self._sql, tx.all))
+
+    def backup(self, target: str, *, progress: Progress | None = None) -> None:
+        raise IllegalMove(
+            "A PostgreSQL store is backed up by the server's own tools.",
+            hint="Run: pg_dump --format=custom --file=TARGET DATABASE.",
+        )
+
+    def vacuum(self) -> tuple[int, int]:
+        try:
+            with self._connect() as connection:
+                before = _size(connection)
+                connection.execute("vacuum (analyze)")
+                return before, _size(connection)
+        except psycopg.Error as problem:
+            raise translated(problem, self._name) from problem
+
+    # -- within
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        """Counted, so that closing can wait for it."""
+        self._check_usable()
+        with self._idle:
+            self._check_usable()
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._under_way -= 1
+                self._idle.notify_all()
+
+    def _read(self, work: Callable[[Transaction], T]) -> T:
+        for last_try in (False, True):
+            try:
+                with self._borrowed() as connection:
+                    return self._read_once(connection, work)
+            except psycopg.OperationalError as problem:
+                # A connection that broke while it lay in the pool says nothing about the database.
+                if last_try or isinstance(problem, pg_errors.QueryCanceled):
+                    raise translated(problem, self._name) from problem
+            except FOREIGN as problem:
+                raise translated(problem, self._name) from problem
+        raise AssertionError("the second try returns or raises")
+
+    def _write_once(self, work: Callable[[Transaction], T]) -> T:
+        with self._borrowed() as connection:
+            number = None
+            try:
+                begun = connection.execute(_BEGIN)
+                begun.nextset()
+                number = begun.fetchone()[0]
+                result = work(PostgresTransaction(connection, self._sql))
+            except psycopg.OperationalError as problem:
+                if connection.closed or connection.broken:
+                    raise _Lost(problem) from problem
+                self._rollback(connection)
+                raise
+            except BaseException:
+                self._rollback(connection)
+                raise
+            try:
+                connection.execute("commit")
+            except _AGAIN:
+                self._rollback(connection)
+                raise
+            except psycopg.OperationalError as problem:
+                if not self._became(number, problem):
+                    raise _Lost(problem) from problem
+            return result
+
+    def _read_once(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
+        connection.execute(_BEGIN_READ)
+        try:
+            return work(PostgresTransaction(connection, self._sql))
+        finally:
+            self._rollback(connection)
+
+    def _became(self, number: str, problem: psycopg.Error) -> bool:
+        """Whether a transaction whose commit was not answered was committed all the same."""
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                with self._connect() as connection:
+                    row = connection.execute(
+                        "select pg_xact_status(%s::xid8)", (number,)
+                    ).fetchone()
+                status = row[0] if row else None
+                if status in ("committed", "aborted"):
+                    return bool(status == "committed")
+            except psycopg.OperationalError:
+                pass
+            if time.monotonic() > deadline:
+                raise StoreUnavailable(
+                    f"The connection to {self._name} broke during a commit, and it cannot be told"
+                    " whether it was stored.",
+                    hint="When the database is back, look before you repeat the call.",
+                    outcome="unknown",
+                ) from problem
+            time.sleep(0.05)
+
+    def _borrowed(self) -> Any:
+        try:
+            return self._pool.connection()
+        except (PoolClosed, PoolTimeout) as problem:
+            raise translated(problem, self._name) from problem
+
+    def _connect(self) -> Connection:
+        return psycopg.connect(
+            self._dsn,
+            autocommit=True,
+            row_factory=tuple_row,
+            options=self._options,
+            connect_timeout=max(2, round(self._busy_seconds)),
+        )
+
+    def _rollback(self, connection: Connection) -> None:
+        if not connection.closed and connection.info.transaction_status != 0:
+            try:
+                connection.execute("rollback")
+            except psycopg.OperationalError:
+                connection.close()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise StoreError("The store is closed.", hint="Open it again with tertulia.open(…).")
+        if os.getpid() != self._pid:
+            raise StoreError(
+                "This store was opened before the process forked.",
+                hint="Open it again in the new process.",
+            )
+
+
+class _Lost(Exception):
+    """The connection broke before anything was stored: the work may run again."""
+
+    def __init__(self, cause: psycopg.Error) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def public_name(dsn: str) -> str:
+    """Where the database is, without its password."""
+    try:
+        known = conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as problem:
+        raise ConfigError(
+            f"The address of the store cannot be read: {_without_quotes(problem)}.",
+            hint="Give it as postgresql://USER@HOST/DATABASE; the password may be in PGPASSWORD.",
+            field="where",
+        ) from problem
+    host = known.get("host") or "the local socket"
+    return f"postgresql://{host}/{known.get('dbname') or ''}"
+
+
+def _without_quotes(problem: psycopg.Error) -> str:
+    """What is wrong with an address; the parts it quotes may be a password."""
+    return re.sub(r'"[^"]*"', "…", " ".join(str(problem).split()))
+
+
+def _size(connection: Connection) -> int:
+    row = connection.execute("select pg_database_size(current_database())").fetchone()
+    return int(row[0]) if row else 0
