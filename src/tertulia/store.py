@@ -18,12 +18,12 @@ from tertulia.core.source import Source
 from tertulia.errors import ConfigError
 from tertulia.platforms import registry
 from tertulia.records.desk import desk_of
-from tertulia.records.entry import Said
 from tertulia.records.house import Clock, House, SystemClock
 from tertulia.records.inbox import Inbox
 from tertulia.records.indexer import Indexer
 from tertulia.records.outbox import Outbox
 from tertulia.records.people import People
+from tertulia.records.said import Said
 from tertulia.records.search import CATCH_UP_STEPS, Hit, Search
 from tertulia.records.sessions import Sessions
 from tertulia.records.transcript import Transcript

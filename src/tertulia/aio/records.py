@@ -363,8 +363,19 @@ class Inbox:
         )
 
     async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Arrival]:
-        """Take the oldest waiting message of each conversation that has none under way."""
+        """Take the oldest waiting message of each conversation that has none under way.
+
+        Whoever takes longer than the lease renews it, or another taker gets the message.
+        """
         return await self._threads.run(self.sync.claim, limit, lease_seconds=lease_seconds)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait until there is something to claim; False if nothing came in that time."""
+        return await self._threads.run(self.sync.wait, seconds)
+
+    async def renew(self, arrival: Arrival, *, lease_seconds: float = 60) -> None:
+        """Keep a claim for longer."""
+        await self._threads.run(self.sync.renew, arrival, lease_seconds=lease_seconds)
 
     async def done(self, arrival: Arrival) -> None:
         """It was answered."""
@@ -421,9 +432,18 @@ class Outbox:
     async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Parcel]:
         """Take what is due for sending; nobody else gets it while the lease lasts.
 
-        Of each chat that is the oldest, and only when nothing older is still under way.
+        Of each chat that is the oldest, and only when nothing older is still under way. Whoever
+        takes longer than the lease renews it, or the outcome becomes unknown.
         """
         return await self._threads.run(self.sync.claim, limit, lease_seconds=lease_seconds)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait until there is something to claim; False if nothing came in that time."""
+        return await self._threads.run(self.sync.wait, seconds)
+
+    async def renew(self, parcel: Parcel, *, lease_seconds: float = 60) -> None:
+        """Keep a claim for longer."""
+        await self._threads.run(self.sync.renew, parcel, lease_seconds=lease_seconds)
 
     async def done(self, parcel: Parcel) -> Parcel:
         """It was sent."""

@@ -7,6 +7,7 @@ the transaction was noted when it began, and the database is asked what became o
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import re
@@ -27,10 +28,13 @@ from tertulia.errors import ConfigError, IllegalMove, StoreError, StoreUnavailab
 from tertulia.storage import postgres_migrate as migrate
 from tertulia.storage import statements, survey
 from tertulia.storage.base import Params, Progress, Row, Transaction
+from tertulia.storage.bells import bells_of
+from tertulia.storage.postgres_bells import CHANNEL, Listener
 from tertulia.storage.postgres_errors import FOREIGN, translated
 from tertulia.storage.postgres_words import entry, question
 
 T = TypeVar("T")
+log = logging.getLogger("tertulia.storage")
 Connection = psycopg.Connection[Row]
 
 _BEGIN = "begin isolation level serializable; select pg_current_xact_id()::text"
@@ -83,6 +87,8 @@ class PostgresDatabase:
         self._busy_seconds = busy_seconds
         self._dsn = dsn
         self._options = "" if safe else "-c synchronous_commit=off"
+        self._bells = bells_of(self.identity)
+        self._listener = Listener(dsn, self._bells)
         try:
             with self._connect() as connection:
                 migrate.bring_up_to_date(connection, self._name)
@@ -114,6 +120,7 @@ class PostgresDatabase:
             self._closed = True
             self._idle.wait_for(lambda: self._under_way == 0)
         if os.getpid() == self._pid:
+            self._listener.stop()
             self._pool.close()
 
     def _write(self, work: Callable[[Transaction], T]) -> T:
@@ -132,6 +139,23 @@ class PostgresDatabase:
                 raise translated(problem, self._name) from problem
             tries += 1
             time.sleep(random.uniform(0, min(0.001 * 2**tries, 0.1)))  # noqa: S311 — a pause
+
+    def ring(self, bell: str) -> None:
+        """After the commit, on its own: within, all committers would wait for one lock."""
+        self._bells.ring(bell)
+        try:
+            with self._inside(), self._borrowed() as connection:
+                connection.execute("select pg_notify(%s, %s)", (CHANNEL, bell))
+        except (*FOREIGN, StoreError) as problem:
+            log.debug("a bell was not rung: %s", problem)  # who waits looks all the same
+
+    def rung(self, bell: str) -> int:
+        return self._bells.rung(bell)
+
+    def wait(self, bell: str, since: int, seconds: float) -> None:
+        self._check_usable()
+        self._listener.start()
+        self._bells.wait(bell, since, seconds)
 
     @property
     def name(self) -> str:
