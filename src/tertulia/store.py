@@ -52,11 +52,7 @@ class Store:
         clock: Clock | None = None,
     ) -> None:
         self.settings = settings or Settings()
-        self._db: Database = open_database(
-            where,
-            safe=self.settings.durability == "safe",
-            busy_seconds=self.settings.busy_seconds,
-        )
+        self._db: Database = open_database(where, self.settings)
         self.path = self._db.name
         self._search = Search(self._db)
         self._indexer = Indexer(self._search)

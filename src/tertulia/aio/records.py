@@ -6,7 +6,7 @@ Written by scripts/make_aio.py from the sync classes; change those, then run it 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -429,13 +429,18 @@ class Outbox:
             self.sync.put, text, to, origin=origin, session_id=session_id, delivery=delivery
         )
 
-    async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Parcel]:
+    async def claim(
+        self, limit: int = 10, *, lease_seconds: float = 60, idempotent: Collection[str] = ()
+    ) -> list[Parcel]:
         """Take what is due for sending; nobody else gets it while the lease lasts.
 
         Of each chat that is the oldest, and only when nothing older is still under way. Whoever
-        takes longer than the lease renews it, or the outcome becomes unknown.
+        takes longer than the lease renews it, or the outcome becomes unknown. `idempotent` are
+        platforms that drop a delivery they have had: there, what a lost sender had is sent again.
         """
-        return await self._threads.run(self.sync.claim, limit, lease_seconds=lease_seconds)
+        return await self._threads.run(
+            self.sync.claim, limit, lease_seconds=lease_seconds, idempotent=idempotent
+        )
 
     async def wait(self, seconds: float) -> bool:
         """Wait until there is something to claim; False if nothing came in that time."""

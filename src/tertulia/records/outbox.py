@@ -9,6 +9,7 @@ waiting → sending → sent
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -79,11 +80,14 @@ class Outbox:
         self._db.ring(BELL)
         return put
 
-    def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Parcel]:
+    def claim(
+        self, limit: int = 10, *, lease_seconds: float = 60, idempotent: Collection[str] = ()
+    ) -> list[Parcel]:
         """Take what is due for sending; nobody else gets it while the lease lasts.
 
         Of each chat that is the oldest, and only when nothing older is still under way. Whoever
-        takes longer than the lease renews it, or the outcome becomes unknown.
+        takes longer than the lease renews it, or the outcome becomes unknown. `idempotent` are
+        platforms that drop a delivery they have had: there, what a lost sender had is sent again.
         """
         boxes.check_limit(limit)
         params = {
@@ -93,8 +97,12 @@ class Outbox:
         }
 
         def work(tx: Transaction) -> list[Parcel]:
-            for chat in set(tx.all("outbox_expire")):
-                promote(tx, chat)
+            for id_, platform, *place in tx.all("outbox_lost"):
+                if platform in idempotent:
+                    tx.run("outbox_resend", {"id": id_})
+                else:
+                    tx.run("outbox_lose", {"id": id_})
+                    promote(tx, (platform, *place))
             return sorted(map(_parcel, tx.all("outbox_claim", params)), key=lambda p: p.id)
 
         return self._db.write(work)

@@ -37,7 +37,6 @@ T = TypeVar("T")
 log = logging.getLogger("tertulia.storage")
 Connection = psycopg.Connection[Row]
 
-_BEGIN = "begin isolation level serializable; select pg_current_xact_id()::text"
 _BEGIN_READ = "begin isolation level repeatable read, read only"
 _AGAIN = (pg_errors.SerializationFailure, pg_errors.DeadlockDetected)
 _NO_PARAMS: Params = {}
@@ -77,7 +76,14 @@ class PostgresTransaction:
 class PostgresDatabase:
     """A store in a PostgreSQL database."""
 
-    def __init__(self, dsn: str, *, safe: bool = True, busy_seconds: float = 30.0) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        safe: bool = True,
+        busy_seconds: float = 30.0,
+        idle_seconds: float = 60.0,
+    ) -> None:
         self._name = public_name(dsn)
         self._sql = statements.with_percents(statements.load(migrate.DIALECT))
         self._pid = os.getpid()
@@ -86,7 +92,7 @@ class PostgresDatabase:
         self._idle = threading.Condition()
         self._busy_seconds = busy_seconds
         self._dsn = dsn
-        self._options = "" if safe else "-c synchronous_commit=off"
+        self._begin = _begin(safe, idle_seconds)
         self._bells = bells_of(self.identity)
         self._listener = Listener(dsn, self._bells)
         try:
@@ -99,7 +105,7 @@ class PostgresDatabase:
             min_size=1,
             max_size=16,
             timeout=busy_seconds,
-            kwargs={"autocommit": True, "row_factory": tuple_row, "options": self._options},
+            kwargs=self._kwargs(),
             open=True,
         )
 
@@ -216,8 +222,9 @@ class PostgresDatabase:
         with self._borrowed() as connection:
             number = None
             try:
-                begun = connection.execute(_BEGIN)
-                begun.nextset()
+                begun = connection.execute(self._begin)
+                while begun.nextset():
+                    pass
                 number = begun.fetchone()[0]
                 result = work(PostgresTransaction(connection, self._sql))
             except psycopg.OperationalError as problem:
@@ -275,13 +282,21 @@ class PostgresDatabase:
             raise translated(problem, self._name) from problem
 
     def _connect(self) -> Connection:
-        return psycopg.connect(
-            self._dsn,
-            autocommit=True,
-            row_factory=tuple_row,
-            options=self._options,
-            connect_timeout=max(2, round(self._busy_seconds)),
-        )
+        return psycopg.connect(self._dsn, **self._kwargs())
+
+    def _kwargs(self) -> dict[str, Any]:
+        """How to connect. No startup options: poolers between here and the server refuse them."""
+        wait = max(2, round(self._busy_seconds))
+        return {
+            "autocommit": True,
+            "row_factory": tuple_row,
+            "connect_timeout": wait,
+            # A server that is cut off is noticed, instead of waited for by the hour.
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": wait * 1000,
+        }
 
     def _rollback(self, connection: Connection) -> None:
         if not connection.closed and connection.info.transaction_status != 0:
@@ -306,6 +321,21 @@ class _Lost(Exception):
     def __init__(self, cause: psycopg.Error) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+def _begin(safe: bool, idle_seconds: float) -> str:
+    """How a write begins, in one round trip; what it returns is the transaction's number.
+
+    A process that is stopped or cut off in the middle of one must not keep its locks for longer
+    than a lease: then the server ends it.
+    """
+    steps = [
+        "begin isolation level serializable",
+        f"set local idle_in_transaction_session_timeout = {round(idle_seconds * 1000)}",
+    ]
+    if not safe:
+        steps.append("set local synchronous_commit = off")
+    return "; ".join([*steps, "select pg_current_xact_id()::text"])
 
 
 def public_name(dsn: str) -> str:

@@ -173,6 +173,20 @@ class OutboxPromises:
         # Whoever was only slow may still tell what became of it.
         assert store.outbox.done(first).state == "sent"
 
+    def test_what_a_lost_sender_had_is_sent_again_where_that_does_no_harm(
+        self, store: Store, other: Store
+    ) -> None:
+        store.outbox.put("first", "telegram:42")
+        store.outbox.put("second", "telegram:42")
+        (lost,) = store.outbox.claim()
+        run_out(store, lost)
+        (again,) = other.outbox.claim(idempotent={"telegram"})
+        assert (again.id, again.delivery, again.attempts) == (lost.id, lost.delivery, 2)
+        with pytest.raises(StaleWrite):
+            store.outbox.done(lost)
+        other.outbox.done(again)
+        assert texts(other.outbox.claim()) == ["second"]
+
     def test_a_lease_ends_by_itself(self, store: Store, other: Store) -> None:
         store.outbox.put("hello", "telegram:42")
         store.outbox.claim(lease_seconds=0.05)

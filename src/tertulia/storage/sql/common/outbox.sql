@@ -20,11 +20,17 @@ insert into outbox (
         then 0 else 1 end
 ) on conflict (delivery) do nothing
 
--- name: outbox_expire
+-- name: outbox_lost
 -- Whoever was sending is gone: whether it arrived, nobody knows.
+select id, platform, account, chat_id, thread_id from outbox
+where state = 'sending' and lease_until < {part_db_now} {part_skip_locked}
+
+-- name: outbox_lose
 update outbox set state = 'unknown', is_next = 0, problem = 'the sender was lost while sending'
-where state = 'sending' and lease_until < {part_db_now}
-returning platform, account, chat_id, thread_id
+where id = :id
+
+-- name: outbox_resend
+update outbox set state = 'waiting', problem = 'the sender was lost while sending' where id = :id
 
 -- name: outbox_promote
 -- The oldest that waits for a chat is the next one, if none is.
