@@ -90,6 +90,10 @@ class Sessions:
         """End a session; one that has ended stays as it is."""
         return await self._threads.run(self.sync.end, session_id, reason)
 
+    async def expire(self, session_id: str) -> Session | None:
+        """End a session if its policy would now. None if not: somebody wrote, or it has ended."""
+        return await self._threads.run(self.sync.expire, session_id)
+
     async def rename(self, session_id: str, title: str | None) -> Session:
         """Give a session a title, unique among its owner's; None takes it away."""
         return await self._threads.run(self.sync.rename, session_id, title)

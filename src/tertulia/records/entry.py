@@ -130,10 +130,8 @@ class Entry(NamedTuple):
         if self.desk.holds(row.id):
             raise Busy(row.key)
         until = row.lease_until or _lease_before(tx, row)
-        if until:
-            (now,) = tx.one("db_now") or (0,)
-            if until > now:
-                raise Busy(row.key)
+        if until and until > acts.database_time(tx):
+            raise Busy(row.key)
         (first,) = tx.one("ticket_first", {"key": row.key}) or (None,)
         if first is not None and (self.ticket is None or first < self.ticket):
             raise Busy(row.key)

@@ -33,3 +33,6 @@ create index outbox_lane on outbox (
 create index inbox_state on inbox (state, id);
 create index inbox_key on inbox (key, id);
 create index outbox_state on outbox (state, id);
+
+-- For retention: what ended before a moment.
+create index sessions_ended_at on sessions (ended_at) where ended_at is not null;
