@@ -360,10 +360,20 @@ class Inbox:
         *,
         message_id: str | int | None = None,
         media: Sequence[Any] = (),
+        gather_seconds: float = 0,
     ) -> Arrival:
-        """Accept a message. One that came before changes nothing and is given back as it stands."""
+        """Accept a message. One that came before changes nothing and is given back as it stands.
+
+        With `gather_seconds` it waits that long for more: what the same person writes meanwhile is
+        added to it, and answered together.
+        """
         return await self._threads.run(
-            self.sync.put, source, text, message_id=message_id, media=media
+            self.sync.put,
+            source,
+            text,
+            message_id=message_id,
+            media=media,
+            gather_seconds=gather_seconds,
         )
 
     async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Arrival]:
@@ -428,27 +438,40 @@ class Outbox:
         session_id: str | None = None,
         delivery: str | None = None,
     ) -> Parcel:
-        """Put a message in. The same `delivery` twice is put in once."""
+        """Put a message in. The same `delivery` twice is put in once.
+
+        What is too long for its platform is put in as several parts; the first one is returned.
+        """
         return await self._threads.run(
             self.sync.put, text, to, origin=origin, session_id=session_id, delivery=delivery
         )
 
     async def claim(
-        self, limit: int = 10, *, lease_seconds: float = 60, idempotent: Collection[str] = ()
+        self,
+        limit: int = 10,
+        *,
+        lease_seconds: float = 60,
+        platforms: Collection[str] | None = None,
+        idempotent: Collection[str] = (),
     ) -> list[Parcel]:
         """Take what is due for sending; nobody else gets it while the lease lasts.
 
         Of each chat that is the oldest, and only when nothing older is still under way. Whoever
-        takes longer than the lease renews it, or the outcome becomes unknown. `idempotent` are
-        platforms that drop a delivery they have had: there, what a lost sender had is sent again.
+        takes longer than the lease renews it, or the outcome becomes unknown. With `platforms`
+        only what is for these is taken. `idempotent` are platforms that drop a delivery they have
+        had: there, what a lost sender had is sent again.
         """
         return await self._threads.run(
-            self.sync.claim, limit, lease_seconds=lease_seconds, idempotent=idempotent
+            self.sync.claim,
+            limit,
+            lease_seconds=lease_seconds,
+            platforms=platforms,
+            idempotent=idempotent,
         )
 
-    async def wait(self, seconds: float) -> bool:
+    async def wait(self, seconds: float, *, platforms: Collection[str] | None = None) -> bool:
         """Wait until there is something to claim; False if nothing came in that time."""
-        return await self._threads.run(self.sync.wait, seconds)
+        return await self._threads.run(self.sync.wait, seconds, platforms=platforms)
 
     async def renew(self, parcel: Parcel, *, lease_seconds: float = 60) -> None:
         """Keep a claim for longer."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from tertulia.core import cursor as cursors
 from tertulia.core.session import Page
@@ -50,8 +50,10 @@ def lease_micros(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
-def wait(house: House, bell: str, is_due: str, seconds: float) -> bool:
-    """Wait for a bell until a statement says that something is due.
+def wait(
+    house: House, bell: str, asked: Sequence[tuple[str, dict[str, Any]]], seconds: float
+) -> bool:
+    """Wait for a bell until one of some statements says that something is due.
 
     The bell is a hint that may be missed, and time makes things due too: so it is asked again and
     again all the same.
@@ -59,7 +61,8 @@ def wait(house: House, bell: str, is_due: str, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while True:
         rung = house.db.rung(bell)
-        if house.db.read(partial(_holds, statement=is_due, now=to_micros(house.clock.now()))):
+        now = to_micros(house.clock.now())
+        if house.db.read(partial(_is_due, asked=asked, now=now)):
             return True
         left = deadline - time.monotonic()
         if left <= 0:
@@ -67,9 +70,9 @@ def wait(house: House, bell: str, is_due: str, seconds: float) -> bool:
         house.db.wait(bell, rung, min(left, _LOOK_SECONDS))
 
 
-def _holds(tx: Transaction, statement: str, now: int) -> bool:
-    row = tx.one(statement, {"now": now})
-    return row is not None and bool(row[0])
+def _is_due(tx: Transaction, asked: Sequence[tuple[str, dict[str, Any]]], now: int) -> bool:
+    rows = (tx.one(statement, {**params, "now": now}) for statement, params in asked)
+    return any(row is not None and row[0] for row in rows)
 
 
 def later(now: datetime, seconds: float | None) -> datetime:

@@ -10,6 +10,7 @@ from tertulia.core import keys
 from tertulia.core.grammar import INTERRUPTED_RESULT, blocks
 from tertulia.core.message import INTERRUPTED, TOOL, Draft, draft, text_of, to_json
 from tertulia.core.session import Notice
+from tertulia.core.source import Source
 from tertulia.records import acts, budgets, transcript
 from tertulia.records.desk import Desk
 from tertulia.records.house import House
@@ -148,7 +149,13 @@ class Entry(NamedTuple):
         entered = self._take(tx, row, notice, count=count, turns=1, active_at=now)
         number, last_seq = entered.place.number, entered.row.last_seq
         transcript.insert(
-            tx, row.ref, last_seq, self.drafts, now, turns=[number] * count, author=self._author()
+            tx,
+            row.ref,
+            last_seq,
+            self.drafts,
+            now,
+            turns=[number] * count,
+            author=author_of(self.house, self.said.source),
         )
         tx.run(
             "turn_insert",
@@ -195,14 +202,15 @@ class Entry(NamedTuple):
         )
         return Entered(now_row, notice, Place(row.ref, row.id, number, epoch))
 
-    def _author(self) -> str | None:
-        source = self.said.source
-        if source.chat_type == "dm" or source.participant is None:
-            return None
-        if acts.owner_person(source, self.house) is not None:
-            return None
-        who = {"platform": source.platform, "id": source.participant, "name": source.user_name}
-        return to_json(who)
+
+def author_of(house: House, source: Source) -> str | None:
+    """Who wrote a message, where several people share the session."""
+    if source.chat_type == "dm" or source.participant is None:
+        return None
+    if acts.owner_person(source, house) is not None:
+        return None
+    who = {"platform": source.platform, "id": source.participant, "name": source.user_name}
+    return to_json(who)
 
 
 def close_left_open(tx: Transaction, row: SessionRow, now: datetime) -> int:

@@ -9,7 +9,7 @@ waiting → sending → sent
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -18,8 +18,10 @@ import msgspec
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import LOCAL, Source
+from tertulia.core.split import split
 from tertulia.core.target import Target
 from tertulia.errors import ConfigError, NotFound, StaleWrite
+from tertulia.platforms import registry
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records import acts, boxes
 from tertulia.records.house import House
@@ -68,26 +70,35 @@ class Outbox:
         session_id: str | None = None,
         delivery: str | None = None,
     ) -> Parcel:
-        """Put a message in. The same `delivery` twice is put in once."""
-        made = parcel(self._house, text, to, origin, session_id=session_id, delivery=delivery)
+        """Put a message in. The same `delivery` twice is put in once.
+
+        What is too long for its platform is put in as several parts; the first one is returned.
+        """
+        made = parcels(self._house, text, to, origin, session_id=session_id, delivery=delivery)
         now = to_micros(self._house.clock.now())
 
         def work(tx: Transaction) -> Parcel:
             put_in(tx, made, now)
-            return _require(tx, made.delivery)
+            return _require(tx, made[0].delivery)
 
         put = self._db.write(work)
         self._db.ring(BELL)
         return put
 
     def claim(
-        self, limit: int = 10, *, lease_seconds: float = 60, idempotent: Collection[str] = ()
+        self,
+        limit: int = 10,
+        *,
+        lease_seconds: float = 60,
+        platforms: Collection[str] | None = None,
+        idempotent: Collection[str] = (),
     ) -> list[Parcel]:
         """Take what is due for sending; nobody else gets it while the lease lasts.
 
         Of each chat that is the oldest, and only when nothing older is still under way. Whoever
-        takes longer than the lease renews it, or the outcome becomes unknown. `idempotent` are
-        platforms that drop a delivery they have had: there, what a lost sender had is sent again.
+        takes longer than the lease renews it, or the outcome becomes unknown. With `platforms`
+        only what is for these is taken. `idempotent` are platforms that drop a delivery they have
+        had: there, what a lost sender had is sent again.
         """
         boxes.check_limit(limit)
         params = {
@@ -103,13 +114,20 @@ class Outbox:
                 else:
                     tx.run("outbox_lose", {"id": id_})
                     promote(tx, (platform, *place))
-            return sorted(map(_parcel, tx.all("outbox_claim", params)), key=lambda p: p.id)
+            if platforms is None:
+                rows = tx.all("outbox_claim", params)
+            else:
+                rows = _claim_for(tx, sorted(platforms), params)
+            return sorted(map(_parcel, rows), key=lambda p: p.id)
 
         return self._db.write(work)
 
-    def wait(self, seconds: float) -> bool:
+    def wait(self, seconds: float, *, platforms: Collection[str] | None = None) -> bool:
         """Wait until there is something to claim; False if nothing came in that time."""
-        return boxes.wait(self._house, BELL, "outbox_is_due", seconds)
+        asked: list[tuple[str, dict[str, Any]]] = [("outbox_is_due", {})]
+        if platforms is not None:
+            asked = [("outbox_is_due_for", {"platform": name}) for name in sorted(platforms)]
+        return boxes.wait(self._house, BELL, asked, seconds)
 
     def renew(self, parcel: Parcel, *, lease_seconds: float = 60) -> None:
         """Keep a claim for longer."""
@@ -186,7 +204,7 @@ class Outbox:
         return settled
 
 
-def parcel(
+def parcels(
     house: House,
     text: str,
     to: str,
@@ -194,8 +212,8 @@ def parcel(
     *,
     session_id: str | None = None,
     delivery: str | None = None,
-) -> Parcel:
-    """A delivery made ready: its target is resolved to a real place."""
+) -> list[Parcel]:
+    """A delivery made ready: its target is resolved to a real place, its text is in parts."""
     target = Target.parse(to, origin, known=PLATFORMS)
     chat_id, thread_id = target.chat_id, target.thread_id
     if chat_id is None and target.platform != LOCAL:
@@ -208,7 +226,7 @@ def parcel(
             )
         chat_id, thread_id = home.chat_id, home.thread_id
     is_back = origin is not None and (target.platform, chat_id) == (origin.platform, origin.chat_id)
-    return Parcel(
+    first = Parcel(
         delivery=delivery or os.urandom(16).hex(),
         session_id=session_id,
         target=acts.storable(str(target)) or "",
@@ -218,24 +236,41 @@ def parcel(
         thread_id=acts.storable(thread_id),
         body={"text": text},
     )
+    limits = registry.platform(target.platform)
+    parts = split(text, limits.length_limit, limits.length_unit)
+    return [first] if len(parts) < 2 else [_part(first, *part) for part in enumerate(parts)]
 
 
-def put_in(tx: Transaction, made: Parcel, now: int) -> None:
-    """Put a delivery in within a transaction."""
-    tx.run(
-        "outbox_put",
-        {
-            "delivery": made.delivery,
-            "session_id": made.session_id,
-            "target": made.target,
-            "platform": made.platform,
-            "account": made.account,
-            "chat_id": made.chat_id,
-            "thread_id": made.thread_id,
-            "body": to_json(made.body),
+def _part(whole: Parcel, number: int, text: str) -> Parcel:
+    """The first part has the key of the whole, so that it is known whether it was put in."""
+    delivery = whole.delivery if number == 0 else f"{whole.delivery}/{number + 1}"
+    return msgspec.structs.replace(whole, delivery=delivery, body={"text": text})
+
+
+def put_in(tx: Transaction, made: Sequence[Parcel], now: int) -> None:
+    """Put the parts of a delivery in within a transaction."""
+    for parcel in made:
+        params = {
+            "delivery": parcel.delivery,
+            "session_id": parcel.session_id,
+            "target": parcel.target,
+            "platform": parcel.platform,
+            "account": parcel.account,
+            "chat_id": parcel.chat_id,
+            "thread_id": parcel.thread_id,
+            "body": to_json(parcel.body),
             "now": now,
-        },
-    )
+        }
+        tx.run("outbox_put", params)
+
+
+def _claim_for(tx: Transaction, platforms: Sequence[str], params: Mapping[str, Any]) -> list[Row]:
+    found: list[Row] = []
+    for name in platforms:
+        left = params["limit"] - len(found)
+        if left:
+            found += tx.all("outbox_claim_for", {**params, "platform": name, "limit": left})
+    return found
 
 
 def promote(tx: Transaction, chat: Row) -> None:

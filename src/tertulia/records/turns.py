@@ -35,10 +35,11 @@ from tertulia.core.render import Format, Timestamps
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
 from tertulia.errors import BudgetExceeded, Error, IllegalMove, LeaseLost, SessionBusy
-from tertulia.records import acts, budgets, entry, outbox, transcript
+from tertulia.records import acts, budgets, entry, inbox, outbox, transcript
 from tertulia.records.desk import Desk
 from tertulia.records.entry import Answered, Busy, Entered, Entry, Place, lease_micros
 from tertulia.records.house import House
+from tertulia.records.inbox import Arrival
 from tertulia.records.people import linked_key
 from tertulia.records.said import Said
 from tertulia.records.sessions import Ask, Sessions
@@ -158,7 +159,7 @@ class Turn:
         seq = self._write(
             [draft(message)],
             usage=usage,
-            parcel=self._parcel(text, deliver) if text and deliver is not None else None,
+            parcels=self._parcels(text, deliver) if text and deliver is not None else (),
             is_last=is_last,
             interrupted=[entry.interrupted(call_id, self._calls[call_id]) for call_id in left],
         )
@@ -188,6 +189,16 @@ class Turn:
             self._unanswered.append(call_id)
             raise
 
+    def take_in(self, arrival: Arrival) -> None:
+        """Let this turn answer a message that waits in the inbox for the same conversation.
+
+        It is stored as said at this place, and is settled, in one transaction. `StaleWrite` if
+        somebody else has taken it.
+        """
+        said = Said(arrival.source, arrival.text, arrival.message_id, arrival.media)
+        author = entry.author_of(self._house, arrival.source)
+        self._write(said.drafts(), author=author, also=lambda tx: inbox.take_in(tx, arrival))
+
     def add_usage(self, usage: Usage) -> None:
         """Enter a model call that left no message, such as one that failed or helped aside."""
         self._write([], usage=usage)
@@ -198,9 +209,9 @@ class Turn:
         A turn that goes on after it was cut off puts its deliveries in again, unless they have
         ids of their own.
         """
-        parcel = self._parcel(text, to, delivery)
-        self._write([], parcel=parcel)
-        return parcel.delivery
+        parcels = self._parcels(text, to, delivery)
+        self._write([], parcels=parcels)
+        return parcels[0].delivery
 
     # -- entering
 
@@ -400,8 +411,8 @@ class Turn:
                 hint="A result is stored once; say more in the next assistant message.",
             ) from None
 
-    def _parcel(self, text: str, to: str, delivery: str | None = None) -> outbox.Parcel:
-        return outbox.parcel(
+    def _parcels(self, text: str, to: str, delivery: str | None = None) -> list[outbox.Parcel]:
+        return outbox.parcels(
             self._house,
             text,
             to,
@@ -415,7 +426,9 @@ class Turn:
         drafts: list[Draft],
         *,
         usage: Usage | None = None,
-        parcel: outbox.Parcel | None = None,
+        parcels: Sequence[outbox.Parcel] = (),
+        author: str | None = None,
+        also: Callable[[Transaction], None] | None = None,
         is_last: bool = False,
         interrupted: Sequence[Draft] = (),
     ) -> int:
@@ -445,7 +458,9 @@ class Turn:
                 raise self._lost(tx)
             last_seq, platform, person = row
             _insert(tx, place, last_seq - len(drafts), interrupted, now, kind=INTERRUPTED)
-            _insert(tx, place, last_seq, drafts, now)
+            _insert(tx, place, last_seq, drafts, now, author=author)
+            if also is not None:
+                also(tx)
             if cost is not None:
                 # In a chat that several people share, whoever wrote has used it.
                 spender = keys.person_of(self._said.source) or person
@@ -460,8 +475,8 @@ class Turn:
                         "now": now,
                     },
                 )
-            if parcel is not None:
-                outbox.put_in(tx, parcel, now)
+            if parcels:
+                outbox.put_in(tx, parcels, now)
             if is_last:
                 self._mark(tx, place, "answered", now, last_seq)
             return int(last_seq)
@@ -469,7 +484,7 @@ class Turn:
         last_seq = self._db.write(work)
         if not is_after:
             self._is_open = not is_last
-        if parcel is not None:
+        if parcels:
             self._db.ring(outbox.BELL)
         return last_seq
 
@@ -546,10 +561,13 @@ def _insert(
     now: int,
     *,
     kind: str | None = None,
+    author: str | None = None,
 ) -> None:
     if drafts:
         turns = [place.number] * len(drafts)
-        transcript.insert(tx, place.ref, last_seq, drafts, now, turns=turns, kind=kind)
+        transcript.insert(
+            tx, place.ref, last_seq, drafts, now, turns=turns, kind=kind, author=author
+        )
 
 
 def _is_content(content: object) -> bool:

@@ -235,3 +235,77 @@ class InboxPromises:
             turn.add_assistant("kept")
         store.sessions.delete(turn.session.id)
         assert [arrival.text for arrival in store.inbox.find().items] == []
+
+    def test_what_is_written_in_a_row_is_answered_together(
+        self, store: Store, other: Store, clock: FakeClock
+    ) -> None:
+        first = store.inbox.put(ANA, "one", message_id="1", gather_seconds=2)
+        assert store.inbox.claim() == []
+        clock.forward(seconds=1)
+        second = other.inbox.put(ANA, "two", message_id="2", media=[{"p": 1}], gather_seconds=2)
+        assert (second.state, second.gathered_into, second.is_new) == ("gathered", first.id, True)
+        clock.forward(seconds=1)
+        assert store.inbox.claim() == []
+        again = other.inbox.put(ANA, "two", message_id="2", gather_seconds=2)
+        assert (again.id, again.is_new) == (second.id, False)
+        clock.forward(seconds=1)
+        (claimed,) = store.inbox.claim()
+        assert (claimed.id, claimed.text, claimed.message_id) == (first.id, "one\ntwo", "1")
+        assert claimed.media == ({"p": 1},)
+        store.inbox.done(claimed)
+        assert store.inbox.claim() == []
+
+    def test_gathering_ends(self, store: Store, clock: FakeClock) -> None:
+        for number in range(30):
+            store.inbox.put(ANA, str(number), message_id=number, gather_seconds=2)
+            clock.forward(seconds=1)
+        found: list[str | None] = []
+        clock.forward(seconds=10)
+        while claimed := store.inbox.claim():
+            found += words(claimed)
+            store.inbox.done(claimed[0])
+        assert "\n".join(text or "" for text in found).split("\n") == [*map(str, range(30))]
+        assert len(found) > 1
+
+    def test_nothing_is_gathered_from_another_person_or_into_what_was_taken(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        ben = Source("telegram", "g", chat_type="channel", user_id="ben")
+        eve = Source("telegram", "g", chat_type="channel", user_id="eve")
+        handle = store.inbox
+        handle.put(ben, "one", gather_seconds=2)
+        assert handle.put(eve, "two", gather_seconds=2).state == "waiting"
+        handle.put(ANA, "now")
+        (taken,) = handle.claim()
+        assert handle.put(ANA, "later", gather_seconds=2).state == "waiting"
+        handle.done(taken)
+        handle.put(ANA, "/new")
+        assert handle.put(ANA, "after the command", gather_seconds=2).state == "waiting"
+
+    def test_a_turn_takes_in_what_came_meanwhile(self, store: Store, other: Store) -> None:
+        store.inbox.put(ANA, "one", message_id="1")
+        (first,) = store.inbox.claim()
+        with store.turn(ANA, "one", message_id="1") as turn:
+            late = other.inbox.put(ANA, "wait, two", message_id="2")
+            turn.take_in(late)
+            with pytest.raises(StaleWrite):
+                turn.take_in(late)
+            turn.add_assistant("both")
+        store.inbox.done(first)
+        assert store.inbox.claim() == []
+        assert store.inbox.put(ANA, "wait, two", message_id="2").state == "done"
+        told = [(m["role"], m["content"]) for m in turn.history()]
+        assert told == [("user", "one"), ("user", "wait, two"), ("assistant", "both")]
+
+    def test_of_a_deleted_session_nothing_gathered_is_left(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        store.inbox.put(ANA, "a secret", message_id="1", gather_seconds=2)
+        store.inbox.put(ANA, "another", message_id="2", gather_seconds=2)
+        clock.forward(seconds=5)
+        (claimed,) = store.inbox.claim()
+        with store.turn(ANA, claimed.text, message_id="1") as turn:
+            turn.add_assistant("kept")
+        store.inbox.done(claimed)
+        store.sessions.delete(turn.session.id)
+        assert store.inbox.find().items == ()

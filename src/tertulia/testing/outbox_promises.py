@@ -80,6 +80,30 @@ class OutboxPromises:
             for parcel in claimed:
                 other.outbox.done(parcel)
 
+    def test_only_what_is_for_a_platform_is_claimed(self, store: Store) -> None:
+        for place in ("telegram:1", "discord:1", "slack:1"):
+            store.outbox.put(place, place)
+        assert store.outbox.wait(0, platforms=["slack"])
+        assert not store.outbox.wait(0, platforms=["signal"])
+        assert store.outbox.claim(platforms=["signal"]) == []
+        assert texts(store.outbox.claim(platforms=["slack", "telegram"])) == [
+            "telegram:1",
+            "slack:1",
+        ]
+        assert texts(store.outbox.claim()) == ["discord:1"]
+
+    def test_what_is_too_long_is_sent_in_parts(self, store: Store) -> None:
+        text = " ".join(f"word{number}" for number in range(1000))
+        put = store.outbox.put(text, "telegram:1", delivery="long")
+        assert store.outbox.put(text, "telegram:1", delivery="long") == put
+        sent: list[str] = []
+        while claimed := store.outbox.claim():
+            sent += texts(claimed)
+            store.outbox.done(claimed[0])
+        assert len(sent) > 1
+        assert all(len(part) <= 4096 for part in sent)
+        assert " ".join(sent) == text
+
     def test_two_accounts_are_two_chats(self, store: Store) -> None:
         for account in ("", "second"):
             origin = Source("telegram", "42", account=account)

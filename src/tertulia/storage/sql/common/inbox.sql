@@ -1,13 +1,29 @@
 -- What is next for a conversation is marked so: see 0003_queues.
 
 -- name: part_arrived
-id, arrival, key, source, body, state, attempts, not_before, received_at, problem
+id, arrival, key, source, body, state, attempts, not_before, received_at, problem, gathered_into
 
 -- name: inbox_put
 insert into inbox (arrival, key, source, body, state, not_before, received_at, is_next)
-values (:arrival, :key, :source, :body, 'waiting', :now, :now,
+values (:arrival, :key, :source, :body, 'waiting', :not_before, :now,
     case when exists (select 1 from inbox where is_next = 1 and key = :key) then 0 else 1 end)
-on conflict (arrival) where arrival is not null do nothing returning {part_arrived}
+returning {part_arrived}
+
+-- name: inbox_put_gathered
+insert into inbox (arrival, key, source, body, state, not_before, received_at, gathered_into)
+values (:arrival, :key, :source, :body, 'gathered', :now, :now, :into)
+returning {part_arrived}
+
+-- name: inbox_newest
+select {part_arrived} from inbox where key = :key and state <> 'gathered' order by id desc limit 1
+
+-- name: inbox_grow
+update inbox set body = :body, not_before = :not_before where id = :id
+
+-- name: inbox_take_in
+update inbox set state = 'done', is_next = 0
+where id = :id and state = 'waiting' and attempts = :attempts
+returning key
 
 -- name: inbox_by_arrival
 select {part_arrived} from inbox where arrival = :arrival
@@ -59,3 +75,8 @@ select {part_arrived} from inbox where id > :after and state = :state order by i
 -- What was accepted for a turn of a session goes with the session.
 delete from inbox where arrival in (select arrival from turns where session = :session)
 returning key
+
+-- name: inbox_delete_gathered
+delete from inbox where gathered_into in (
+    select id from inbox where arrival in (select arrival from turns where session = :session)
+)

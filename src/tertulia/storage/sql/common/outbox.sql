@@ -46,6 +46,24 @@ where id in (
 )
 returning {part_parcel}
 
+-- name: outbox_claim_for
+update outbox set state = 'sending', attempts = attempts + 1, lease_until = {part_db_now} + :lease
+where id in (
+    select id from outbox
+    where state = 'waiting' and is_next = 1 and platform = :platform and not_before <= :now
+    order by not_before, id limit :limit {part_skip_locked}
+)
+returning {part_parcel}
+
+-- name: outbox_is_due_for
+select exists (
+    select 1 from outbox
+    where state = 'waiting' and is_next = 1 and platform = :platform and not_before <= :now
+) or exists (
+    select 1 from outbox
+    where state = 'sending' and platform = :platform and lease_until < {part_db_now}
+)
+
 -- name: outbox_is_due
 select exists (
     select 1 from outbox where state = 'waiting' and is_next = 1 and not_before <= :now

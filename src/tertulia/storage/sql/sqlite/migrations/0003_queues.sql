@@ -4,6 +4,10 @@
 alter table inbox add column is_next integer not null default 0;
 alter table outbox add column is_next integer not null default 0;
 
+-- What a person writes in a row is answered together: the first message has it all, the others say
+-- which one that is.
+alter table inbox add column gathered_into integer;
+
 update inbox set is_next = 1 where id in (
     select min(id) from inbox where state in ('waiting', 'taken') group by key
 );
@@ -22,6 +26,8 @@ create unique index outbox_next
 
 create index inbox_due on inbox (not_before, id) where state = 'waiting' and is_next = 1;
 create index outbox_due on outbox (not_before, id) where state = 'waiting' and is_next = 1;
+create index outbox_due_for on outbox (platform, not_before, id)
+    where state = 'waiting' and is_next = 1;
 create index inbox_taken on inbox (lease_until) where state = 'taken';
 create index outbox_sending on outbox (lease_until) where state = 'sending';
 create index inbox_lane on inbox (key, id) where state = 'waiting';
