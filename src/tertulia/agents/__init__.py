@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tertulia.agents.anthropic import AnthropicAgent
 from tertulia.agents.base import (
+    NO_PARAMETERS,
     Agent,
     Delta,
     Event,
@@ -26,6 +27,7 @@ from tertulia.agents.parrot import ParrotAgent
 from tertulia.agents.wire import Limits, Retry
 
 __all__ = [
+    "NO_PARAMETERS",
     "Agent",
     "AnthropicAgent",
     "CommandAgent",

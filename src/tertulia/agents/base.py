@@ -55,7 +55,8 @@ Content = str | list[Any]
 
 # What every provider takes as the name of a tool.
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+# The schema of a tool that is given nothing.
+NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 class History(Protocol):
@@ -67,12 +68,12 @@ class History(Protocol):
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """Something an agent may do: `call` is given the arguments, and gives text or content parts."""
+    """Something an agent may do. `parameters` is a JSON schema of what `call` is given."""
 
     name: str
     description: str
+    parameters: Mapping[str, Any]
     call: Callable[[dict[str, Any]], Awaitable[Content]]
-    parameters: Mapping[str, Any] = _NO_PARAMETERS
 
     def __post_init__(self) -> None:
         if not _TOOL_NAME.fullmatch(self.name):

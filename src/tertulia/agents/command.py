@@ -22,10 +22,10 @@ from tertulia.agents import lines, tools
 from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
 from tertulia.agents.lines import Said
 from tertulia.agents.loop import gave_up
+from tertulia.agents.shown import one_line
 from tertulia.agents.stream import Lines
 from tertulia.agents.watch import Watch
 from tertulia.agents.wire import Limits, Patience
-from tertulia.core.inert import plain
 from tertulia.core.message import to_json
 from tertulia.core.render import Format
 from tertulia.errors import AgentError, AgentFailed, ConfigError
@@ -249,7 +249,7 @@ class _Child:
 
     def _log(self, complaints: list[str]) -> None:
         for line in complaints:
-            if shown := plain(line, _LONGEST_LOG_LINE):
+            if shown := one_line(line, _LONGEST_LOG_LINE):
                 self._last_complaint = shown
                 log.info("%s %s: %s", self._session_id, os.path.basename(self._command[0]), shown)
 

@@ -17,8 +17,8 @@ from typing import Any, Literal
 import msgspec
 
 from tertulia.agents.base import Delta, Note, Request, Spent, Step, ToolResult
+from tertulia.agents.shown import one_line
 from tertulia.agents.tools import distinct
-from tertulia.core.inert import plain
 from tertulia.errors import (
     AgentError,
     AgentFailed,
@@ -81,13 +81,13 @@ def read(line: str | bytes, name: str, scrub: Callable[[str], str] | None = None
         said: Said | Failure = _decoder.decode(line)
     except (msgspec.DecodeError, ConfigError, UnicodeError, RecursionError) as problem:
         text = line if isinstance(line, str) else line.decode("utf-8", "replace")
-        shown = plain(text if scrub is None else scrub(text), _SHOWN)
+        shown = one_line(text if scrub is None else scrub(text), _SHOWN)
         raise AgentFailed(
             f"{name} wrote something that is no event ({problem}): {shown}", hint=_HINT
         ) from None
     if isinstance(said, Failure):
         told = said.message if scrub is None else scrub(said.message)
-        raise _KINDS[said.kind](plain(told, _SHOWN) or None, hint=said.hint)
+        raise _KINDS[said.kind](one_line(told, _SHOWN) or None, hint=said.hint)
     if isinstance(said, Step):
         if not said.tool_calls and not (said.text or "").strip():
             raise AgentFailed(f"{name} gave an empty answer.", hint="A step needs text or calls.")

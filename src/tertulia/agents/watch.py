@@ -29,6 +29,7 @@ class Watch:
         trace: TracebackType | None,
     ) -> None:
         self._stopping.cancel()
+        await asyncio.gather(self._stopping, return_exceptions=True)
 
     def check(self) -> None:
         """Raise `AgentStopped` if the run was told to stop."""

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tertulia.agents.shown import one_line
 from tertulia.agents.watch import Watch
-from tertulia.core.inert import plain
 from tertulia.errors import (
     AgentError,
     AgentFailed,
@@ -260,7 +260,7 @@ class Wire:
         """What a server said, on one line, short, and without the secrets it was sent."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        return plain(text, _SHOWN)
+        return one_line(text, _SHOWN)
 
     def _opened(self, httpx2: Any) -> httpx2.AsyncClient:
         if self._client is None:
