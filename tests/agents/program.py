@@ -2,8 +2,8 @@
 
     ["event", {…}]     write an event
     ["line", "…"]      write a line as it is
-    ["read"]           read a line, and show it in a note if it holds what the person has said
-    ["results", n]     read the results of a step, and see that there are n
+    ["results", n]     read the results of a step, see that there are n, note what was said meanwhile
+    ["repeat"]         answer with the request
     ["complain", "…"]  write to standard error
     ["exit", n], ["hang"], ["hang_on_term"], ["flood"], ["close"], ["leave_child"]
 
@@ -17,6 +17,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 
@@ -57,7 +58,7 @@ def repeat(_: Any) -> None:
     write({"type": "step", "text": json.dumps(REQUEST)})
 
 
-MOVES = {
+MOVES: dict[str, Callable[[Any], Any]] = {
     "event": write,
     "line": lambda text: print(text, flush=True),
     "results": results,
@@ -74,4 +75,4 @@ MOVES = {
 if __name__ == "__main__":
     REQUEST = json.loads(sys.stdin.readline())
     for name, *given in json.loads(sys.argv[1]):
-        MOVES[name](given[0] if given else None)  # type: ignore[operator]
+        MOVES[name](given[0] if given else None)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tertulia.agents import Agent, AnthropicAgent, CommandAgent, HttpAgent, Limits, OpenAIAgent
+from tertulia.agents import Agent, AnthropicAgent, CommandAgent, HttpAgent, OpenAIAgent
 from tertulia.testing.agent_contract import Saying
 from tertulia.testing.talk import Heard, Talk
 from tests.servers.models import Call, ModelServer, Reply, anthropic, openai
@@ -109,6 +109,3 @@ def moves_of(script: Sequence[Saying]) -> list[list[Any]]:
             break
         moves.append(["results", len(saying.calls)])
     return moves
-
-
-QUICK = Limits(first_byte=0.2, between=0.2, total=30.0)

@@ -243,7 +243,7 @@ class openai:
             chunks.append(cls.chunk({"tool_calls": [{"index": at, "function": tail}]}))
         chunks.append(cls.chunk({}, finish or ("tool_calls" if calls else "stop")))
         told = usage if usage is not None else {"prompt_tokens": 10, "completion_tokens": 5}
-        last = {"object": "chat.completion.chunk", "choices": [], "usage": told}
+        last: dict[str, Any] = {"object": "chat.completion.chunk", "choices": [], "usage": told}
         return cls.events(*chunks, *([last] if told else []), "[DONE]")
 
     @staticmethod

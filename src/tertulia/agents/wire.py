@@ -152,14 +152,13 @@ class Wire:
     @asynccontextmanager
     async def post(self, path: str, body: Any, watch: Watch) -> AsyncIterator[Reply]:
         """One try of one call; whatever fails on the way is an `AgentError`."""
+        client = await self._opened()
         httpx2 = _library()
         clock = Patience(self.limits)
         try:
             content = msgspec.json.encode(body)
-            request = self._opened(httpx2).build_request("POST", self._url + path, content=content)
-            response = await watch.wait(
-                self._opened(httpx2).send(request, stream=True), clock.left()
-            )
+            request = client.build_request("POST", self._url + path, content=content)
+            response = await watch.wait(client.send(request, stream=True), clock.left())
             try:
                 if response.status_code != 200:
                     raise await self._refusal(response, watch, clock)
@@ -262,16 +261,25 @@ class Wire:
             text = text.replace(secret, "***")
         return one_line(text, _SHOWN)
 
-    def _opened(self, httpx2: Any) -> httpx2.AsyncClient:
+    async def _opened(self) -> httpx2.AsyncClient:
         if self._client is None:
-            self._client = httpx2.AsyncClient(
-                headers={"Content-Type": "application/json", **self._headers},
-                timeout=httpx2.Timeout(None, connect=self.limits.connect),
-                # Each run has one connection; how many run is the decision of others.
-                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
-                follow_redirects=False,
-            )
+            # Loading the library and its certificates takes longer than an event loop may wait.
+            made = await asyncio.to_thread(self._make_client)
+            if self._client is None:
+                self._client = made
         return self._client
+
+    def _make_client(self) -> httpx2.AsyncClient:
+        httpx2 = _library()
+        return httpx2.AsyncClient(  # type: ignore[no-any-return]
+            headers={"Content-Type": "application/json", **self._headers},
+            # Without TLS there is nothing to verify, and no certificates need to be read.
+            verify=self._url.startswith("https:"),
+            timeout=httpx2.Timeout(None, connect=self.limits.connect),
+            # Each run has one connection; how many run is the decision of others.
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+            follow_redirects=False,
+        )
 
 
 class Patience:
