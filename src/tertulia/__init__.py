@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tertulia.core.budget import Budget
 from tertulia.core.keys import session_key
+from tertulia.core.message import ToolCall
 from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.session import Notice, Page, Session
 from tertulia.core.settings import Settings
@@ -16,10 +17,13 @@ from tertulia.errors import (
     AccessDenied,
     AgentError,
     AgentFailed,
+    AgentStopped,
     AgentTimeout,
+    AgentUnavailable,
     BudgetExceeded,
     ConfigError,
     Conflict,
+    ContextOverflow,
     Duplicate,
     Error,
     IllegalMove,
@@ -34,7 +38,7 @@ from tertulia.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from tertulia.records.turns import ToolCall, Turn
+from tertulia.records.turns import Turn
 from tertulia.store import Store
 from tertulia.store import open as open  # not in __all__: a star import must not hide the builtin
 from tertulia.version import __version__
@@ -46,11 +50,14 @@ __all__ = [
     "AccessDenied",
     "AgentError",
     "AgentFailed",
+    "AgentStopped",
     "AgentTimeout",
+    "AgentUnavailable",
     "Budget",
     "BudgetExceeded",
     "ConfigError",
     "Conflict",
+    "ContextOverflow",
     "Duplicate",
     "Error",
     "HomeChannel",

@@ -17,7 +17,10 @@
     │   └── SchemaMismatch    the store is older or newer than this program
     ├── AgentError            the agent, or a model it asked, gave no answer
     │   ├── AgentTimeout      it took too long
-    │   └── AgentFailed       it failed, or what it gave cannot be used
+    │   ├── AgentStopped      it was told to stop
+    │   ├── AgentUnavailable  it cannot be reached, or has too much to do: try again later
+    │   ├── AgentFailed       it failed, or what it gave cannot be used
+    │   └── ContextOverflow   it was given more than its model can read
     ├── AccessDenied          not yours
     └── BudgetExceeded        the limit is spent
 
@@ -158,10 +161,29 @@ class AgentTimeout(AgentError):
     retryable = True
 
 
+class AgentStopped(AgentError):
+    """The agent was stopped."""
+
+    code = "agent_stopped"
+
+
+class AgentUnavailable(AgentError):
+    """The agent cannot be reached now."""
+
+    code = "agent_unavailable"
+    retryable = True
+
+
 class AgentFailed(AgentError):
     """The agent failed."""
 
     code = "agent_failed"
+
+
+class ContextOverflow(AgentError):
+    """The conversation is longer than the model can read."""
+
+    code = "context_overflow"
 
 
 class AccessDenied(Error):

@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from tertulia.aio.threads import Threads
+from tertulia.core.message import ToolCall
 from tertulia.core.render import Format, Timestamps
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
 from tertulia.records import turns as sync
 from tertulia.records.inbox import Arrival
-from tertulia.records.turns import ToolCall
 
 
 class Turn:

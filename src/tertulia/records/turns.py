@@ -26,11 +26,9 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any, Final, Self
 
-import msgspec
-
 from tertulia.core import keys
 from tertulia.core.grammar import UNNAMED_TOOL, tool_name
-from tertulia.core.message import ASSISTANT, INTERRUPTED, TOOL, Draft, draft, to_json
+from tertulia.core.message import ASSISTANT, INTERRUPTED, TOOL, Draft, ToolCall, draft, to_json
 from tertulia.core.render import Format, Timestamps
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
@@ -51,21 +49,6 @@ from tertulia.storage.rows import to_micros
 # A ticket that is not renewed for so long belongs to somebody who is gone.
 TICKET_SECONDS: Final = 5.0
 _PAUSES: Final = (0.002, 0.005, 0.01, 0.02, 0.05)
-
-
-class ToolCall(msgspec.Struct, frozen=True):
-    """A call of a tool: its id, its name, and its arguments as JSON text or as a dict."""
-
-    id: str
-    name: str
-    arguments: str | Mapping[str, Any] = "{}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The call in the OpenAI form."""
-        given = self.arguments
-        arguments = given if isinstance(given, str) else to_json(given)
-        function = {"name": self.name, "arguments": arguments}
-        return {"id": self.id, "type": "function", "function": function}
 
 
 class Turn:

@@ -1,0 +1,279 @@
+"""A program as an agent: one child for each run, JSON lines in and out (`lines.py`).
+
+The child gets the request on its standard input, writes events to its standard output, and is told
+there what its tool calls gave. What it writes to its standard error goes to the log. At the end, on
+stop and on failure its whole process group is ended: TERM first, KILL shortly after. A grandchild
+that makes itself a session of its own is out of reach.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Final, Self
+
+from tertulia.agents import lines, tools
+from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
+from tertulia.agents.lines import Said
+from tertulia.agents.loop import gave_up
+from tertulia.agents.shown import one_line
+from tertulia.agents.stream import Lines
+from tertulia.agents.watch import Watch
+from tertulia.agents.wire import Limits, Patience
+from tertulia.core.message import to_json
+from tertulia.core.render import Format
+from tertulia.errors import AgentError, AgentFailed, ConfigError
+
+log = logging.getLogger("tertulia.agents.command")
+
+_CHUNK: Final = 65_536
+_LONGEST_LOG_LINE: Final = 1_000
+
+
+class CommandAgent:
+    """Any program: `CommandAgent(["python", "my_agent.py"])`."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        name: str = "command",
+        format: Format = "openai",
+        history_tokens: int | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        max_steps: int = 30,
+        tool_seconds: float = 300.0,
+        limits: Limits | None = None,
+        grace: float = 2.0,
+    ) -> None:
+        if isinstance(command, str) or not command:
+            raise ConfigError(
+                f"The command of the agent {name} is {command!r}.",
+                hint='Give the program and its arguments as a list: ["python", "my_agent.py"].',
+                field="command",
+            )
+        self.name = name
+        self._command = tuple(command)
+        self._format: Format = format
+        self._history_tokens = history_tokens
+        self._cwd = cwd
+        self._env = None if env is None else dict(env)
+        self._max_steps = max_steps
+        self._tool_seconds = tool_seconds
+        self._limits = limits or Limits()
+        self._grace = grace
+
+    def __repr__(self) -> str:
+        # The arguments of a program may hold a secret.
+        return f"CommandAgent({self._command[0]!r})"
+
+    async def close(self) -> None:
+        """Nothing is kept between runs."""
+
+    async def run(self, request: Request) -> AsyncGenerator[Event, None]:
+        """Answer a request, event by event."""
+        async with Watch(request.stop) as watch:
+            watch.check()
+            request.steer()
+            history = await request.history(format=self._format, max_tokens=self._history_tokens)
+            async with self._child(watch, request) as child:
+                child.tell(lines.asked(request, history))
+                async with aclosing(self._exchange(child, request, watch)) as events:
+                    async for event in events:
+                        yield event
+
+    async def _exchange(
+        self, child: _Child, request: Request, watch: Watch
+    ) -> AsyncGenerator[Event, None]:
+        for _ in range(self._max_steps):
+            step: Step | None = None
+            while step is None:
+                said = await child.next()
+                if isinstance(said, Step):
+                    step = said
+                yield said
+            if not step.tool_calls:
+                return
+            given: list[ToolResult] = []
+            found = tools.results(step.tool_calls, request.tools, watch, seconds=self._tool_seconds)
+            async with aclosing(found) as results:
+                async for result in results:
+                    given.append(result)
+                    yield result
+            child.tell(lines.answered(given, request.steer()))
+        for event in gave_up(self._max_steps):
+            yield event
+
+    def _child(self, watch: Watch, request: Request) -> _Child:
+        return _Child(
+            self._command,
+            watch,
+            title=f"The program {os.path.basename(self._command[0])!r}",
+            session_id=request.session_id,
+            limits=self._limits,
+            grace=self._grace,
+            cwd=self._cwd,
+            env=self._env,
+        )
+
+
+class _Child:
+    """The program during one run."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        watch: Watch,
+        *,
+        title: str,
+        session_id: str,
+        limits: Limits,
+        grace: float,
+        cwd: str | os.PathLike[str] | None,
+        env: Mapping[str, str] | None,
+    ) -> None:
+        self._command = command
+        self._watch = watch
+        self._title = title
+        self._session_id = session_id
+        self._limits = limits
+        self._grace = grace
+        self._cwd = cwd
+        self._env = env
+        self._lines = Lines()
+        self._waiting: list[str] = []
+        self._size = 0
+        self._shown = ""
+        self._last_complaint = ""
+
+    async def __aenter__(self) -> Self:
+        pipe = asyncio.subprocess.PIPE
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command, stdin=pipe, stdout=pipe, stderr=pipe,
+                cwd=self._cwd, env=self._env, start_new_session=True, limit=_CHUNK,
+            )  # fmt: skip
+        except (OSError, ValueError) as problem:
+            raise AgentFailed(
+                f"{self._title} cannot be started: {problem}",
+                hint="Look at the command of the agent, and whether it can be run from here.",
+            ) from problem
+        self._patience = Patience(self._limits)
+        self._complaints = asyncio.create_task(self._log_complaints())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(problem, AgentError) and self._shown:
+            problem.data.setdefault("partial", self._shown)
+        ending = asyncio.ensure_future(self._end(is_calm=kind is None))
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            # Whoever cancels may go on only when the program is gone.
+            await asyncio.wait([ending])
+            raise
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Write a line. Nobody waits for it to be read: a program that only writes would hang."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        if not stdin.is_closing():
+            stdin.write(to_json(message).encode("utf-8", "replace") + b"\n")
+        # From here on it is the program's turn, and its time.
+        self._patience = Patience(self._limits)
+
+    async def next(self) -> Said:
+        """The next event the program writes."""
+        while not self._waiting:
+            self._waiting = [line for line in await self._more() if line.strip()]
+        said = lines.read(self._waiting.pop(0), self._title)
+        if isinstance(said, Delta):
+            self._shown += said.text
+        elif isinstance(said, Step):
+            self._shown = ""
+        return said
+
+    async def _more(self) -> list[str]:
+        stdout = self._process.stdout
+        assert stdout is not None
+        try:
+            chunk = await self._watch.wait(stdout.read(_CHUNK), self._patience.left())
+        except TimeoutError:
+            raise self._patience.late(self._title) from None
+        if chunk:
+            self._patience.has_begun = True
+            self._size += len(chunk)
+            if self._size > self._limits.size:
+                raise AgentFailed(
+                    f"{self._title} wrote more than {self._limits.size} bytes.",
+                    hint="It does not come to an end; mend it, or raise the limit.",
+                )
+            return self._lines.feed(chunk)
+        if left := self._lines.rest():
+            return left
+        raise await self._gone()
+
+    async def _gone(self) -> AgentFailed:
+        """The error for a program that has nothing more to say, and has not answered."""
+        with contextlib.suppress(TimeoutError):
+            await self._watch.wait(self._process.wait(), self._grace)
+            await self._watch.wait(_ended(self._complaints), self._grace)
+        code = self._process.returncode
+        ended = "closed its output" if code is None else f"ended with {code}"
+        said = f": {self._last_complaint}" if self._last_complaint else "."
+        return AgentFailed(
+            f"{self._title} {ended} before it had answered{said}",
+            hint="Run it by hand with the same input; what it complained of is in the log.",
+            exit_code=code,
+        )
+
+    async def _log_complaints(self) -> None:
+        stderr = self._process.stderr
+        assert stderr is not None
+        found = Lines()
+        while chunk := await stderr.read(_CHUNK):
+            self._log(found.feed(chunk))
+        self._log(found.rest())
+
+    def _log(self, complaints: list[str]) -> None:
+        for line in complaints:
+            if shown := one_line(line, _LONGEST_LOG_LINE):
+                self._last_complaint = shown
+                log.info("%s %s: %s", self._session_id, os.path.basename(self._command[0]), shown)
+
+    async def _end(self, *, is_calm: bool) -> None:
+        process = self._process
+        assert process.stdin is not None
+        process.stdin.close()
+        if not is_calm:
+            _signal(process.pid, signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), self._grace)
+        # Also where it has ended itself: what it left behind in its group ends with it.
+        _signal(process.pid, signal.SIGKILL)
+        await process.wait()
+        self._complaints.cancel()
+        await asyncio.gather(self._complaints, return_exceptions=True)
+        with contextlib.suppress(OSError):
+            await process.stdin.wait_closed()
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait([task])
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
