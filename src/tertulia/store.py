@@ -18,6 +18,7 @@ from tertulia.core.source import Source
 from tertulia.errors import ConfigError
 from tertulia.platforms import registry
 from tertulia.records.desk import desk_of
+from tertulia.records.flushes import Flushes
 from tertulia.records.house import Clock, House, SystemClock
 from tertulia.records.inbox import Inbox
 from tertulia.records.indexer import Indexer
@@ -71,6 +72,7 @@ class Store:
         self.inbox = Inbox(self._house)
         self.usage = Ledger(self._house)
         self.people = People(self._house)
+        self.flushes = Flushes(self._house)
 
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""
@@ -158,6 +160,10 @@ class Store:
                 self.sessions.delete(session_id)
             removed += len(found)
         return removed
+
+    def now(self) -> datetime:
+        """The moment, by the store's clock."""
+        return self._house.clock.now()
 
     def check(self) -> list[str]:
         """Every fault in the store, in words; an empty list if it is sound."""

@@ -84,7 +84,7 @@ class Tool(msgspec.Struct, frozen=True):
             )
 
 
-def _nothing_new() -> Sequence[str]:
+async def _nothing_new() -> Sequence[str]:
     return ()
 
 
@@ -104,7 +104,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""
     platform: str = ""
     stop: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    steer: Callable[[], Sequence[str]] = _nothing_new
+    steer: Callable[[], Awaitable[Sequence[str]]] = _nothing_new
 
 
 class Delta(msgspec.Struct, frozen=True, tag_field="type", tag="delta"):

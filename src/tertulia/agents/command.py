@@ -81,7 +81,7 @@ class CommandAgent:
         """Answer a request, event by event."""
         async with Watch(request.stop) as watch:
             watch.check()
-            request.steer()
+            await request.steer()
             history = await request.history(format=self._format, max_tokens=self._history_tokens)
             async with self._child(watch, request) as child:
                 child.tell(lines.asked(request, history))
@@ -107,7 +107,7 @@ class CommandAgent:
                 async for result in results:
                     given.append(result)
                     yield result
-            child.tell(lines.answered(given, request.steer()))
+            child.tell(lines.answered(given, await request.steer()))
         for event in gave_up(self._max_steps):
             yield event
 

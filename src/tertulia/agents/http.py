@@ -80,7 +80,7 @@ class HttpAgent:
     async def _asked(self, request: Request, watch: Watch) -> AsyncGenerator[Event, None]:
         """One step, with as many tries as it takes; nothing is tried again once events came."""
         watch.check()
-        request.steer()
+        await request.steer()
         history = await request.history(format=self._format, max_tokens=self._history_tokens)
         body = lines.asked(request, history)
         tried, has_begun, shown = 0, False, ""

@@ -144,7 +144,7 @@ class ModelAgent(ABC):
     async def _asked(self, request: Request, watch: Watch) -> AsyncGenerator[Event, None]:
         """One model call, with as many tries as it takes; a step is the last event."""
         watch.check()
-        request.steer()  # whoever runs us puts it into the history that is asked for next
+        await request.steer()  # whoever runs us puts it into the history that is asked for next
         messages = await request.history(format=self.format, max_tokens=self._history_tokens)
         tried = 0
         while True:

@@ -51,7 +51,7 @@ class ParrotAgent:
         """Answer a request, event by event."""
         async with Watch(request.stop) as watch:
             watch.check()
-            meanwhile = list(request.steer())
+            meanwhile = list(await request.steer())
             calls = _calls(request.text)
             given: list[ToolResult] = []
             if calls:
@@ -62,7 +62,7 @@ class ParrotAgent:
                     async for result in results:
                         given.append(result)
                         yield result
-                meanwhile += request.steer()
+                meanwhile += await request.steer()
             history = await request.history(format="text")
             answer = _answer(request, history, calls, given)
             if meanwhile:

@@ -20,6 +20,7 @@ from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source
 from tertulia.core.summary import Compaction, Summariser
 from tertulia.core.usage import Usage
+from tertulia.records import flushes as sync_flushes
 from tertulia.records import inbox as sync_inbox
 from tertulia.records import outbox as sync_outbox
 from tertulia.records import people as sync_people
@@ -54,6 +55,10 @@ class Sessions:
     def key(self, source: Source) -> str:
         """The key of a source under this store's settings."""
         return self.sync.key(source)
+
+    async def conversation(self, source: Source) -> str:
+        """The key that messages from a source are kept under; where chats are linked, the shared."""
+        return await self._threads.run(self.sync.conversation, source)
 
     def is_shared(self, source: Source) -> bool:
         """Whether several people write in the session of a source."""
@@ -309,6 +314,10 @@ class People:
         """What whoever wrote may do. The terminal is the owner's; a stranger is a guest."""
         return await self._threads.run(self.sync.role_of, source)
 
+    async def meet(self, source: Source, *, role: Role) -> None:
+        """Know whoever wrote from now on, with a role."""
+        await self._threads.run(self.sync.meet, source, role=role)
+
     async def require_role(self, source: Source, role: Role) -> None:
         """Raise `AccessDenied` unless whoever wrote has that role or a higher one."""
         await self._threads.run(self.sync.require_role, source, role)
@@ -508,6 +517,22 @@ class Outbox:
         )
 
 
+class Flushes:
+    """Sessions whose memory is to be saved."""
+
+    def __init__(self, record: sync_flushes.Flushes, threads: Threads) -> None:
+        self.sync = record
+        self._threads = threads
+
+    async def claim(self, limit: int = 10, *, lease_seconds: float = 300) -> list[Session]:
+        """Take sessions whose memory is due; nobody else gets them while the lease lasts."""
+        return await self._threads.run(self.sync.claim, limit, lease_seconds=lease_seconds)
+
+    async def done(self, session_id: str) -> None:
+        """What was to be remembered is saved."""
+        await self._threads.run(self.sync.done, session_id)
+
+
 class Visible:
     """A store through the eyes of one person."""
 
@@ -548,6 +573,7 @@ class Store:
         self.people = People(store.people, threads)
         self.inbox = Inbox(store.inbox, threads)
         self.outbox = Outbox(store.outbox, threads)
+        self.flushes = Flushes(store.flushes, threads)
 
     async def __aenter__(self) -> Self:
         return self
@@ -619,6 +645,10 @@ class Store:
     async def expunge(self, *, ended_before: datetime) -> int:
         """Remove for good every session that ended before a moment; how many there were."""
         return await self._threads.run(self.sync.expunge, ended_before=ended_before)
+
+    def now(self) -> datetime:
+        """The moment, by the store's clock."""
+        return self.sync.now()
 
     async def check(self) -> list[str]:
         """Every fault in the store, in words; an empty list if it is sound."""

@@ -23,6 +23,7 @@ def remove(tx: Transaction, row: SessionRow) -> None:
         "borrowings_delete",
         "events_delete",
         "unindexed_drop",
+        "flush_done",
     ):
         tx.run(statement, session)
     inbox.forget(tx, row.ref)

@@ -80,6 +80,10 @@ class Sessions:
             threads_shared=settings.thread_sessions_shared,
         )
 
+    def conversation(self, source: Source) -> str:
+        """The key that messages from a source are kept under: where chats are linked, a shared one."""
+        return self._db.read(lambda tx: linked_key(tx, source, self.key(source)))
+
     def is_shared(self, source: Source) -> bool:
         """Whether several people write in the session of a source."""
         return source.chat_type != "dm" and acts.owner_person(source, self._house) is None
@@ -189,7 +193,7 @@ class Sessions:
         def work(tx: Transaction) -> Session:
             row = acts.require(tx, session_id)
             if row.ended_at is None:
-                acts.end(tx, row, acts.storable(reason) or reason, now)
+                _end(tx, self._house, row, acts.storable(reason) or reason, now)
             return acts.require(tx, session_id).session()
 
         found = self._db.write(work)
@@ -210,7 +214,7 @@ class Sessions:
             reason = _over(self._house, row, now, current[-1])
             if reason is None or (is_guarded and self._is_recent(row, now, current[-1])):
                 return None
-            acts.end(tx, row, reason, now)
+            _end(tx, self._house, row, reason, now)
             return acts.require(tx, session_id).session()
 
         found = self._db.write(work)
@@ -439,7 +443,7 @@ class Attempt(NamedTuple):
                 reason = None
         if reason is None:
             return current, None
-        acts.end(tx, current, reason, self.now)
+        _end(tx, self.house, current, reason, self.now)
         return self._begin(tx, current, reason)
 
     def _begin_after_end(self, tx: Transaction) -> tuple[SessionRow, Notice | None]:
@@ -461,6 +465,13 @@ class Attempt(NamedTuple):
         # one, hence exactly once: also where the new one is deleted, or the clock steps back.
         acts.event(tx, after.ref, self.now, "noticed", {"session": row.id})
         return row, Notice(reason, after.turns > 0, after.id, notify=policy.notify)
+
+
+def _end(tx: Transaction, house: House, row: SessionRow, reason: str, now: datetime) -> None:
+    """End a session; what was said in one that a policy ends may be worth remembering."""
+    acts.end(tx, row, reason, now)
+    if house.settings.remember and reason in AUTOMATIC and row.turns:
+        tx.run("flush_put", {"session": row.ref})
 
 
 def _begin(

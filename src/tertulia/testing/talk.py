@@ -145,7 +145,7 @@ class _Desk:
             steer=self._steer,
         )
 
-    def _steer(self) -> Sequence[str]:
+    async def _steer(self) -> Sequence[str]:
         given, self._talk.meanwhile = self._talk.meanwhile, []
         self._talk.steered += given
         self._to_store += given

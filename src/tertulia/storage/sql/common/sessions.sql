@@ -22,6 +22,9 @@ from sessions where key = :key and ended_at is null
 -- name: session_by_id
 select {part_session} from sessions where id = :id
 
+-- name: session_by_ref
+select {part_session} from sessions where ref = :ref
+
 -- name: session_latest_ended
 select {part_session} from sessions where key = :key and ended_at is not null
 order by ended_at desc, ref desc limit 1

@@ -42,3 +42,10 @@ create index outbox_state on outbox (state, id);
 
 -- For retention: what ended before a moment.
 create index sessions_ended_at on sessions (ended_at) where ended_at is not null;
+
+-- Sessions that a policy has ended and whose memory is still to be saved.
+create table flushes (
+    session bigint primary key,
+    attempts bigint not null default 0,
+    lease_until bigint not null default 0
+);
