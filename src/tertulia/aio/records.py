@@ -57,7 +57,7 @@ class Sessions:
         return self.sync.key(source)
 
     async def conversation(self, source: Source) -> str:
-        """The key that messages from a source are kept under; where chats are linked, the shared."""
+        """The key of a source, or the one it shares where chats are linked."""
         return await self._threads.run(self.sync.conversation, source)
 
     def is_shared(self, source: Source) -> bool:

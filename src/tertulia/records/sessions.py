@@ -81,7 +81,7 @@ class Sessions:
         )
 
     def conversation(self, source: Source) -> str:
-        """The key that messages from a source are kept under: where chats are linked, a shared one."""
+        """The key of a source, or the one it shares where chats are linked."""
         return self._db.read(lambda tx: linked_key(tx, source, self.key(source)))
 
     def is_shared(self, source: Source) -> bool:
