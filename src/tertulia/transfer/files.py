@@ -1,0 +1,35 @@
+"""New files that are whole or not there at all, and for their owner only: conversations are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+
+from tertulia.errors import ConfigError, StoreError
+
+Progress = Callable[[int, int], None]
+
+
+@contextlib.contextmanager
+def new_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[str]:
+    """Where to write what shall stand at `path`; it gets there when all of it is written."""
+    target = os.fspath(path)
+    if os.path.lexists(target) and not force:
+        raise ConfigError(
+            f"{target} exists already.", hint="Name a new file, or give --force.", field="path"
+        )
+    partial = f"{target}.partial"
+    try:
+        os.close(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600))
+        yield partial
+        os.replace(partial, target)
+    except OSError as problem:
+        raise StoreError(
+            f"{target} could not be written: {problem.strerror or problem}.",
+            hint="Look whether its folder exists and has space.",
+            where=target,
+        ) from problem
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
