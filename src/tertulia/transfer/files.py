@@ -33,3 +33,23 @@ def new_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[s
     finally:
         with contextlib.suppress(OSError):
             os.unlink(partial)
+
+
+def new_folder(path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Make a folder for its owner only, or take one with nothing in it."""
+    target = os.fspath(path)
+    try:
+        os.makedirs(target, mode=0o700, exist_ok=True)
+        is_used = bool(os.listdir(target))
+    except OSError as problem:
+        raise StoreError(
+            f"The folder {target} cannot be made: {problem.strerror or problem}.",
+            hint="Name another one.",
+            where=target,
+        ) from problem
+    if is_used and not force:
+        raise ConfigError(
+            f"{target} is not empty.",
+            hint="Name a new folder, or give --force to replace files of the same name.",
+            field="path",
+        )
