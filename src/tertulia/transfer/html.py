@@ -124,5 +124,5 @@ def _folded(name: str, label: str, text: str, *, is_open: bool) -> str:
     return (
         f'<details class="{name}"{state}><summary><span>{escape(label)}</span> '
         f'<bdi class="preview">{escape(preview)}</bdi></summary>'
-        f'<pre dir="auto">{escape(text)}</pre></details>'
+        f'<pre dir="auto">\n{escape(text)}</pre></details>'
     )

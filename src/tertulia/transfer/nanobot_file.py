@@ -109,6 +109,7 @@ def _metadata(session: Session, told: Told | None, zone: tzinfo) -> dict[str, An
 def _message(message: Message, zone: tzinfo) -> Mapping[str, Any]:
     """As it was given, with what nanobot wants besides. It cannot write half a character back."""
     body: dict[str, Any] = sound_value(dict(message.body))
+    body.pop("_type", None)  # nanobot would take the line for a record of its own
     if message.kind in _MARKS:
         body.setdefault(_MARKS[message.kind], True)
     if body.get("role") == SUMMARY:
