@@ -19,6 +19,7 @@ from markdown_it import MarkdownIt
 from tertulia import Source, Store
 from tertulia.core.harmless import harmless
 from tertulia.transfer.export import Form, document, export_to
+from tertulia.transfer.html import escape
 from tertulia.transfer.markdown import escaped
 from tertulia.transfer.page import split_code
 from tests.transfer.scene import ANA, GROUP, opened, talk
@@ -186,6 +187,9 @@ class TestHtml:
         words.feed(written)
         # A newline that a <pre> begins with is not part of it, by the rules of HTML.
         assert words.found == ["\n" + harmless(f"<{text}>")]
+
+    def test_no_text_leaves_the_quotes_of_an_attribute(self) -> None:
+        assert escape("\"'<&>") == "&quot;&#x27;&lt;&amp;&gt;"
 
     def test_its_policy_allows_its_own_style_and_nothing_else(self, store: Store) -> None:
         written = page(store, [{"role": "user", "content": "hi"}], "html")
