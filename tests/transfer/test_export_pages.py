@@ -250,10 +250,12 @@ class TestHtml:
             written = "\n".join(document(store, session, "html"))
         assert written.count('<p class="day">') == 2
 
-    def test_who_wrote_in_a_group(self, store: Store) -> None:
+    @pytest.mark.parametrize("name", ["Eve", "assistant", None])
+    def test_who_wrote_in_a_group(self, store: Store, name: str | None) -> None:
+        eve = Source("telegram", "-9", chat_type="group", user_id="5", user_name=name)
         words = Words("who")
-        words.feed("\n".join(document(store, talk(store, GROUP, "hi"), "html")))
-        assert words.found[0] == "Eve"
+        words.feed("\n".join(document(store, talk(store, eve, "hi"), "html")))
+        assert words.found == [f"user {name or 5}", "assistant", "tool", "assistant"]
 
 
 class TestMarkdown:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 
 from tertulia.errors import ConfigError, StoreError
@@ -19,9 +20,12 @@ def new_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[s
         raise ConfigError(
             f"{target} exists already.", hint="Name a new file, or give --force.", field="path"
         )
-    partial = f"{target}.partial"
+    partial = ""
     try:
-        os.close(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600))
+        # A name of its own, so that no file of anybody else's is written over on the way.
+        folder = os.path.dirname(os.path.abspath(target))
+        handle, partial = tempfile.mkstemp(prefix=".tertulia-", dir=folder)
+        os.close(handle)
         yield partial
         os.replace(partial, target)
     except OSError as problem:

@@ -90,13 +90,14 @@ def _entry(message: Message, veil: Veil) -> Entry:
 
 
 def _speaker(message: Message, veil: Veil) -> str:
+    """Always the role first: whoever calls themselves "assistant" is still a user."""
     if message.author is not None:
         author = from_json(message.author)
         name, who = author.get("name"), author.get("id")
         if isinstance(name, str) and name.strip():
-            return veil.name(name)
+            return f"{message.role} {veil.name(name)}"
         if isinstance(who, str):
-            return veil.person(str(author.get("platform") or ""), who)
+            return f"{message.role} {veil.person(str(author.get('platform') or ''), who)}"
     name = message.body.get("name")
     if isinstance(name, str) and name.strip():
         return f"{message.role} {veil.name(name)}"
