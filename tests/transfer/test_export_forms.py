@@ -181,6 +181,25 @@ class TestNanobot:
     def test_the_key_is_the_chat(self, store: Store, source: Source, key: str) -> None:
         assert lines(store, store.sessions.open(source).id, "nanobot")[0]["key"] == key
 
+    @pytest.mark.parametrize(
+        ("came", "key"),
+        [
+            ({"from": "nanobot", "key": "feishu:oc_1:om_1"}, "feishu:oc_1:om_1"),
+            ({"from": "hermes", "key": "agent:x"}, "telegram:12025550101"),
+            ({"from": "nanobot", "key": None}, "telegram:12025550101"),
+            ("nonsense", "telegram:12025550101"),
+        ],
+        ids=str,
+    )
+    def test_what_came_from_nanobot_has_its_key_again(
+        self, store: Store, came: Any, key: str
+    ) -> None:
+        session = store.sessions.open(ANA)
+        store.sessions.set_metadata(session.id, {"imported": came, "handle": "peti"})
+        head = lines(store, session.id, "nanobot")[0]
+        assert head["key"] == key
+        assert head["metadata"] == {"handle": "peti"}
+
     def test_people_with_sessions_of_their_own(self, tmp_path: Path) -> None:
         with opened(tmp_path / "own.db", group_sessions_per_user=True) as store:
             session = store.sessions.open(GROUP)

@@ -28,14 +28,13 @@ _THREADS = {"telegram": "topic:", "discord": "thread:"}
 _MARKS = {COMMAND: "_command", DELIVERY: "_channel_delivery", INTERNAL: "_hidden_history"}
 # The longest name that common file systems take is 255 bytes.
 _LONGEST_NAME = 240
-# Where an import from nanobot keeps the key it found.
-KEY_FIELD = "nanobot_key"
+# Under this name the metadata of an imported session say where it came from.
+_IMPORTED = "imported"
 
 
 def key_of(session: Session) -> str:
     """The conversation as nanobot calls it."""
-    known = session.metadata.get(KEY_FIELD)
-    key = known if isinstance(known, str) and known else _chat_key(session)
+    key = _known_key(session) or _chat_key(session)
     return key if session.ended_at is None else f"{key}#{session.id}"
 
 
@@ -76,6 +75,15 @@ def nanobot(
         yield to_json(_message(message, zone), indent=None)
 
 
+def _known_key(session: Session) -> str | None:
+    """The key that nanobot gave it, where the session came from there."""
+    came = session.metadata.get(_IMPORTED)
+    if not isinstance(came, Mapping) or came.get("from") != "nanobot":
+        return None
+    key = came.get("key")
+    return key if isinstance(key, str) and key else None
+
+
 def _chat_key(session: Session) -> str:
     source = session.origin
     is_terminal = source.platform == LOCAL
@@ -95,7 +103,7 @@ def _is_one_persons(session: Session) -> bool:
 
 
 def _metadata(session: Session, told: Told | None, zone: tzinfo) -> dict[str, Any]:
-    known = {name: value for name, value in session.metadata.items() if name != KEY_FIELD}
+    known = {name: value for name, value in session.metadata.items() if name != _IMPORTED}
     if session.title:
         known["title"] = session.title
     if told is not None:
