@@ -31,6 +31,8 @@ SHAPES = {
     "sessions export": "as `sessions show`",
     "sessions delete": "`deleted` (the id), `messages` (how many)",
     "usage": "`by`, `since`, `until`, `groups`, `total`",
+    "export": "`form`, `path`, `sessions`, `messages` (how many of each)",
+    "import archive": "`sessions`, `messages`, `skipped`, `problems`, `dry_run`, `made_at`",
     "store migrate": "`store`, `created`, `applied`",
     "store check": "`store`, `sound`, `faults`",
     "store backup": "`store`, `backup`, `bytes`",
@@ -51,6 +53,7 @@ $ tertulia sessions list --json
 $ tertulia usage --by model --since 2026-03-01
 $ tertulia store check
 $ tertulia store backup copy.db
+$ tertulia export --output archive.zip
 $ tertulia doctor
 ```
 

@@ -231,9 +231,9 @@ def _search(place: Place, argument: str) -> Reply:
 
 
 def _export(place: Place, argument: str) -> Reply:
-    from tertulia.transfer.pages import markdown_text
+    from tertulia.transfer.export import document
 
-    return Reply(markdown_text(place.store, place.session().id))
+    return Reply("\n".join(document(place.store, place.session().id, "markdown")))
 
 
 # -- the house

@@ -156,3 +156,14 @@ select value from installation where name = :name
 -- name: installation_set
 insert into installation (name, value) values (:name, :value)
 on conflict (name) do update set value = excluded.value
+
+-- name: sessions_in_order
+-- In the order they began, which no later write changes; for whoever reads all of them.
+select {part_session} from sessions
+where ref > :after
+    and (cast(:platform as text) is null or platform = :platform)
+    and (cast(:key as text) is null or key = :key)
+    and (cast(:person as text) is null or person = :person)
+    and (cast(:since as bigint) is null or updated_at >= :since)
+    and (cast(:state as text) = 'all' or case when ended_at is null then 'current' else 'ended' end = :state)
+order by ref limit :limit

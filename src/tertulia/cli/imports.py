@@ -1,0 +1,16 @@
+"""`tertulia import`: conversations from elsewhere."""
+
+from __future__ import annotations
+
+import click
+
+from tertulia.cli.archive import archive
+from tertulia.cli.options import Group
+
+
+@click.group("import", cls=Group)
+def import_() -> None:
+    """Bring conversations into the store."""
+
+
+import_.add_command(archive)
