@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
@@ -25,8 +26,7 @@ from tertulia.agents.loop import gave_up
 from tertulia.agents.shown import one_line
 from tertulia.agents.stream import Lines
 from tertulia.agents.watch import Watch
-from tertulia.agents.wire import Limits, Patience
-from tertulia.core.message import to_json
+from tertulia.agents.wire import Limits, Patience, encoded
 from tertulia.core.render import Format
 from tertulia.errors import AgentError, AgentFailed, ConfigError
 
@@ -259,7 +259,7 @@ class _Child:
 
     def tell(self, message: dict[str, Any]) -> None:
         """Write a line. From then on it is the program's turn, and its time."""
-        self._pipes.write(to_json(message).encode("utf-8", "replace") + b"\n")
+        self._pipes.write(encoded(message) + b"\n")
         self._patience = Patience(self._limits)
 
     async def next(self) -> Said:
@@ -311,15 +311,15 @@ class _Child:
                 log.info("%s %s: %s", self._session_id, os.path.basename(self._command[0]), shown)
 
     async def _end(self, *, is_calm: bool) -> None:
-        pipes, group = self._pipes, self._transport.get_pid()
+        pipes = self._pipes
         if (stdin := self._transport.get_pipe_transport(0)) is not None:
             stdin.close()
         if not is_calm:
-            _signal(group, signal.SIGTERM)
+            _signal(self._transport, is_last=False)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(pipes.has_exited.wait(), self._grace)
         # Also where it has ended itself: what it left behind in its group ends with it.
-        _signal(group, signal.SIGKILL)
+        _signal(self._transport, is_last=True)
         await pipes.has_exited.wait()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(pipes.has_complained.wait(), self._grace)
@@ -332,6 +332,9 @@ async def _both(pipes: _Pipes) -> None:
     await pipes.has_complained.wait()
 
 
-def _signal(group: int, number: signal.Signals) -> None:
+def _signal(transport: asyncio.SubprocessTransport, *, is_last: bool) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
+        if sys.platform == "win32":
+            transport.kill()
+        else:
+            os.killpg(transport.get_pid(), signal.SIGKILL if is_last else signal.SIGTERM)
