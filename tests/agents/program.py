@@ -2,7 +2,7 @@
 
     ["event", {…}]     write an event
     ["line", "…"]      write a line as it is
-    ["results", n]     read the results of a step, see that there are n
+    ["results", n]     read the results of a step, see that there are n, note the steering
     ["repeat"]         answer with the request
     ["complain", "…"]  write to standard error
     ["exit", n], ["hang"], ["hang_on_term"], ["flood"], ["close"], ["leave_child"]

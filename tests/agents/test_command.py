@@ -65,6 +65,11 @@ def test_a_request_larger_than_a_pipe(talk: Talk) -> None:
     assert json.loads(talked(talk, moving(["repeat"]), text).answer or "")["text"] == text
 
 
+def test_what_is_no_text_is_told_as_text(talk: Talk) -> None:
+    told = json.loads(talked(talk, moving(["repeat"]), "half \ud83d").answer or "")
+    assert told["text"] == "half \ufffd"
+
+
 def test_usage_and_notes_and_what_was_said_meanwhile(talk: Talk) -> None:
     async def wait(arguments: dict[str, Any]) -> str:
         talk.meanwhile.append("make it two")

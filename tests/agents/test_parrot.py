@@ -78,10 +78,11 @@ def test_what_it_streams_is_what_it_says(text: str) -> None:
 
     async def exchange() -> Heard:
         heard = Heard()
-        request = Request(text="context", history=history, system=text or "x")
+        request = Request(text="context", history=history, system=text)
         async with running(ParrotAgent(), request) as events:
             heard.events = [event async for event in events]
         return heard
 
     heard = asyncio.run(exchange())
-    assert heard.shown == heard.answer == (text or "x")
+    expected = text if text.strip() else "I was given no context prompt."
+    assert heard.shown == heard.answer == expected

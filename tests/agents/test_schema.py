@@ -30,7 +30,7 @@ plain = st.fixed_dictionaries(
         "maxItems": st.integers(0, 2),
         "pattern": st.sampled_from(["^x", "e"]),
         "required": st.lists(names, max_size=2, unique=True),
-        "$ref": st.sampled_from(["#/$defs/word", "#"]),
+        "$ref": st.sampled_from(["#/$defs/word", "#/$defs/tree"]),
         "title": st.just("something else"),
     },
 )
@@ -54,15 +54,23 @@ schemas = st.recursive(
 ).filter(lambda schema: isinstance(schema, dict))
 
 
+TREE = {"type": ["object", "string"], "properties": {"a": {"$ref": "#/$defs/tree"}}}
+
+
 @given(schema=schemas, value=values)
 def test_the_verdict_is_that_of_a_full_validator(schema: dict[str, Any], value: Any) -> None:
-    schema = {**schema, "$defs": {"word": {"type": "string"}}}
-    try:
-        expected = jsonschema.Draft202012Validator(schema).is_valid(value)
-    except RecursionError:
-        faults(schema, value)  # a schema that is only itself: it ends, with either verdict
-        return
+    schema = {**schema, "$defs": {"word": {"type": "string"}, "tree": TREE}}
+    expected = jsonschema.Draft202012Validator(schema).is_valid(value)
     assert (faults(schema, value) == []) == expected
+
+
+def test_a_schema_that_is_only_itself_ends() -> None:
+    itself = {"$ref": "#"}
+    assert faults({"allOf": [itself] * 9, "anyOf": [itself] * 9, "items": itself}, [[[]]]) == []
+    looped = {"properties": {"next": itself, "word": {"type": "string"}}}
+    assert faults(looped, {"next": {"next": {"word": 1}}}) == [
+        "next.next.word must be string, not 1"
+    ]
 
 
 @pytest.mark.parametrize(

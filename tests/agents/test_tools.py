@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia import ConfigError, NotFound, ToolCall
+from tertulia import AgentStopped, ConfigError, NotFound, ToolCall
 from tertulia.agents import Tool, tools
 from tertulia.agents.base import NO_PARAMETERS
 from tertulia.agents.watch import Watch
@@ -98,7 +98,7 @@ def test_a_tool_that_will_not_be_cancelled_is_left(
             reading = asyncio.ensure_future(anext(found))
             await has_begun.wait()
             stop.set()
-            with pytest.raises(tools.Error):
+            with pytest.raises(AgentStopped):
                 await reading
         is_over.set()
         await asyncio.sleep(0.01)

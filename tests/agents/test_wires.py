@@ -135,6 +135,36 @@ class TestAnswers:
         assert talked(talk, wired.agent(server), "and now?").answer == "on we go"
         assert "hola" in str(server.seen[-1].body["messages"])
 
+    def test_a_server_that_does_not_hang_up(
+        self, wired: Wired, server: ModelServer, talk: Talk
+    ) -> None:
+        server.script(wired.says("all of it").ending("hang"))
+        heard = talked(talk, wired.agent(server, limits=Limits(between=0.2)))
+        assert heard.answer == "all of it"
+        assert len(heard.usages) == 1
+
+    def test_a_connection_that_breaks_after_the_end(
+        self, wired: Wired, server: ModelServer, talk: Talk
+    ) -> None:
+        server.script(wired.says("all of it").ending("cut"))
+        assert talked(talk, wired.agent(server)).answer == "all of it"
+
+    def test_characters_that_were_cut_in_two(self, server: ModelServer, talk: Talk) -> None:
+        halves = ["a \ud83d", "\ude00", " \ud83d", "b", "\ude00"]
+        server.script(
+            openai.events(*(openai.chunk({"content": half}) for half in halves), "[DONE]")
+        )
+        heard = talked(talk, OPENAI.agent(server))
+        assert heard.answer == heard.shown == "a 😀 \ufffdb\ufffd"
+
+    def test_what_is_no_text_is_sent_as_text(
+        self, wired: Wired, server: ModelServer, talk: Talk
+    ) -> None:
+        talk.system = "half \ud83d"
+        server.script(wired.says("yes"))
+        assert talked(talk, wired.agent(server), "x \ude00").answer == "yes"
+        assert "half \ufffd" in str(server.seen[0].body)
+
 
 class TestRefusals:
     def test_a_refusal_is_an_answer_that_says_so(

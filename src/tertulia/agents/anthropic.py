@@ -8,7 +8,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tertulia.agents.base import Request
-from tertulia.agents.model import REFUSED, REFUSED_ON_THE_WAY, ModelAgent, Reader, Reply, count
+from tertulia.agents.model import (
+    REFUSED,
+    REFUSED_ON_THE_WAY,
+    ModelAgent,
+    Reader,
+    Reply,
+    count,
+    paired,
+)
 from tertulia.agents.stream import ServerEvent
 from tertulia.agents.wire import Limits, Retry, Sleep, Wire
 from tertulia.core.content import speaks
@@ -257,7 +265,7 @@ class _Reader(Reader):
 
 
 def _call(block: dict[str, Any]) -> ToolCall:
-    written = _text(block, "json") or to_json(block.get("input") or {})
+    written = paired(_text(block, "json")) or to_json(block.get("input") or {})
     return ToolCall(_text(block, "id"), _text(block, "name"), written)
 
 

@@ -13,7 +13,8 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Final, Self
@@ -25,14 +26,16 @@ from tertulia.agents.loop import gave_up
 from tertulia.agents.shown import one_line
 from tertulia.agents.stream import Lines
 from tertulia.agents.watch import Watch
-from tertulia.agents.wire import Limits, Patience
-from tertulia.core.message import to_json
+from tertulia.agents.wire import Limits, Patience, encoded
 from tertulia.core.render import Format
 from tertulia.errors import AgentError, AgentFailed, ConfigError
 
 log = logging.getLogger("tertulia.agents.command")
 
-_CHUNK: Final = 65_536
+# What a program may write ahead of us; the rest waits in its pipe.
+_MOST_UNREAD: Final = 1_048_576
+_STDOUT: Final = 1
+_STDERR: Final = 2
 _LONGEST_LOG_LINE: Final = 1_000
 
 
@@ -124,6 +127,75 @@ class CommandAgent:
         )
 
 
+class _Pipes(asyncio.SubprocessProtocol):
+    """The ends of a program's pipes that are on this side.
+
+    asyncio's own streams wait with the news of an exit until every pipe was read to its end, which
+    never comes while a program floods one, or has left a pipe to somebody else.
+    """
+
+    def __init__(self, complain: Callable[[list[str]], None]) -> None:
+        self._complain = complain
+        self._complaints = Lines()
+        self._output = bytearray()
+        self._has_news = asyncio.Event()
+        self._is_paused = False
+        self.is_over = False
+        self.has_exited = asyncio.Event()
+        self.has_complained = asyncio.Event()
+        self.is_lost = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self.transport = transport
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == _STDERR:
+            self._complain(self._complaints.feed(data))
+            return
+        self._output += data
+        self._has_news.set()
+        if len(self._output) > _MOST_UNREAD and not self._is_paused:
+            self._is_paused = True
+            self._reading().pause_reading()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == _STDERR:
+            self._complain(self._complaints.rest())
+            self.has_complained.set()
+        elif fd == _STDOUT:
+            self.is_over = True
+            self._has_news.set()
+
+    def process_exited(self) -> None:
+        self.has_exited.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost.set()
+
+    async def read(self) -> bytes:
+        """What was written since; nothing at the end."""
+        await self._has_news.wait()
+        found, self._output = bytes(self._output), bytearray()
+        if not self.is_over:
+            self._has_news.clear()
+        if self._is_paused:
+            self._is_paused = False
+            self._reading().resume_reading()
+        return found
+
+    def write(self, line: bytes) -> None:
+        """Nobody waits until it is read: a program that only writes would wait for us in turn."""
+        pipe = self.transport.get_pipe_transport(0)
+        if isinstance(pipe, asyncio.WriteTransport) and not pipe.is_closing():
+            pipe.write(line)
+
+    def _reading(self) -> asyncio.ReadTransport:
+        pipe = self.transport.get_pipe_transport(_STDOUT)
+        assert isinstance(pipe, asyncio.ReadTransport)
+        return pipe
+
+
 class _Child:
     """The program during one run."""
 
@@ -154,19 +226,19 @@ class _Child:
         self._last_complaint = ""
 
     async def __aenter__(self) -> Self:
-        pipe = asyncio.subprocess.PIPE
+        loop = asyncio.get_running_loop()
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=pipe, stdout=pipe, stderr=pipe,
-                cwd=self._cwd, env=self._env, start_new_session=True, limit=_CHUNK,
+            transport, self._pipes = await loop.subprocess_exec(
+                lambda: _Pipes(self._log), *self._command,
+                cwd=self._cwd, env=self._env, start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError) as problem:
             raise AgentFailed(
                 f"{self._title} cannot be started: {problem}",
                 hint="Look at the command of the agent, and whether it can be run from here.",
             ) from problem
+        self._transport = transport
         self._patience = Patience(self._limits)
-        self._complaints = asyncio.create_task(self._log_complaints())
         return self
 
     async def __aexit__(
@@ -186,12 +258,8 @@ class _Child:
             raise
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Write a line. Nobody waits for it to be read: a program that only writes would hang."""
-        stdin = self._process.stdin
-        assert stdin is not None
-        if not stdin.is_closing():
-            stdin.write(to_json(message).encode("utf-8", "replace") + b"\n")
-        # From here on it is the program's turn, and its time.
+        """Write a line. From then on it is the program's turn, and its time."""
+        self._pipes.write(encoded(message) + b"\n")
         self._patience = Patience(self._limits)
 
     async def next(self) -> Said:
@@ -206,10 +274,8 @@ class _Child:
         return said
 
     async def _more(self) -> list[str]:
-        stdout = self._process.stdout
-        assert stdout is not None
         try:
-            chunk = await self._watch.wait(stdout.read(_CHUNK), self._patience.left())
+            chunk = await self._watch.wait(self._pipes.read(), self._patience.left())
         except TimeoutError:
             raise self._patience.late(self._title) from None
         if chunk:
@@ -228,9 +294,8 @@ class _Child:
     async def _gone(self) -> AgentFailed:
         """The error for a program that has nothing more to say, and has not answered."""
         with contextlib.suppress(TimeoutError):
-            await self._watch.wait(self._process.wait(), self._grace)
-            await self._watch.wait(_ended(self._complaints), self._grace)
-        code = self._process.returncode
+            await self._watch.wait(_both(self._pipes), self._grace)
+        code = self._transport.get_returncode()
         ended = "closed its output" if code is None else f"ended with {code}"
         said = f": {self._last_complaint}" if self._last_complaint else "."
         return AgentFailed(
@@ -239,14 +304,6 @@ class _Child:
             exit_code=code,
         )
 
-    async def _log_complaints(self) -> None:
-        stderr = self._process.stderr
-        assert stderr is not None
-        found = Lines()
-        while chunk := await stderr.read(_CHUNK):
-            self._log(found.feed(chunk))
-        self._log(found.rest())
-
     def _log(self, complaints: list[str]) -> None:
         for line in complaints:
             if shown := one_line(line, _LONGEST_LOG_LINE):
@@ -254,26 +311,30 @@ class _Child:
                 log.info("%s %s: %s", self._session_id, os.path.basename(self._command[0]), shown)
 
     async def _end(self, *, is_calm: bool) -> None:
-        process = self._process
-        assert process.stdin is not None
-        process.stdin.close()
+        pipes = self._pipes
+        if (stdin := self._transport.get_pipe_transport(0)) is not None:
+            stdin.close()
         if not is_calm:
-            _signal(process.pid, signal.SIGTERM)
+            _signal(self._transport, is_last=False)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), self._grace)
+            await asyncio.wait_for(pipes.has_exited.wait(), self._grace)
         # Also where it has ended itself: what it left behind in its group ends with it.
-        _signal(process.pid, signal.SIGKILL)
-        await process.wait()
-        self._complaints.cancel()
-        await asyncio.gather(self._complaints, return_exceptions=True)
-        with contextlib.suppress(OSError):
-            await process.stdin.wait_closed()
+        _signal(self._transport, is_last=True)
+        await pipes.has_exited.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(pipes.has_complained.wait(), self._grace)
+        self._transport.close()
+        await pipes.is_lost.wait()
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
-    await asyncio.wait([task])
+async def _both(pipes: _Pipes) -> None:
+    await pipes.has_exited.wait()
+    await pipes.has_complained.wait()
 
 
-def _signal(group: int, number: signal.Signals) -> None:
+def _signal(transport: asyncio.SubprocessTransport, *, is_last: bool) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
+        if sys.platform == "win32":
+            transport.kill()
+        else:
+            os.killpg(transport.get_pid(), signal.SIGKILL if is_last else signal.SIGTERM)

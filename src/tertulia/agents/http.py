@@ -21,7 +21,7 @@ from tertulia.agents.lines import Said
 from tertulia.agents.loop import exchange
 from tertulia.agents.stream import Lines, ServerEvents
 from tertulia.agents.watch import Watch
-from tertulia.agents.wire import Limits, Reply, Retry, Sleep, Wire
+from tertulia.agents.wire import Answer, Limits, Retry, Sleep, Wire
 from tertulia.core.message import to_json
 from tertulia.core.render import Format
 from tertulia.errors import AgentError, AgentUnavailable
@@ -132,7 +132,7 @@ class HttpAgent:
         return lines.read(text, self._wire.shown_url, self._wire.scrub)
 
 
-async def _streamed(answer: Reply) -> AsyncGenerator[str, None]:
+async def _streamed(answer: Answer) -> AsyncGenerator[str, None]:
     """The texts of the events in a stream of either form."""
     if answer.is_events:
         events = ServerEvents()

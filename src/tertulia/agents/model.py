@@ -18,13 +18,13 @@ from tertulia.agents.base import Delta, Event, Note, Request, Spent, Step
 from tertulia.agents.loop import exchange
 from tertulia.agents.stream import ServerEvent, ServerEvents
 from tertulia.agents.watch import Watch
-from tertulia.agents.wire import Wire
+from tertulia.agents.wire import Answer, Wire
 from tertulia.core import tokens
 from tertulia.core.content import speaks
-from tertulia.core.message import ToolCall, to_json
+from tertulia.core.message import ToolCall, from_json, to_json
 from tertulia.core.render import Format
 from tertulia.core.usage import Usage
-from tertulia.errors import AgentError, AgentFailed, AgentUnavailable, ConfigError
+from tertulia.errors import AgentError, AgentFailed, AgentTimeout, AgentUnavailable, ConfigError
 
 ESTIMATED: Final = "tokens estimated"
 REFUSED: Final = "The model declined to answer this."
@@ -50,20 +50,24 @@ class Reader(ABC):
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self.text = ""
+        self._held = ""
         self.has_begun = False
         self.model: str | None = None
 
     def take(self, event: ServerEvent) -> str:
         """Read one event; the text in it that is to be shown."""
+        shown = self._held + self._take(event)
         self.has_begun = True
-        shown = self._take(event)
+        # A character may be cut in two by whoever cut the text; its first half waits.
+        cut = len(shown) - 1 if shown and "\ud800" <= shown[-1] <= "\udbff" else len(shown)
+        shown, self._held = paired(shown[:cut]), shown[cut:]
         self.text += shown
         return shown
 
     def decoded(self, data: str) -> dict[str, Any]:
         try:
-            found = msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            found = from_json(data)
+        except (ValueError, RecursionError):
             raise self.wire.nonsense("something that is not JSON", data) from None
         if not isinstance(found, dict):
             raise self.wire.nonsense("something that is not a JSON object", data)
@@ -117,7 +121,7 @@ class ModelAgent(ABC):
         self.provider = provider
         self.instructions = instructions
         self._wire = wire
-        self._options = dict(options)
+        self._options = dict(from_json(to_json(options)))
         self._history_tokens = history_tokens
         self._max_steps = max_steps
         self._tool_seconds = tool_seconds
@@ -175,20 +179,20 @@ class ModelAgent(ABC):
     ) -> AsyncGenerator[Event, None]:
         """One try: what is shown while it comes in, then the step."""
         body = {**self._options, **self._body(request, messages), "model": self.model}
-        async with self._wire.post(self.path, body, watch) as answer:
-            if answer.is_events:
-                events = ServerEvents()
-                async for chunk in answer.chunks:
-                    for event in events.feed(chunk):
-                        if shown := reader.take(event):
-                            yield Delta(shown)
-                left = events.rest() if not reader.is_complete else []
-            else:
-                whole = (await answer.whole()).decode("utf-8", "replace")
-                left = [ServerEvent("", whole)]
-            for event in left:
-                if shown := reader.take(event):
-                    yield Delta(shown)
+        try:
+            async with (
+                self._wire.post(self.path, body, watch) as answer,
+                aclosing(_events(answer)) as events,
+            ):
+                async for event in events:
+                    if shown := reader.take(event):
+                        yield Delta(shown)
+                    if reader.is_complete:
+                        answer.hurry()
+        except (AgentTimeout, AgentUnavailable):
+            # What comes after the end of an answer is not worth losing the answer for.
+            if not reader.is_complete:
+                raise
         if not reader.is_complete:
             raise AgentUnavailable(
                 f"{self._wire.shown_url} broke off in the middle of its answer.",
@@ -247,6 +251,26 @@ class ModelAgent(ABC):
 
 class _EmptyAnswer(AgentFailed):
     """The model gave an empty answer."""
+
+
+async def _events(answer: Answer) -> AsyncGenerator[ServerEvent, None]:
+    """What a server sends; one that does not stream sends one event, in a way."""
+    if not answer.is_events:
+        yield ServerEvent("", (await answer.whole()).decode("utf-8", "replace"))
+        return
+    events = ServerEvents()
+    async for chunk in answer.chunks:
+        for event in events.feed(chunk):
+            yield event
+    for event in events.rest():
+        yield event
+
+
+def paired(text: str) -> str:
+    """Text in which halves of surrogate pairs are put together, or replaced where one is alone."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def count(value: Any) -> int:

@@ -10,7 +10,15 @@ from typing import Any
 import msgspec
 
 from tertulia.agents.base import Request
-from tertulia.agents.model import REFUSED, REFUSED_ON_THE_WAY, ModelAgent, Reader, Reply, count
+from tertulia.agents.model import (
+    REFUSED,
+    REFUSED_ON_THE_WAY,
+    ModelAgent,
+    Reader,
+    Reply,
+    count,
+    paired,
+)
 from tertulia.agents.stream import ServerEvent
 from tertulia.agents.wire import Limits, Retry, Sleep, Wire
 from tertulia.core.content import flat, speaks
@@ -243,8 +251,10 @@ class _Reader(Reader):
         is_refusal = bool(self._refusal) or self._finish == "content_filter"
         return Reply(
             text=self.text,
-            reasoning=self._reasoning or None,
-            calls=tuple(ToolCall(one.id, one.name, one.arguments or "{}") for one in self._calls),
+            reasoning=paired(self._reasoning) or None,
+            calls=tuple(
+                ToolCall(one.id, one.name, paired(one.arguments) or "{}") for one in self._calls
+            ),
             is_cut=self._finish == "length",
             extra={"refused": True} if is_refusal else {},
         )

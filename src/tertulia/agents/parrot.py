@@ -22,7 +22,7 @@ from tertulia.core.usage import Usage
 # How many of the last messages are shown, and how much of each.
 _SHOWN: Final = 4
 _LENGTH: Final = 200
-_PIECE: Final = re.compile(r"\s*\S+\s*$|\s*\S+")
+_PIECE: Final = re.compile(r"\s*\S+(?:\s+\Z)?")
 _CALL: Final = re.compile(r"\s*call\s+([A-Za-z0-9_-]+)\s*(.*)", re.IGNORECASE)
 
 _ABOUT: Final = """\
@@ -112,7 +112,7 @@ def _repeated(request: Request, history: Sequence[dict[str, Any]]) -> str:
 
 
 def _context(request: Request, history: Sequence[dict[str, Any]]) -> str:
-    return request.system or "I was given no context prompt."
+    return request.system if request.system.strip() else "I was given no context prompt."
 
 
 def _history(request: Request, history: Sequence[dict[str, Any]]) -> str:

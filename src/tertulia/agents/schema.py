@@ -12,31 +12,43 @@ from typing import Any
 
 Check = Callable[[Any, Any, str, "_Looking"], Iterator[str]]
 
-# Schemas that refer to themselves end with the value they describe; this is for those that do not.
+# Values in one another deeper than this are not looked into.
 _DEEPEST = 60
 
 
 def faults(schema: Mapping[str, Any], value: Any) -> list[str]:
     """What does not fit, each with its place; empty if all does."""
-    return list(_Looking(schema, schema, _DEEPEST).at(value, ""))
+    return list(_Looking(schema, schema, _DEEPEST, {}).at(value, ""))
 
 
 class _Looking:
     """One schema on a value, within the document it stands in."""
 
-    def __init__(self, root: Mapping[str, Any], schema: Any, left: int) -> None:
+    def __init__(
+        self, root: Mapping[str, Any], schema: Any, left: int, known: dict[Any, list[str]]
+    ) -> None:
         self.root = root
         self.schema = schema
-        self.left = left
+        self._left = left
+        self._known = known
 
     def into(self, schema: Any) -> _Looking:
-        return _Looking(self.root, schema, self.left - 1)
+        return _Looking(self.root, schema, self._left - 1, self._known)
 
     def at(self, value: Any, place: str) -> Iterator[str]:
         if self.schema is False:
             yield f"{place or 'the arguments'} may not be given"
-        if not isinstance(self.schema, Mapping) or self.left <= 0:
+        if not isinstance(self.schema, Mapping) or self._left <= 0:
             return
+        # Each schema looks at each value once. One that refers to itself would go on for ever, and
+        # two that refer to each other would double the work at every step.
+        here = id(self.schema), id(value), place
+        if here not in self._known:
+            self._known[here] = []
+            self._known[here] = list(self._checked(value, place))
+        yield from self._known[here]
+
+    def _checked(self, value: Any, place: str) -> Iterator[str]:
         for keyword, given in self.schema.items():
             check = _CHECKS.get(keyword)
             if check is not None:
@@ -79,11 +91,7 @@ def _additional(given: Any, value: Any, place: str, looking: _Looking) -> Iterat
 
 
 def _items(given: Any, value: Any, place: str, looking: _Looking) -> Iterator[str]:
-    if (
-        isinstance(value, list)
-        and isinstance(given, Mapping)
-        and "prefixItems" not in looking.schema
-    ):
+    if isinstance(value, list) and "prefixItems" not in looking.schema:
         for at, item in enumerate(value):
             yield from looking.into(given).at(item, f"{place}[{at}]")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-_BOM = b"\xef\xbb\xbf"
+_BOM = "\ufeff"
 
 
 class ServerEvent(NamedTuple):
@@ -48,9 +48,6 @@ class ServerEvents:
         self._is_first = True
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
-        if self._is_first and chunk:
-            self._is_first = False
-            chunk = chunk.removeprefix(_BOM)
         return self._events(self._lines.feed(chunk))
 
     def rest(self) -> list[ServerEvent]:
@@ -60,6 +57,9 @@ class ServerEvents:
     def _events(self, lines: list[str]) -> list[ServerEvent]:
         found = []
         for line in lines:
+            if self._is_first:
+                self._is_first = False
+                line = line.removeprefix(_BOM)  # noqa: PLW2901 — the first line of a stream only
             if line:
                 self._take(line)
             elif self._data:

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ import msgspec
 
 from tertulia.agents.shown import one_line
 from tertulia.agents.watch import Watch
+from tertulia.core.content import sound_value
 from tertulia.errors import (
     AgentError,
     AgentFailed,
@@ -37,6 +39,8 @@ Sleep = Callable[[float], Awaitable[None]]
 # Of what a server says when it refuses, so much is read, and so much is shown.
 _REFUSAL_BYTES: Final = 65_536
 _SHOWN: Final = 300
+# How long a server may take to close an answer that is complete.
+_LAST_SECONDS: Final = 2.0
 
 # Too much to do, or broken for a moment: the same request may succeed later.
 _PASSING: Final = frozenset((408, 429, 500, 502, 503, 504, 529))
@@ -97,12 +101,17 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         return own if asked is None else max(asked, own)
 
 
-class Reply:
+class Answer:
     """An answer that comes in: its kind, and its bytes."""
 
-    def __init__(self, kind: str, chunks: AsyncIterator[bytes]) -> None:
+    def __init__(self, kind: str, chunks: AsyncIterator[bytes], patience: Patience) -> None:
         self.kind = kind
         self.chunks = chunks
+        self._patience = patience
+
+    def hurry(self) -> None:
+        """Expect the end soon: all that matters is there, and the connection may be used again."""
+        self._patience.hurry()
 
     @property
     def is_events(self) -> bool:
@@ -127,6 +136,11 @@ class Wire:
         sleep: Sleep = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
+        if find_spec("httpx2") is None:
+            raise ConfigError(
+                "Agents that use the network need httpx2, which is not installed.",
+                hint="Install it: pip install 'tertulia[agents]'.",
+            )
         self._url, self.shown_url = _checked_url(url)
         self._headers = {name: _checked_header(name, value) for name, value in headers.items()}
         self._secrets = tuple(sorted((one for one in secrets if one), key=len, reverse=True))
@@ -150,20 +164,20 @@ class Wire:
         return True
 
     @asynccontextmanager
-    async def post(self, path: str, body: Any, watch: Watch) -> AsyncIterator[Reply]:
+    async def post(self, path: str, body: Any, watch: Watch) -> AsyncIterator[Answer]:
         """One try of one call; whatever fails on the way is an `AgentError`."""
         client = await self._opened()
         httpx2 = _library()
         clock = Patience(self.limits)
         try:
-            content = msgspec.json.encode(body)
+            content = encoded(body)
             request = client.build_request("POST", self._url + path, content=content)
             response = await watch.wait(client.send(request, stream=True), clock.left())
             try:
                 if response.status_code != 200:
                     raise await self._refusal(response, watch, clock)
                 kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-                yield Reply(kind, self._chunks(response, watch, clock))
+                yield Answer(kind, self._chunks(response, watch, clock), clock)
             finally:
                 await response.aclose()
         except TimeoutError:
@@ -300,6 +314,10 @@ class Patience:
         self._is_total = total < step
         return max(0.0, min(step, total))
 
+    def hurry(self) -> None:
+        soon = min(self._limits.between, _LAST_SECONDS)
+        self._limits = msgspec.structs.replace(self._limits, between=soon)
+
     def late(self, url: str) -> AgentTimeout:
         limits = self._limits
         if self._is_total:
@@ -309,6 +327,19 @@ class Patience:
         else:
             text = f"{url} did not begin to answer within {limits.first_byte:g} seconds."
         return AgentTimeout(text, hint="Try again, or raise the limits of the agent.")
+
+
+def encoded(body: Any) -> bytes:
+    """What is sent, as JSON in UTF-8, also where a text in it is not."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(sound_value(body))
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise AgentFailed(
+            f"What is to be sent cannot be written as JSON: {problem}",
+            hint="Look at the options of the agent, and at the parameters of its tools.",
+        ) from problem
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
@@ -335,13 +366,8 @@ _HINTS = {
 
 
 def _library() -> Any:
-    try:
-        import httpx2
-    except ImportError as problem:
-        raise ConfigError(
-            "Agents that use the network need httpx2, which is not installed.",
-            hint="Install it: pip install 'tertulia[agents]'.",
-        ) from problem
+    import httpx2
+
     return httpx2
 
 
