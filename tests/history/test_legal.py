@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,10 +123,9 @@ def test_any_rows_give_a_legal_history(
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    path: Path = tmp_path_factory.mktemp("legal") / "talk.db"
+def store(new_place: Callable[[], str]) -> Iterator[Store]:
     options = Settings(zone="UTC", durability="fast", group_sessions_per_user=False)
-    with tertulia.open(path, settings=options) as store:
+    with tertulia.open(new_place(), settings=options) as store:
         yield store
 
 

@@ -470,6 +470,7 @@ def test_the_inbox_is_listed_in_pages(store: Store) -> None:
     assert words(store.inbox.find(state="taken").items) == ["0"]
 
 
+@pytest.mark.parametrize("where", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("name", ["outbox_expire", "outbox_claim", "inbox_expire", "inbox_claim"])
 def test_claiming_looks_at_what_is_not_settled_only(store: Store, name: str) -> None:
     """However much was sent and answered before."""
