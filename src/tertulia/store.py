@@ -18,12 +18,12 @@ from tertulia.core.source import Source
 from tertulia.errors import ConfigError
 from tertulia.platforms import registry
 from tertulia.records.desk import desk_of
-from tertulia.records.entry import Said
 from tertulia.records.house import Clock, House, SystemClock
 from tertulia.records.inbox import Inbox
 from tertulia.records.indexer import Indexer
 from tertulia.records.outbox import Outbox
 from tertulia.records.people import People
+from tertulia.records.said import Said
 from tertulia.records.search import CATCH_UP_STEPS, Hit, Search
 from tertulia.records.sessions import Sessions
 from tertulia.records.transcript import Transcript
@@ -52,11 +52,7 @@ class Store:
         clock: Clock | None = None,
     ) -> None:
         self.settings = settings or Settings()
-        self._db: Database = open_database(
-            where,
-            safe=self.settings.durability == "safe",
-            busy_seconds=self.settings.busy_seconds,
-        )
+        self._db: Database = open_database(where, self.settings)
         self.path = self._db.name
         self._search = Search(self._db)
         self._indexer = Indexer(self._search)

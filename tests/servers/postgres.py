@@ -15,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,8 +31,9 @@ _PR_SET_PDEATHSIG = 1
 class Server:
     """A server, and how its databases are named."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, restart: Callable[[], None] | None = None) -> None:
         self.dsn = dsn
+        self._restart = restart
         self.template: str | None = None
         self._made = 0
 
@@ -50,6 +51,11 @@ class Server:
         host, user = known.get("host", ""), known.get("user", "")
         port = known.get("port", "5432")
         return f"postgresql://{user}@/{name}?host={host}&port={port}"
+
+    def restart(self) -> None:
+        """Stop it as an operator does, connections or not, and start it again."""
+        assert self._restart is not None, "a server that was given is not restarted"
+        self._restart()
 
     def drop(self, address: str) -> None:
         name = name_in(address)
@@ -80,11 +86,20 @@ def server() -> Iterator[Server]:
         _run([programs / "initdb", "-D", folder / "data", "-A", "trust", "-U", "postgres",
               "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"], user)  # fmt: skip
         process = _start(programs, folder, user)
-        try:
-            yield Server(f"host={folder} user=postgres dbname=postgres")
-        finally:
+
+        def stop() -> None:
             process.send_signal(signal.SIGINT)
             process.wait()
+
+        def restart() -> None:
+            nonlocal process
+            stop()
+            process = _start(programs, folder, user)
+
+        try:
+            yield Server(f"host={folder} user=postgres dbname=postgres", restart)
+        finally:
+            stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

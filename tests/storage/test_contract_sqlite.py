@@ -187,3 +187,11 @@ def shape(store: Store) -> dict[str, int]:
     kept = [name for name in names if not str(name).startswith(("words_", "cards_"))]
     counts = {str(name): rows(store, f"select count(*) from {name}")[0][0] for name in kept}
     return {name: int(str(count)) for name, count in counts.items()}
+
+
+def test_no_promise_hides_another() -> None:
+    """Two of the same name, in classes that are joined, would be one."""
+    names = [
+        name for part in StoreContract.__mro__ for name in vars(part) if name.startswith("test_")
+    ]
+    assert sorted(names) == sorted(set(names))

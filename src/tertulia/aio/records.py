@@ -6,7 +6,7 @@ Written by scripts/make_aio.py from the sync classes; change those, then run it 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -89,6 +89,10 @@ class Sessions:
     async def end(self, session_id: str, reason: str) -> Session:
         """End a session; one that has ended stays as it is."""
         return await self._threads.run(self.sync.end, session_id, reason)
+
+    async def expire(self, session_id: str) -> Session | None:
+        """End a session if its policy would now. None if not: somebody wrote, or it has ended."""
+        return await self._threads.run(self.sync.expire, session_id)
 
     async def rename(self, session_id: str, title: str | None) -> Session:
         """Give a session a title, unique among its owner's; None takes it away."""
@@ -363,8 +367,19 @@ class Inbox:
         )
 
     async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Arrival]:
-        """Take the oldest waiting message of each conversation that has none under way."""
+        """Take the oldest waiting message of each conversation that has none under way.
+
+        Whoever takes longer than the lease renews it, or another taker gets the message.
+        """
         return await self._threads.run(self.sync.claim, limit, lease_seconds=lease_seconds)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait until there is something to claim; False if nothing came in that time."""
+        return await self._threads.run(self.sync.wait, seconds)
+
+    async def renew(self, arrival: Arrival, *, lease_seconds: float = 60) -> None:
+        """Keep a claim for longer."""
+        await self._threads.run(self.sync.renew, arrival, lease_seconds=lease_seconds)
 
     async def done(self, arrival: Arrival) -> None:
         """It was answered."""
@@ -418,12 +433,26 @@ class Outbox:
             self.sync.put, text, to, origin=origin, session_id=session_id, delivery=delivery
         )
 
-    async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Parcel]:
+    async def claim(
+        self, limit: int = 10, *, lease_seconds: float = 60, idempotent: Collection[str] = ()
+    ) -> list[Parcel]:
         """Take what is due for sending; nobody else gets it while the lease lasts.
 
-        Of each chat that is the oldest, and only when nothing older is still under way.
+        Of each chat that is the oldest, and only when nothing older is still under way. Whoever
+        takes longer than the lease renews it, or the outcome becomes unknown. `idempotent` are
+        platforms that drop a delivery they have had: there, what a lost sender had is sent again.
         """
-        return await self._threads.run(self.sync.claim, limit, lease_seconds=lease_seconds)
+        return await self._threads.run(
+            self.sync.claim, limit, lease_seconds=lease_seconds, idempotent=idempotent
+        )
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait until there is something to claim; False if nothing came in that time."""
+        return await self._threads.run(self.sync.wait, seconds)
+
+    async def renew(self, parcel: Parcel, *, lease_seconds: float = 60) -> None:
+        """Keep a claim for longer."""
+        await self._threads.run(self.sync.renew, parcel, lease_seconds=lease_seconds)
 
     async def done(self, parcel: Parcel) -> Parcel:
         """It was sent."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from tertulia.core import cursor as cursors
 from tertulia.core.session import Page
 from tertulia.errors import ConfigError
+from tertulia.records.house import House
+from tertulia.storage.base import Transaction
+from tertulia.storage.rows import to_micros
 
 LIMIT: Final = 1000
+_LOOK_SECONDS: Final = 1.0
 
 
 class _Numbered(Protocol):
@@ -42,6 +48,28 @@ def lease_micros(seconds: float) -> int:
             field="lease_seconds",
         )
     return round(seconds * 1_000_000)
+
+
+def wait(house: House, bell: str, is_due: str, seconds: float) -> bool:
+    """Wait for a bell until a statement says that something is due.
+
+    The bell is a hint that may be missed, and time makes things due too: so it is asked again and
+    again all the same.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        rung = house.db.rung(bell)
+        if house.db.read(partial(_holds, statement=is_due, now=to_micros(house.clock.now()))):
+            return True
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        house.db.wait(bell, rung, min(left, _LOOK_SECONDS))
+
+
+def _holds(tx: Transaction, statement: str, now: int) -> bool:
+    row = tx.one(statement, {"now": now})
+    return row is not None and bool(row[0])
 
 
 def later(now: datetime, seconds: float | None) -> datetime:

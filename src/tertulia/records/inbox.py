@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -19,11 +19,13 @@ from tertulia.core.session import Page
 from tertulia.core.source import Source
 from tertulia.errors import StaleWrite
 from tertulia.records import acts, boxes
-from tertulia.records.entry import Said
 from tertulia.records.house import House
 from tertulia.records.people import linked_key
+from tertulia.records.said import Said
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
+
+BELL: Final = "inbox"
 
 ArrivalState = Literal["waiting", "taken", "done", "dead"]
 ARRIVAL_STATES: tuple[ArrivalState, ...] = ("waiting", "taken", "done", "dead")
@@ -86,10 +88,16 @@ class Inbox:
             assert known is not None
             return _arrival(known)
 
-        return self._db.write(work)
+        accepted = self._db.write(work)
+        if accepted.is_new:
+            self._db.ring(BELL)
+        return accepted
 
     def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Arrival]:
-        """Take the oldest waiting message of each conversation that has none under way."""
+        """Take the oldest waiting message of each conversation that has none under way.
+
+        Whoever takes longer than the lease renews it, or another taker gets the message.
+        """
         boxes.check_limit(limit)
         params = {
             "now": to_micros(self._house.clock.now()),
@@ -102,6 +110,17 @@ class Inbox:
             return sorted(map(_arrival, tx.all("inbox_claim", params)), key=lambda a: a.id)
 
         return self._db.write(work)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until there is something to claim; False if nothing came in that time."""
+        return boxes.wait(self._house, BELL, "inbox_is_due", seconds)
+
+    def renew(self, arrival: Arrival, *, lease_seconds: float = 60) -> None:
+        """Keep a claim for longer."""
+        lease = boxes.lease_micros(lease_seconds)
+        params = {"id": arrival.id, "attempts": arrival.attempts, "lease": lease}
+        if self._db.write(lambda tx: tx.run("inbox_renew", params)) == 0:
+            raise _taken_over()
 
     def done(self, arrival: Arrival) -> None:
         """It was answered."""
@@ -131,7 +150,12 @@ class Inbox:
         if state is not None:
             boxes.check_word("state", state, ARRIVAL_STATES)
         params = {"state": state, "key": key, "after": boxes.after(cursor), "limit": limit + 1}
-        found = self._db.read(lambda tx: [_arrival(row) for row in tx.all("inbox_find", params)])
+        statement = "inbox_find"
+        if key is not None:
+            statement = "inbox_find_by_key"
+        elif state is not None:
+            statement = "inbox_find_by_state"
+        found = self._db.read(lambda tx: [_arrival(row) for row in tx.all(statement, params)])
         return boxes.page(found, limit)
 
     def _settle(
@@ -145,11 +169,34 @@ class Inbox:
             "problem": acts.storable(problem),
             "not_before": to_micros(later),
         }
-        if self._db.write(lambda tx: tx.run("inbox_settle", params)) == 0:
-            raise StaleWrite(
-                "The message is no longer yours.",
-                hint="Another taker claimed it after the lease had run out.",
-            )
+
+        def work(tx: Transaction) -> None:
+            settled = tx.one("inbox_settle", params)
+            if settled is None:
+                raise _taken_over()
+            if state != "waiting":
+                promote(tx, settled[0])
+
+        self._db.write(work)
+        self._db.ring(BELL)
+
+
+def promote(tx: Transaction, key: str) -> None:
+    """Let the oldest message that waits in a conversation be the next one, if none is."""
+    tx.run("inbox_promote", {"key": key})
+
+
+def forget(tx: Transaction, session: int) -> None:
+    """Delete what was accepted for the turns of a session."""
+    for (key,) in set(tx.all("inbox_delete", {"session": session})):
+        promote(tx, key)
+
+
+def _taken_over() -> StaleWrite:
+    return StaleWrite(
+        "The message is no longer yours.",
+        hint="Another taker claimed it after the lease had run out.",
+    )
 
 
 def _arrival(row: Row, *, is_new: bool = False) -> Arrival:

@@ -9,8 +9,9 @@ waiting → sending → sent
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -24,6 +25,8 @@ from tertulia.records import acts, boxes
 from tertulia.records.house import House
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
+
+BELL: Final = "outbox"
 
 DeliveryState = Literal["waiting", "sending", "sent", "unknown", "dead"]
 DELIVERY_STATES: tuple[DeliveryState, ...] = ("waiting", "sending", "sent", "unknown", "dead")
@@ -73,12 +76,18 @@ class Outbox:
             put_in(tx, made, now)
             return _require(tx, made.delivery)
 
-        return self._db.write(work)
+        put = self._db.write(work)
+        self._db.ring(BELL)
+        return put
 
-    def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Parcel]:
+    def claim(
+        self, limit: int = 10, *, lease_seconds: float = 60, idempotent: Collection[str] = ()
+    ) -> list[Parcel]:
         """Take what is due for sending; nobody else gets it while the lease lasts.
 
-        Of each chat that is the oldest, and only when nothing older is still under way.
+        Of each chat that is the oldest, and only when nothing older is still under way. Whoever
+        takes longer than the lease renews it, or the outcome becomes unknown. `idempotent` are
+        platforms that drop a delivery they have had: there, what a lost sender had is sent again.
         """
         boxes.check_limit(limit)
         params = {
@@ -88,10 +97,30 @@ class Outbox:
         }
 
         def work(tx: Transaction) -> list[Parcel]:
-            tx.run("outbox_expire")
+            for id_, platform, *place in tx.all("outbox_lost"):
+                if platform in idempotent:
+                    tx.run("outbox_resend", {"id": id_})
+                else:
+                    tx.run("outbox_lose", {"id": id_})
+                    promote(tx, (platform, *place))
             return sorted(map(_parcel, tx.all("outbox_claim", params)), key=lambda p: p.id)
 
         return self._db.write(work)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until there is something to claim; False if nothing came in that time."""
+        return boxes.wait(self._house, BELL, "outbox_is_due", seconds)
+
+    def renew(self, parcel: Parcel, *, lease_seconds: float = 60) -> None:
+        """Keep a claim for longer."""
+        lease = boxes.lease_micros(lease_seconds)
+        params = {"id": parcel.id, "attempts": parcel.attempts, "lease": lease}
+
+        def work(tx: Transaction) -> None:
+            if tx.run("outbox_renew", params) == 0:
+                raise _taken_over(tx, parcel)
+
+        self._db.write(work)
 
     def done(self, parcel: Parcel) -> Parcel:
         """It was sent."""
@@ -128,7 +157,8 @@ class Outbox:
             "after": boxes.after(cursor),
             "limit": limit + 1,
         }
-        found = self._db.read(lambda tx: [_parcel(row) for row in tx.all("outbox_find", params)])
+        statement = "outbox_find" if state is None else "outbox_find_by_state"
+        found = self._db.read(lambda tx: [_parcel(row) for row in tx.all(statement, params)])
         return boxes.page(found, limit)
 
     def _settle(
@@ -145,15 +175,15 @@ class Outbox:
         }
 
         def work(tx: Transaction) -> Parcel:
-            if tx.run("outbox_settle", params) == 0:
-                found = _require(tx, parcel.delivery)
-                raise StaleWrite(
-                    f"The delivery is {found.state} and no longer yours.",
-                    hint="Another sender claimed it after the lease had run out.",
-                )
+            chat = tx.one("outbox_settle", params)
+            if chat is None:
+                raise _taken_over(tx, parcel)
+            promote(tx, chat)
             return _require(tx, parcel.delivery)
 
-        return self._db.write(work)
+        settled = self._db.write(work)
+        self._db.ring(BELL)
+        return settled
 
 
 def parcel(
@@ -205,6 +235,32 @@ def put_in(tx: Transaction, made: Parcel, now: int) -> None:
             "body": to_json(made.body),
             "now": now,
         },
+    )
+
+
+def promote(tx: Transaction, chat: Row) -> None:
+    """Let the oldest delivery that waits for a chat be the next one, if none is."""
+    platform, account, chat_id, thread_id = chat
+    params = {
+        "platform": platform,
+        "account": account,
+        "chat_id": chat_id,
+        "thread_id": thread_id,
+    }
+    tx.run("outbox_promote", params)
+
+
+def forget(tx: Transaction, session_id: str) -> None:
+    """Delete what a session has to deliver, and what it delivered."""
+    for chat in set(tx.all("outbox_delete", {"session_id": session_id})):
+        promote(tx, chat)
+
+
+def _taken_over(tx: Transaction, parcel: Parcel) -> StaleWrite:
+    found = _require(tx, parcel.delivery)
+    return StaleWrite(
+        f"The delivery is {found.state} and no longer yours.",
+        hint="Another sender claimed it after the lease had run out.",
     )
 
 

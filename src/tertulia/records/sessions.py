@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from tertulia.core import cursor, keys, words
@@ -195,6 +196,28 @@ class Sessions:
         self._log(f"ended ({found.end_reason})", found)
         return found
 
+    def expire(self, session_id: str) -> Session | None:
+        """End a session if its policy would now. None if not: somebody wrote, or it has ended."""
+        guard = self._house.settings.has_active_processes
+        is_guarded = guard is not None and guard(self.require(session_id).key)
+        now = self._now()
+
+        def work(tx: Transaction) -> Session | None:
+            row = acts.require(tx, session_id)
+            current = tx.one("session_current", {"key": row.key})
+            if current is None or current[0] != row.ref or acts.is_under_way(tx, row):
+                return None
+            reason = _over(self._house, row, now, current[-1])
+            if reason is None or (is_guarded and self._is_recent(row, now, current[-1])):
+                return None
+            acts.end(tx, row, reason, now)
+            return acts.require(tx, session_id).session()
+
+        found = self._db.write(work)
+        if found is not None:
+            self._log(f"ended ({found.end_reason})", found)
+        return found
+
     def rename(self, session_id: str, title: str | None) -> Session:
         """Give a session a title, unique among its owner's; None takes it away."""
         chosen = None if title is None else titles.one_line(title) or None
@@ -316,12 +339,14 @@ class Sessions:
                 "after_ref": place[1],
                 "limit": limit + 1,
             }
-            rows = self._db.read(lambda tx, params=params: _quiet_rows(tx, params))  # type: ignore[misc]
+            rows, leases_end = self._db.read(partial(_quiet_rows, params=params))
             for row in rows:
                 seen = session_row(row)
                 place = _activity(seen)
-                if _over(self._house, seen, now, row[-1]) and not self._protected(
-                    seen, now, row[-1]
+                if (
+                    seen.lease_until < leases_end
+                    and _over(self._house, seen, now, row[-1])
+                    and not self._protected(seen, now, row[-1])
                 ):
                     found.append(seen)
             if len(rows) <= limit:
@@ -365,7 +390,12 @@ class Sessions:
         settings = self._house.settings
         if settings.has_active_processes is None or not settings.has_active_processes(row.key):
             return False
-        return _over(self._house, row, now - settings.protection, person_zone) is None
+        return self._is_recent(row, now, person_zone)
+
+    def _is_recent(self, row: SessionRow, now: datetime, person_zone: str | None) -> bool:
+        """Whether a running process still protects the session."""
+        earlier = now - self._house.settings.protection
+        return _over(self._house, row, earlier, person_zone) is None
 
 
 class Attempt(NamedTuple):
@@ -399,6 +429,8 @@ class Attempt(NamedTuple):
             return self._begin_after_end(tx)
         current = session_row(row)
         reason = "new" if self.force_new else _over(self.house, current, self.now, row[-1])
+        if reason in AUTOMATIC and acts.is_under_way(tx, current):
+            reason = None
         if reason in AUTOMATIC and self.house.settings.has_active_processes is not None:
             if self.has_processes is None:
                 return Ask()
@@ -473,14 +505,15 @@ def _half(tx: Transaction, half: str, params: Mapping[str, Any]) -> Iterator[Row
         yield from tx.all(f"sessions_{half}_page_by_platform", found)
 
 
-def _quiet_rows(tx: Transaction, params: Mapping[str, Any]) -> list[Row]:
-    """Current sessions by oldest activity, merged from each platform's."""
+def _quiet_rows(tx: Transaction, params: Mapping[str, Any]) -> tuple[list[Row], int]:
+    """Current sessions by oldest activity, merged from each platform's; and the database's time."""
     found = [
         row
         for (platform,) in tx.all("platforms_current")
         for row in tx.all("sessions_quiet", {**params, "platform": platform})
     ]
-    return sorted(found, key=lambda row: _activity(session_row(row)))[: params["limit"]]
+    oldest = sorted(found, key=lambda row: _activity(session_row(row)))[: params["limit"]]
+    return oldest, acts.database_time(tx)
 
 
 def _over(house: House, row: SessionRow, now: datetime, person_zone: str | None) -> str | None:

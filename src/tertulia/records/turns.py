@@ -37,9 +37,10 @@ from tertulia.core.usage import Usage
 from tertulia.errors import BudgetExceeded, Error, IllegalMove, LeaseLost, SessionBusy
 from tertulia.records import acts, budgets, entry, outbox, transcript
 from tertulia.records.desk import Desk
-from tertulia.records.entry import Answered, Busy, Entered, Entry, Place, Said, lease_micros
+from tertulia.records.entry import Answered, Busy, Entered, Entry, Place, lease_micros
 from tertulia.records.house import House
 from tertulia.records.people import linked_key
+from tertulia.records.said import Said
 from tertulia.records.sessions import Ask, Sessions
 from tertulia.records.transcript import Transcript
 from tertulia.records.usage import NO_CHARGE, charge
@@ -468,6 +469,8 @@ class Turn:
         last_seq = self._db.write(work)
         if not is_after:
             self._is_open = not is_last
+        if parcel is not None:
+            self._db.ring(outbox.BELL)
         return last_seq
 
     def _close(self, place: Place, failed: bool) -> None:

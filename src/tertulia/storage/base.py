@@ -12,7 +12,9 @@
 6.  **Repeatable work.** `work` may run more than once before it is stored, so it changes nothing
     but the database and what it returns.
 7.  **Errors.** Whatever the database raises comes out as a `tertulia.StoreError`.
-8.  **Closing.** `close()` waits for what is under way; afterwards every call raises `StoreError`.
+8.  **Bells.** `ring(name)` wakes whoever waits for that bell, on any handle, soon. It is a hint: a
+    bell can be missed or ring for nothing, so whoever waits looks for itself, again and again.
+9.  **Closing.** `close()` waits for what is under way; afterwards every call raises `StoreError`.
 
 Statements are called by the names they have in the `.sql` files beside this module; both dialects
 have the same list. Times are whole microseconds since 1970 in UTC.
@@ -62,6 +64,15 @@ class Database(Protocol):
     def read(self, work: Callable[[Transaction], T]) -> T: ...
 
     def close(self) -> None: ...
+
+    def ring(self, bell: str) -> None:
+        """Wake whoever waits for a bell."""
+
+    def rung(self, bell: str) -> int:
+        """A number that grows with every ring; taken before looking, given to `wait`."""
+
+    def wait(self, bell: str, since: int, seconds: float) -> None:
+        """Wait until a bell has rung since then, or the time has passed."""
 
     @property
     def name(self) -> str:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tertulia.core.settings import Settings
 from tertulia.errors import ConfigError
 from tertulia.storage import survey
 from tertulia.storage.base import Database
@@ -44,12 +45,20 @@ def applied(where: str) -> list[str]:
     return look(where).applied if is_server(where) else survey.applied(_path(where))
 
 
-def open_database(where: str | os.PathLike[str], *, safe: bool, busy_seconds: float) -> Database:
+def open_database(where: str | os.PathLike[str], settings: Settings) -> Database:
     """Open the database at a path, `sqlite:///path` or `postgresql://…`."""
     text = os.fspath(where)
-    if is_server(text):
-        return _postgres(text, safe, busy_seconds)
-    return SqliteDatabase(_path(text), safe=safe, busy_seconds=busy_seconds)
+    safe = settings.durability == "safe"
+    if not is_server(text):
+        return SqliteDatabase(_path(text), safe=safe, busy_seconds=settings.busy_seconds)
+    with _psycopg_needed():
+        from tertulia.storage.postgres import PostgresDatabase
+    return PostgresDatabase(
+        text,
+        safe=safe,
+        busy_seconds=settings.busy_seconds,
+        idle_seconds=settings.lease_seconds,
+    )
 
 
 def _path(where: str) -> str:
@@ -64,12 +73,6 @@ def _path(where: str) -> str:
             field="where",
         )
     return path
-
-
-def _postgres(dsn: str, safe: bool, busy_seconds: float) -> Database:
-    with _psycopg_needed():
-        from tertulia.storage.postgres import PostgresDatabase
-    return PostgresDatabase(dsn, safe=safe, busy_seconds=busy_seconds)
 
 
 @contextmanager

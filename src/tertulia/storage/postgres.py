@@ -7,6 +7,7 @@ the transaction was noted when it began, and the database is asked what became o
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import re
@@ -27,13 +28,15 @@ from tertulia.errors import ConfigError, IllegalMove, StoreError, StoreUnavailab
 from tertulia.storage import postgres_migrate as migrate
 from tertulia.storage import statements, survey
 from tertulia.storage.base import Params, Progress, Row, Transaction
+from tertulia.storage.bells import bells_of
+from tertulia.storage.postgres_bells import CHANNEL, Listener
 from tertulia.storage.postgres_errors import FOREIGN, translated
 from tertulia.storage.postgres_words import entry, question
 
 T = TypeVar("T")
+log = logging.getLogger("tertulia.storage")
 Connection = psycopg.Connection[Row]
 
-_BEGIN = "begin isolation level serializable; select pg_current_xact_id()::text"
 _BEGIN_READ = "begin isolation level repeatable read, read only"
 _AGAIN = (pg_errors.SerializationFailure, pg_errors.DeadlockDetected)
 _NO_PARAMS: Params = {}
@@ -73,7 +76,14 @@ class PostgresTransaction:
 class PostgresDatabase:
     """A store in a PostgreSQL database."""
 
-    def __init__(self, dsn: str, *, safe: bool = True, busy_seconds: float = 30.0) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        safe: bool = True,
+        busy_seconds: float = 30.0,
+        idle_seconds: float = 60.0,
+    ) -> None:
         self._name = public_name(dsn)
         self._sql = statements.with_percents(statements.load(migrate.DIALECT))
         self._pid = os.getpid()
@@ -82,7 +92,9 @@ class PostgresDatabase:
         self._idle = threading.Condition()
         self._busy_seconds = busy_seconds
         self._dsn = dsn
-        self._options = "" if safe else "-c synchronous_commit=off"
+        self._begin = _begin(safe, idle_seconds)
+        self._bells = bells_of(self.identity)
+        self._listener = Listener(dsn, self._bells)
         try:
             with self._connect() as connection:
                 migrate.bring_up_to_date(connection, self._name)
@@ -93,7 +105,7 @@ class PostgresDatabase:
             min_size=1,
             max_size=16,
             timeout=busy_seconds,
-            kwargs={"autocommit": True, "row_factory": tuple_row, "options": self._options},
+            kwargs=self._kwargs(),
             open=True,
         )
 
@@ -114,6 +126,7 @@ class PostgresDatabase:
             self._closed = True
             self._idle.wait_for(lambda: self._under_way == 0)
         if os.getpid() == self._pid:
+            self._listener.stop()
             self._pool.close()
 
     def _write(self, work: Callable[[Transaction], T]) -> T:
@@ -132,6 +145,23 @@ class PostgresDatabase:
                 raise translated(problem, self._name) from problem
             tries += 1
             time.sleep(random.uniform(0, min(0.001 * 2**tries, 0.1)))  # noqa: S311 — a pause
+
+    def ring(self, bell: str) -> None:
+        """After the commit, on its own: within, all committers would wait for one lock."""
+        self._bells.ring(bell)
+        try:
+            with self._inside(), self._borrowed() as connection:
+                connection.execute("select pg_notify(%s, %s)", (CHANNEL, bell))
+        except (*FOREIGN, StoreError) as problem:
+            log.debug("a bell was not rung: %s", problem)  # who waits looks all the same
+
+    def rung(self, bell: str) -> int:
+        return self._bells.rung(bell)
+
+    def wait(self, bell: str, since: int, seconds: float) -> None:
+        self._check_usable()
+        self._listener.start()
+        self._bells.wait(bell, since, seconds)
 
     @property
     def name(self) -> str:
@@ -192,8 +222,9 @@ class PostgresDatabase:
         with self._borrowed() as connection:
             number = None
             try:
-                begun = connection.execute(_BEGIN)
-                begun.nextset()
+                begun = connection.execute(self._begin)
+                while begun.nextset():
+                    pass
                 number = begun.fetchone()[0]
                 result = work(PostgresTransaction(connection, self._sql))
             except psycopg.OperationalError as problem:
@@ -251,13 +282,21 @@ class PostgresDatabase:
             raise translated(problem, self._name) from problem
 
     def _connect(self) -> Connection:
-        return psycopg.connect(
-            self._dsn,
-            autocommit=True,
-            row_factory=tuple_row,
-            options=self._options,
-            connect_timeout=max(2, round(self._busy_seconds)),
-        )
+        return psycopg.connect(self._dsn, **self._kwargs())
+
+    def _kwargs(self) -> dict[str, Any]:
+        """How to connect. No startup options: poolers between here and the server refuse them."""
+        wait = max(2, round(self._busy_seconds))
+        return {
+            "autocommit": True,
+            "row_factory": tuple_row,
+            "connect_timeout": wait,
+            # A server that is cut off is noticed, instead of waited for by the hour.
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": wait * 1000,
+        }
 
     def _rollback(self, connection: Connection) -> None:
         if not connection.closed and connection.info.transaction_status != 0:
@@ -282,6 +321,21 @@ class _Lost(Exception):
     def __init__(self, cause: psycopg.Error) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+def _begin(safe: bool, idle_seconds: float) -> str:
+    """How a write begins, in one round trip; what it returns is the transaction's number.
+
+    A process that is stopped or cut off in the middle of one must not keep its locks for longer
+    than a lease: then the server ends it.
+    """
+    steps = [
+        "begin isolation level serializable",
+        f"set local idle_in_transaction_session_timeout = {round(idle_seconds * 1000)}",
+    ]
+    if not safe:
+        steps.append("set local synchronous_commit = off")
+    return "; ".join([*steps, "select pg_current_xact_id()::text"])
 
 
 def public_name(dsn: str) -> str:

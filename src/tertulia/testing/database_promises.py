@@ -16,7 +16,7 @@ import pytest
 from tertulia.errors import Error, StoreError
 from tertulia.storage.base import Database, Transaction
 from tertulia.store import Store
-from tertulia.testing.stage import Stage, at_once, dm, said
+from tertulia.testing.stage import Stage, at_once, dm, said, until
 
 
 class Refused(Exception):
@@ -205,3 +205,30 @@ class DatabasePromises:
         with pytest.raises(StoreError):
             store.sessions.count()
         assert stage.open().sessions.get(session.id) is not None
+
+    def test_a_bell_is_heard_on_every_handle(self, store: Store, other: Store) -> None:
+        """Once somebody listens; the bell itself is rung until it is heard."""
+        heard = threading.Event()
+
+        def listen(handle: Store) -> None:
+            seen = database(handle).rung("noon")
+            while database(handle).rung("noon") == seen:
+                database(handle).wait("noon", seen, 60)
+
+        def is_heard() -> bool:
+            database(store).ring("noon")
+            return heard.is_set()
+
+        def hear(handle: Store) -> None:
+            listen(handle)
+            heard.set()
+
+        at_once(partial(hear, other), partial(until, is_heard, "the bell is heard"))
+
+    def test_waiting_for_a_bell_ends(self, store: Store) -> None:
+        database(store).wait("midnight", database(store).rung("midnight"), 0.01)
+
+    def test_a_bell_that_rang_before_one_waits_is_not_missed(self, store: Store) -> None:
+        before = database(store).rung("noon")
+        database(store).ring("noon")
+        database(store).wait("noon", before, 1e6)

@@ -1,94 +1,81 @@
+-- What is next for a chat is marked so: see 0003_queues.
+
 -- name: part_parcel
 id, delivery, session_id, target, platform, account, chat_id, thread_id, body, state, attempts,
 not_before, created_at, sent_at, problem
 
+-- name: part_same_chat
+platform = :platform and account = :account
+and coalesce(chat_id, '') = coalesce(cast(:chat_id as text), '')
+and coalesce(thread_id, '') = coalesce(cast(:thread_id as text), '')
+
 -- name: outbox_put
 insert into outbox (
     delivery, session_id, target, platform, account, chat_id, thread_id, body, state, not_before,
-    created_at
+    created_at, is_next
 ) values (
     :delivery, :session_id, :target, :platform, :account, :chat_id, :thread_id, :body, 'waiting',
-    :now, :now
+    :now, :now,
+    case when exists (select 1 from outbox where is_next = 1 and {part_same_chat})
+        then 0 else 1 end
 ) on conflict (delivery) do nothing
 
--- name: part_unsent
--- In these words SQLite knows that the index over them will do.
-state in ('waiting', 'sending')
-
--- name: outbox_expire
+-- name: outbox_lost
 -- Whoever was sending is gone: whether it arrived, nobody knows.
-update outbox set state = 'unknown', problem = 'the sender was lost while sending'
-where {part_unsent} and state = 'sending' and lease_until < {part_db_now}
+select id, platform, account, chat_id, thread_id from outbox
+where state = 'sending' and lease_until < {part_db_now} {part_skip_locked}
+
+-- name: outbox_lose
+update outbox set state = 'unknown', is_next = 0, problem = 'the sender was lost while sending'
+where id = :id
+
+-- name: outbox_resend
+update outbox set state = 'waiting', problem = 'the sender was lost while sending' where id = :id
+
+-- name: outbox_promote
+-- The oldest that waits for a chat is the next one, if none is.
+update outbox set is_next = 1
+where id = (select min(id) from outbox where state = 'waiting' and {part_same_chat})
+    and not exists (select 1 from outbox where is_next = 1 and {part_same_chat})
 
 -- name: outbox_claim
--- In order for each chat: nothing is sent while something older for the chat waits or is under way.
 update outbox set state = 'sending', attempts = attempts + 1, lease_until = {part_db_now} + :lease
 where id in (
-    select id from outbox
-    where state = 'waiting' and not_before <= :now and id in (
-        select min(id) from outbox where {part_unsent}
-        group by platform, account, chat_id, thread_id
-    )
-    order by id limit :limit
+    select id from outbox where state = 'waiting' and is_next = 1 and not_before <= :now
+    order by not_before, id limit :limit {part_skip_locked}
 )
 returning {part_parcel}
 
+-- name: outbox_is_due
+select exists (
+    select 1 from outbox where state = 'waiting' and is_next = 1 and not_before <= :now
+) or exists (select 1 from outbox where state = 'sending' and lease_until < {part_db_now})
+
+-- name: outbox_renew
+update outbox set lease_until = {part_db_now} + :lease
+where id = :id and state = 'sending' and attempts = :attempts
+
 -- name: outbox_settle
 update outbox set state = :state, not_before = :not_before, problem = :problem,
+    is_next = case when :state = 'waiting' then is_next else 0 end,
     sent_at = case when :state = 'sent' then :now else sent_at end
 where id = :id and state in ('sending', 'unknown', 'dead') and attempts = :attempts
+returning platform, account, chat_id, thread_id
 
 -- name: outbox_get
 select {part_parcel} from outbox where delivery = :delivery
 
 -- name: outbox_find
 select {part_parcel} from outbox
-where id > :after and (cast(:state as text) is null or state = :state)
+where id > :after and (cast(:session_id as text) is null or session_id = :session_id)
+order by id limit :limit
+
+-- name: outbox_find_by_state
+select {part_parcel} from outbox
+where id > :after and state = :state
     and (cast(:session_id as text) is null or session_id = :session_id)
 order by id limit :limit
 
 -- name: outbox_delete
 delete from outbox where session_id = :session_id
-
--- name: part_arrived
-id, arrival, key, source, body, state, attempts, not_before, received_at, problem
-
--- name: inbox_put
-insert into inbox (arrival, key, source, body, state, not_before, received_at)
-values (:arrival, :key, :source, :body, 'waiting', :now, :now)
-on conflict do nothing returning {part_arrived}
-
--- name: inbox_by_arrival
-select {part_arrived} from inbox where arrival = :arrival
-
--- name: part_unanswered
-state in ('waiting', 'taken')
-
--- name: inbox_expire
-update inbox set state = 'waiting'
-where {part_unanswered} and state = 'taken' and lease_until < {part_db_now}
-
--- name: inbox_claim
--- In order for each conversation, one at a time.
-update inbox set state = 'taken', attempts = attempts + 1, lease_until = {part_db_now} + :lease
-where id in (
-    select id from inbox
-    where state = 'waiting' and not_before <= :now and id in (
-        select min(id) from inbox where {part_unanswered} group by key
-    )
-    order by id limit :limit
-)
-returning {part_arrived}
-
--- name: inbox_settle
-update inbox set state = :state, not_before = :not_before, problem = :problem
-where id = :id and state = 'taken' and attempts = :attempts
-
--- name: inbox_find
-select {part_arrived} from inbox
-where id > :after and (cast(:state as text) is null or state = :state) and (cast(:key as text) is null or key = :key)
-order by id limit :limit
-
--- name: inbox_delete
--- What was accepted for a turn of a session goes with the session.
-delete from inbox where arrival in (select arrival from turns where session = :session)
+returning platform, account, chat_id, thread_id
