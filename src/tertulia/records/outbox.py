@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from tertulia.core import keys
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import LOCAL, Source
@@ -209,7 +210,7 @@ def parcel(
         chat_id, thread_id = home.chat_id, home.thread_id
     is_back = origin is not None and (target.platform, chat_id) == (origin.platform, origin.chat_id)
     return Parcel(
-        delivery=delivery or os.urandom(16).hex(),
+        delivery=_id_of(delivery) if delivery else os.urandom(16).hex(),
         session_id=session_id,
         target=acts.storable(str(target)) or "",
         platform=target.platform,
@@ -218,6 +219,12 @@ def parcel(
         thread_id=acts.storable(thread_id),
         body={"text": text},
     )
+
+
+def _id_of(delivery: str) -> str:
+    """As it was given, unless it is nothing that every database can index."""
+    is_plain = delivery.isprintable() and len(delivery.encode()) <= keys.LONGEST_PART
+    return delivery if is_plain else keys.part_of(delivery)
 
 
 def put_in(tx: Transaction, made: Parcel, now: int) -> None:
