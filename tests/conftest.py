@@ -12,7 +12,8 @@ machine more than the code.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -45,3 +46,26 @@ def postgres() -> Iterator[Server]:
         tertulia.open(template).close()
         running.template = name_in(template)
         yield running
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgres"])
+def new_place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[], str]:
+    """Gives the place of a new store at every call: for tests that need one for each example."""
+    if request.param == "sqlite":
+        return lambda: str(tmp_path_factory.mktemp("store") / "talk.db")
+    running: Server = request.getfixturevalue("postgres")
+    return lambda: running.database(running.template)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The place of a new store; the test runs once on each database."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "talk.db")
+        return
+    running: Server = request.getfixturevalue("postgres")
+    address = running.database(running.template)
+    yield address
+    running.drop(address)

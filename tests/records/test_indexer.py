@@ -1,4 +1,7 @@
-"""The index follows behind the turns by itself, and is never the reason that something fails."""
+"""The index follows behind the turns by itself, and is never the reason that something fails.
+
+SQLite only: what the index holds and when its disk fails is looked at from inside.
+"""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ processes, not machines.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,15 +25,20 @@ MISSING = (
     "PostgreSQL is needed for these tests and was not found. Install it"
     " (on Debian and Ubuntu: apt-get install postgresql), or set TEST_PG_DSN."
 )
-_PR_SET_PDEATHSIG = 1
 
 
 class Server:
     """A server, and how its databases are named."""
 
-    def __init__(self, dsn: str, restart: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        start: Callable[[], None] | None = None,
+        stop: Callable[[], None] | None = None,
+    ) -> None:
         self.dsn = dsn
-        self._restart = restart
+        self._start = start
+        self._stop = stop
         self.template: str | None = None
         self._made = 0
 
@@ -54,8 +59,21 @@ class Server:
 
     def restart(self) -> None:
         """Stop it as an operator does, connections or not, and start it again."""
-        assert self._restart is not None, "a server that was given is not restarted"
-        self._restart()
+        self.stop()
+        self.start()
+
+    def stop(self) -> None:
+        assert self._stop is not None, "a server that was given is not stopped"
+        self._stop()
+
+    def start(self) -> None:
+        assert self._start is not None, "a server that was given is not started"
+        self._start()
+
+    @property
+    def folder(self) -> Path:
+        """Where it has its socket, and beside it its data."""
+        return Path(str(psycopg.conninfo.conninfo_to_dict(self.dsn)["host"]))
 
     def drop(self, address: str) -> None:
         name = name_in(address)
@@ -70,36 +88,48 @@ def name_in(address: str) -> str:
 
 @contextmanager
 def server() -> Iterator[Server]:
-    """A running server."""
+    """A running server: the one that was given, or one of its own."""
     given = os.environ.get("TEST_PG_DSN")
     if given:
         yield Server(given)
         return
+    with own_server() as running:
+        yield running
+
+
+@contextmanager
+def own_server(hba: str | None = None) -> Iterator[Server]:
+    """A server that may be stopped, started, and configured as a test likes."""
     programs = _programs()
     if programs is None:
         raise RuntimeError(MISSING)
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir=_memory()))
     user = _user()
+    process: subprocess.Popen[bytes] | None = None
+
+    def start() -> None:
+        nonlocal process
+        process = _start(programs, folder, user)
+
+    def stop(how: signal.Signals = signal.SIGINT) -> None:
+        nonlocal process
+        if process is not None:
+            process.send_signal(how)
+            process.wait(60)
+            process = None
+
     try:
         if user is not None:
             os.chown(folder, user.pw_uid, user.pw_gid)
         _run([programs / "initdb", "-D", folder / "data", "-A", "trust", "-U", "postgres",
               "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"], user)  # fmt: skip
-        process = _start(programs, folder, user)
-
-        def stop() -> None:
-            process.send_signal(signal.SIGINT)
-            process.wait()
-
-        def restart() -> None:
-            nonlocal process
-            stop()
-            process = _start(programs, folder, user)
-
+        if hba is not None:
+            (folder / "data" / "pg_hba.conf").write_text(hba)
+        start()
         try:
-            yield Server(f"host={folder} user=postgres dbname=postgres", restart)
+            yield Server(f"host={folder} user=postgres dbname=postgres", start, stop)
         finally:
-            stop()
+            stop(signal.SIGQUIT)  # at once: nobody needs what is in it
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -116,10 +146,9 @@ def _start(programs: Path, folder: Path, user: pwd.struct_passwd | None) -> subp
     arguments = [f"-c{name}={value}" for name, value in options.items()]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [programs / "postgres", "-D", folder / "data", *arguments],
+            _as(user, [programs / "postgres", "-D", folder / "data", *arguments]),
             stdout=subprocess.DEVNULL,
             stderr=log,
-            preexec_fn=lambda: _become(user),  # noqa: PLW1509 — no thread runs yet
         )
     deadline = time.monotonic() + 60
     while True:
@@ -133,22 +162,27 @@ def _start(programs: Path, folder: Path, user: pwd.struct_passwd | None) -> subp
             return process
 
 
-def _become(user: pwd.struct_passwd | None) -> None:
-    """In the child: not root, and gone when the tests are."""
-    if user is not None:
-        os.setgid(user.pw_gid)
-        os.setuid(user.pw_uid)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+# In a process of its own, not between fork and exec, where a lock that another thread held would be
+# held for ever: not root, and gone with the thread that started it.
+_BECOME = """
+import ctypes, os, sys
+uid, gid = map(int, sys.argv[1:3])
+prctl = ctypes.CDLL(None).prctl
+if uid:
+    os.setgid(gid)
+    os.setuid(uid)
+prctl(1, 2)  # PR_SET_PDEATHSIG, SIGINT
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+def _as(user: pwd.struct_passwd | None, command: list[object]) -> list[str]:
+    uid, gid = (user.pw_uid, user.pw_gid) if user is not None else (0, 0)
+    return [sys.executable, "-c", _BECOME, str(uid), str(gid), *map(str, command)]
 
 
 def _run(command: list[object], user: pwd.struct_passwd | None) -> None:
-    done = subprocess.run(
-        [str(part) for part in command],
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: _become(user),
-    )
+    done = subprocess.run(_as(user, command), capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
 

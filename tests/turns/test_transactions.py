@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,13 @@ from tertulia import Store, Turn, Usage
 from tertulia.testing import FakeClock, Stage
 from tertulia.testing.faults import watch
 from tests.storage.inside import sqlite_of
-from tests.turns.scene import ANA, call, open_apart
+from tests.turns.scene import ANA, call, open_beside
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> str:
+    """SQLite only: its hooks and counters are what counts here."""
+    return str(tmp_path / "talk.db")
 
 
 class Count:
@@ -90,7 +97,7 @@ def test_a_duplicate_commits_once_and_writes_nothing(store: Store) -> None:
 
 def test_who_waits_writes_only_its_ticket(stage: Stage, store: Store) -> None:
     """However often it looks."""
-    apart = open_apart(stage.place / "talk.db", clock=stage.clock)
+    apart = open_beside(stage)
     with store.turn(ANA, "one") as turn:
         waiting = apart.turn(ANA, "two")
         changes = sqlite_of(apart)._writer.total_changes()

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from tertulia.core import keys
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import LOCAL, Source
@@ -227,7 +228,7 @@ def parcels(
         chat_id, thread_id = home.chat_id, home.thread_id
     is_back = origin is not None and (target.platform, chat_id) == (origin.platform, origin.chat_id)
     first = Parcel(
-        delivery=delivery or os.urandom(16).hex(),
+        delivery=_id_of(delivery) if delivery else os.urandom(16).hex(),
         session_id=session_id,
         target=acts.storable(str(target)) or "",
         platform=target.platform,
@@ -239,6 +240,12 @@ def parcels(
     limits = registry.platform(target.platform)
     parts = split(text, limits.length_limit, limits.length_unit)
     return [first] if len(parts) < 2 else [_part(first, *part) for part in enumerate(parts)]
+
+
+def _id_of(delivery: str) -> str:
+    """As it was given, unless it is nothing that every database can index."""
+    is_plain = delivery.isprintable() and len(delivery.encode()) <= keys.LONGEST_PART
+    return delivery if is_plain else keys.part_of(delivery)
 
 
 def _part(whole: Parcel, number: int, text: str) -> Parcel:

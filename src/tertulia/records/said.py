@@ -25,7 +25,7 @@ class Said(NamedTuple):
             return None
         source = self.source
         parts = (source.platform, source.account, source.chat_id, self.message_id)
-        return ":".join(map(keys.escape, parts))
+        return ":".join(map(keys.part_of, parts))
 
     def drafts(self) -> list[Draft]:
         if self.text is None and not self.media:

@@ -21,7 +21,7 @@ import psycopg
 from psycopg import errors as pg_errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
-from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+from psycopg_pool import ConnectionPool, PoolTimeout
 
 from tertulia.core.words import Phrase
 from tertulia.errors import ConfigError, IllegalMove, StoreError, StoreUnavailable
@@ -39,6 +39,9 @@ Connection = psycopg.Connection[Row]
 
 _BEGIN_READ = "begin isolation level repeatable read, read only"
 _AGAIN = (pg_errors.SerializationFailure, pg_errors.DeadlockDetected)
+_TAKEN = (pg_errors.UniqueViolation, pg_errors.ExclusionViolation)
+_TAKEN_TRIES = 5
+_ASK_SECONDS = 2.0
 _NO_PARAMS: Params = {}
 
 
@@ -104,7 +107,8 @@ class PostgresDatabase:
             dsn,
             min_size=1,
             max_size=16,
-            timeout=busy_seconds,
+            # It doubles its pauses while a server is away, and would sleep long after it is back.
+            reconnect_timeout=_ASK_SECONDS / 2,
             kwargs=self._kwargs(),
             open=True,
         )
@@ -137,6 +141,10 @@ class PostgresDatabase:
                 return self._write_once(work)
             except _AGAIN as problem:
                 if time.monotonic() > deadline:
+                    raise translated(problem, self._name) from problem
+            except _TAKEN as problem:
+                # Whoever looked before it wrote was overtaken, and sees it the next time.
+                if tries >= _TAKEN_TRIES:
                     raise translated(problem, self._name) from problem
             except _Lost as problem:
                 if time.monotonic() > deadline:
@@ -206,53 +214,51 @@ class PostgresDatabase:
                 self._idle.notify_all()
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
-        for last_try in (False, True):
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
             try:
                 with self._borrowed() as connection:
                     return self._read_once(connection, work)
-            except psycopg.OperationalError as problem:
-                # A connection that broke while it lay in the pool says nothing about the database.
-                if last_try or isinstance(problem, pg_errors.QueryCanceled):
-                    raise translated(problem, self._name) from problem
+            except _Lost as problem:
+                # A server that was restarted leaves a pool of connections that all are broken.
+                if time.monotonic() > deadline:
+                    raise translated(problem.cause, self._name) from problem.cause
             except FOREIGN as problem:
                 raise translated(problem, self._name) from problem
-        raise AssertionError("the second try returns or raises")
 
     def _write_once(self, work: Callable[[Transaction], T]) -> T:
         with self._borrowed() as connection:
-            number = None
             try:
                 begun = connection.execute(self._begin)
                 while begun.nextset():
                     pass
-                number = begun.fetchone()[0]
+                (number,) = begun.fetchone() or (None,)
                 result = work(PostgresTransaction(connection, self._sql))
-            except psycopg.OperationalError as problem:
-                if connection.closed or connection.broken:
-                    raise _Lost(problem) from problem
-                self._rollback(connection)
-                raise
-            except BaseException:
+            except BaseException as problem:
+                _raise_if_lost(connection, problem)
                 self._rollback(connection)
                 raise
             try:
                 connection.execute("commit")
-            except _AGAIN:
-                self._rollback(connection)
-                raise
-            except psycopg.OperationalError as problem:
+            except psycopg.Error as problem:
+                if not connection.closed:
+                    self._rollback(connection)
+                    raise  # the server has said no, and nothing was stored
                 if not self._became(number, problem):
                     raise _Lost(problem) from problem
             return result
 
     def _read_once(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
-        connection.execute(_BEGIN_READ)
         try:
+            connection.execute(_BEGIN_READ)
             return work(PostgresTransaction(connection, self._sql))
+        except psycopg.Error as problem:
+            _raise_if_lost(connection, problem)
+            raise
         finally:
             self._rollback(connection)
 
-    def _became(self, number: str, problem: psycopg.Error) -> bool:
+    def _became(self, number: str | None, problem: psycopg.Error) -> bool:
         """Whether a transaction whose commit was not answered was committed all the same."""
         deadline = time.monotonic() + self._busy_seconds
         while True:
@@ -275,11 +281,25 @@ class PostgresDatabase:
                 ) from problem
             time.sleep(0.05)
 
-    def _borrowed(self) -> Any:
+    @contextmanager
+    def _borrowed(self) -> Iterator[Connection]:
+        connection = self._lent()
         try:
-            return self._pool.connection()
-        except (PoolClosed, PoolTimeout) as problem:
-            raise translated(problem, self._name) from problem
+            yield connection
+        finally:
+            self._pool.putconn(connection)
+
+    def _lent(self) -> Connection:
+        """A connection of the pool, asked for again and again: each time, it tries to make one."""
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            left = max(deadline - time.monotonic(), 0.01)
+            try:
+                return self._pool.getconn(min(left, _ASK_SECONDS))
+            except PoolTimeout:
+                if left <= _ASK_SECONDS:
+                    waited = f"after {self._busy_seconds:g} seconds no connection was free"
+                    raise PoolTimeout(waited) from None
 
     def _connect(self) -> Connection:
         return psycopg.connect(self._dsn, **self._kwargs())
@@ -321,6 +341,11 @@ class _Lost(Exception):
     def __init__(self, cause: psycopg.Error) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+def _raise_if_lost(connection: Connection, problem: BaseException) -> None:
+    if connection.closed and isinstance(problem, psycopg.Error):
+        raise _Lost(problem) from problem
 
 
 def _begin(safe: bool, idle_seconds: float) -> str:

@@ -52,6 +52,13 @@ _KINDS: tuple[tuple[type[Exception], type[StoreError], str, str], ...] = (
         "Connect to the primary server, not to a replica.",
     ),
     (
+        # What a replica says to a write: it knows no serializable transactions.
+        pg.FeatureNotSupported,
+        StoreUnavailable,
+        "The database may only be read",
+        "Connect to the primary server, not to a replica.",
+    ),
+    (
         pg.UndefinedTable,
         SchemaMismatch,
         "The store in this database is not of this version",
@@ -68,6 +75,12 @@ _KINDS: tuple[tuple[type[Exception], type[StoreError], str, str], ...] = (
         StoreUnavailable,
         "The database gave up on a statement that took too long; this call stored nothing",
         "Raise the server's statement_timeout, or try again.",
+    ),
+    (
+        pg.LockNotAvailable,
+        StoreUnavailable,
+        "The database gave up waiting for somebody else; this call stored nothing",
+        "Raise the server's lock_timeout, or try again.",
     ),
     (
         pg.SerializationFailure,

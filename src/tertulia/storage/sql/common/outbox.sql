@@ -4,11 +4,6 @@
 id, delivery, session_id, target, platform, account, chat_id, thread_id, body, state, attempts,
 not_before, created_at, sent_at, problem
 
--- name: part_same_chat
-platform = :platform and account = :account
-and coalesce(chat_id, '') = coalesce(cast(:chat_id as text), '')
-and coalesce(thread_id, '') = coalesce(cast(:thread_id as text), '')
-
 -- name: outbox_put
 insert into outbox (
     delivery, session_id, target, platform, account, chat_id, thread_id, body, state, not_before,

@@ -150,8 +150,9 @@ create table people (
     created_at bigint not null
 );
 
-create index people_user_id on people (user_id);
-create index people_user_id_alt on people (user_id_alt) where user_id_alt is not null;
+-- An id may be longer than an entry of an ordered index.
+create index people_user_id on people using hash (user_id);
+create index people_user_id_alt on people using hash (user_id_alt) where user_id_alt is not null;
 
 -- What is searched: words with their places, no second copy of the text. A row is a message.
 create table words (

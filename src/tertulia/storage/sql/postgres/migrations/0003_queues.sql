@@ -21,8 +21,10 @@ drop index outbox_due;
 
 -- One at a time is this constraint, and nothing else.
 create unique index inbox_next on inbox (key) where is_next = 1;
-create unique index outbox_next
-    on outbox (platform, account, coalesce(chat_id, ''), coalesce(thread_id, '')) where is_next = 1;
+-- An id may be longer than an entry of an index, hence the hashes.
+create unique index outbox_next on outbox (
+    platform, account, md5(coalesce(chat_id, '')), md5(coalesce(thread_id, ''))
+) where is_next = 1;
 
 create index inbox_due on inbox (not_before, id) where state = 'waiting' and is_next = 1;
 create index outbox_due on outbox (not_before, id) where state = 'waiting' and is_next = 1;
@@ -32,7 +34,7 @@ create index inbox_taken on inbox (lease_until) where state = 'taken';
 create index outbox_sending on outbox (lease_until) where state = 'sending';
 create index inbox_lane on inbox (key, id) where state = 'waiting';
 create index outbox_lane on outbox (
-    platform, account, coalesce(chat_id, ''), coalesce(thread_id, ''), id
+    platform, account, md5(coalesce(chat_id, '')), md5(coalesce(thread_id, '')), id
 ) where state = 'waiting';
 
 -- For people who look through them.
