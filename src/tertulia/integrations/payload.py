@@ -8,7 +8,7 @@ is kept as text in the wider form that Python reads and writes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 from tertulia.core.message import from_json, to_json
@@ -18,6 +18,7 @@ Kept = dict[str, Any]
 
 _VALUE = "value"
 _TEXT = "json"
+_FOLLOWS = "follows"
 
 
 def keep(given: Any, **fields: Any) -> Kept:
@@ -67,3 +68,14 @@ def _check(value: Any) -> None:
             _check(part)
     elif not isinstance(value, str | int | float | bool | None):
         raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def grouped(messages: Sequence[dict[str, Any]], field: str, kept: Kept) -> list[dict[str, Any]]:
+    """Messages that stand for one thing of an SDK: the first has it, the others follow."""
+    first, *rest = messages
+    return [{**first, field: kept}, *({**one, field: {_FOLLOWS: True}} for one in rest)]
+
+
+def follows(kept: Any) -> bool:
+    """Whether a message only goes on with what the one before it holds."""
+    return isinstance(kept, dict) and kept.get(_FOLLOWS) is True
