@@ -11,6 +11,7 @@ from tertulia.aio.threads import Threads
 from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError
+from tertulia.records.people import linked_key
 from tertulia.store import Store
 
 P = ParamSpec("P")
@@ -52,7 +53,8 @@ def current(store: Store, source: Source) -> Session | None:
     Nothing is touched: whoever only looks is not active.
     """
     house = store._house
-    found = store.sessions.current(store.sessions.key(source))
+    key = store.sessions.key(source)
+    found = store.sessions.current(house.db.read(lambda tx: linked_key(tx, source, key)))
     if found is None:
         return None
     policy = house.settings.policies.for_chat(found.origin.platform, found.origin.chat_type)
