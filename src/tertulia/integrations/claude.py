@@ -164,7 +164,7 @@ class _Entry:
         self.lines = self._lines(fields)
 
     def is_known(self, tx: Transaction) -> bool:
-        return self.mark is not None and logs.marked(tx, self.mark) is not None
+        return self.mark is not None and logs.is_known(tx, self.mark)
 
     def _lines(self, fields: Mapping[str, Any]) -> list[logs.Line]:
         shown = grouped(_shown(fields, self.message), FIELD, keep(self.given))
@@ -189,7 +189,7 @@ def _calls(tx: Transaction, entries: Iterable[_Entry]) -> list[Usage]:
     """
     found: dict[str, Usage] = {}
     for place, entry in enumerate(entries):
-        if entry.usage is None or (entry.call is not None and logs.marked(tx, entry.call)):
+        if entry.usage is None or (entry.call is not None and logs.is_known(tx, entry.call)):
             continue
         found[entry.call or str(place)] = entry.usage
     return list(found.values())

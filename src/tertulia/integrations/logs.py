@@ -45,10 +45,14 @@ def mark(*parts: str) -> str:
     return f"mark:{blake2b(raw, digest_size=20).hexdigest()}"
 
 
-def marked(tx: Transaction, name: str) -> tuple[int, int] | None:
-    """The log and the sequence number of a message with that mark; None if there is none."""
-    found = tx.one("places_of_blob", {"hash": name})
-    return None if found is None else (int(found[0]), int(found[1]))
+def places(tx: Transaction, name: str) -> list[tuple[int, int]]:
+    """The log and the sequence number of every message with that mark, oldest first."""
+    return [(log, seq) for log, seq in tx.all("places_of_blob", {"hash": name})]
+
+
+def is_known(tx: Transaction, name: str) -> bool:
+    """Whether a message has that mark."""
+    return bool(places(tx, name))
 
 
 def current(tx: Transaction, key: str) -> SessionRow | None:
@@ -122,13 +126,18 @@ def set_metadata(tx: Transaction, row: SessionRow, values: Mapping[str, Any]) ->
 
 
 def sessions(
-    tx: Transaction, *, person: str | None = None, key: str | None = None, ended: bool = False
+    tx: Transaction,
+    *,
+    person: str | None = None,
+    key: str | None = None,
+    platform: str | None = None,
+    ended: bool = False,
 ) -> Iterable[SessionRow]:
-    """The current sessions of a person or key, newest activity first; the ended ones as well."""
+    """Current sessions by newest activity; with `ended` those that have ended as well."""
     before = _FAR, _FAR
     while True:
         filters = {
-            "platform": None,
+            "platform": platform,
             "key": key,
             "person": person,
             "active_since": None,
