@@ -1006,7 +1006,6 @@ def test_an_error_in_entering_leaves_the_queue(
 def test_messages_are_stored_as_they_are_in_one_turn(store: Store) -> None:
     with store.turn(ANA) as turn:
         turn.extend([{"role": "user", "content": "a", "own": [1]}], usage=Usage(3, 1))
-        assert turn.answer is None
         assert turn.extend([{"role": "assistant", "content": "b"}], is_last=True) == 2
         assert turn.answer == "b"
     assert [(row.turn, row.content) for row in log_of(store, turn.session)] == [(1, "a"), (1, "b")]

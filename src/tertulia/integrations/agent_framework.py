@@ -248,6 +248,9 @@ def new_of(before: Sequence[Message], given: Sequence[Message]) -> list[Message]
 
 def messages_of(message: Message) -> list[dict[str, Any]]:
     """A message of the framework as messages of ours, with itself beside them."""
+    for content in message.contents:
+        if content.type == "function_call":
+            keep(content.arguments)  # refuses what `to_dict` would leave out without a word
     return grouped(_shown(message), FIELD, keep(message.to_dict()))
 
 
