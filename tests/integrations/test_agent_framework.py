@@ -109,7 +109,10 @@ def shown(of: Agent[Any]) -> list[list[str]]:
 
 
 def run(of: Agent[Any], text: str, name: str = "ana") -> str:
-    return asyncio.run(of.run(text, session=of.create_session(session_id=name))).text
+    async def talk() -> str:
+        return (await of.run(text, session=of.create_session(session_id=name))).text
+
+    return asyncio.run(talk())
 
 
 def session_of(store: Store) -> tertulia.Session:

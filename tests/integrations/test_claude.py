@@ -164,8 +164,12 @@ def test_an_entry_is_a_message_of_ours(store: Store, mirror: TertuliaSessionStor
 
 
 def test_several_results_in_one_entry(store: Store, mirror: TertuliaSessionStore) -> None:
-    uses = [{"type": "tool_use", "id": name, "name": "f", "input": {}} for name in ("a", "b")]
-    results = [{"type": "tool_result", "tool_use_id": n, "content": f"of {n}"} for n in ("a", "b")]
+    uses: list[Any] = [
+        {"type": "tool_use", "id": name, "name": "f", "input": {}} for name in ("a", "b")
+    ]
+    results: list[Any] = [
+        {"type": "tool_result", "tool_use_id": n, "content": f"of {n}"} for n in ("a", "b")
+    ]
     given = [said("go"), answered(uses), said([*results, {"type": "text", "text": "go on"}])]
     append(mirror, *given)
     assert load(mirror) == given

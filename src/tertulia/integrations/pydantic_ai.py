@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from tertulia import aio
 from tertulia.core import keys
-from tertulia.core.message import COMMAND, INTERNAL, INTERRUPTED, Message, text_of
+from tertulia.core.message import COMMAND, INTERNAL, Message, text_of
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
 from tertulia.core.view import Span, newest_of, opened
@@ -59,7 +59,6 @@ try:
         ImageUrl,
         ModelRequest,
         ModelResponse,
-        RetryPromptPart,
         SystemPromptPart,
         TextPart,
         ThinkingPart,
@@ -73,7 +72,7 @@ except ImportError as problem:
 PLATFORM: Final = "pydantic-ai"
 FIELD: Final = "pydantic_ai"
 
-_HIDDEN: Final = (COMMAND, INTERNAL, INTERRUPTED)
+_HIDDEN: Final = (COMMAND, INTERNAL)
 _CHUNK: Final = 100
 _PAUSE: Final = 0.02
 
@@ -472,18 +471,23 @@ def _request(message: ModelRequest) -> list[dict[str, Any]]:
         if isinstance(part, ToolReturnPart):
             content = words.written(part.model_response_str())
             found.append(words.result(part.tool_call_id, content, part.tool_name))
-        elif isinstance(part, RetryPromptPart) and part.tool_name is not None:
-            content = part.model_response()
-            found.append(words.result(part.tool_call_id, content, part.tool_name))
-        elif isinstance(part, RetryPromptPart):
-            found.append({"role": "user", "content": part.model_response()})
         elif isinstance(part, UserPromptPart):
             found.append({"role": "user", "content": _prompt(part)})
         elif isinstance(part, SystemPromptPart):
             found.append({"role": "system", "content": part.content})
         else:
-            found.append({"role": "system", "content": f"[{part.part_kind}]"})
+            found.append(_other(part))
     return found
+
+
+def _other(part: Any) -> dict[str, Any]:
+    """What the SDK tells a model of its own accord, such as to try again; no person said it."""
+    advice = getattr(part, "model_response", None)
+    if not callable(advice):
+        return {"role": "system", "content": words.unknown({"type": part.part_kind})["text"]}
+    if getattr(part, "tool_name", None) is not None:
+        return words.result(part.tool_call_id, words.written(advice()), part.tool_name)
+    return {"role": "system", "content": words.written(advice())}
 
 
 def _prompt(part: UserPromptPart) -> words.Content:
