@@ -21,9 +21,12 @@ from agents.models.interface import Model
 from agents.run_internal.session_persistence import rewind_session_items
 from agents.usage import Usage as RunUsage
 from openai.types.responses import (
+    Response,
+    ResponseCompletedEvent,
     ResponseFunctionToolCall,
     ResponseOutputMessage,
     ResponseOutputText,
+    ResponseUsage,
 )
 from openai.types.responses.response_usage import InputTokensDetails, OutputTokensDetails
 
@@ -101,8 +104,30 @@ class Script(Model):
         output = [words(one) if isinstance(one, str) else one for one in output]
         return ModelResponse(output=output, usage=used(), response_id=None)
 
-    def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
-        raise NotImplementedError
+    async def stream_response(
+        self, system_instructions: str | None, input: Any, *args: Any, **kwargs: Any
+    ) -> AsyncIterator[TResponseStreamEvent]:
+        done = await self.get_response(system_instructions, input)
+        response = Response(
+            id="r",
+            created_at=0,
+            model="script",
+            object="response",
+            output=done.output,
+            parallel_tool_calls=False,
+            tool_choice="auto",
+            tools=[],
+            usage=ResponseUsage(
+                input_tokens=10,
+                output_tokens=5,
+                total_tokens=15,
+                input_tokens_details=done.usage.input_tokens_details,
+                output_tokens_details=done.usage.output_tokens_details,
+            ),
+        )
+        yield ResponseCompletedEvent(
+            type="response.completed", response=response, sequence_number=0
+        )
 
 
 @function_tool
@@ -349,6 +374,45 @@ def test_a_run_is_a_turn(store: Store) -> None:
     assert turn_states(store) == ["answered", "answered"]
     assert store.transcript(session_of(store).id).undo() == 1
     assert len(items(session)) == 4
+
+
+def test_a_streamed_run_is_a_turn_too(store: Store) -> None:
+    async def talk() -> None:
+        streamed = Runner.run_streamed(
+            agent(call(), "it is blue"), "the sky?", session=TertuliaSession("ana", store)
+        )
+        async for _ in streamed.stream_events():
+            pass
+
+    asyncio.run(talk())
+    rows = log_of(store, session_of(store))
+    assert [(row.turn, row.role) for row in rows] == [
+        (1, "user"),
+        (1, "assistant"),
+        (1, "tool"),
+        (1, "assistant"),
+    ]
+    assert session_of(store).usage.total == 30
+    assert floor._held == {}
+
+
+def test_a_tool_may_add_items_by_hand(store: Store) -> None:
+    session = TertuliaSession("ana", store, wait=0)
+
+    @function_tool
+    async def note(at: str) -> str:
+        """Note something."""
+        await session.add_items([said("a note")])
+        return "noted"
+
+    async def talk() -> None:
+        script = Script(call("note"), "done")
+        await Runner.run(Agent("A", model=script, tools=[note]), "note it", session=session)
+
+    asyncio.run(talk())
+    contents = [row.content for row in log_of(store, session_of(store))]
+    assert contents == ["note it", "a note", None, "noted", "done"]
+    assert turn_states(store) == ["answered"]
 
 
 def test_the_lease_is_taken_before_the_model_runs(store: Store) -> None:

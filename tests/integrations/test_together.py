@@ -1,4 +1,4 @@
-"""Agents of every SDK in one store with Telegram chats, over restarts: the examples, as programs."""
+"""Agents of every SDK in one store with Telegram chats, over restarts: the examples, run."""
 
 from __future__ import annotations
 

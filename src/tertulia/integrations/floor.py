@@ -38,12 +38,22 @@ _held: dict[_Place, list[Held]] = {}
 class Held:
     """A turn that is held for an owner."""
 
-    def __init__(self, turn: Turn, owner: object) -> None:
+    def __init__(self, place: _Place, turn: Turn, owner: object) -> None:
         self.turn = turn
+        self._place = place
         self._owner = weakref.ref(owner)
         task = asyncio.current_task()
         self._task = None if task is None else weakref.ref(task)
         self.used_at = time.monotonic()
+        _held.setdefault(place, []).append(self)
+
+    def forget(self) -> None:
+        """Take it out of what is held; another thread may have been quicker."""
+        turns = _held.get(self._place, [])
+        with contextlib.suppress(ValueError):
+            turns.remove(self)
+        if not turns:
+            _held.pop(self._place, None)
 
     def is_for(self, owner: object) -> bool:
         return self._owner() is owner
@@ -58,6 +68,7 @@ class Held:
     def is_given_up(self) -> bool:
         """Asked by whoever renews the lease; a run that is over gives its turn back here."""
         if self.is_over():
+            self.forget()
             self.turn.sync.leave(failed=True, keep_calls=True)
             return True
         return time.monotonic() - self.used_at > LONGEST_SILENCE
@@ -97,9 +108,7 @@ class Floor:
             return found
         await self._clear()
         turn = await self.enter()
-        held = Held(turn, owner)
-        turn.sync.is_given_up = held.is_given_up
-        _held.setdefault(self._place, []).append(held)
+        turn.sync.is_given_up = Held(self._place, turn, owner).is_given_up
         return turn
 
     async def enter(self) -> Turn:
@@ -132,17 +141,11 @@ class Floor:
         asking = asyncio.current_task()
         for held in list(_held.get(self._place, ())):
             if held.is_over(asking):
-                self._forget(held.turn)
+                held.forget()
                 leaving = self._threads.run(held.turn.sync.leave, failed=True, keep_calls=True)
                 await asyncio.shield(leaving)
 
     def _forget(self, turn: Turn) -> None:
-        turns = _held.get(self._place, [])
-        for held in turns:
+        for held in list(_held.get(self._place, ())):
             if held.turn is turn:
-                # Another thread may have been quicker.
-                with contextlib.suppress(ValueError):
-                    turns.remove(held)
-                break
-        if not turns:
-            _held.pop(self._place, None)
+                held.forget()

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from msgspec.structs import replace
 
+from tertulia.aio.turns import Turn
 from tertulia.core.message import COMMAND, INTERNAL, INTERRUPTED, Message, text_of
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
@@ -67,16 +68,10 @@ class TertuliaSession:
         self.session_settings = session_settings
         self._store, self._threads = opened(store)
         self._model = model
+        self._source = source
+        self._wait = wait
         self._is_closed = False
-        self._fixed_id: str | None = None
-        if source is None:
-            named = self._store.sessions.get(session_id)
-            self._fixed_id = None if named is None else named.id
-            source = Source(PLATFORM, session_id) if named is None else named.origin
-        self.source = source
-        self._floor = Floor(
-            self._store, self._threads, source, session_id=self._fixed_id, wait=wait
-        )
+        self._found: _Found | None = None
         self._counted = _Counted()
 
     async def get_items(
@@ -87,7 +82,7 @@ class TertuliaSession:
         wanted = resolve_session_limit(limit, self.session_settings)
         if wrapper is not None:
             self._counted.begin(wrapper)
-            await self._floor.take(wrapper)
+            await (await self._place()).floor.take(wrapper)
         if wanted is not None and wanted <= 0:
             return []
         return await self._threads.run(self._items, wanted)
@@ -103,7 +98,12 @@ class TertuliaSession:
         messages = [message_of(item) for item in items]
         if not messages:
             return
-        turn = await (self._floor.enter() if wrapper is None else self._floor.take(wrapper))
+        floor = (await self._place()).floor
+        if wrapper is None and (running := self._running(floor)) is not None:
+            # Given by hand while a run of this session is under way, as a tool may do.
+            await running.extend(messages)
+            return
+        turn = await (floor.enter() if wrapper is None else floor.take(wrapper))
         is_answer = _is_answer(items[-1])
         try:
             due = [self._named(usage) for usage in self._counted.due(wrapper)]
@@ -113,7 +113,7 @@ class TertuliaSession:
             self._counted.settle(wrapper)
         finally:
             if wrapper is None or is_answer:
-                await self._floor.leave(turn)
+                await floor.leave(turn)
 
     async def pop_item(
         self, *, wrapper: RunContextWrapper[Any] | None = None
@@ -125,15 +125,14 @@ class TertuliaSession:
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
         """Show nothing of what there was. `store.transcript(…).restore(n)` brings it back."""
         self._check_open()
-        found = await self._threads.run(self._find)
-        if found is not None:
-            await self._threads.run(self._store.transcript(found).clear)
+        await self._threads.run(self._clear)
 
     def close(self) -> Closed:
         """Give back what this session holds; the store stays open. May be awaited."""
         self._is_closed = True
         for owner in self._counted.owners():
-            self._floor.drop(owner)
+            if self._found is not None:
+                self._found.floor.drop(owner)
         return Closed()
 
     def _check_open(self) -> None:
@@ -143,11 +142,37 @@ class TertuliaSession:
                 hint="Make another: TertuliaSession(session_id, store).",
             )
 
+    async def _place(self) -> _Found:
+        return await self._threads.run(self._look) if self._found is None else self._found
+
+    def _look(self) -> _Found:
+        """Which conversation this is; the id may be that of a session which the store has."""
+        if self._found is None:
+            named = None if self._source else self._store.sessions.get(self.session_id)
+            session_id = None if named is None else named.id
+            source = self._source or (named.origin if named else Source(PLATFORM, self.session_id))
+            floor = Floor(
+                self._store, self._threads, source, session_id=session_id, wait=self._wait
+            )
+            self._found = _Found(source, session_id, floor)
+        return self._found
+
+    def _running(self, floor: Floor) -> Turn | None:
+        turns = [floor.held_by(owner) for owner in self._counted.owners()]
+        return next((turn for turn in turns if turn is not None), None)
+
     def _find(self) -> str | None:
-        if self._fixed_id is not None:
-            return self._store.sessions.require(self._fixed_id).id
-        found = current(self._store, self.source)
-        return None if found is None else found.id
+        """The session as it stands, if there is one."""
+        found = self._look()
+        if found.session_id is not None:
+            return self._store.sessions.require(found.session_id).id
+        session = current(self._store, found.source)
+        return None if session is None else session.id
+
+    def _clear(self) -> None:
+        found = self._find()
+        if found is not None:
+            self._store.transcript(found).clear()
 
     def _items(self, limit: int | None) -> list[TResponseInputItem]:
         found = self._find()
@@ -179,6 +204,14 @@ class TertuliaSession:
 
     def _named(self, usage: Usage) -> Usage:
         return usage if self._model is None else replace(usage, model=self._model)
+
+
+class _Found(NamedTuple):
+    """The conversation of a session: its chat, the one session that is meant, who may speak."""
+
+    source: Source
+    session_id: str | None
+    floor: Floor
 
 
 class Closed:

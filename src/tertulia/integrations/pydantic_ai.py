@@ -43,6 +43,7 @@ from tertulia.records.turns import Turn
 from tertulia.records.usage import add_in, charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import Glance, SessionRow, to_micros
+from tertulia.store import Store
 
 try:
     from pydantic import TypeAdapter
@@ -231,7 +232,7 @@ class _Written:
 class _Save:
     """One save of a record."""
 
-    def __init__(self, store: Any, source: Source, record: ConversationRecord) -> None:
+    def __init__(self, store: Store, source: Source, record: ConversationRecord) -> None:
         self._house = store._house
         self._source = source
         self._record = record
