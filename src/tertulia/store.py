@@ -10,6 +10,8 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
+from msgspec.structs import replace
+
 from tertulia.core.context import Context, Previous, context_prompt
 from tertulia.core.redact import Redactor
 from tertulia.core.session import Page, Session
@@ -59,7 +61,7 @@ class Store:
         self._indexer = Indexer(self._search)
         self._house = House(
             self._db,
-            self.settings,
+            replace(self.settings, policies=registry.policies(self.settings.policies)),
             clock or SystemClock(),
             self._zone(),
             self._indexer.ring,

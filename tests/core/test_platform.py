@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tertulia.core.platform import Platform
+from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.errors import ConfigError
 from tertulia.platforms import registry
 from tertulia.platforms.registry import PLATFORMS, needs_raw_ids, platform, register
@@ -191,3 +192,19 @@ class TestEntryPoints:
             "assert 'importlib.metadata' in sys.modules\n"
         )
         subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class TestPolicies:
+    """What programs name does not end by itself, unless somebody wants it to."""
+
+    def test_a_program_asks_for_its_conversation_by_name(self) -> None:
+        given = Policies(platforms={"telegram": ResetPolicy("idle")})
+        found = registry.policies(given)
+        assert found.for_chat("telegram", "dm") == ResetPolicy("idle")
+        assert found.for_chat("discord", "dm") == ResetPolicy()
+        for name in registry.NAMED_BY_PROGRAMS:
+            assert found.for_chat(name, "dm").mode == "none"
+
+    def test_a_policy_for_the_platform_comes_first(self) -> None:
+        given = Policies(platforms={"openai-agents": ResetPolicy("daily")})
+        assert registry.policies(given).for_chat("openai-agents", "dm").mode == "daily"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -997,3 +998,53 @@ def test_an_error_in_entering_leaves_the_queue(
         assert tickets(store) == 0
         turn.add_assistant("1")
     apart.close()
+
+
+# -- agents that keep a form of their own
+
+
+def test_messages_are_stored_as_they_are_in_one_turn(store: Store) -> None:
+    with store.turn(ANA) as turn:
+        turn.extend([{"role": "user", "content": "a", "own": [1]}], usage=Usage(3, 1))
+        assert turn.extend([{"role": "assistant", "content": "b"}], is_last=True) == 2
+        assert turn.answer == "b"
+    assert [(row.turn, row.content) for row in log_of(store, turn.session)] == [(1, "a"), (1, "b")]
+    assert turn_states(store) == ["answered"]
+    assert store.sessions.require(turn.session.id).usage.total == 4
+
+
+def test_an_old_epoch_extends_nothing(store: Store, clock: FakeClock) -> None:
+    turn = store.turn(ANA, "a")
+    with contextlib.suppress(LeaseLost), turn:
+        let_lease_run_out(store, turn.session)
+        other = open_apart(Path(store.path), clock=clock)
+        with other, other.turn(ANA, "b") as second:
+            with pytest.raises(LeaseLost):
+                turn.extend([{"role": "assistant", "content": "late"}], is_last=True)
+            second.add_assistant("re b")
+    assert contents(store, turn.session) == ["a", "b", "re b"]
+
+
+def test_calls_may_wait_for_their_results_in_a_later_turn(store: Store) -> None:
+    turn = store.turn(ANA, "may I?")
+    turn.__enter__()
+    turn.add_assistant(None, tool_calls=[call()])
+    turn.leave(keep_calls=True)
+    assert unanswered(log_of(store, turn.session)) == ["c1"]
+    with store.turn(ANA) as later:
+        later.extend([{"role": "tool", "tool_call_id": "c1", "content": "done"}])
+        later.add_assistant("it is done")
+    assert interrupted(log_of(store, turn.session)) == []
+    assert [message["role"] for message in later.history()] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+
+
+def test_a_turn_that_is_given_up_is_renewed_no_longer(store: Store) -> None:
+    with store.turn(ANA, "a") as turn:
+        assert turn.renew()
+        turn.is_given_up = lambda: True
+        assert not turn.renew()

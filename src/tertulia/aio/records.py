@@ -234,6 +234,13 @@ class Transcript:
         """Show the transcript without one message."""
         await self._threads.run(self.sync.remove, seq)
 
+    async def pop(self, *, skip: Sequence[str] = ()) -> Message | None:
+        """Show the transcript without its newest message, which is given back; None if empty.
+
+        Rows of the kinds in `skip` that follow it go with it.
+        """
+        return await self._threads.run(self.sync.pop, skip=skip)
+
     async def compact(
         self, summarise: Summariser | None = None, *, keep_turns: int = 4, within: float = 60.0
     ) -> Compaction | None:

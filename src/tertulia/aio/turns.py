@@ -83,6 +83,16 @@ class Turn:
         """Store the result of a call of this turn."""
         await self._threads.run(self.sync.add_tool_result, call_id, content, name=name)
 
+    async def extend(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        usage: Usage | None = None,
+        is_last: bool = False,
+    ) -> int:
+        """Store messages as they are, in one transaction; the last sequence number."""
+        return await self._threads.run(self.sync.extend, messages, usage=usage, is_last=is_last)
+
     async def add_usage(self, usage: Usage) -> None:
         """Enter a model call that left no message."""
         await self._threads.run(self.sync.add_usage, usage)

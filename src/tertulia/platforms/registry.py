@@ -18,6 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tertulia.core.platform import Platform
+from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.source import LOCAL
 from tertulia.errors import ConfigError
 
@@ -98,6 +99,12 @@ _BUILT_IN = (
 )
 
 
+# Where a program names each conversation and asks for it by that name again, as agent SDKs do. None
+# of them ends by itself unless a policy is given for its platform.
+NAMED_BY_PROGRAMS = ("openai-agents", "pydantic-ai", "agent-framework", "claude-agent")
+_NEVER = ResetPolicy("none")
+
+
 class Platforms(Mapping[str, Platform]):
     """Every known platform by name: built in, registered, or brought by an installed package."""
 
@@ -144,6 +151,16 @@ def register(platform: Platform) -> None:
 def needs_raw_ids(name: str) -> bool:
     """Whether people on that platform can only be mentioned by their ids."""
     return platform(name).mentions_need_raw_ids
+
+
+def policies(given: Policies) -> Policies:
+    """The policies in force: those given, and none for what programs name."""
+    named = dict.fromkeys(NAMED_BY_PROGRAMS, _NEVER)
+    return Policies(
+        default=given.default,
+        platforms={**named, **given.platforms},
+        chat_types=given.chat_types,
+    )
 
 
 @cache

@@ -217,6 +217,28 @@ class Transcript:
             lambda tx, seen: _without(seen.view.spans(seen.last_seq), _locate(seen, seq), seq),
         )
 
+    def pop(self, *, skip: Sequence[str] = ()) -> Message | None:
+        """Show the transcript without its newest message, which is given back; None if empty.
+
+        Rows of the kinds in `skip` that follow it go with it.
+        """
+        taken: Message | None = None
+
+        def cut(tx: Transaction, seen: Glance) -> list[Span] | None:
+            nonlocal taken
+            taken = None
+            spans = seen.view.spans(seen.last_seq)
+            while spans and taken is None:
+                log, first, last = spans.pop()
+                if last > first:
+                    spans.append(Span(log, first, last - 1))
+                (row,) = read(tx, [Span(log, last, last)])
+                taken = None if row.kind in skip else row
+            return None if taken is None else spans
+
+        self._revise("remove", cut)
+        return taken
+
     def compact(
         self,
         summarise: Summariser | None = None,

@@ -28,7 +28,16 @@ from typing import Any, Final, Self
 
 from tertulia.core import keys
 from tertulia.core.grammar import UNNAMED_TOOL, tool_name
-from tertulia.core.message import ASSISTANT, INTERRUPTED, TOOL, Draft, ToolCall, draft, to_json
+from tertulia.core.message import (
+    ASSISTANT,
+    INTERRUPTED,
+    TOOL,
+    Draft,
+    ToolCall,
+    draft,
+    text_of,
+    to_json,
+)
 from tertulia.core.render import Format, Timestamps
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
@@ -84,6 +93,8 @@ class Turn:
         self.notice: Notice | None = None
         self.duplicate = False
         self.answer: str | None = None
+        # Asked by whoever renews the lease, where the turn is not held by a `with` block.
+        self.is_given_up: Callable[[], bool] | None = None
 
     # -- what the agent asks
 
@@ -182,6 +193,22 @@ class Turn:
         author = entry.author_of(self._house, arrival.source)
         self._write(said.drafts(), author=author, also=lambda tx: inbox.take_in(tx, arrival))
 
+    def extend(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        usage: Usage | None = None,
+        is_last: bool = False,
+    ) -> int:
+        """Store messages as they are, in one transaction; the last sequence number.
+
+        For agents that keep a form of their own. With `is_last` the turn is answered by them.
+        """
+        seq = self._write([draft(message) for message in messages], usage=usage, is_last=is_last)
+        if is_last and messages:
+            self.answer, self._answer_seq = text_of(messages[-1]), seq
+        return seq
+
     def add_usage(self, usage: Usage) -> None:
         """Enter a model call that left no message, such as one that failed or helped aside."""
         self._write([], usage=usage)
@@ -277,14 +304,18 @@ class Turn:
     ) -> None:
         self.leave(failed=problem is not None)
 
-    def leave(self, *, failed: bool = False) -> None:
-        """Close the turn if its answer has not done so."""
+    def leave(self, *, failed: bool = False, keep_calls: bool = False) -> None:
+        """Close the turn if its answer has not done so.
+
+        With `keep_calls`, calls without a result stay as they are: who made them brings the results
+        in a later turn, once a person has agreed to them.
+        """
         if self._place is None:
             return
         place, self._place = self._place, None
         try:
             if self._is_open:
-                self._close(place, failed)
+                self._close(place, failed, keep_calls)
         finally:
             self._is_open = False
             self._desk.leave(place.session_id, self, self._key)
@@ -292,6 +323,8 @@ class Turn:
 
     def renew(self) -> bool:
         """Prolong the lease; whether the session is still this turn's. Called during long calls."""
+        if self.is_given_up is not None and self.is_given_up():
+            return False
         place = self._place
         if place is None or not self._is_open:
             return True
@@ -471,7 +504,7 @@ class Turn:
             self._db.ring(outbox.BELL)
         return last_seq
 
-    def _close(self, place: Place, failed: bool) -> None:
+    def _close(self, place: Place, failed: bool, keep_calls: bool) -> None:
         """Close a turn without an answer, or with calls that nobody answered."""
         now = to_micros(self._house.clock.now())
 
@@ -479,7 +512,11 @@ class Turn:
             found = tx.one("session_by_epoch", _epoch(place))
             if found is None:
                 raise self._lost(tx)
-            drafts = entry.interrupted_results(tx, place.ref, found[0], place.number)
+            drafts = (
+                []
+                if keep_calls
+                else entry.interrupted_results(tx, place.ref, found[0], place.number)
+            )
             last_seq = found[0] + len(drafts)
             tx.one(
                 "turn_append",

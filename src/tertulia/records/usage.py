@@ -37,23 +37,8 @@ class Ledger:
 
     def add(self, session_id: str, usage: Usage) -> None:
         """Enter one model call."""
-        params = {
-            **charge(usage),
-            "id": session_id,
-            "count": 0,
-            "turns": 0,
-            "is_activity": False,
-            "now": to_micros(self._house.clock.now()),
-        }
-
-        def work(tx: Transaction) -> None:
-            row = tx.one("session_append_with_usage", params)
-            if row is None:
-                raise acts.missing(session_id)
-            _, _, turn, platform, person = row
-            tx.run("usage_insert", {**params, "turn": turn, "platform": platform, "person": person})
-
-        self._db.write(work)
+        cost, now = charge(usage), to_micros(self._house.clock.now())
+        self._db.write(lambda tx: add_in(tx, session_id, cost, now))
 
     def sum(
         self, by: By = "day", since: datetime | None = None, until: datetime | None = None
@@ -74,6 +59,23 @@ class Ledger:
 
     def _day(self, quarter: int) -> str:
         return f"{from_micros(quarter * _QUARTER_HOUR).astimezone(self._house.zone):%Y-%m-%d}"
+
+
+def add_in(tx: Transaction, session_id: str, cost: Charge, now: int) -> None:
+    """Enter one model call within a transaction."""
+    params = {
+        **cost,
+        "id": session_id,
+        "count": 0,
+        "turns": 0,
+        "is_activity": False,
+        "now": now,
+    }
+    row = tx.one("session_append_with_usage", params)
+    if row is None:
+        raise acts.missing(session_id)
+    _, _, turn, platform, person = row
+    tx.run("usage_insert", {**params, "turn": turn, "platform": platform, "person": person})
 
 
 def charge(usage: Usage) -> Charge:

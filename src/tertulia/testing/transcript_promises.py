@@ -322,6 +322,18 @@ class TranscriptPromises:
 
     # -- revisions
 
+    def test_pop_gives_the_newest_and_shows_the_rest(self, three: Transcript) -> None:
+        taken = three.pop()
+        assert taken is not None
+        assert (taken.seq, taken.body) == (6, answered("re c"))
+        assert texts(three) == ["a", "re a", "b", "re b", "c"]
+        three.append(answered("other"))
+        assert [three.pop(), three.pop()] != [None, None]
+        assert texts(three) == ["a", "re a", "b", "re b"]
+        assert [message["content"] for message in three.at(1)][-1] == "re c"
+        three.clear()
+        assert three.pop() is None
+
     def test_every_revision_stays_readable(self, three: Transcript, other: Store) -> None:
         shown = {1: three.load()}
 

@@ -70,6 +70,9 @@ insert into message_blobs (place, hash) values (:place, :hash) on conflict (plac
 -- name: blob_data
 select data from blobs where hash = :hash
 
+-- name: places_of_blob
+select place >> 32, place & 4294967295 from message_blobs where hash = :hash order by place
+
 -- name: blobs_delete
 delete from blobs where hash in (
     select hash from message_blobs where place between (cast(:session as bigint) << 32) and (cast(:session as bigint) << 32) + 4294967295
