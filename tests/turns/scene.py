@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import tertulia
@@ -38,7 +39,7 @@ class Row(NamedTuple):
         return self.body.get("content")
 
 
-def open_apart(where: str, settings: Settings = FAST, **options: Any) -> Store:
+def open_apart(where: str | Path, settings: Settings = FAST, **options: Any) -> Store:
     """A handle whose turns know nothing of this process's others, as in another process."""
     store = without_index(tertulia.open(where, settings=settings, **options))
     store._desk = Desk()

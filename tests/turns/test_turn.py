@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -1013,12 +1012,11 @@ def test_messages_are_stored_as_they_are_in_one_turn(store: Store) -> None:
     assert store.sessions.require(turn.session.id).usage.total == 4
 
 
-def test_an_old_epoch_extends_nothing(store: Store, clock: FakeClock) -> None:
+def test_an_old_epoch_extends_nothing(stage: Stage, store: Store) -> None:
     turn = store.turn(ANA, "a")
     with contextlib.suppress(LeaseLost), turn:
         let_lease_run_out(store, turn.session)
-        other = open_apart(Path(store.path), clock=clock)
-        with other, other.turn(ANA, "b") as second:
+        with open_beside(stage).turn(ANA, "b") as second:
             with pytest.raises(LeaseLost):
                 turn.extend([{"role": "assistant", "content": "late"}], is_last=True)
             second.add_assistant("re b")

@@ -144,9 +144,8 @@ def sessions(
             "before_at": before[0],
             "before_ref": before[1],
             "limit": 500,
-            "words": None,
         }
-        found = matching(tx, filters, "all" if ended else "current")
+        found = matching(tx, filters, "all" if ended else "current", None)
         yield from found
         if len(found) < 500:
             return
