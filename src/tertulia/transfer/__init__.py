@@ -1,7 +1,8 @@
 """Moving in: the conversations of other systems, with everything that is known of them.
 
-The folder of the other system is read and never changed. What is here already is not imported again,
-so that an import which was stopped is run again and goes on, and a later one brings what is new.
+The folder of the other system is read and never changed. What is here already is not imported
+again, so that an import which was stopped is run again and goes on, and a later one brings what is
+new.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def import_from(
     """Bring the conversations in a folder of another system into a store.
 
     With `dry_run` everything is read and nothing is written; then there need not be a store. Times
-    that were written without a zone are taken to be in `zone`, by default the store's. `progress` is
-    called with how many bytes of how many were read.
+    that were written without a zone are taken to be in `zone`, by default the store's. `progress`
+    is called with how many bytes of how many were read.
     """
     from tertulia.records.arrivals import Arrivals
     from tertulia.transfer.moments import Moments

@@ -68,21 +68,25 @@ class Copy:
             for row in self._scan(table, columns, last + 1, self._furthest(table)):
                 yield dict(zip(columns, row[1:], strict=True))
 
-    def rows_where(self, table: str, column: str, value: str) -> Iterator[tuple[int, Row]]:
+    def rows_where(
+        self, table: str, column: str, value: str, *, order: str = "rowid"
+    ) -> Iterator[tuple[int, Row]]:
         """Rows in which a column has a value, with their numbers and in their order."""
         columns = self.columns(table)
         if not columns:
             return
-        last = 0
+        last, passed = 0, set()  # by number there is no need to remember each
         try:
-            where = f"where {_quoted(column)} = ? order by rowid"
+            where = f"where {_quoted(column)} = ? order by {_quoted(order)}"
             for row in self._select(table, columns, where, (value,)):
                 yield row[0], dict(zip(columns, row[1:], strict=True))
                 last = row[0]
+                if order != "rowid":
+                    passed.add(last)
         except _FAILURES as problem:
             self._told(problem)
             for number in self._numbers(table, column).get(value, ()):
-                if number > last:
+                if number not in passed and (passed or number > last):
                     for row in self._scan(table, columns, number, number):
                         yield row[0], dict(zip(columns, row[1:], strict=True))
 
@@ -97,7 +101,8 @@ class Copy:
 
     def count(self, table: str) -> int:
         try:
-            found = self._connection.execute(f"select count(*) from {_quoted(table)}").fetchall()
+            sql = f"select count(*) from {_quoted(table)}"
+            found: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
             return int(found[0][0])
         except _FAILURES:
             return 0
@@ -112,7 +117,8 @@ class Copy:
             self.damaged(f"{problem}")
             return
         # Of a search index nothing is read, and some are sound in their own program's eyes only.
-        faults = [str(row[0]) for row in found if row[0] != "ok" and "fts" not in row[0].lower()]
+        words = [str(row[0]) for row in found]
+        faults = [fault for fault in words if fault != "ok" and "fts" not in fault.lower()]
         if faults:
             self.damaged(faults[0])
 
@@ -155,9 +161,7 @@ class Copy:
             elif isinstance(problem, UnicodeDecodeError):
                 yield from self._raw(table, columns, first)
 
-    def _raw(
-        self, table: str, columns: Sequence[str], number: int
-    ) -> Iterator[tuple[Any, ...]]:
+    def _raw(self, table: str, columns: Sequence[str], number: int) -> Iterator[tuple[Any, ...]]:
         """A row with text that is no UTF-8: as bytes, made text here."""
         names = (
             f"case when typeof({n}) = 'text' then cast({n} as blob) else {n} end"

@@ -5,8 +5,8 @@
 - `state.db` holds sessions and messages, at first beside the files and later alone; then the table
   `gateway_routing` is the index. Where both have a session, the longer one is taken.
 
-Keys are kept as they are: Hermes builds them by the same rules. A session whose key is lost gets one
-of its own, which belongs to nobody.
+Keys are kept as they are: Hermes builds them by the same rules. A session whose key is lost gets
+one of its own, which belongs to nobody.
 """
 
 from __future__ import annotations
@@ -122,9 +122,11 @@ class Hermes:
             known = _Known(
                 session_id, key, entry, row, file,
                 self._is_longer_there(session_id, file, copy, counts),
-                *kinds.get(session_id, (None, None)),
-                tuple(models.get(session_id, ())),
+                models=tuple(models.get(session_id, ())),
             )  # fmt: skip
+            if session_id in kinds:
+                parent, kind = kinds[session_id]
+                known = known._replace(parent=parent, parent_kind=kind)
             if file is None or not self._folder.refuses(file):
                 found.append(known)
         return found
@@ -137,13 +139,10 @@ class Hermes:
             return file is None and copy is not None
         if file is None or not self._folder.is_file(file):
             return True
-        in_file = sum(
-            isinstance(line.value, dict) and line.value.get("role", META) != META
-            for line in self._folder.lines(file, quietly=True)
-        )
-        in_database = sum(
-            row.get("role") != META for _, row in copy.rows_where("messages", "session_id", session_id)
-        )
+        lines = self._folder.lines(file, quietly=True)
+        in_file = sum(1 for line in lines if _role_of(line.value) != META)
+        rows = copy.rows_where("messages", "session_id", session_id)
+        in_database = sum(1 for _, row in rows if row.get("role") != META)
         return in_database >= in_file
 
     # -- which session is current
@@ -207,10 +206,14 @@ class Hermes:
         file = self._index_file
         session_id = entry.get("session_id") if isinstance(entry, dict) else None
         if not isinstance(session_id, str) or not _tells_more(entry):
-            self._findings.add(file, None, "index_entry_invalid", f"the entry of {key} is no session")
+            self._findings.add(
+                file, None, "index_entry_invalid", f"the entry of {key} is no session"
+            )
             return None
         if not _is_safe(session_id):
-            told = f"the entry of {key} names the session {session_id[:60]!r}; it was not looked for"
+            told = (
+                f"the entry of {key} names the session {session_id[:60]!r}; it was not looked for"
+            )
             self._findings.add(file, None, "unsafe_session_id", told)
             return None
         transcript = f"{self._under}{session_id}{SUFFIX}"
@@ -343,11 +346,8 @@ class _Transcript:
         )
 
     def _updated_at(self, seen: Seen) -> int | None:
-        known = self._known
-        row, entry = known.row or {}, known.entry or {}
-        ended = row.get("ended_at") is not None
-        routed = None if ended else self._moments.micros(entry.get("updated_at"))
-        return routed or seen.last_at or self._moments.micros(entry.get("updated_at"))
+        entry = self._known.entry or {}
+        return self._moments.micros(entry.get("updated_at")) or seen.last_at
 
     def _end(self, updated: int) -> tuple[int | None, str | None]:
         row = self._known.row
@@ -406,13 +406,12 @@ class _Transcript:
             if name in found or name in _PLACE_COLUMNS or value is None:
                 continue
             if name in _JSON_COLUMNS and isinstance(value, str):
-                value = self._json(number, name, value)
-                if is_nothing(value):
-                    found[f"{name}_as_text"] = _plain(row[name])
-                    continue
-            if name == "observed" and not value:
-                continue
-            found["name" if name == "tool_name" else name] = _plain(value)
+                inner = self._json(number, name, value)
+                found[f"{name}_as_text" if is_nothing(inner) else name] = (
+                    value if is_nothing(inner) else inner
+                )
+            elif name != "observed" or value:
+                found["name" if name == "tool_name" else name] = _plain(value)
         return found
 
     def _content(self, number: int, row: Fields) -> Any:
@@ -520,6 +519,10 @@ def _all_charges(rows: list[Fields], prompt: int | None) -> tuple[Charge, ...]:
 
 def _counts(row: Mapping[str, Any]) -> dict[str, int]:
     return {ours: talks.count(row.get(theirs)) for ours, theirs in _TOKENS.items()}
+
+
+def _role_of(value: object) -> object:
+    return value.get("role", META) if isinstance(value, dict) else META
 
 
 def _is_safe(session_id: str) -> bool:

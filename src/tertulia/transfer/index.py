@@ -86,9 +86,7 @@ def _after_space(text: str, place: int) -> int:
     return place if found is None else found.end()
 
 
-def _unique(
-    folder: Folder, file: str, entries: list[tuple[str, Any]]
-) -> list[tuple[str, Any]]:
+def _unique(folder: Folder, file: str, entries: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     found: dict[str, Any] = {}
     for key, value in entries:
         if key in found:

@@ -50,7 +50,9 @@ class Jsonl:
             display_name=source.chat_name,
             created_at=created,
         )
-        return Talk(file, arrival, self._said(file), lambda seen: self._settled(file, seen, created))
+        return Talk(
+            file, arrival, self._said(file), lambda seen: self._settled(file, seen, created)
+        )
 
     def _said(self, file: str) -> Iterator[Said]:
         rows = Rows(file, self._folder.findings, self._moments)

@@ -94,8 +94,8 @@ class Nanobot:
         for file in files:
             head = self._head(file)
             by_key[head.key].append(head)
-        for key in by_key:
-            heads = sorted(by_key[key], key=lambda head: head.rank)
+        for key, found in by_key.items():
+            heads = sorted(found, key=lambda head: head.rank)
             yield self._talk(heads[0], is_first=True)
             for head in heads[1:]:
                 told = f"the key {key} is also that of {heads[0].file}, which is newer"
@@ -243,8 +243,8 @@ class _File:
             told = f"it is {given!r}; nothing is left out"
             self._findings.add(file, self._metadata_line, "last_consolidated_not_int", told)
             return 0
-        if not 0 <= given <= seen.count:
-            told = f"{given} of {seen.count} messages; nothing is left out"
+        if not 0 <= given <= seen.shown:
+            told = f"{given} of {seen.shown} messages; nothing is left out"
             self._findings.add(file, self._metadata_line, "last_consolidated_out_of_range", told)
             return 0
         # What the person said last is shown, whoever keeps the rest.

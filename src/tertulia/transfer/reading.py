@@ -10,7 +10,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import IO, Any, NamedTuple
 
@@ -201,9 +201,9 @@ class Folder:
     def _refuse(self, name: str) -> None:
         self.findings.add(name, None, "symlink", "a link; it is not followed")
 
-    def _mode(self, name: str, is_kind: Any) -> bool:
+    def _mode(self, name: str, is_kind: Callable[[int], bool]) -> bool:
         try:
-            return is_kind(os.lstat(self.path(name)).st_mode) and self._is_within(name)  # type: ignore[no-any-return]
+            return is_kind(os.lstat(self.path(name)).st_mode) and self._is_within(name)
         except (OSError, ValueError):
             return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ class Said(NamedTuple):
 class Seen(NamedTuple):
     """What was seen of a session while its messages passed."""
 
-    count: int  # of those that are shown
+    shown: int  # how many messages, without those that are hidden
     first_at: int | None
     last_at: int | None
     last_person: int  # number of the last message of the person among those that are shown
@@ -72,10 +73,9 @@ def source_of(found: object, platform: str | None = None) -> Source | None:
         for name, value in found.items()
         if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
     }
-    given = plain.get("platform")
-    plain["platform"] = given if isinstance(given, str) and given else platform
+    given = text(plain.get("platform")) or platform
     try:
-        return Source.from_dict(plain)
+        return Source.from_dict({**plain, "platform": given})
     except ConfigError:
         return None
 
@@ -100,7 +100,7 @@ def text(value: object) -> str | None:
 
 def count(value: object) -> int:
     """A count of tokens; 0 where it cannot be one."""
-    if isinstance(value, float) and value == value and abs(value) < _MOST_TOKENS:
+    if isinstance(value, float) and math.isfinite(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         return 0
@@ -120,21 +120,15 @@ def charge_of(
     cost: float | None = None,
     status: object = None,
     last_prompt: int | None = None,
-    **where: str | None,
+    **where: Any,
 ) -> Charge | None:
     """A charge of the ledger; None where nothing was used."""
     if cost is None and not any(counts.values()):
         return None
-    certain = status if status in STATUSES else None
+    certain: Any = status if status in STATUSES else None
     if cost is None:
         certain = certain if certain == "included" else "unknown"
     elif certain in (None, UNKNOWN):
         certain = "estimated"
-    usage = Usage(
-        **counts,
-        cost_usd=cost,
-        cost_status=certain,  # type: ignore[arg-type]
-        last_prompt=last_prompt,
-        **where,
-    )
-    return charge(usage)
+    where.update(counts, cost_usd=cost, cost_status=certain, last_prompt=last_prompt)
+    return charge(Usage(**where))
