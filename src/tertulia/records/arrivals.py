@@ -116,11 +116,19 @@ class Arrivals:
         return self._db.write(lambda tx: [_take(tx, parcel, now) for parcel in parcels])
 
 
-def chained(digest: str, item: Draft) -> str:
-    """The digest of what came before and one message more."""
-    return blake2b(
-        f"{digest}{item.body}{item.away or ''}".encode("utf-8", "surrogatepass"), digest_size=16
-    ).hexdigest()
+class Digest:
+    """Of messages one after the other, so that the first of them can be known again."""
+
+    def __init__(self) -> None:
+        self._hash = blake2b(digest_size=16)
+
+    def add(self, item: Draft) -> None:
+        self._hash.update(item.body.encode())
+        if item.away is not None:
+            self._hash.update(item.away.encode())
+
+    def __str__(self) -> str:
+        return self._hash.hexdigest()
 
 
 def _standing(tx: Transaction, name: str) -> Standing | None:

@@ -9,11 +9,11 @@ from tertulia.core.message import ASSISTANT, TOOL, USER, draft
 from tertulia.errors import IllegalMove
 from tertulia.records.arrivals import (
     Arrivals,
+    Digest,
     Entry,
     Parcel,
     Settlement,
     Standing,
-    chained,
 )
 from tertulia.transfer.reading import Meter
 from tertulia.transfer.report import Findings, Noted, Report
@@ -22,9 +22,9 @@ from tertulia.transfer.talk import Said, Seen, Talk
 Progress = Callable[[int, int], None]
 
 # Large enough that a commit is cheap, small enough that memory stays flat.
-_MESSAGES = 4_000
+_MESSAGES = 2_000
 _SESSIONS = 200
-_CHARACTERS = 8_000_000
+_CHARACTERS = 2_000_000
 
 
 class Taker:
@@ -107,7 +107,7 @@ class Passing:
         self._here = 0 if standing is None else standing.taken
         self._is_same = True
         self._written = self._here
-        self._digest = ""
+        self._digest = Digest()
         self._read = 0
         self._shown = 0
         self._new = 0
@@ -140,7 +140,7 @@ class Passing:
                 self._last_person = self._shown
         else:
             self._hide(self._read)
-        self._digest = chained(self._digest, item)
+        self._digest.add(item)
         if self._read <= self._here:
             self._compare()
         elif self._goes_on():
@@ -176,7 +176,7 @@ class Passing:
 
     def _compare(self) -> None:
         assert self._standing is not None
-        if self._read == self._here and self._digest != self._standing.digest:
+        if self._read == self._here and str(self._digest) != self._standing.digest:
             self._is_same = False
 
     def _goes_on(self) -> bool:
@@ -198,7 +198,7 @@ class Passing:
             self._begins,
             self._written,
             self._entries,
-            self._digest,
+            str(self._digest),
             settlement,
             was_complete,
         )
