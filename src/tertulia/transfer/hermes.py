@@ -37,12 +37,13 @@ PLATFORMS = frozenset(
         "local", "cli", "tui", "cron", "telegram", "discord", "whatsapp", "slack", "signal",
         "matrix", "mattermost", "email", "sms", "homeassistant", "api", "api_server", "webhook",
         "web", "dingtalk", "feishu", "wecom", "weixin", "qqbot", "bluebubbles", "acp", "gateway",
-        "subagent", "batch", "desktop",
+        "batch", "desktop",
     )
 )  # fmt: skip
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*")
 _LONGEST_ID = 128
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _NESTED = "\x00json:"  # how Hermes marks content that is a list of parts
 _JSON_COLUMNS = ("tool_calls", "reasoning_details", "codex_reasoning_items", "codex_message_items")
 _PLACE_COLUMNS = ("id", "session_id", "active", "compacted")
@@ -250,7 +251,7 @@ class Hermes:
         names = [known.entry or {}, known.row or {}]
         display = next((n["display_name"] for n in names if text(n.get("display_name"))), None)
         arrival = Arrival(
-            name=f"hermes:{known.id}",
+            name=talks.named("hermes", known.id),
             id=known.id if _is_safe(known.id) else None,
             key=_storable(key),
             agent=agent,
@@ -558,4 +559,5 @@ def _plain(value: Any) -> Any:
 
 
 def _storable(key: str) -> str:
-    return key.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+    """The key with what no database takes escaped, so that two keys never become one."""
+    return _UNSTORABLE.sub(lambda found: keys.escape(found[0]), key)

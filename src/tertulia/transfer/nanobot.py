@@ -22,13 +22,18 @@ from tertulia.records.arrivals import IMPORTED, Arrival, Settlement
 from tertulia.transfer.moments import Moments
 from tertulia.transfer.reading import Folder
 from tertulia.transfer.rows import Rows
-from tertulia.transfer.talk import Said, Seen, Talk, person_in, text
+from tertulia.transfer.talk import Said, Seen, Talk, named, person_in, text
 
 SUFFIX = ".jsonl"
 
 _TOPIC = re.compile(r"(-?\d+):topic:(\d+)")
 _THREAD = re.compile(r"(\d+):thread:(\d+)")
 _SLACK = re.compile(r"([CDG][A-Z0-9]+)(?::(\d+\.\d+))?")
+_LOSSY = (
+    (re.compile(r"telegram_(-?\d+)_topic_(\d+)"), r"telegram:\1:topic:\2"),
+    (re.compile(r"discord_(\d+)_thread_(\d+)"), r"discord:\1:thread:\2"),
+    (re.compile(r"slack_([CDG][A-Z0-9]+)_(\d+\.\d+)"), r"slack:\1:\2"),
+)
 _WORKSPACE_ID = re.compile(r"[0-9a-f]{32}")
 _KNOWN = ("_type", "key", "created_at", "updated_at", "metadata", "last_consolidated")
 
@@ -138,13 +143,12 @@ class Nanobot:
     def _talk(self, head: _Head, *, is_first: bool) -> Talk:
         source = source_of(head.key)
         key = keys.session_key(source, per_user=False)
-        name = f"nanobot:{head.key}:{head.told_at}"
-        if not is_first:
-            name += f":{_stem(head.file)}"
+        # A later nanobot gives the file another name. Only among several it tells which is which.
+        which = () if is_first else (_stem(head.file),)
         metadata = head.record.get("metadata")
         shown = metadata.get("display_name") if isinstance(metadata, dict) else None
         arrival = Arrival(
-            name=name,
+            name=named("nanobot", head.key, head.told_at, *which),
             id=None,
             key=key,
             agent="main",
@@ -268,7 +272,7 @@ def _stem(file: str) -> str:
 
 
 def _key_of(file: str) -> str:
-    """The key that a file name stands for; in a lossy one the first `_` was a colon."""
+    """The key that a file name stands for; in a lossy one some `_` were colons."""
     stem = _stem(file)
     parts = file.split("/")
     if len(parts) > 1 and _WORKSPACE_ID.fullmatch(parts[-2]):
@@ -278,6 +282,9 @@ def _key_of(file: str) -> str:
             found = ""
         if found.isprintable() and _encoded(found) == stem:
             return found
+    for pattern, key in _LOSSY:
+        if found := pattern.fullmatch(stem):
+            return found.expand(key)
     return stem.replace("_", ":", 1)
 
 

@@ -236,7 +236,7 @@ class OpenClaw:
         entry = known.entry or {}
         name = text(entry.get("displayName")) or text(entry.get("subject")) or source.chat_name
         arrival = Arrival(
-            name=f"openclaw:{known.agent}:{known.id}",
+            name=talks.named("openclaw", known.agent, known.id),
             id=None,
             key=key,
             agent=agent,
