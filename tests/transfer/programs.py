@@ -38,4 +38,5 @@ def main(where: str, kind: Any, folder: str, moment: str, number: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5], int(sys.argv[5]))  # type: ignore[arg-type]
+    _, where, kind, folder, moment, number = sys.argv
+    main(where, kind, folder, moment, int(number))

@@ -27,6 +27,7 @@ HEAD = {
     "metadata": {},
     "last_consolidated": 0,
 }
+ORIGIN: dict[str, Any] = {"platform": "telegram", "chat_id": "42"}
 HELLO = {"role": "user", "content": "hello", "timestamp": "2026-03-01T10:00:01"}
 
 
@@ -121,12 +122,12 @@ def test_the_wrong_type_in_every_field_of_nanobot(store: Store, folder: Path, va
 
 @pytest.mark.parametrize("value", ODD, ids=repr)
 def test_the_wrong_type_in_every_field_of_hermes(store: Store, folder: Path, value: Any) -> None:
-    entry = {
+    entry: dict[str, Any] = {
         "session_key": "agent:main:telegram:dm:42", "session_id": "20260301_100000_aaaaaaaa",
         "created_at": "2026-03-01T10:00:00", "updated_at": "2026-03-01T11:00:00",
         "display_name": "Ana", "platform": "telegram", "chat_type": "dm", "input_tokens": 1,
         "output_tokens": 2, "total_tokens": 3, "last_prompt_tokens": 4, "estimated_cost_usd": 0.5,
-        "cost_status": "estimated", "origin": {"platform": "telegram", "chat_id": "42"},
+        "cost_status": "estimated", "origin": ORIGIN,
     }  # fmt: skip
     index = {}
     for number, name in enumerate(entry):
@@ -138,9 +139,9 @@ def test_the_wrong_type_in_every_field_of_hermes(store: Store, folder: Path, val
             name: value,
         }
         write(folder / f"{session_id}.jsonl", HELLO)
-    for number, name in enumerate(entry["origin"]):  # type: ignore[arg-type]
+    for number, name in enumerate(ORIGIN):
         session_id = f"20260301_100001_{number:08x}"
-        origin = {**entry["origin"], name: value}  # type: ignore[dict-item]
+        origin = {**ORIGIN, name: value}
         index[f"o{number}"] = {
             **entry,
             "session_key": f"o{number}",
@@ -235,7 +236,7 @@ def test_a_folder_of_sessions_that_is_a_link_is_not_followed(store: Store, tmp_p
     home.mkdir()
     (home / "sessions").symlink_to(outside / "sessions")
     for kind in ("hermes", "nanobot", "openclaw", "jsonl"):
-        report = import_from(store, kind, home)  # type: ignore[arg-type]
+        report = import_from(store, kind, home)
         assert report.sessions == 0
     assert store.sessions.count() == 0
 
