@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tertulia
-from tertulia import Source, Store
+from tertulia import Policies, ResetPolicy, Settings, Source, Store
 from tertulia.errors import ConfigError, NotFound
 from tertulia.transfer import Report, import_from, reading
 from tests.transfer.trees import SETTINGS, all_sessions, dump, planted, print_of
@@ -297,12 +297,34 @@ def test_what_was_said_here_and_there_is_not_mixed(store: Store, folder: Path) -
 def test_a_conversation_that_goes_on_here_stays_current(store: Store, folder: Path) -> None:
     here = store.sessions.open(Source("telegram", "42"))
     write(folder / "telegram_42.jsonl", HEAD, HELLO)
-    import_from(store, "nanobot", folder.parent)
+    report = import_from(store, "nanobot", folder.parent)
+    assert kinds(report) == {"key_in_use"}
     current = store.sessions.current(here.key)
     assert current is not None
     assert current.id == here.id
     (other,) = [session for session in all_sessions(store) if session.id != here.id]
     assert (other.key, other.end_reason) == (here.key, "imported")
+
+
+def test_a_direct_message_finds_the_conversation_under_the_key_hermes_gave_it(
+    tmp_path: Path,
+) -> None:
+    never = Settings(zone="UTC", policies=Policies(default=ResetPolicy(mode="none")))
+    with tertulia.open(tmp_path / "talk.db", settings=never) as store:
+        import_from(store, "hermes", planted("hermes019_main", tmp_path))
+        chat = "12025550120@s.whatsapp.net"
+        found = store.sessions.open(Source("whatsapp", chat, user_id=chat))
+        assert found.id == "20260721_061236_7493fe50"
+        assert found.key == "agent:main:whatsapp:dm:12025550120"
+
+
+def test_a_conversation_of_many_is_handed_to_none_of_them(store: Store, tmp_path: Path) -> None:
+    import_from(store, "hermes", planted("hermes002_main", tmp_path))
+    shared = store.sessions.current("agent:main:telegram:dm")
+    assert shared is not None
+    assert store.sessions.find(person="telegram:5550100001").items == ()
+    assert store.for_person(shared.origin).find().items == ()
+    assert store.sessions.open(shared.origin).id != shared.id
 
 
 def test_the_policy_is_asked_from_the_activity_that_was_stored(store: Store, folder: Path) -> None:

@@ -40,6 +40,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     person: str | None
     display_name: str | None
     created_at: int
+    derived_key: str | None = None  # the key that its person's next message has, if it is another
 
 
 class Entry(NamedTuple):
@@ -237,8 +238,19 @@ def _settle(
     )
     _charge(tx, session_id, found)
     _show(tx, ref, found, now)
+    if ended_at is None and arrival.derived_key is not None:
+        _link(tx, arrival.derived_key, arrival.key, now)
     told = {"reason": reason, "updated": from_micros(found.updated_at).isoformat()}
     acts.event(tx, ref, from_micros(now), IMPORTED, told)
+
+
+def _link(tx: Transaction, derived: str, key: str, now: int) -> None:
+    """Let the person's next message find the conversation, unless it has one of its own here."""
+    known = {"key": derived}
+    for statement in ("link_of", "session_current", "session_latest_ended"):
+        if tx.one(statement, known) is not None:
+            return
+    tx.run("link_insert", {"key": derived, "shared_key": key, "now": now})
 
 
 def _free_title(tx: Transaction, ref: int, arrival: Arrival, title: str | None) -> str | None:

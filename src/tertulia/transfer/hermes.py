@@ -250,15 +250,17 @@ class Hermes:
         key = known.key or talks.key_of(source, agent)
         names = [known.entry or {}, known.row or {}]
         display = next((n["display_name"] for n in names if text(n.get("display_name"))), None)
+        person = talks.person_in(source, key) if known.key else None
         arrival = Arrival(
             name=talks.named("hermes", known.id),
             id=known.id if _is_safe(known.id) else None,
             key=_storable(key),
             agent=agent,
             source=source,
-            person=talks.person_in(source, key) if known.key else None,
+            person=person,
             display_name=text(display) or source.chat_name or source.user_name,
             created_at=file.created_at(None),
+            derived_key=_derived_key(source, agent, key) if person else None,
         )
         about = f"session {known.id}: " if known.in_database else ""
         return Talk(known.place, arrival, file.said(), file.settled, about)
@@ -541,6 +543,12 @@ def _is_derived(key: str, entries: Mapping[str, Fields]) -> bool:
     return source is not None and key in (
         keys.session_key(source), keys.session_key(source, per_user=False)
     )  # fmt: skip
+
+
+def _derived_key(source: Source, agent: str, key: str) -> str | None:
+    """The key of the next direct message, where Hermes shortened the chat's id in its own."""
+    derived = keys.session_key(source, agent=agent)
+    return derived if source.chat_type == "dm" and derived != key else None
 
 
 def _agent_of(key: str | None) -> str:

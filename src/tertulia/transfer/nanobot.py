@@ -283,8 +283,8 @@ def _key_of(file: str) -> str:
         if found.isprintable() and _encoded(found) == stem:
             return found
     for pattern, key in _LOSSY:
-        if found := pattern.fullmatch(stem):
-            return found.expand(key)
+        if match := pattern.fullmatch(stem):
+            return match.expand(key)
     return stem.replace("_", ":", 1)
 
 
