@@ -271,6 +271,38 @@ def test_what_was_said_there_since_comes_with_the_next_import(store: Store, fold
     assert store.transcript(session.id).load() == [HELLO, more]
 
 
+def test_a_session_that_was_reset_there_makes_way_for_the_next_one(
+    store: Store, tmp_path: Path
+) -> None:
+    home = planted("dmg_hermes001_crlf", tmp_path)
+    import_from(store, "hermes", home)
+    index = json.loads((home / "sessions/sessions.json").read_text("utf-8"))
+    key = "agent:main:telegram:dm:5550100201"
+    old, new = index[key]["session_id"], "20260401_100000_abcdef01"
+    index[key].update(session_id=new, created_at="2026-04-01T10:00:00")
+    (home / "sessions/sessions.json").write_text(json.dumps(index))
+    write(home / f"sessions/{new}.jsonl", HELLO)
+    report = import_from(store, "hermes", home)
+    assert (report.sessions, report.skipped, report.problems) == (1, 5, ())
+    current = store.sessions.current(key)
+    assert current is not None
+    assert current.id == new
+    assert store.sessions.require(old).end_reason == "imported"
+
+
+def test_copies_of_a_file_come_once_whichever_is_newest(store: Store, folder: Path) -> None:
+    later = {**HEAD, "updated_at": "2026-03-02T00:00:00"}
+    (folder / "more").mkdir()
+    write(folder / "telegram_42.jsonl", HEAD, HELLO)
+    write(folder / "copy.jsonl", later, HELLO)
+    write(folder / "more/copy.jsonl", HEAD, HELLO)
+    assert import_from(store, "nanobot", folder.parent).sessions == 3
+    latest = {**HEAD, "updated_at": "2026-03-03T00:00:00"}
+    write(folder / "telegram_42.jsonl", latest, HELLO)
+    assert import_from(store, "nanobot", folder.parent).skipped == 3
+    assert store.sessions.count() == 3
+
+
 def test_a_transcript_that_was_rewritten_there_changes_nothing_here(
     store: Store, folder: Path
 ) -> None:

@@ -243,7 +243,7 @@ class Hermes:
     def _talk(self, known: _Known, copy: Copy | None) -> Talk:
         file = _Transcript(self._folder, self._moments, known, copy)
         source = self._source(known, file)
-        if source.platform not in PLATFORMS:
+        if source.platform not in PLATFORMS and source.platform != talks.UNKNOWN:
             told = f"session {known.id} is of the platform {source.platform!r}, which was kept"
             self._findings.add(known.place, None, "unknown_platform", told)
         agent = _agent_of(known.key)

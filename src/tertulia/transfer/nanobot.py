@@ -79,9 +79,12 @@ class _Head(NamedTuple):
     @property
     def rank(self) -> tuple[int, bool, str]:
         """Among files of one key: the newest first, then the one that is named as it should be."""
-        stem = _stem(self.file)
-        is_named = stem in (_lossy(self.key), _encoded(self.key))
-        return -(self.updated_at or 0), not is_named, self.file
+        return -(self.updated_at or 0), not self.is_named, self.file
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the file has the name that its key asks for."""
+        return _stem(self.file) in (_lossy(self.key), _encoded(self.key))
 
 
 class Nanobot:
@@ -100,12 +103,13 @@ class Nanobot:
             head = self._head(file)
             by_key[head.key].append(head)
         for key, found in by_key.items():
+            names = _names(found)
             heads = sorted(found, key=lambda head: head.rank)
-            yield self._talk(heads[0], is_first=True)
+            yield self._talk(heads[0], names[heads[0].file], is_first=True)
             for head in heads[1:]:
                 told = f"the key {key} is also that of {heads[0].file}, which is newer"
                 self._findings.add(head.file, None, "duplicate_key", told)
-                yield self._talk(head, is_first=False)
+                yield self._talk(head, names[head.file], is_first=False)
 
     def _files(self) -> list[str]:
         """Every transcript: directly in the folder, or within one that is called `sessions`."""
@@ -140,15 +144,13 @@ class Nanobot:
         updated = self._moments.micros(record.get("updated_at"))
         return _Head(file, key, record, not record, created, updated, told or 0)
 
-    def _talk(self, head: _Head, *, is_first: bool) -> Talk:
+    def _talk(self, head: _Head, name: str, *, is_first: bool) -> Talk:
         source = source_of(head.key)
         key = keys.session_key(source, per_user=False)
-        # A later nanobot gives the file another name. Only among several it tells which is which.
-        which = () if is_first else (_stem(head.file),)
         metadata = head.record.get("metadata")
         shown = metadata.get("display_name") if isinstance(metadata, dict) else None
         arrival = Arrival(
-            name=named("nanobot", head.key, head.told_at, *which),
+            name=name,
             id=None,
             key=key,
             agent="main",
@@ -159,6 +161,23 @@ class Nanobot:
         )
         file = _File(self._folder, self._moments, head, is_current=is_first)
         return Talk(head.file, arrival, file.said(), file.settled)
+
+
+def _names(heads: list[_Head]) -> dict[str, str]:
+    """What each file of a key is called for ever: by its key and when it was created.
+
+    A later nanobot gives the file another name, and which of several is newest changes. So the name
+    of the file counts only among copies, which were created at the same moment.
+    """
+    found: dict[str, str] = {}
+    for head in sorted(heads, key=lambda head: (not head.is_named, head.file)):
+        parts: tuple[object, ...] = (head.key, head.told_at)
+        for more in ((), (_stem(head.file),), (head.file,)):
+            name = named("nanobot", *parts, *more)
+            if name not in found.values():
+                break
+        found[head.file] = name
+    return found
 
 
 class _File:

@@ -171,17 +171,19 @@ class Passing:
             self._taker.counted("skipped")
             return
         if settlement.ended_at is None and not is_known:
-            self._look_for_another()
+            self._look_for_another(settlement.updated_at)
         self._send(settlement)
         self._taker.counted("sessions")
         self._taker.counted("messages", self._new)
 
-    def _look_for_another(self) -> None:
+    def _look_for_another(self, updated_at: int) -> None:
         """Tell where the conversation goes on in another session already."""
         arrivals = self._taker.arrivals
-        current = None if arrivals is None else arrivals.current(self._talk.arrival.key)
-        if current is not None and (self._standing is None or current != self._standing.session_id):
-            told = f"{current} is current for its key here, so it comes as one that has ended"
+        if arrivals is None:
+            return
+        another = arrivals.in_the_way(self._talk.arrival.key, updated_at)
+        if another is not None:
+            told = f"{another} is current for its key here, so it comes as one that has ended"
             self._findings.add(self._talk.file, None, "key_in_use", told)
 
     def _compare(self) -> None:
