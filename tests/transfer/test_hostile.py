@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import tertulia
 from tertulia import Policies, ResetPolicy, Settings, Source, Store
-from tertulia.errors import ConfigError, NotFound
-from tertulia.transfer import Report, import_from, reading
+from tertulia.errors import ConfigError, NotFound, StaleWrite
+from tertulia.transfer import Report, import_from, reading, taking
 from tests.transfer.trees import SETTINGS, all_sessions, dump, planted, print_of
 
 HEAD = {
@@ -269,6 +269,27 @@ def test_what_was_said_there_since_comes_with_the_next_import(store: Store, fold
     assert (report.sessions, report.messages, report.skipped) == (1, 1, 0)
     (session,) = all_sessions(store)
     assert store.transcript(session.id).load() == [HELLO, more]
+
+
+def test_two_imports_at_once_do_not_double_anything(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taking, "_MESSAGES", 5)
+    folder = planted("nanobothead_migrated", tmp_path)
+    others: list[Report] = []
+
+    def meanwhile(done: int, total: int) -> None:
+        if not others:
+            others.append(Report())
+            with tertulia.open(store.path, settings=SETTINGS) as other:
+                others.append(import_from(other, "nanobot", folder))
+
+    with pytest.raises(StaleWrite, match="Another import"):
+        import_from(store, "nanobot", folder, progress=meanwhile)
+    assert others[1].sessions == 8
+    before = dump(store)
+    assert import_from(store, "nanobot", folder).skipped == 8
+    assert dump(store) == before
 
 
 def test_a_session_that_was_reset_there_makes_way_for_the_next_one(

@@ -185,7 +185,7 @@ def _begin(tx: Transaction, arrival: Arrival, now: int) -> tuple[str, int]:
         {
             "id": session_id,
             "key": arrival.key,
-            "agent": arrival.agent,
+            "agent": acts.storable(arrival.agent),
             "platform": acts.storable(source.platform),
             "chat_type": acts.storable(source.chat_type),
             "person": arrival.person,

@@ -275,19 +275,19 @@ class Hermes:
         parts = known.key.split(":")
         platform = platform or (parts[2] if len(parts) > 2 else talks.UNKNOWN)
         found = talks.source_of(entry.get("origin"), platform)
-        if found is None and row.get("origin_json") is not None:
-            origin = parsed(str(row["origin_json"]))
-            if not isinstance(origin, dict):
-                told = f"session {known.id}: sessions.origin_json is no object"
-                self._findings.add(DATABASE, None, "bad_json_column", told)
-            found = talks.source_of(origin, platform)
-        elif isinstance(row.get("origin_json"), str) and is_nothing(parsed(row["origin_json"])):
-            told = f"session {known.id}: sessions.origin_json is no object"
-            self._findings.add(DATABASE, None, "bad_json_column", told)
+        stored = self._origin(known.id, row.get("origin_json"))
+        found = found or talks.source_of(stored, platform)
         if found is None and row.get("chat_id") is not None:
-            columns = {**row, "chat_name": row.get("display_name")}
-            found = talks.source_of({**columns, "platform": platform}, platform)
+            columns = {**row, "chat_name": row.get("display_name"), "platform": platform}
+            found = talks.source_of(columns, platform)
         return found or _from_key(parts, platform)
+
+    def _origin(self, session_id: str, column: object) -> object:
+        found = json_of(column)
+        if column is not None and not isinstance(found, dict):
+            told = f"session {session_id}: sessions.origin_json is no object"
+            self._findings.add(DATABASE, None, "bad_json_column", told)
+        return found
 
 
 class _Transcript:
@@ -322,7 +322,8 @@ class _Transcript:
         told = self._moments.micros(row.get("started_at")) or self._moments.micros(
             entry.get("created_at")
         )
-        return told or stamp_of(self._known.id, self._moments.zone) or first_at or 0
+        told = told or stamp_of(self._known.id, self._moments.zone) or first_at
+        return told or self._folder.changed_at(self._known.place)
 
     def settled(self, seen: Seen) -> Settlement:
         known = self._known

@@ -214,7 +214,7 @@ class _File:
         metadata = record.get("metadata")
         known = metadata if isinstance(metadata, dict) else {}
         consolidated = self._consolidated(seen)
-        created = self._head.created_at or seen.first_at or 0
+        created = self._head.created_at
         updated = self._moments.micros(record.get("updated_at")) or seen.last_at or created
         return Settlement(
             created_at=created,

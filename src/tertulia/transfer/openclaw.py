@@ -323,7 +323,8 @@ class _Transcript:
         entry = self._known.entry or {}
         header = self._moments.micros(self._tree.header.get("timestamp"))
         started = self._moments.micros(entry.get("sessionStartedAt"))
-        return header or started or self._moments.micros(entry.get("updatedAt")) or 0
+        told = header or started or self._moments.micros(entry.get("updatedAt"))
+        return told or self._folder.changed_at(self._known.place)
 
     def said(self) -> Iterator[Said]:
         rows = Rows(self._known.place, self._findings, self._moments)
@@ -348,7 +349,7 @@ class _Transcript:
 
     def settled(self, seen: Seen) -> Settlement:
         entry = self._known.entry or {}
-        created = self.created_at() or seen.first_at or 0
+        created = self.created_at()
         active = self._moments.micros(entry.get("lastInteractionAt"))
         updated = active or seen.last_at or self._moments.micros(entry.get("updatedAt")) or created
         is_current = self._known.is_current and entry.get("archivedAt") is None

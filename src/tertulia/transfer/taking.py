@@ -28,7 +28,7 @@ _CHARACTERS = 2_000_000
 
 
 class Taker:
-    """Takes conversations in. Without arrivals it only says what it would do."""
+    """Takes conversations in. One that does not write only says what it would do."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Taker:
 
     def report(self) -> Report:
         """Write what is left; what was done."""
-        self._flush()
+        self.flush()
         return Report(**self._counts, problems=self._findings.all())
 
     def counted(self, name: str, more: int = 1) -> None:
@@ -71,18 +71,16 @@ class Taker:
     def put(self, parcel: Parcel) -> None:
         self._parcels.append(parcel)
         if len(self._parcels) >= _SESSIONS:
-            self._flush()
+            self.flush()
 
-    def is_full(self, more: int) -> bool:
-        """Note so much text more; whether it is time to write."""
+    def weigh(self, more: int) -> bool:
+        """Note a message of so many characters; whether it is time to write."""
         self._messages += 1
         self._characters += more
         return self._messages >= _MESSAGES or self._characters >= _CHARACTERS
 
     def flush(self) -> None:
-        self._flush()
-
-    def _flush(self) -> None:
+        """Write what has gathered."""
         if self._parcels and self._writes and self.arrivals is not None:
             self.arrivals.write(self._parcels)
         self._parcels = []
@@ -146,7 +144,7 @@ class Passing:
         elif self._goes_on():
             self._entries.append(Entry(item, at, said.kind))
             self._new += said.is_shown
-            if self._taker.is_full(len(item.body) + sum(blob.size for blob in item.blobs)):
+            if self._taker.weigh(len(item.body) + sum(blob.size for blob in item.blobs)):
                 self._send(None)
                 self._taker.flush()
 
