@@ -11,7 +11,7 @@ CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test slow lint types format run bench lock clean
+.PHONY: help setup test slow torture lint types format run bench lock clean
 .DELETE_ON_ERROR:
 
 # The stamp says: this environment is complete, and it was made for this folder. Without it (an
@@ -63,6 +63,10 @@ test: setup ## run the tests, without the slow ones
 
 slow: setup ## run all tests, the slow ones too, with many more examples for each property
 	HYPOTHESIS_PROFILE=slow $(BIN)/python -m pytest -n auto $(ARGS)
+
+torture: setup ## kill, stop and cut off nodes for two minutes on each database while they answer
+	$(BIN)/python -m tests.torture --database postgres $(ARGS)
+	$(BIN)/python -m tests.torture --database sqlite $(ARGS)
 
 lint: setup ## check style, format and the direction of imports
 	$(BIN)/ruff check

@@ -25,11 +25,12 @@ CLASSES = (
     ("tertulia.records.people", "People"),
     ("tertulia.records.inbox", "Inbox"),
     ("tertulia.records.outbox", "Outbox"),
+    ("tertulia.records.flushes", "Flushes"),
     ("tertulia.records.visible", "Visible"),
     ("tertulia.store", "Store"),
 )
 # What does not wait: it only looks at its arguments and settings.
-IMMEDIATE = {"key", "is_shared", "person_of"}
+IMMEDIATE = {"key", "is_shared", "person_of", "now"}
 # What the async side of a store has in another form.
 OWN = {"transcript", "turn", "for_person", "close"}
 
@@ -54,6 +55,7 @@ STORE = '''
         self.people = People(store.people, threads)
         self.inbox = Inbox(store.inbox, threads)
         self.outbox = Outbox(store.outbox, threads)
+        self.flushes = Flushes(store.flushes, threads)
 
     async def __aenter__(self) -> Self:
         return self

@@ -36,7 +36,7 @@ VALUES = (
     ("records.transcript", "Revision"),
     ("core.usage", "Usage"),
     ("records.search", "Hit"),
-    ("records.turns", "ToolCall"),
+    ("core.message", "ToolCall"),
     ("records.inbox", "Arrival"),
     ("records.outbox", "Parcel"),
 )

@@ -12,8 +12,14 @@ machine more than the code.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+import tertulia
+from tests.servers.postgres import Server, name_in, server
 
 settings.register_profile("default", max_examples=200, deadline=None, derandomize=False)
 # Said in full, because Hypothesis brings a profile of this name which switches a check off.
@@ -30,3 +36,36 @@ settings.register_profile("slow", max_examples=5_000, deadline=None, print_blob=
 
 _CHOSEN = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
 settings.load_profile(_CHOSEN)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A real server, with a template that holds an empty store."""
+    with server() as running:
+        template = running.database()
+        tertulia.open(template).close()
+        running.template = name_in(template)
+        yield running
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgres"])
+def new_place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[], str]:
+    """Gives the place of a new store at every call: for tests that need one for each example."""
+    if request.param == "sqlite":
+        return lambda: str(tmp_path_factory.mktemp("store") / "talk.db")
+    running: Server = request.getfixturevalue("postgres")
+    return lambda: running.database(running.template)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The place of a new store; the test runs once on each database."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "talk.db")
+        return
+    running: Server = request.getfixturevalue("postgres")
+    address = running.database(running.template)
+    yield address
+    running.drop(address)

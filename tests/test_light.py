@@ -46,6 +46,12 @@ def test_import_is_light() -> None:
     assert [name for name in HEAVY if name in found["modules"]] == []
 
 
+def test_agents_load_no_network_before_they_call() -> None:
+    program = "import sys, tertulia.agents; print('httpx2' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert run.stdout.strip() == b"False"
+
+
 def test_a_star_import_leaves_the_builtins_alone() -> None:
     program = "before = open\nfrom tertulia import *\nassert open is before"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tertulia.core.budget import Budget
 from tertulia.core.keys import session_key
+from tertulia.core.message import ToolCall
 from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.session import Notice, Page, Session
 from tertulia.core.settings import Settings
@@ -16,16 +17,24 @@ from tertulia.errors import (
     AccessDenied,
     AgentError,
     AgentFailed,
+    AgentStopped,
     AgentTimeout,
+    AgentUnavailable,
     BudgetExceeded,
     ConfigError,
     Conflict,
+    ContextOverflow,
     Duplicate,
     Error,
     IllegalMove,
     LeaseLost,
     NotAStore,
     NotFound,
+    OutcomeUnknown,
+    PlatformError,
+    PlatformUnavailable,
+    RateLimited,
+    Refused,
     SchemaMismatch,
     SessionBusy,
     StaleWrite,
@@ -33,8 +42,9 @@ from tertulia.errors import (
     StoreError,
     StoreFull,
     StoreUnavailable,
+    TooLarge,
 )
-from tertulia.records.turns import ToolCall, Turn
+from tertulia.records.turns import Turn
 from tertulia.store import Store
 from tertulia.store import open as open  # not in __all__: a star import must not hide the builtin
 from tertulia.version import __version__
@@ -46,11 +56,14 @@ __all__ = [
     "AccessDenied",
     "AgentError",
     "AgentFailed",
+    "AgentStopped",
     "AgentTimeout",
+    "AgentUnavailable",
     "Budget",
     "BudgetExceeded",
     "ConfigError",
     "Conflict",
+    "ContextOverflow",
     "Duplicate",
     "Error",
     "HomeChannel",
@@ -59,8 +72,13 @@ __all__ = [
     "NotAStore",
     "NotFound",
     "Notice",
+    "OutcomeUnknown",
     "Page",
+    "PlatformError",
+    "PlatformUnavailable",
     "Policies",
+    "RateLimited",
+    "Refused",
     "ResetPolicy",
     "SchemaMismatch",
     "Session",
@@ -74,6 +92,7 @@ __all__ = [
     "StoreFull",
     "StoreUnavailable",
     "Target",
+    "TooLarge",
     "ToolCall",
     "Turn",
     "Usage",

@@ -15,9 +15,18 @@
     │   ├── StoreCorrupt      the file is damaged
     │   ├── NotAStore         the file is something else
     │   └── SchemaMismatch    the store is older or newer than this program
+    ├── PlatformError         a chat platform did not take what it was sent
+    │   ├── PlatformUnavailable  it cannot be reached: try again later
+    │   ├── RateLimited       it wants a pause of `retry_after` seconds
+    │   ├── TooLarge          the message is longer than it takes
+    │   ├── Refused           it will never take it: the bot was blocked, the chat is gone
+    │   └── OutcomeUnknown    nobody can say whether it arrived
     ├── AgentError            the agent, or a model it asked, gave no answer
     │   ├── AgentTimeout      it took too long
-    │   └── AgentFailed       it failed, or what it gave cannot be used
+    │   ├── AgentStopped      it was told to stop
+    │   ├── AgentUnavailable  it cannot be reached, or has too much to do: try again later
+    │   ├── AgentFailed       it failed, or what it gave cannot be used
+    │   └── ContextOverflow   it was given more than its model can read
     ├── AccessDenied          not yours
     └── BudgetExceeded        the limit is spent
 
@@ -145,6 +154,44 @@ class SchemaMismatch(StoreError):
     code = "schema_mismatch"
 
 
+class PlatformError(Error):
+    """The platform did not take the message."""
+
+    code = "platform"
+
+
+class PlatformUnavailable(PlatformError):
+    """The platform cannot be reached now."""
+
+    code = "platform_unavailable"
+    retryable = True
+
+
+class RateLimited(PlatformError):
+    """The platform wants a pause."""
+
+    code = "rate_limited"
+    retryable = True
+
+
+class TooLarge(PlatformError):
+    """The message is too long for the platform."""
+
+    code = "too_large"
+
+
+class Refused(PlatformError):
+    """The platform will never take this."""
+
+    code = "refused"
+
+
+class OutcomeUnknown(PlatformError):
+    """Nobody can say whether the message arrived."""
+
+    code = "outcome_unknown"
+
+
 class AgentError(Error):
     """The agent gave no answer."""
 
@@ -158,10 +205,29 @@ class AgentTimeout(AgentError):
     retryable = True
 
 
+class AgentStopped(AgentError):
+    """The agent was stopped."""
+
+    code = "agent_stopped"
+
+
+class AgentUnavailable(AgentError):
+    """The agent cannot be reached now."""
+
+    code = "agent_unavailable"
+    retryable = True
+
+
 class AgentFailed(AgentError):
     """The agent failed."""
 
     code = "agent_failed"
+
+
+class ContextOverflow(AgentError):
+    """The conversation is longer than the model can read."""
+
+    code = "context_overflow"
 
 
 class AccessDenied(Error):

@@ -18,27 +18,27 @@ from tertulia.core.source import Source
 from tertulia.errors import ConfigError
 from tertulia.platforms import registry
 from tertulia.records.desk import desk_of
-from tertulia.records.entry import Said
+from tertulia.records.flushes import Flushes
 from tertulia.records.house import Clock, House, SystemClock
 from tertulia.records.inbox import Inbox
 from tertulia.records.indexer import Indexer
 from tertulia.records.outbox import Outbox
 from tertulia.records.people import People
+from tertulia.records.said import Said
 from tertulia.records.search import CATCH_UP_STEPS, Hit, Search
 from tertulia.records.sessions import Sessions
 from tertulia.records.transcript import Transcript
 from tertulia.records.turns import Turn
 from tertulia.records.usage import Ledger
 from tertulia.records.visible import Visible
-from tertulia.storage import upkeep
-from tertulia.storage.sqlite import SqliteDatabase
-from tertulia.storage.upkeep import Progress
+from tertulia.storage.base import Database, Progress
+from tertulia.storage.opening import open_database
 
 
 def open(
     where: str | os.PathLike[str], *, settings: Settings | None = None, clock: Clock | None = None
 ) -> Store:
-    """Open the store at `where`, a path or `sqlite:///path`; a new one is made."""
+    """Open the store at a path, `sqlite:///path` or `postgresql://…`; a new one is made."""
     return Store(where, settings=settings, clock=clock)
 
 
@@ -53,12 +53,8 @@ class Store:
         clock: Clock | None = None,
     ) -> None:
         self.settings = settings or Settings()
-        self.path = _path(where)
-        self._db = SqliteDatabase(
-            self.path,
-            safe=self.settings.durability == "safe",
-            busy_seconds=self.settings.busy_seconds,
-        )
+        self._db: Database = open_database(where, self.settings)
+        self.path = self._db.name
         self._search = Search(self._db)
         self._indexer = Indexer(self._search)
         self._house = House(
@@ -70,12 +66,13 @@ class Store:
             lambda: self._search.catch_up(steps=CATCH_UP_STEPS),
             lambda: self.redactor if self.settings.redact_pii else None,
         )
-        self._desk = desk_of(os.path.realpath(self.path))
+        self._desk = desk_of(self._db.identity)
         self.sessions = Sessions(self._house)
         self.outbox = Outbox(self._house)
         self.inbox = Inbox(self._house)
         self.usage = Ledger(self._house)
         self.people = People(self._house)
+        self.flushes = Flushes(self._house)
 
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""
@@ -151,7 +148,7 @@ class Store:
         """Pseudonyms keyed with this installation's secret, for prompts, logs and exports."""
         row = self._db.read(lambda tx: tx.one("installation_get", {"name": "secret"}))
         assert row is not None
-        return Redactor(row[0], registry.needs_raw_ids)
+        return Redactor(bytes.fromhex(row[0]), registry.needs_raw_ids)
 
     def expunge(self, *, ended_before: datetime) -> int:
         """Remove for good every session that ended before a moment; how many there were."""
@@ -164,17 +161,21 @@ class Store:
             removed += len(found)
         return removed
 
+    def now(self) -> datetime:
+        """The moment, by the store's clock."""
+        return self._house.clock.now()
+
     def check(self) -> list[str]:
         """Every fault in the store, in words; an empty list if it is sound."""
-        return upkeep.check(self._db)
+        return self._db.check()
 
     def backup(self, target: str | os.PathLike[str], *, progress: Progress | None = None) -> None:
         """Copy the store to a new file while it is in use."""
-        upkeep.backup(self._db, os.fspath(target), progress=progress)
+        self._db.backup(os.fspath(target), progress=progress)
 
     def vacuum(self) -> tuple[int, int]:
         """Give unused space back; the size in bytes before and after."""
-        return upkeep.vacuum(self._db)
+        return self._db.vacuum()
 
     def rebuild_search(self) -> None:
         """Make the search index anew from the messages."""
@@ -231,17 +232,3 @@ def _machine_zone() -> tzinfo:
             hint="Set TZ to a name such as Europe/Madrid, or give Settings(zone=…).",
             field="zone",
         ) from problem
-
-
-def _path(where: str | os.PathLike[str]) -> str:
-    text = os.fspath(where)
-    if not text:
-        raise ConfigError(f"{where!r} is no place for a store.", hint="Give a path, as talk.db.")
-    if text.startswith("sqlite:///"):
-        return text.removeprefix("sqlite:///")
-    if "://" in text:
-        raise ConfigError(
-            f"This version keeps stores in SQLite files, not at {text.split('://')[0]}://.",
-            hint="Give a path, or sqlite:///talk.db.",
-        )
-    return text

@@ -296,7 +296,7 @@ class TestExport:
 
     def test_where_nothing_can_be_written(self, typed: Typed, demo: Demo) -> None:
         told = typed("sessions", "export", demo.old, "--output", "nowhere/x", expect=5).stderr
-        assert told.startswith("error: The system refused: [Errno 2] No such file")
+        assert told.startswith("error: nowhere/x could not be written: No such file")
 
 
 class TestDelete:

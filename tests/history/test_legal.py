@@ -29,6 +29,7 @@ from tertulia.records.transcript import Transcript
 from tertulia.storage.base import Transaction
 from tests.history import material
 from tests.history.validators import faults
+from tests.servers.postgres import Server
 
 EXAMPLES = settings.default.max_examples if settings.default else 200
 
@@ -45,6 +46,8 @@ through_the_store = settings(
     max_examples=min(EXAMPLES, 2_000),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+# An example is some dozens of transactions, each of which waits for a server.
+through_the_server = settings(through_the_store, max_examples=min(EXAMPLES // 8, 250))
 
 
 def weight(messages: Sequence[Mapping[str, Any]]) -> int:
@@ -123,11 +126,19 @@ def test_any_rows_give_a_legal_history(
 # -- through a store
 
 
+OPTIONS = Settings(zone="UTC", durability="fast", group_sessions_per_user=False)
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     path: Path = tmp_path_factory.mktemp("legal") / "talk.db"
-    options = Settings(zone="UTC", durability="fast", group_sessions_per_user=False)
-    with tertulia.open(path, settings=options) as store:
+    with tertulia.open(path, settings=OPTIONS) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def in_postgres(postgres: Server) -> Iterator[Store]:
+    with tertulia.open(postgres.database(postgres.template), settings=OPTIONS) as store:
         yield store
 
 
@@ -263,7 +274,20 @@ questions = st.lists(
 def test_whatever_is_done_to_a_transcript_its_history_is_legal(
     store: Store, done: list[tuple[Any, ...]], asked: list[tuple[int, int | None, Any, Any]]
 ) -> None:
-    scene = Scene(store)
+    check_histories(Scene(store), done, asked)
+
+
+@through_the_server
+@given(done=st.lists(acts, min_size=2, max_size=10), asked=questions)
+def test_whatever_is_done_in_postgres_its_history_is_legal(
+    in_postgres: Store, done: list[tuple[Any, ...]], asked: list[tuple[int, int | None, Any, Any]]
+) -> None:
+    check_histories(Scene(in_postgres), done, asked)
+
+
+def check_histories(
+    scene: Scene, done: list[tuple[Any, ...]], asked: list[tuple[int, int | None, Any, Any]]
+) -> None:
     for name, *arguments in done:
         getattr(scene, name)(*arguments)
     entries = scene.talk.entries()

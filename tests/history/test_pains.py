@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,8 +26,8 @@ OPTIONS = Settings(zone="UTC", durability="fast", group_sessions_per_user=False)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with tertulia.open(tmp_path / "talk.db", settings=OPTIONS, clock=FakeClock()) as store:
+def store(where: str) -> Iterator[Store]:
+    with tertulia.open(where, settings=OPTIONS, clock=FakeClock()) as store:
         yield store
 
 

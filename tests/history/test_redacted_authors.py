@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import tertulia
 from tertulia import Settings, Source
 
@@ -16,20 +14,20 @@ BOB = Source(
 )
 
 
-def shown(tmp_path: Path, **settings: bool) -> str:
+def shown(where: str, **settings: bool) -> str:
     chosen = Settings(group_sessions_per_user=False, **settings)  # type: ignore[arg-type]
-    with tertulia.open(tmp_path / "talk.db", settings=chosen) as store:
+    with tertulia.open(where, settings=chosen) as store:
         with store.turn(BOB, "hello") as turn:
             turn.add_assistant("hi")
         return str(store.transcript(turn.session.id).history()[0]["content"])
 
 
-def test_ids_and_phone_numbers_are_hidden(tmp_path: Path) -> None:
-    told = shown(tmp_path, redact_pii=True)
+def test_ids_and_phone_numbers_are_hidden(where: str) -> None:
+    told = shown(where, redact_pii=True)
     assert "34600123456" not in told
     assert "user_" in told
     assert told.endswith("hello")
 
 
-def test_without_redaction_they_are_shown(tmp_path: Path) -> None:
-    assert shown(tmp_path).startswith('[From: "Bob 34600123456", id "34600123456"]')
+def test_without_redaction_they_are_shown(where: str) -> None:
+    assert shown(where).startswith('[From: "Bob 34600123456", id "34600123456"]')

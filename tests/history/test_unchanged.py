@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -30,9 +30,8 @@ PLAIN = Style()
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    path = tmp_path_factory.mktemp("unchanged") / "talk.db"
-    with tertulia.open(path, settings=Settings(zone="UTC", durability="fast")) as store:
+def store(new_place: Callable[[], str]) -> Iterator[Store]:
+    with tertulia.open(new_place(), settings=Settings(zone="UTC", durability="fast")) as store:
         yield store
 
 

@@ -14,6 +14,7 @@ import apsw
 
 import tertulia
 from tertulia import Settings, Source
+from tests.storage.inside import sqlite_of
 
 FEW, MANY = 1_000, 100_000
 # A step is an instruction of SQLite's machine, some ten for a row that is read. Reading even one
@@ -43,7 +44,7 @@ class Long:
         def finished(event: dict[str, Any]) -> None:
             found["steps"] += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
 
-        database = self.store._db
+        database = sqlite_of(self.store)
         database.read(lambda tx: None)  # so that a connection for reading is there
         connections = [database._writer, *(connection for connection, _ in database._readers)]
         before = sum(connection.total_changes() for connection in connections)

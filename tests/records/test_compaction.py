@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +16,8 @@ SOURCE = Source("telegram", "42", user_id="42")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with tertulia.open(tmp_path / "talk.db") as store:
+def store(where: str) -> Iterator[Store]:
+    with tertulia.open(where) as store:
         yield store
 
 

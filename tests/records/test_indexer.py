@@ -1,4 +1,7 @@
-"""The index follows behind the turns by itself, and is never the reason that something fails."""
+"""The index follows behind the turns by itself, and is never the reason that something fails.
+
+SQLite only: what the index holds and when its disk fails is looked at from inside.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import pytest
 import tertulia
 from tertulia import Settings, Source, Store
 from tests.storage.disk import Disk, Step, fail
+from tests.storage.inside import sqlite_of
 
 ANNA = Source("telegram", "anna")
 
@@ -34,7 +38,7 @@ def indexed(store: Store, word: str) -> int:
         query = "select count(*) from words where words match ?"
         return int(connection.execute(query, (f'"{word}"',)).fetchall()[0][0])
 
-    return store._db.alone(count)
+    return sqlite_of(store).alone(count)
 
 
 def eventually(is_so: Callable[[], bool]) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -19,8 +18,8 @@ BOB_IN_GROUP = Source("telegram", "-1", chat_type="group", user_id="43")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with tertulia.open(tmp_path / "talk.db") as store:
+def store(where: str) -> Iterator[Store]:
+    with tertulia.open(where) as store:
         for source in (ANA, BOB, ANA_IN_GROUP, BOB_IN_GROUP):
             session = store.sessions.open(source)
             store.transcript(session.id).append({"role": "user", "content": "the secret word"})
@@ -77,10 +76,9 @@ people = st.integers(0, 3)
 @settings(max_examples=20)
 @given(st.lists(st.tuples(people, st.sampled_from(["dm", "group", "shared"])), max_size=12))
 def test_nobody_ever_sees_another_s_words(
-    tmp_path_factory: pytest.TempPathFactory, said: list[tuple[int, str]]
+    new_place: Callable[[], str], said: list[tuple[int, str]]
 ) -> None:
-    path = tmp_path_factory.mktemp("seen") / "talk.db"
-    with tertulia.open(path, settings=Settings(durability="fast")) as store:
+    with tertulia.open(new_place(), settings=Settings(durability="fast")) as store:
         for who, where in said:
             source = _source(who, where)
             session = store.sessions.open(source)

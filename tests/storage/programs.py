@@ -27,6 +27,7 @@ import tertulia
 from tertulia import Policies, ResetPolicy, Settings, Source, Usage
 from tertulia.records.house import Clock
 from tertulia.storage import sqlite
+from tests.storage.inside import sqlite_of
 
 NEVER = Policies(default=ResetPolicy(mode="none"))
 
@@ -277,7 +278,7 @@ def leave(path: str, messages: int) -> None:
 def interrupt_a_waiter(path: str) -> None:
     """Ctrl-C while the main thread waits for another that leads."""
     store = opened(path)
-    database = store._db
+    database = sqlite_of(store)
     is_inside, may_go = threading.Event(), threading.Event()
 
     def lead(tx: Any) -> None:
@@ -322,7 +323,7 @@ def interrupt_a_waiter(path: str) -> None:
 def interrupt_a_leader(path: str) -> None:
     """Ctrl-C while the main thread does the work of another."""
     store = opened(path)
-    database = store._db
+    database = sqlite_of(store)
     runs: list[str] = []
     followed = threading.Event()
     outcome: list[Any] = []
@@ -363,7 +364,7 @@ def interrupt_a_leader(path: str) -> None:
 def interrupt_both(path: str) -> None:
     """The main thread has left when the one that does its work is interrupted too."""
     store = opened(path)
-    database = store._db
+    database = sqlite_of(store)
     is_inside, may_go, has_left = (threading.Event() for _ in range(3))
 
     def interrupt_once(number: int, frame: FrameType | None) -> None:
@@ -412,7 +413,7 @@ def interrupt_both(path: str) -> None:
 def interrupt_after_a_failed_commit(path: str) -> None:
     """Ctrl-C right when the main thread learns that nothing was stored, also for another."""
     store = opened(path)
-    database = store._db
+    database = sqlite_of(store)
     refusals = [True]  # True turns a commit into a rollback
     outcome: list[Any] = []
 

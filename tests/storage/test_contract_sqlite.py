@@ -12,6 +12,7 @@ import tertulia
 from tertulia import Settings, Store
 from tertulia.testing import FakeClock, Stage, StoreContract
 from tertulia.testing.stage import answered, dm, said
+from tests.storage.inside import sqlite_of
 
 
 class _OnSqlite(StoreContract):
@@ -173,11 +174,11 @@ class TestSqlite:
 
 def synchronous(store: Store) -> int:
     """As the connection has it that commits."""
-    return int(store._db._writer.pragma("synchronous"))
+    return int(sqlite_of(store)._writer.pragma("synchronous"))
 
 
 def rows(store: Store, query: str) -> list[tuple[object, ...]]:
-    return store._db.alone(lambda connection: connection.execute(query).fetchall())
+    return sqlite_of(store).alone(lambda connection: connection.execute(query).fetchall())
 
 
 def shape(store: Store) -> dict[str, int]:
@@ -186,3 +187,11 @@ def shape(store: Store) -> dict[str, int]:
     kept = [name for name in names if not str(name).startswith(("words_", "cards_"))]
     counts = {str(name): rows(store, f"select count(*) from {name}")[0][0] for name in kept}
     return {name: int(str(count)) for name, count in counts.items()}
+
+
+def test_no_promise_hides_another() -> None:
+    """Two of the same name, in classes that are joined, would be one."""
+    names = [
+        name for part in StoreContract.__mro__ for name in vars(part) if name.startswith("test_")
+    ]
+    assert sorted(names) == sorted(set(names))

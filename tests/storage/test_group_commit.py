@@ -18,6 +18,7 @@ from tertulia import Settings, Store, StoreError, StoreFull
 from tertulia.storage.base import Transaction
 from tertulia.storage.sqlite import SqliteDatabase
 from tests.storage.children import Child
+from tests.storage.inside import sqlite_of
 
 Work = Callable[[Transaction], Any]
 
@@ -104,7 +105,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def group(store: Store) -> Group:
-    return Group(store._db)
+    return Group(sqlite_of(store))
 
 
 def stored(store: Store, *names: str) -> list[bool]:
@@ -162,7 +163,7 @@ def test_a_commit_that_fails_is_told_to_everyone(store: Store, group: Group) -> 
         tries.append(1)
         return len(tries) == 1  # True turns the commit into a rollback
 
-    store._db._writer.set_commit_hook(refuse_the_first)
+    sqlite_of(store)._writer.set_commit_hook(refuse_the_first)
     outcomes = group.run(put("a"), put("b"), refuse("c"), put("d"))
     assert [type(one) for one in outcomes] == [StoreError, StoreError, Refused, StoreError]
     assert all(one.hint for one in outcomes if isinstance(one, StoreError))
@@ -174,7 +175,7 @@ def test_a_full_disk_is_told_to_everyone(store: Store, group: Group) -> None:
     """SQLite then rolls the whole transaction back, not only the statement."""
 
     def run_out(tx: Transaction) -> None:
-        store._db._writer.execute("rollback")
+        sqlite_of(store)._writer.execute("rollback")
         raise apsw.FullError("database or disk is full")
 
     outcomes = group.run(put("a"), put("b"), run_out, put("d"))

@@ -1,4 +1,7 @@
-"""Every statement in the `.sql` files is used, is valid, and every name in the code exists."""
+"""Every statement in the `.sql` files is used, is valid, and every name in the code exists.
+
+Both dialects have the same statements, the same migrations and the same tables.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
+import psycopg
 import pytest
 
 import tertulia
-from tertulia.storage import migrate, statements
+from tertulia.storage import migrate, postgres_migrate, statements
+from tertulia.storage.base import Row
+from tests.servers.postgres import Server
 
 ROOT = Path(tertulia.__file__).parent
 SQL = statements.load(migrate.DIALECT)
+POSTGRES = statements.load(postgres_migrate.DIALECT)
 CALLS = {"run", "one", "all", "many"}
 
 
@@ -135,6 +142,74 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connecti
     connection.close()
 
 
+@pytest.fixture(scope="module")
+def server_database(postgres: Server) -> Iterator[psycopg.Connection[Row]]:
+    address = postgres.database(postgres.template)
+    with psycopg.connect(address, autocommit=True) as connection:
+        # A plan for any values, not for those that are given below.
+        connection.execute("set plan_cache_mode = force_generic_plan")
+        yield connection
+    postgres.drop(address)
+
+
+@pytest.mark.parametrize("name", sorted(n for n in POSTGRES if not n.startswith("part_")))
+def test_every_statement_is_valid_in_postgres(
+    name: str, server_database: psycopg.Connection[Row]
+) -> None:
+    sql, count = with_numbers(without_comments(POSTGRES[name]))
+    server_database.execute(f"prepare {name} as {sql}")
+    values = f"({', '.join(['null'] * count)})" if count else ""
+    assert server_database.execute(f"explain execute {name}{values}").fetchall()
+
+
+def with_numbers(sql: str) -> tuple[str, int]:
+    """A statement with its parameters as the server itself writes them, and how many there are."""
+    names = list(dict.fromkeys(re.findall(r"(?<![:\w]):(\w+)", sql)))
+    for number, name in enumerate(names, 1):
+        sql = re.sub(rf"(?<![:\w]):{name}\b", f"${number}", sql)
+    places = sql.count("?")
+    for number in range(len(names) + 1, len(names) + places + 1):
+        sql = sql.replace("?", f"${number}", 1)
+    return sql, len(names) + places
+
+
+def test_both_dialects_have_the_same_statements() -> None:
+    assert set(SQL) == set(POSTGRES)
+
+
+def test_both_dialects_have_the_same_migrations() -> None:
+    names = [
+        [name for name, _ in statements.migrations(dialect)] for dialect in ("sqlite", "postgres")
+    ]
+    assert names[0] == names[1]
+
+
+def test_both_databases_have_the_same_tables_and_columns(
+    database: apsw.Connection, server_database: psycopg.Connection[Row]
+) -> None:
+    sqlite = {
+        (str(table), str(column))
+        for table, column in database.execute(
+            "select t.name, c.name from pragma_table_list t join pragma_table_xinfo(t.name) c"
+            " where t.schema = 'main' and t.type in ('table', 'virtual')"
+            " and t.name not like 'sqlite_%'"
+        )
+    }
+    postgres = {
+        (str(table), str(column))
+        for table, column in server_database.execute(
+            "select table_name, column_name from information_schema.columns"
+            " where table_schema = 'public'"
+        ).fetchall()
+    }
+    # The two tables of the search index are each database's own, down to their columns.
+    index = ("words", "cards")
+    assert {table for table, _ in sqlite} == {table for table, _ in postgres}
+    assert {pair for pair in sqlite if pair[0] not in index} == {
+        pair for pair in postgres if pair[0] not in index
+    }
+
+
 def without_comments(sql: str) -> str:
     return re.sub(r"--[^\n]*", "", sql)
 
@@ -146,6 +221,15 @@ def test_a_name_is_given_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(statements, "_HOME", str(tmp_path))
     with pytest.raises(ValueError, match="twice"):
         statements.load("sqlite")
+
+
+def test_migrations_run_in_order_and_once_in_postgres(
+    server_database: psycopg.Connection[Row],
+) -> None:
+    names = [name for name, _ in statements.migrations(postgres_migrate.DIALECT)]
+    assert postgres_migrate.applied(server_database) == names
+    assert postgres_migrate.bring_up_to_date(server_database, "here") == []
+    assert postgres_migrate.applied(server_database) == names
 
 
 def test_migrations_run_in_order_and_once(tmp_path: Path) -> None:

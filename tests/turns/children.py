@@ -98,23 +98,23 @@ def _state(pid: int) -> str:
     ).stdout
 
 
-def opened(path: Path, **settings: Any) -> Store:
+def opened(where: str, **settings: Any) -> Store:
     chosen = {"zone": "UTC", "durability": "fast", **settings}
-    return open_apart(path, Settings(**chosen))
+    return open_apart(where, Settings(**chosen))
 
 
 # -- racing
 
 
-def race(pipe: Connection, path: Path, name: str, count: int) -> None:
+def race(pipe: Connection, where: str, folder: Path, name: str, count: int) -> None:
     """So many turns, one after the other; who else is inside at the same time is an error."""
-    with opened(path) as store:
+    with opened(where) as store:
         pipe.send("ready")
         pipe.recv()
-        pipe.send([one_of_many(store, path, f"{name} {number}") for number in range(count)])
+        pipe.send([one_of_many(store, folder, f"{name} {number}") for number in range(count)])
 
 
-def one_of_many(store: Store, path: Path, text: str) -> tuple[int, int | None]:
+def one_of_many(store: Store, folder: Path, text: str) -> tuple[int, int | None]:
     """A turn; its number, and the ticket it came in with."""
     turn = store.turn(ANA, text, message_id=text, wait=PATIENCE)
     used: list[int | None] = []
@@ -126,7 +126,7 @@ def one_of_many(store: Store, path: Path, text: str) -> tuple[int, int | None]:
 
     setattr(turn, "try_to_enter", enter_with_ticket)  # noqa: B010 — a method is replaced
     with turn:
-        with alone_in(path.with_suffix(".inside")):
+        with alone_in(folder / "inside"):
             assert turn.history(max_messages=5)[-1]["content"] == text
         turn.add_assistant(f"re {text}")
     assert turn._place is None
@@ -141,9 +141,9 @@ def alone_in(place: Path) -> Iterator[None]:
     place.unlink()
 
 
-def take_one(pipe: Connection, path: Path, text: str) -> None:
+def take_one(pipe: Connection, where: str, text: str) -> None:
     """One turn, when told to."""
-    with opened(path) as store:
+    with opened(where) as store:
         pipe.send("ready")
         pipe.recv()
         with store.turn(ANA, text, wait=PATIENCE) as turn:
@@ -151,9 +151,9 @@ def take_one(pipe: Connection, path: Path, text: str) -> None:
         pipe.send("done")
 
 
-def take_many(pipe: Connection, path: Path, name: str) -> None:
+def take_many(pipe: Connection, where: str, name: str) -> None:
     """Turns without a pause, until told to stop."""
-    with opened(path) as store:
+    with opened(where) as store:
         pipe.send("ready")
         pipe.recv()
         number = 0
@@ -163,7 +163,7 @@ def take_many(pipe: Connection, path: Path, name: str) -> None:
             number += 1
 
 
-def answer_the_same(pipe: Connection, path: Path, copies: int) -> None:
+def answer_the_same(pipe: Connection, where: str, copies: int) -> None:
     """Messages whose ids come over the pipe, each delivered so many times at once."""
 
     def answer(message_id: str) -> tuple[str | None, bool]:
@@ -174,7 +174,7 @@ def answer_the_same(pipe: Connection, path: Path, copies: int) -> None:
                 turn.add_assistant(f"by {os.getpid()} and {id(turn)}")
             return turn.answer, turn.duplicate
 
-    with opened(path) as store:
+    with opened(where) as store:
         pipe.send("ready")
         while (message_id := pipe.recv()) is not None:
             pipe.send(at_once(*[lambda given=message_id: answer(given)] * copies))
@@ -183,9 +183,9 @@ def answer_the_same(pipe: Connection, path: Path, copies: int) -> None:
 # -- losing the lease
 
 
-def stop_inside(pipe: Connection, path: Path, lease_seconds: float) -> None:
+def stop_inside(pipe: Connection, where: str, lease_seconds: float) -> None:
     """Enter, stop; when continued, try every kind of write."""
-    with opened(path, lease_seconds=lease_seconds) as store:
+    with opened(where, lease_seconds=lease_seconds) as store:
         turn = store.turn(ANA, "look", message_id="1")
         turn.__enter__()
         turn.add_assistant(None, tool_calls=[call("c1"), call("c2")])
@@ -212,9 +212,9 @@ def _outcome(work: Callable[[], object]) -> str:
     return "stored"
 
 
-def stop_and_answer(pipe: Connection, path: Path, lease_seconds: float) -> None:
+def stop_and_answer(pipe: Connection, where: str, lease_seconds: float) -> None:
     """Enter, stop; when continued, go on as if nothing had been."""
-    with opened(path, lease_seconds=lease_seconds) as store:
+    with opened(where, lease_seconds=lease_seconds) as store:
         with store.turn(ANA, "look") as turn:
             turn.add_assistant(None, tool_calls=[call()])
             pipe.send("inside")
@@ -224,15 +224,15 @@ def stop_and_answer(pipe: Connection, path: Path, lease_seconds: float) -> None:
         pipe.send("answered")
 
 
-def enter_and_fork(pipe: Connection, path: Path) -> None:
+def enter_and_fork(pipe: Connection, where: str) -> None:
     """Fork inside a turn; the new process takes the next one when this one is over."""
     # Both open it as a program does, and so share what the process knows, if it knew anything.
-    with Store(path, settings=FAST) as store:
+    with Store(where, settings=FAST) as store:
         with store.turn(ANA, "one") as turn:
             here, there = multiprocessing.Pipe()
             child = os.fork()
             if child == 0:
-                _take_the_next(there, path)
+                _take_the_next(there, where)
             here.recv()
             turn.add_assistant("1")
         here.send("over")
@@ -240,9 +240,9 @@ def enter_and_fork(pipe: Connection, path: Path) -> None:
         pipe.send(os.waitstatus_to_exitcode(status))
 
 
-def _take_the_next(pipe: Connection, path: Path) -> None:
+def _take_the_next(pipe: Connection, where: str) -> None:
     try:
-        with Store(path, settings=FAST) as store:
+        with Store(where, settings=FAST) as store:
             pipe.send("opened")
             pipe.recv()
             with store.turn(ANA, "two", wait=PATIENCE / 4) as turn:
@@ -258,49 +258,51 @@ def _take_the_next(pipe: Connection, path: Path) -> None:
 STEPS = ("enter", "calls", "first result", "second result", "delivery", "usage", "answer")
 
 
-def die_at(pipe: Connection, path: Path, step: str, moment: Moment, lease_seconds: float) -> None:
+def die_at(
+    pipe: Connection, where: str, folder: Path, step: str, moment: Moment, lease_seconds: float
+) -> None:
     """A turn with tools that ends with `kill -9` before or after the commit of one step."""
-    with opened(path, durability="safe", lease_seconds=lease_seconds) as store:
+    with opened(where, durability="safe", lease_seconds=lease_seconds) as store:
         point = STEPS.index(step) + 1, moment
         watch(store, lambda number, at: _die() if (number, at) == point else None)
         with store.turn(ANA, "look", message_id="1") as turn:
             pipe.send("enter")
-            for name, work in _steps(turn, path):
+            for name, work in _steps(turn, folder):
                 work()
                 pipe.send(name)
 
 
-def _steps(turn: Turn, path: Path) -> list[tuple[str, Callable[[], object]]]:
+def _steps(turn: Turn, folder: Path) -> list[tuple[str, Callable[[], object]]]:
     calls = [call("c1"), call("c2")]
     return [
         ("calls", lambda: turn.add_assistant("Well,", tool_calls=calls, usage=Usage(10))),
-        ("first result", lambda: turn.add_tool_result("c1", use_tool(path, "c1"))),
-        ("second result", lambda: turn.add_tool_result("c2", use_tool(path, "c2"))),
+        ("first result", lambda: turn.add_tool_result("c1", use_tool(folder, "c1"))),
+        ("second result", lambda: turn.add_tool_result("c2", use_tool(folder, "c2"))),
         ("delivery", lambda: turn.deliver("one moment", delivery="moment")),
         ("usage", lambda: turn.add_usage(Usage(1))),
         ("answer", lambda: turn.add_assistant("Blue.", usage=Usage(20), deliver="origin")),
     ]
 
 
-def use_tool(path: Path, name: str) -> str:
+def use_tool(folder: Path, name: str) -> str:
     """What a tool does to the world: it cannot be taken back, and here it is counted."""
-    with path.with_suffix(".effects").open("a") as file:
+    with (folder / "effects").open("a") as file:
         file.write(f"{name}\n")
     return f"{name} done"
 
 
-def die_entering(pipe: Connection, path: Path, moment: Moment, lease_seconds: float) -> None:
+def die_entering(pipe: Connection, where: str, moment: Moment, lease_seconds: float) -> None:
     """Take over a session, and end with `kill -9` before or after the commit of that."""
-    with opened(path, durability="safe", lease_seconds=lease_seconds) as store:
+    with opened(where, durability="safe", lease_seconds=lease_seconds) as store:
         watch(store, lambda number, at: _die() if (number, at) == (1, moment) else None)
         with store.turn(ANA, "and now?", message_id="2"):
             pass
 
 
-def die_waiting(pipe: Connection, path: Path) -> None:
+def die_waiting(pipe: Connection, where: str) -> None:
     """Queue for a session, then end with `kill -9`."""
     turns.TICKET_SECONDS = 0.2  # type: ignore[misc]
-    with opened(path) as store:
+    with opened(where) as store:
         waiting = store.turn(ANA, "never mind")
         assert not waiting.try_to_enter()
         pipe.send("waiting")

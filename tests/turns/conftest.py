@@ -13,13 +13,13 @@ from tertulia.testing import FakeClock, Stage
 from tests.turns.scene import FAST, faults_of, without_index
 
 
-def connect(place: Path, settings: Settings, clock: FakeClock) -> Store:
-    return without_index(tertulia.open(place / "talk.db", settings=settings, clock=clock))
-
-
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    """One database; every `open` gives another handle on it."""
+def stage(where: str, tmp_path: Path) -> Iterator[Stage]:
+    """One database, of each kind; every `open` gives another handle on it."""
+
+    def connect(place: Path, settings: Settings, clock: FakeClock) -> Store:
+        return without_index(tertulia.open(where, settings=settings, clock=clock))
+
     stage = Stage(tmp_path, connect, FAST)
     yield stage
     store = stage.open()

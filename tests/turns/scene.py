@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import tertulia
 from tertulia import Session, Settings, Source, Store, ToolCall
 from tertulia.core.grammar import INTERRUPTED_RESULT
 from tertulia.records.desk import Desk
+from tertulia.storage import statements
 from tertulia.storage.base import Transaction
+from tertulia.storage.postgres import PostgresDatabase
+from tertulia.testing import Stage
 
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
 BEN = Source("telegram", "43", user_id="43", user_name="Ben")
@@ -36,9 +38,16 @@ class Row(NamedTuple):
         return self.body.get("content")
 
 
-def open_apart(path: Path, settings: Settings = FAST, **options: Any) -> Store:
+def open_apart(where: str, settings: Settings = FAST, **options: Any) -> Store:
     """A handle whose turns know nothing of this process's others, as in another process."""
-    store = without_index(tertulia.open(path, settings=settings, **options))
+    store = without_index(tertulia.open(where, settings=settings, **options))
+    store._desk = Desk()
+    return store
+
+
+def open_beside(stage: Stage) -> Store:
+    """The same, on the database of a stage and with its clock."""
+    store = stage.open()
     store._desk = Desk()
     return store
 
@@ -74,12 +83,22 @@ def ask(store: Store, sql: str, *params: object) -> Any:
 
 def execute(store: Store, sql: str, *params: object) -> list[Any]:
     """A statement past everything the store guards."""
+    is_postgres = isinstance(store._db, PostgresDatabase)
 
     def work(tx: Any) -> list[Any]:
-        found: list[Any] = tx._connection.execute(sql, params).fetchall()
-        return found
+        cursor = tx._connection.execute(sql.replace("?", "%s") if is_postgres else sql, params)
+        # psycopg refuses to fetch what a statement without rows did not give.
+        return [] if is_postgres and cursor.description is None else list(cursor.fetchall())
 
     return store._db.write(work)
+
+
+def now_in(store: Store) -> int:
+    """The database's time, by which leases run."""
+    dialect = "postgres" if isinstance(store._db, PostgresDatabase) else "sqlite"
+    found = ask(store, f"select {statements.load(dialect)['part_db_now']}")
+    assert isinstance(found, int)
+    return found
 
 
 def let_lease_run_out(store: Store, session: Session | str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tertulia import Budget, BudgetExceeded, ConfigError, Source, Store, Usage
 from tertulia.core.budget import Per, Period
 from tertulia.testing import FakeClock, Stage
-from tests.turns.scene import ANA, ask, contents, open_apart, tickets
+from tests.turns.scene import ANA, ask, contents, open_beside, tickets
 
 ANA_ON_DISCORD = Source("discord", "d42", user_id="42")
 ANA_ELSEWHERE = Source("telegram", "-7", chat_type="group", user_id="42")
@@ -171,7 +171,7 @@ def test_nothing_is_stored_and_the_reason_is_told(stage: Stage) -> None:
     assert contents(store, session_id) == ["think", "I did."]
     explained = store.sessions.explain(session_id)
     assert "refused: reason The budget is spent: 5 of 5 tokens (this session)" in explained
-    apart = open_apart(stage.place / "talk.db", clock=stage.clock)
+    apart = open_beside(stage)
     with apart.turn(ANA, "more!", message_id="1", wait=0) as turn:
         assert not turn.duplicate
         turn.add_assistant("Here you are.")
@@ -186,7 +186,7 @@ def test_what_was_used_is_added_up_once(stage: Stage) -> None:
         assert is_refused(store, CARL)
     assert ask(store, "select sum(tokens) from spending") == 5
     newest = ask(store, "select max(id) from usage")
-    assert ask(store, "select value from installation where name = 'spending_upto'") == newest
+    assert ask(store, "select value from installation where name = 'spending_upto'") == str(newest)
 
 
 def test_the_turn_that_goes_over_is_not_cut_short(stage: Stage) -> None:

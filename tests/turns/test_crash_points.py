@@ -23,9 +23,11 @@ from tests.turns.scene import (
     Row,
     ask,
     call,
+    execute,
     faults_of,
     interrupted,
     log_of,
+    now_in,
     turn_states,
     unanswered,
     until,
@@ -41,34 +43,28 @@ at_every_step = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    tertulia.open(tmp_path / "talk.db").close()
-    return tmp_path / "talk.db"
-
-
 def stored_by(step: str, moment: Moment) -> list[str]:
     """The steps that are in the store after a death there."""
     return [*STEPS[: STEPS.index(step) + (moment == "after")]]
 
 
-def run_to_death(path: Path, step: str, moment: Moment) -> list[str]:
+def run_to_death(where: str, folder: Path, step: str, moment: Moment) -> list[str]:
     """Let a child die at a step; what was acknowledged to it."""
-    with Child(die_at, path, step, moment, LEASE) as child:
+    with Child(die_at, where, folder, step, moment, LEASE) as child:
         acknowledged = child.rest()
         assert child.end() == -signal.SIGKILL
     assert acknowledged == [*STEPS[: STEPS.index(step)]]
     return acknowledged
 
 
-def opened(path: Path) -> Store:
+def opened(where: str) -> Store:
     settings = Settings(zone="UTC", lease_seconds=LEASE)
-    return without_index(tertulia.open(path, settings=settings))
+    return without_index(tertulia.open(where, settings=settings))
 
 
-def effects(path: Path) -> Counter[str]:
+def effects(folder: Path) -> Counter[str]:
     """How often each tool was used."""
-    place = path.with_suffix(".effects")
+    place = folder / "effects"
     return Counter(place.read_text().split()) if place.exists() else Counter()
 
 
@@ -90,18 +86,20 @@ def steps_in(store: Store, rows: list[Row]) -> list[str]:
         found.count("answer") + parcels.count("one moment"),
     )
     found += ["delivery"] * parcels.count("one moment")
-    calls = ask(store, "select group_concat(input) from usage where turn = 1") or ""
-    found += ["usage"] * calls.split(",").count("1")
-    assert calls.split(",").count("10") == found.count("calls")
-    assert calls.split(",").count("20") == found.count("answer")
+    calls = [row[0] for row in execute(store, "select input from usage where turn = 1")]
+    found += ["usage"] * calls.count(1)
+    assert calls.count(10) == found.count("calls")
+    assert calls.count(20) == found.count("answer")
     return found
 
 
 @at_every_step
-def test_the_next_message_is_answered(path: Path, step: str, moment: Moment) -> None:
-    run_to_death(path, step, moment)
-    before = effects(path)
-    with opened(path) as store:
+def test_the_next_message_is_answered(
+    where: str, tmp_path: Path, step: str, moment: Moment
+) -> None:
+    run_to_death(where, tmp_path, step, moment)
+    before = effects(tmp_path)
+    with opened(where) as store:
         assert store.check() == []
         with store.turn(ANA, "and now?", message_id="2", wait=PATIENCE) as turn:
             history = turn.history()
@@ -117,7 +115,7 @@ def test_the_next_message_is_answered(path: Path, step: str, moment: Moment) -> 
         totals = store.sessions.require(turn.session.id).usage
         assert totals.input == ask(store, "select coalesce(sum(input), 0) from usage")
         assert store.check() == []
-    assert effects(path) == before
+    assert effects(tmp_path) == before
     assert set(before.values()) <= {1}
 
 
@@ -130,12 +128,12 @@ def left_by(step: str, moment: Moment) -> list[str]:
 
 @at_every_step
 def test_the_message_that_comes_again_is_answered_once(
-    path: Path, step: str, moment: Moment
+    where: str, tmp_path: Path, step: str, moment: Moment
 ) -> None:
-    run_to_death(path, step, moment)
+    run_to_death(where, tmp_path, step, moment)
     was_stored = stored_by(step, moment)
-    before = effects(path)
-    with opened(path) as store:
+    before = effects(tmp_path)
+    with opened(where) as store:
         with store.turn(ANA, "look", message_id="1", wait=PATIENCE) as turn:
             assert turn.duplicate == ("answer" in was_stored)
             if turn.duplicate:
@@ -158,15 +156,15 @@ def test_the_message_that_comes_again_is_answered_once(
             assert (again.duplicate, again.answer) == (True, "Blue.")
         assert log_of(store, turn.session) == rows
         assert store.check() == []
-    assert effects(path) == before
+    assert effects(tmp_path) == before
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_death_in_the_middle_of_a_recovery(path: Path, moment: Moment) -> None:
-    run_to_death(path, "first result", "before")
-    with opened(path) as store:
+def test_a_death_in_the_middle_of_a_recovery(where: str, tmp_path: Path, moment: Moment) -> None:
+    run_to_death(where, tmp_path, "first result", "before")
+    with opened(where) as store:
         until(lambda: _lease_is_over(store), "the lease runs out")
-        with Child(die_entering, path, moment, LEASE) as child:
+        with Child(die_entering, where, moment, LEASE) as child:
             assert child.end() == -signal.SIGKILL
         with store.turn(ANA, "and now?", message_id="2", wait=PATIENCE) as turn:
             assert not turn.duplicate
@@ -179,13 +177,12 @@ def test_a_death_in_the_middle_of_a_recovery(path: Path, moment: Moment) -> None
 
 
 def _lease_is_over(store: Store) -> bool:
-    sql = "select lease_until < cast(unixepoch('subsec') * 1000000 as integer) from sessions"
-    return bool(ask(store, sql))
+    return bool(ask(store, "select lease_until from sessions") < now_in(store))
 
 
-def test_a_death_in_the_queue_holds_nobody_up(path: Path) -> None:
-    with opened(path) as store:
-        with store.turn(ANA, "one") as turn, Child(die_waiting, path) as child:
+def test_a_death_in_the_queue_holds_nobody_up(where: str) -> None:
+    with opened(where) as store:
+        with store.turn(ANA, "one") as turn, Child(die_waiting, where) as child:
             assert child.hear() == "waiting"
             child.tell("die")
             assert child.end() == -signal.SIGKILL
@@ -196,10 +193,10 @@ def test_a_death_in_the_queue_holds_nobody_up(path: Path) -> None:
 
 
 @pytest.fixture
-def half_done(path: Path) -> Iterator[Store]:
+def half_done(where: str, tmp_path: Path) -> Iterator[Store]:
     """A store with a turn that died after its calls."""
-    run_to_death(path, "calls", "after")
-    with opened(path) as store:
+    run_to_death(where, tmp_path, "calls", "after")
+    with opened(where) as store:
         yield store
 
 

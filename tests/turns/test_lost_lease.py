@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,6 +21,7 @@ from tests.turns.scene import (
     interrupted,
     let_lease_run_out,
     log_of,
+    now_in,
     open_apart,
     turn_states,
     unanswered,
@@ -33,32 +33,24 @@ LEASE = 0.5
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "talk.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with open_apart(path) as store:
+def store(where: str) -> Iterator[Store]:
+    with open_apart(where) as store:
         yield store
         assert store.check() == []
 
 
 @pytest.fixture
-def other(path: Path, store: Store) -> Iterator[Store]:
+def other(where: str, store: Store) -> Iterator[Store]:
     """A handle as in another process."""
-    with open_apart(path) as other:
+    with open_apart(where) as other:
         yield other
 
 
 def lease_left(store: Store) -> int:
     """Microseconds until the lease of the only session runs out, by the database's clock."""
-    found = ask(
-        store,
-        "select lease_until - cast(unixepoch('subsec') * 1000000 as integer) from sessions",
-    )
+    found = ask(store, "select lease_until from sessions")
     assert isinstance(found, int)
-    return found
+    return found - now_in(store)
 
 
 WRITES: dict[str, Callable[[Turn], object]] = {
@@ -74,9 +66,9 @@ WRITES: dict[str, Callable[[Turn], object]] = {
 
 @pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "still inside"])
 def test_a_process_that_was_stopped_too_long_can_store_nothing(
-    store: Store, path: Path, is_answered: bool
+    store: Store, where: str, is_answered: bool
 ) -> None:
-    with Child(stop_inside, path, LEASE) as child:
+    with Child(stop_inside, where, LEASE) as child:
         assert child.hear() == "inside"
         with store.turn(ANA, "hello?", message_id="2", wait=PATIENCE) as turn:
             assert faults_of(turn.history()) == []
@@ -108,9 +100,9 @@ def test_a_process_that_was_stopped_too_long_can_store_nothing(
 
 
 def test_the_message_of_a_process_that_was_stopped_goes_on_elsewhere(
-    store: Store, path: Path
+    store: Store, where: str
 ) -> None:
-    with Child(stop_inside, path, LEASE) as child:
+    with Child(stop_inside, where, LEASE) as child:
         assert child.hear() == "inside"
         with store.turn(ANA, "look", message_id="1", wait=PATIENCE) as turn:
             assert not turn.duplicate
@@ -128,8 +120,8 @@ def test_the_message_of_a_process_that_was_stopped_goes_on_elsewhere(
         assert (turn.duplicate, turn.answer) == (True, "Blue, I think.")
 
 
-def test_a_process_that_was_stopped_and_not_replaced_goes_on(path: Path, store: Store) -> None:
-    with Child(stop_and_answer, path, LEASE) as child:
+def test_a_process_that_was_stopped_and_not_replaced_goes_on(where: str, store: Store) -> None:
+    with Child(stop_and_answer, where, LEASE) as child:
         assert child.hear() == "inside"
         until(lambda: lease_left(store) < 0, "the lease runs out")
         child.go_on()
@@ -213,13 +205,13 @@ def test_a_renewal_after_the_answer_takes_no_lease(store: Store, other: Store) -
             following.add_assistant("Yes.")
 
 
-def test_a_long_call_is_kept_alive(path: Path) -> None:
+def test_a_long_call_is_kept_alive(where: str) -> None:
     lease = 3.0
     settings = Settings(zone="UTC", durability="fast", lease_seconds=lease)
-    with open_apart(path, settings) as store, open_apart(path) as other:
+    with open_apart(where, settings) as store, open_apart(where) as other:
         with store.turn(ANA, "think long") as turn:
             ends = ask(store, "select lease_until from sessions")
-            until(lambda: _now(store) > ends, "the first lease would be over")
+            until(lambda: now_in(store) > ends, "the first lease would be over")
             assert lease_left(store) > 0
             with pytest.raises(SessionBusy), other.turn(ANA, "hello?", wait=0):
                 pass
@@ -229,27 +221,27 @@ def test_a_long_call_is_kept_alive(path: Path) -> None:
         assert contents(store, turn.session) == ["think long", "Done.", "hello?"]
 
 
-def test_each_turn_is_renewed_in_its_own_time(path: Path) -> None:
+def test_each_turn_is_renewed_in_its_own_time(where: str) -> None:
     """A handle with a short lease beside one with a long one, whose pauses would be too long."""
     short = Settings(zone="UTC", durability="fast", lease_seconds=2)
     sql = "select lease_until from sessions where id = ?"
     with (
-        tertulia.open(path, settings=FAST) as store,
-        tertulia.open(path, settings=short) as other,
+        tertulia.open(where, settings=FAST) as store,
+        tertulia.open(where, settings=short) as other,
         store.turn(ANA, "one") as first,
         other.turn(BEN, "two") as second,
     ):
         ends = ask(store, sql, second.session.id)
-        until(lambda: _now(store) > ends, "the first lease would be over")
-        assert ask(store, sql, second.session.id) > _now(store)
+        until(lambda: now_in(store) > ends, "the first lease would be over")
+        assert ask(store, sql, second.session.id) > now_in(store)
         second.add_assistant("2")
         first.add_assistant("1")
 
 
-def test_one_process_waits_no_longer_for_a_turn_that_has_lost_its_session(path: Path) -> None:
+def test_one_process_waits_no_longer_for_a_turn_that_has_lost_its_session(where: str) -> None:
     """In one process turns hold each other back; a turn that was replaced holds back nobody."""
     short = Settings(zone="UTC", durability="fast", lease_seconds=0.3)
-    with tertulia.open(path, settings=short) as store, open_apart(path) as elsewhere:
+    with tertulia.open(where, settings=short) as store, open_apart(where) as elsewhere:
         hung = store.turn(ANA, "look")
         assert hung.try_to_enter()
         until(lambda: _is_replaced(hung, elsewhere), "somebody takes it over")
@@ -269,9 +261,3 @@ def _is_replaced(hung: Turn, elsewhere: Store) -> bool:
     turn.add_assistant("Yes.")
     turn.leave()
     return True
-
-
-def _now(store: Store) -> int:
-    found = ask(store, "select cast(unixepoch('subsec') * 1000000 as integer)")
-    assert isinstance(found, int)
-    return found

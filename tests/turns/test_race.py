@@ -27,12 +27,6 @@ often = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    tertulia.open(tmp_path / "talk.db", settings=FAST).close()
-    return tmp_path / "talk.db"
-
-
 def start_together(children: list[Child]) -> None:
     for child in children:
         assert child.hear() == "ready"
@@ -68,15 +62,16 @@ def check_order(entered: list[str], told: dict[str, list[tuple[int, int | None]]
 
 
 @often
-def test_two_processes_race_for_one_session(path: Path, times: int) -> None:
+def test_two_processes_race_for_one_session(where: str, tmp_path: Path, times: int) -> None:
     with ExitStack() as stack:
         children = {
-            name: stack.enter_context(Child(race, path, name, times // 2)) for name in ("A", "B")
+            name: stack.enter_context(Child(race, where, tmp_path, name, times // 2))
+            for name in ("A", "B")
         }
         start_together([*children.values()])
         told = {name: child.hear() for name, child in children.items()}
         assert [child.end() for child in children.values()] == [0, 0]
-    with tertulia.open(path, settings=FAST) as store:
+    with tertulia.open(where, settings=FAST) as store:
         entered = exchanges(store)
         check_order(entered, told)
         assert tickets(store) == 0
@@ -84,16 +79,16 @@ def test_two_processes_race_for_one_session(path: Path, times: int) -> None:
 
 
 @pytest.mark.parametrize("is_shared", [True, False], ids=["one handle", "a handle each"])
-def test_threads_race_for_one_session(path: Path, is_shared: bool) -> None:
+def test_threads_race_for_one_session(where: str, tmp_path: Path, is_shared: bool) -> None:
     with ExitStack() as stack:
-        first = stack.enter_context(tertulia.open(path, settings=FAST))
+        first = stack.enter_context(tertulia.open(where, settings=FAST))
         handles = [
-            first if is_shared else stack.enter_context(tertulia.open(path, settings=FAST))
+            first if is_shared else stack.enter_context(tertulia.open(where, settings=FAST))
             for _ in range(4)
         ]
 
         def work(name: str, store: Store) -> Callable[[], list[tuple[int, int | None]]]:
-            return lambda: [one_of_many(store, path, f"{name} {number}") for number in range(20)]
+            return lambda: [one_of_many(store, tmp_path, f"{name} {count}") for count in range(20)]
 
         names = "ABCD"
         results = at_once(*(work(*pair) for pair in zip(names, handles, strict=True)))
@@ -102,11 +97,11 @@ def test_threads_race_for_one_session(path: Path, is_shared: bool) -> None:
         assert tickets(first) == 0
 
 
-def test_who_waits_is_served_in_order_of_arrival(path: Path) -> None:
+def test_who_waits_is_served_in_order_of_arrival(where: str) -> None:
     names = [f"number {place}" for place in range(5)]
     with ExitStack() as stack:
-        store = stack.enter_context(tertulia.open(path, settings=FAST))
-        children = [stack.enter_context(Child(take_one, path, name)) for name in names]
+        store = stack.enter_context(tertulia.open(where, settings=FAST))
+        children = [stack.enter_context(Child(take_one, where, name)) for name in names]
         with store.turn(ANA, "first") as turn:
             for place, child in enumerate(children):
                 assert child.hear() == "ready"
@@ -117,11 +112,11 @@ def test_who_waits_is_served_in_order_of_arrival(path: Path) -> None:
         assert exchanges(store) == ["first", *names]
 
 
-def test_nobody_overtakes_who_waits(path: Path) -> None:
+def test_nobody_overtakes_who_waits(where: str) -> None:
     """Two processes that take turn after turn leave room for one that comes once."""
     with ExitStack() as stack:
-        store = stack.enter_context(tertulia.open(path, settings=FAST))
-        greedy = [stack.enter_context(Child(take_many, path, name)) for name in ("A", "B")]
+        store = stack.enter_context(tertulia.open(where, settings=FAST))
+        greedy = [stack.enter_context(Child(take_many, where, name)) for name in ("A", "B")]
         start_together(greedy)
         until(lambda: execute(store, "select 1 from turns limit 1 offset 20"), "they are at it")
         overtaken: list[int] = []
@@ -144,11 +139,11 @@ def test_nobody_overtakes_who_waits(path: Path) -> None:
 @pytest.mark.parametrize(
     "times", [20, pytest.param(200, marks=pytest.mark.slow)], ids=["20 times", "200 times"]
 )
-def test_one_message_delivered_five_times_at_once_has_one_turn(path: Path, times: int) -> None:
+def test_one_message_delivered_five_times_at_once_has_one_turn(where: str, times: int) -> None:
     with ExitStack() as stack:
-        store = stack.enter_context(tertulia.open(path, settings=FAST))
+        store = stack.enter_context(tertulia.open(where, settings=FAST))
         copies = (2, 1, 1, 1)
-        children = [stack.enter_context(Child(answer_the_same, path, count)) for count in copies]
+        children = [stack.enter_context(Child(answer_the_same, where, count)) for count in copies]
         assert [child.hear() for child in children] == ["ready"] * 4
         answers = []
         for number in range(times):
@@ -168,9 +163,9 @@ def test_one_message_delivered_five_times_at_once_has_one_turn(path: Path, times
         assert tickets(store) == 0
 
 
-def test_a_forked_process_waits_for_no_turn_that_is_over(path: Path) -> None:
-    with Child(enter_and_fork, path) as child:
+def test_a_forked_process_waits_for_no_turn_that_is_over(where: str) -> None:
+    with Child(enter_and_fork, where) as child:
         assert child.hear() == 0
-    with tertulia.open(path, settings=FAST) as store:
+    with tertulia.open(where, settings=FAST) as store:
         (session,) = store.sessions.find().items
         assert [row.content for row in log_of(store, session)] == ["one", "1", "two", "2"]

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tertulia import Store, Turn, Usage
 from tertulia.testing import FakeClock, Stage
 from tertulia.testing.faults import watch
-from tests.turns.scene import ANA, call, open_apart
+from tests.storage.inside import sqlite_of
+from tests.turns.scene import ANA, call, open_beside
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> str:
+    """SQLite only: its hooks and counters are what counts here."""
+    return str(tmp_path / "talk.db")
 
 
 class Count:
@@ -19,7 +27,7 @@ class Count:
         self.writes = 0
         self.commits = 0
         watch(store, self._write)
-        store._db._writer.set_commit_hook(self._commit)
+        sqlite_of(store)._writer.set_commit_hook(self._commit)
 
     def _write(self, number: int, moment: str) -> None:
         self.writes += moment == "after"
@@ -79,23 +87,23 @@ def test_a_turn_without_its_answer_is_closed_in_one(
 def test_a_duplicate_commits_once_and_writes_nothing(store: Store) -> None:
     with store.turn(ANA, "hello", message_id="1") as turn:
         turn.add_assistant("hi")
-    changes = store._db._writer.total_changes()
+    changes = sqlite_of(store)._writer.total_changes()
     count = Count(store)
     with store.turn(ANA, "hello", message_id="1") as turn:
         assert turn.duplicate
     assert count.writes == 1
-    assert store._db._writer.total_changes() == changes
+    assert sqlite_of(store)._writer.total_changes() == changes
 
 
 def test_who_waits_writes_only_its_ticket(stage: Stage, store: Store) -> None:
     """However often it looks."""
-    apart = open_apart(stage.place / "talk.db", clock=stage.clock)
+    apart = open_beside(stage)
     with store.turn(ANA, "one") as turn:
         waiting = apart.turn(ANA, "two")
-        changes = apart._db._writer.total_changes()
+        changes = sqlite_of(apart)._writer.total_changes()
         for _ in range(50):
             assert not waiting.try_to_enter()
-        assert apart._db._writer.total_changes() <= changes + 3
+        assert sqlite_of(apart)._writer.total_changes() <= changes + 3
         turn.add_assistant("1")
     waiting.give_up()
     apart.close()

@@ -39,7 +39,7 @@ from tests.turns.scene import (
     interrupted,
     let_lease_run_out,
     log_of,
-    open_apart,
+    open_beside,
     tickets,
     turn_states,
     unanswered,
@@ -613,7 +613,7 @@ def test_a_turn_that_fails_leaves_typed_results_and_no_lease(store: Store, stage
     assert unanswered(rows) == []
     assert [row.body["name"] for row in rows[3:]] == ["look", "look"]
     assert turn_states(store) == ["interrupted"]
-    apart = open_apart(stage.place / "talk.db", clock=stage.clock)
+    apart = open_beside(stage)
     with apart.turn(ANA, "and now?", wait=0) as after:
         assert faults_of(after.history()) == []
         after.add_assistant("Sorry.")
@@ -711,7 +711,7 @@ def test_after_the_block_nothing_is_written(store: Store) -> None:
 
 
 def test_an_answer_may_come_in_parts(store: Store, stage: Stage) -> None:
-    apart = open_apart(stage.place / "talk.db", clock=stage.clock)
+    apart = open_beside(stage)
     with store.turn(ANA, "tell me", message_id="1") as turn:
         turn.add_assistant("First,", more=True)
         for message_id in (None, "1"):
@@ -734,7 +734,7 @@ def test_a_turn_that_fails_between_two_parts_goes_on(store: Store) -> None:
 
 
 def test_a_turn_may_go_on_after_its_answer(store: Store, stage: Stage) -> None:
-    apart = open_apart(stage.place / "talk.db", clock=stage.clock)
+    apart = open_beside(stage)
     with store.turn(ANA, "look", message_id="1") as turn:
         turn.add_assistant("Blue.")
         turn.add_assistant(None, tool_calls=[call()])
@@ -751,7 +751,7 @@ def test_a_turn_may_go_on_after_its_answer(store: Store, stage: Stage) -> None:
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_what_was_answered_stays_answered(store: Store, stage: Stage, is_killed: bool) -> None:
-    apart = open_apart(stage.place / "talk.db", clock=stage.clock)
+    apart = open_beside(stage)
 
     def go_on(turn: Turn) -> None:
         turn.add_assistant("Blue.")
@@ -768,7 +768,7 @@ def test_what_was_answered_stays_answered(store: Store, stage: Stage, is_killed:
 
 
 def test_deliveries_and_usage_may_follow_the_answer(store: Store, stage: Stage) -> None:
-    apart = open_apart(stage.place / "talk.db", clock=stage.clock)
+    apart = open_beside(stage)
     with store.turn(ANA, "hello") as turn:
         turn.add_assistant("hi")
         with apart.turn(ANA, "next", wait=0) as following:
@@ -875,7 +875,7 @@ def test_going_on_asks_the_policy(store: Store, clock: FakeClock) -> None:
 
 
 def test_a_policy_begins_no_second_turn_beside_the_first(stage: Stage, store: Store) -> None:
-    apart = open_apart(stage.place / "talk.db", clock=stage.clock)
+    apart = open_beside(stage)
     with store.turn(ANA, "a long story") as turn:
         stage.clock.forward(days=2)
         with pytest.raises(SessionBusy), apart.turn(ANA, "well?", wait=0):
@@ -947,7 +947,7 @@ def test_who_waits_in_the_same_process_is_woken(
 
 def test_a_duplicate_that_waited_keeps_nobody_waiting(stage: Stage, store: Store) -> None:
     """Its ticket would have to lapse first."""
-    apart = open_apart(stage.place / "talk.db", clock=stage.clock)
+    apart = open_beside(stage)
     turn = store.turn(ANA, "one", message_id="1")
     again = apart.turn(ANA, "one", message_id="1")
     after = apart.turn(ANA, "two")
@@ -964,7 +964,7 @@ def test_a_duplicate_that_waited_keeps_nobody_waiting(stage: Stage, store: Store
 
 
 def test_a_duplicate_that_queued_leaves_the_queue(stage: Stage, store: Store) -> None:
-    apart = open_apart(stage.place / "talk.db", clock=stage.clock)
+    apart = open_beside(stage)
     one, again = (apart.turn(ANA, "one", message_id="1") for _ in range(2))
     with store.turn(ANA, "zero") as turn:
         assert not one.try_to_enter()
@@ -985,7 +985,7 @@ def test_an_error_in_entering_leaves_the_queue(
     def fail() -> None:
         raise Broken
 
-    apart = open_apart(stage.place / "talk.db", clock=stage.clock)
+    apart = open_beside(stage)
     waiting = apart.turn(ANA, "two")
     with store.turn(ANA, "one") as turn:
         assert not waiting.try_to_enter()

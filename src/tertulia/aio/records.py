@@ -6,7 +6,7 @@ Written by scripts/make_aio.py from the sync classes; change those, then run it 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -20,6 +20,7 @@ from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source
 from tertulia.core.summary import Compaction, Summariser
 from tertulia.core.usage import Usage
+from tertulia.records import flushes as sync_flushes
 from tertulia.records import inbox as sync_inbox
 from tertulia.records import outbox as sync_outbox
 from tertulia.records import people as sync_people
@@ -33,7 +34,7 @@ from tertulia.records.people import Pairing, Person, Role
 from tertulia.records.search import Hit
 from tertulia.records.transcript import Revision
 from tertulia.records.usage import By
-from tertulia.storage.upkeep import Progress
+from tertulia.storage.base import Progress
 
 
 class Sessions:
@@ -54,6 +55,10 @@ class Sessions:
     def key(self, source: Source) -> str:
         """The key of a source under this store's settings."""
         return self.sync.key(source)
+
+    async def conversation(self, source: Source) -> str:
+        """The key of a source, or the one it shares where chats are linked."""
+        return await self._threads.run(self.sync.conversation, source)
 
     def is_shared(self, source: Source) -> bool:
         """Whether several people write in the session of a source."""
@@ -89,6 +94,10 @@ class Sessions:
     async def end(self, session_id: str, reason: str) -> Session:
         """End a session; one that has ended stays as it is."""
         return await self._threads.run(self.sync.end, session_id, reason)
+
+    async def expire(self, session_id: str) -> Session | None:
+        """End a session if its policy would now. None if not: somebody wrote, or it has ended."""
+        return await self._threads.run(self.sync.expire, session_id)
 
     async def rename(self, session_id: str, title: str | None) -> Session:
         """Give a session a title, unique among its owner's; None takes it away."""
@@ -305,6 +314,10 @@ class People:
         """What whoever wrote may do. The terminal is the owner's; a stranger is a guest."""
         return await self._threads.run(self.sync.role_of, source)
 
+    async def meet(self, source: Source, *, role: Role) -> None:
+        """Know whoever wrote from now on, with a role."""
+        await self._threads.run(self.sync.meet, source, role=role)
+
     async def require_role(self, source: Source, role: Role) -> None:
         """Raise `AccessDenied` unless whoever wrote has that role or a higher one."""
         await self._threads.run(self.sync.require_role, source, role)
@@ -356,15 +369,36 @@ class Inbox:
         *,
         message_id: str | int | None = None,
         media: Sequence[Any] = (),
+        gather_seconds: float = 0,
     ) -> Arrival:
-        """Accept a message. One that came before changes nothing and is given back as it stands."""
+        """Accept a message. One that came before changes nothing and is given back as it stands.
+
+        With `gather_seconds` it waits that long for more: what the same person writes meanwhile is
+        added to it, and answered together.
+        """
         return await self._threads.run(
-            self.sync.put, source, text, message_id=message_id, media=media
+            self.sync.put,
+            source,
+            text,
+            message_id=message_id,
+            media=media,
+            gather_seconds=gather_seconds,
         )
 
     async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Arrival]:
-        """Take the oldest waiting message of each conversation that has none under way."""
+        """Take the oldest waiting message of each conversation that has none under way.
+
+        Whoever takes longer than the lease renews it, or another taker gets the message.
+        """
         return await self._threads.run(self.sync.claim, limit, lease_seconds=lease_seconds)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait until there is something to claim; False if nothing came in that time."""
+        return await self._threads.run(self.sync.wait, seconds)
+
+    async def renew(self, arrival: Arrival, *, lease_seconds: float = 60) -> None:
+        """Keep a claim for longer."""
+        await self._threads.run(self.sync.renew, arrival, lease_seconds=lease_seconds)
 
     async def done(self, arrival: Arrival) -> None:
         """It was answered."""
@@ -413,17 +447,44 @@ class Outbox:
         session_id: str | None = None,
         delivery: str | None = None,
     ) -> Parcel:
-        """Put a message in. The same `delivery` twice is put in once."""
+        """Put a message in. The same `delivery` twice is put in once.
+
+        What is too long for its platform is put in as several parts; the first one is returned.
+        """
         return await self._threads.run(
             self.sync.put, text, to, origin=origin, session_id=session_id, delivery=delivery
         )
 
-    async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Parcel]:
+    async def claim(
+        self,
+        limit: int = 10,
+        *,
+        lease_seconds: float = 60,
+        platforms: Collection[str] | None = None,
+        idempotent: Collection[str] = (),
+    ) -> list[Parcel]:
         """Take what is due for sending; nobody else gets it while the lease lasts.
 
-        Of each chat that is the oldest, and only when nothing older is still under way.
+        Of each chat that is the oldest, and only when nothing older is still under way. Whoever
+        takes longer than the lease renews it, or the outcome becomes unknown. With `platforms`
+        only what is for these is taken. `idempotent` are platforms that drop a delivery they have
+        had: there, what a lost sender had is sent again.
         """
-        return await self._threads.run(self.sync.claim, limit, lease_seconds=lease_seconds)
+        return await self._threads.run(
+            self.sync.claim,
+            limit,
+            lease_seconds=lease_seconds,
+            platforms=platforms,
+            idempotent=idempotent,
+        )
+
+    async def wait(self, seconds: float, *, platforms: Collection[str] | None = None) -> bool:
+        """Wait until there is something to claim; False if nothing came in that time."""
+        return await self._threads.run(self.sync.wait, seconds, platforms=platforms)
+
+    async def renew(self, parcel: Parcel, *, lease_seconds: float = 60) -> None:
+        """Keep a claim for longer."""
+        await self._threads.run(self.sync.renew, parcel, lease_seconds=lease_seconds)
 
     async def done(self, parcel: Parcel) -> Parcel:
         """It was sent."""
@@ -454,6 +515,22 @@ class Outbox:
         return await self._threads.run(
             self.sync.find, state=state, session_id=session_id, limit=limit, cursor=cursor
         )
+
+
+class Flushes:
+    """Sessions whose memory is to be saved."""
+
+    def __init__(self, record: sync_flushes.Flushes, threads: Threads) -> None:
+        self.sync = record
+        self._threads = threads
+
+    async def claim(self, limit: int = 10, *, lease_seconds: float = 300) -> list[Session]:
+        """Take sessions whose memory is due; nobody else gets them while the lease lasts."""
+        return await self._threads.run(self.sync.claim, limit, lease_seconds=lease_seconds)
+
+    async def done(self, session_id: str) -> None:
+        """What was to be remembered is saved."""
+        await self._threads.run(self.sync.done, session_id)
 
 
 class Visible:
@@ -496,6 +573,7 @@ class Store:
         self.people = People(store.people, threads)
         self.inbox = Inbox(store.inbox, threads)
         self.outbox = Outbox(store.outbox, threads)
+        self.flushes = Flushes(store.flushes, threads)
 
     async def __aenter__(self) -> Self:
         return self
@@ -567,6 +645,10 @@ class Store:
     async def expunge(self, *, ended_before: datetime) -> int:
         """Remove for good every session that ended before a moment; how many there were."""
         return await self._threads.run(self.sync.expunge, ended_before=ended_before)
+
+    def now(self) -> datetime:
+        """The moment, by the store's clock."""
+        return self.sync.now()
 
     async def check(self) -> list[str]:
         """Every fault in the store, in words; an empty list if it is sound."""

@@ -9,11 +9,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from tertulia.aio.threads import Threads
+from tertulia.core.message import ToolCall
 from tertulia.core.render import Format, Timestamps
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
 from tertulia.records import turns as sync
-from tertulia.records.turns import ToolCall
+from tertulia.records.inbox import Arrival
 
 
 class Turn:
@@ -62,6 +63,7 @@ class Turn:
         tool_calls: Sequence[ToolCall | Mapping[str, Any]] = (),
         reasoning: str | None = None,
         usage: Usage | None = None,
+        deliver: str | None = None,
         more: bool = False,
         **fields: Any,
     ) -> None:
@@ -72,6 +74,7 @@ class Turn:
             tool_calls=tool_calls,
             reasoning=reasoning,
             usage=usage,
+            deliver=deliver,
             more=more,
             **fields,
         )
@@ -84,9 +87,13 @@ class Turn:
         """Enter a model call that left no message."""
         await self._threads.run(self.sync.add_usage, usage)
 
-    async def deliver(self, text: str, to: str = "origin") -> str:
+    async def take_in(self, arrival: Arrival) -> None:
+        """Let this turn answer a message that waits in the inbox for the same conversation."""
+        await self._threads.run(self.sync.take_in, arrival)
+
+    async def deliver(self, text: str, to: str = "origin", *, delivery: str | None = None) -> str:
         """Put a message into the outbox; the id of the delivery."""
-        return await self._threads.run(self.sync.deliver, text, to)
+        return await self._threads.run(self.sync.deliver, text, to, delivery=delivery)
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()

@@ -14,6 +14,7 @@ from tertulia.cli import figures, output, place
 from tertulia.cli.failures import NO
 from tertulia.cli.options import Command, Request, json_option
 from tertulia.errors import Error
+from tertulia.storage.opening import is_server, look, public_name
 from tertulia.version import __version__
 
 if TYPE_CHECKING:
@@ -134,7 +135,10 @@ def _prices() -> Finding:
 
 
 def _store(where: str) -> Iterator[Finding]:
-    path = place.path_of(where)
+    if is_server(where):
+        yield from _server(where)
+        return
+    path = public_name(where)
     try:
         is_missing = place.is_missing(where)
         if not is_missing and not os.path.isfile(path):
@@ -151,6 +155,29 @@ def _store(where: str) -> Iterator[Finding]:
         yield from _access(path)
         yield from _inside(path)
     yield from _folder(path)
+
+
+def _server(where: str) -> Iterator[Finding]:
+    try:
+        found = look(where)
+    except Error as problem:
+        yield _problem("store", problem)
+        return
+    yield Finding("PostgreSQL", "ok", f"{found.server}")
+    if not found.applied:
+        advice = "Make it with: tertulia store migrate"
+        yield Finding("store", "warning", f"there is none in {public_name(where)}", advice)
+        return
+    yield Finding("store", "ok", public_name(where))
+    yield _schema(found)
+    yield Finding("size", "ok", figures.size(found.size or 0))
+    yield from _counts(found)
+
+
+def _counts(found: Survey) -> Iterator[Finding]:
+    if found.messages is not None:
+        yield _contents(found)
+        yield _index(found)
 
 
 def _access(path: str) -> Iterator[Finding]:
@@ -175,10 +202,8 @@ def _access(path: str) -> Iterator[Finding]:
 
 
 def _inside(path: str) -> Iterator[Finding]:
-    from tertulia.storage.survey import survey
-
     try:
-        found = survey(path, for_damage=_size(path) <= _QUICK)
+        found = look(path, for_damage=_size(path) <= _QUICK)
     except Error as problem:
         yield _problem("schema", problem)
         return
@@ -186,9 +211,7 @@ def _inside(path: str) -> Iterator[Finding]:
     yield _durability(found)
     yield Finding("size", "ok", figures.size(_size(path)))
     yield _integrity(path, found)
-    if found.messages is not None:
-        yield _contents(found)
-        yield _index(found)
+    yield from _counts(found)
 
 
 def _schema(found: Survey) -> Finding:

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, tzinfo
 
-from tertulia.core.session import Session
+from tertulia.core.figures import NONE, cost, dollars, name_of, stamp, state_of
 from tertulia.core.usage import Usage, from_nano, to_nano, weakest
 
-NONE = "–"
+__all__ = [
+    "COUNTS",
+    "NONE",
+    "ago",
+    "cost",
+    "dollars",
+    "name_of",
+    "short",
+    "size",
+    "stamp",
+    "state_of",
+    "total",
+    "when",
+]
+
 COUNTS = ("input", "output", "cache_read", "cache_write", "reasoning")
 
 _UNITS = (
@@ -16,17 +30,6 @@ _UNITS = (
     (timedelta(minutes=1), "min"),
 )
 _STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
-def name_of(session: Session) -> str:
-    """What a person calls a session: its title, else where it takes place."""
-    return session.title or session.origin.description
-
-
-def state_of(session: Session) -> str:
-    if session.ended_at is None:
-        return "current"
-    return f"ended: {session.end_reason}"
 
 
 def ago(moment: datetime, now: datetime) -> str:
@@ -44,10 +47,6 @@ def when(moment: datetime, now: datetime, zone: tzinfo) -> str:
     return f"{moment.astimezone(zone):%Y-%m-%d}"
 
 
-def stamp(moment: datetime, zone: tzinfo) -> str:
-    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S}"
-
-
 def short(count: int) -> str:
     """A count in at most five characters: 980, 12.3k, 4.5M."""
     for size, letter in _STEPS:
@@ -62,22 +61,6 @@ def size(count: int) -> str:
     """A number of bytes, in the units that disks are sold in."""
     words = short(count)
     return f"{words} bytes" if words.isdigit() else f"{words[:-1]} {words[-1]}B"
-
-
-def dollars(amount: float) -> str:
-    if 0 < amount < 0.0001:
-        return "<$0.0001"
-    return f"${amount:,.2f}" if amount == 0 or amount >= 1 else f"${amount:.4f}"
-
-
-def cost(usage: Usage) -> str:
-    """A cost as certain as it is: unknown is never nothing."""
-    if usage.cost_status == "included":
-        return "included"
-    if usage.cost_usd is None:
-        return "unknown" if usage.total else NONE
-    sign = {"unknown": "≥ ", "estimated": "≈ "}.get(usage.cost_status or "", "")
-    return sign + dollars(usage.cost_usd)
 
 
 def total(usages: list[Usage]) -> Usage:

@@ -1,4 +1,4 @@
-"""`tertulia import`: conversations of other systems."""
+"""`tertulia import hermes|nanobot|openclaw|jsonl`: conversations of other systems."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ import click
 
 from tertulia.cli import output, place
 from tertulia.cli.failures import NO
-from tertulia.cli.options import Group, Request, json_option
+from tertulia.cli.options import Command, Request, json_option
 from tertulia.transfer import Kind, Report, import_from
 
 # Of so many problems each is told; a program gets all of them.
 _MOST_TOLD = 20
 
 
-@click.group("import", cls=Group)
-def moving_in() -> None:
-    """Bring in the conversations of another system; its own files are never changed."""
-
-
-def _command(kind: Kind, about: str) -> None:
-    @moving_in.command(kind, help=about)
+def _command(kind: Kind, about: str) -> Command:
+    @click.command(kind, cls=Command, help=about)
     @click.argument("path", metavar="PATH", type=click.Path())
     @click.option("--dry-run", is_flag=True, help="Read everything and write nothing.")
     @click.option(
@@ -39,11 +34,15 @@ def _command(kind: Kind, about: str) -> None:
         if not report.is_whole:
             click.get_current_context().exit(NO)
 
+    return command
 
-_command("hermes", "Import Hermes Agent's sessions: PATH is its home, such as ~/.hermes.")
-_command("nanobot", "Import nanobot's sessions: PATH is its folder, such as ~/.nanobot.")
-_command("openclaw", "Import OpenClaw's sessions: PATH is its folder, such as ~/.openclaw.")
-_command("jsonl", "Import OpenAI chat messages: PATH is a .jsonl file or a folder of them.")
+
+COMMANDS = (
+    _command("hermes", "Import Hermes Agent's sessions: PATH is its home, such as ~/.hermes."),
+    _command("nanobot", "Import nanobot's sessions: PATH is its folder, such as ~/.nanobot."),
+    _command("openclaw", "Import OpenClaw's sessions: PATH is its folder, such as ~/.openclaw."),
+    _command("jsonl", "Import OpenAI chat messages: PATH is a .jsonl file or a folder of them."),
+)
 
 
 def _imported(

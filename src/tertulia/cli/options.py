@@ -74,8 +74,8 @@ def _common() -> list[click.Parameter]:
             metavar="WHERE",
             expose_value=False,
             callback=_store,
-            help="The store: a path or sqlite:///path. Default: $TERTULIA_STORE, else a file in "
-            "the platform's data folder.",
+            help="The store: a path, sqlite:///path or postgresql://…. Default: $TERTULIA_STORE, "
+            "else a file in the platform's data folder.",
         ),
         click.Option(
             ["--no-color"],

@@ -11,12 +11,12 @@ import tertulia
 from tertulia.cli.options import Request
 from tertulia.core.settings import Settings
 from tertulia.errors import ConfigError, StoreUnavailable
+from tertulia.storage.opening import is_server, look, public_name
 from tertulia.store import Store
 
 VARIABLE = "TERTULIA_STORE"
 
 _FILE = "talk.db"
-_PREFIX = "sqlite:///"
 
 # A person waits before the terminal, so the program gives up sooner than a gateway would.
 _SETTINGS = Settings(busy_seconds=10)
@@ -34,11 +34,6 @@ def default_path() -> str:
     import platformdirs
 
     return str(platformdirs.user_data_path("tertulia", appauthor=False) / _FILE)
-
-
-def path_of(place: str) -> str:
-    """The file of a store that is kept in one."""
-    return place.removeprefix(_PREFIX)
 
 
 def existing(request: Request) -> Store:
@@ -59,10 +54,12 @@ def made(request: Request) -> Store:
 
 
 def is_missing(place: str) -> bool:
-    """Whether a file is named in which there is no store yet."""
-    if not place or "://" in path_of(place):
+    """Whether a file or a database is named in which there is no store yet."""
+    if is_server(place):
+        return not look(place).applied
+    path = require_utf8(public_name(place))
+    if not path or "://" in path:
         return False  # the library says what is wrong with it
-    path = require_utf8(path_of(place))
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -77,7 +74,7 @@ def is_missing(place: str) -> bool:
 
 def missing(place: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"There is no store at {path_of(place)}.",
+        f"There is no store at {public_name(place)}.",
         hint=f"Name another one with --store or {VARIABLE}, or make this one with: "
         "tertulia store migrate",
     )

@@ -36,6 +36,8 @@ SHAPES = {
         "a report: `sessions`, `messages`, `skipped` and `problems` (`file`, `line`, `kind`,"
         " `detail` of each)",
     ),
+    "export": "`form`, `path`, `sessions`, `messages` (how many of each)",
+    "import archive": "`sessions`, `messages`, `skipped`, `problems`, `dry_run`, `made_at`",
     "store migrate": "`store`, `created`, `applied`",
     "store check": "`store`, `sound`, `faults`",
     "store backup": "`store`, `backup`, `bytes`",
@@ -56,6 +58,7 @@ $ tertulia sessions list --json
 $ tertulia usage --by model --since 2026-03-01
 $ tertulia store check
 $ tertulia store backup copy.db
+$ tertulia export --output archive.zip
 $ tertulia doctor
 ```
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,7 +26,8 @@ NEWEST = 20
 
 _HUNDRED_YEARS = 52_560_000
 
-Format = Literal["jsonl", "markdown", "json"]
+Form = Literal["jsonl", "json", "nanobot", "markdown", "html"]
+FORMS = ("jsonl", "json", "nanobot", "markdown", "html")
 
 
 @click.group(cls=Group)
@@ -220,32 +220,33 @@ def resume(request: Request, session_id: str) -> None:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["jsonl", "markdown", "json"]),
+    type=click.Choice(FORMS),
     default="jsonl",
     show_default=True,
-    help="jsonl: one message a line. json: the session with its messages.",
+    help="jsonl: one message a line. json: the session with its messages. nanobot: as nanobot "
+    "keeps it. markdown, html: a page for people.",
 )
 @click.option("--output", "target", metavar="FILE", type=click.Path(), help="Default: the screen.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--redact", is_flag=True, help="Without ids and phone numbers.")
 @json_option
 @click.pass_obj
 def export(
-    request: Request, session_id: str, form: Format, target: str | None, force: bool
+    request: Request, session_id: str, form: Form, target: str | None, force: bool, redact: bool
 ) -> None:
     """Write a session's messages to a file or to the screen.
 
-    --json is the same as --format json.
+    --json is the same as --format json. Many sessions, or all: tertulia export.
     """
-    from tertulia.cli import transcript
+    from tertulia.transfer import export as exports
 
-    with place.existing(request) as store, output.waiting(request, "Reading …"):
-        found = store.sessions.require(session_id)
-        messages = store.transcript(session_id).entries()
-    with _opened(target, force) as stream:
-        form = "json" if request.json else form
-        output.write_lines(transcript.exported(found, messages, form), stream)
+    form = "json" if request.json else form
+    with place.existing(request) as store, output.waiting(request, "Writing …"):
+        made = exports.document(store, session_id, form, redact=redact or None)
+        with _opened(target, force) as stream:
+            made.write(stream)
     if target is not None:
-        click.echo(f"{len(messages)} messages written to {output.one_line(target)}", err=True)
+        click.echo(f"{_messages(made.messages)} written to {output.one_line(target)}", err=True)
 
 
 @sessions.command()
@@ -320,7 +321,7 @@ def _opened(target: str | None, force: bool) -> Iterator[IO[str]]:
     if target is None:
         yield sys.stdout
         return
-    if os.path.exists(target) and not force:
-        raise ConfigError(f"{target} exists already.", hint="Name a new file, or give --force.")
-    with place.private_files(), open(target, "w", encoding="utf-8") as file:
+    from tertulia.transfer.files import new_file
+
+    with new_file(target, force=force) as partial, open(partial, "w", encoding="utf-8") as file:
         yield file

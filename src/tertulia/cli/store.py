@@ -10,7 +10,7 @@ from tertulia.cli import figures, output, place
 from tertulia.cli.failures import NO
 from tertulia.cli.options import Group, Request, json_option
 from tertulia.errors import ConfigError, StoreCorrupt
-from tertulia.storage import upkeep
+from tertulia.storage.opening import applied, public_name
 
 
 @click.group(cls=Group)
@@ -25,17 +25,16 @@ def migrate(request: Request) -> None:
     """Bring the store to this program's schema; make it if there is none."""
     where = place.where(request)
     is_new = place.is_missing(where)
-    path = place.path_of(where)
-    had = upkeep.applied_migrations(path)[0] if not is_new and os.path.isfile(path) else []
-    with output.waiting(request, "Migrating …"), place.made(request) as opened:
-        has = upkeep.applied_migrations(opened.path)[0]
-    applied = [name for name in has if name not in had]
+    path = public_name(where)
+    had = [] if is_new else applied(where)
+    with output.waiting(request, "Migrating …"), place.made(request):
+        new = [name for name in applied(where) if name not in had]
     if request.json:
-        output.print_json({"store": path, "created": is_new, "applied": applied})
+        output.print_json({"store": path, "created": is_new, "applied": new})
     elif is_new:
         output.say(request, f"Made a new store at {path}.")
-    elif applied:
-        output.say(request, f"Applied to {path}: {', '.join(applied)}.")
+    elif new:
+        output.say(request, f"Applied to {path}: {', '.join(new)}.")
     else:
         output.say(request, f"{path} is up to date; nothing was needed.")
 

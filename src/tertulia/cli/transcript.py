@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tertulia.cli import figures, place
 from tertulia.cli.output import harmless, one_line, show_indented, to_json
 from tertulia.cli.session import to_dict as session_to_dict
-from tertulia.core import inert
 from tertulia.core.message import ASSISTANT, TOOL, USER, Message
 from tertulia.core.session import Session
 
@@ -42,16 +40,6 @@ def to_dict(session: Session, messages: Sequence[Message]) -> dict[str, Any]:
     }
 
 
-def exported(session: Session, messages: Sequence[Message], form: str) -> Iterator[str]:
-    """The lines of a file that holds the session."""
-    if form == "jsonl":
-        yield from (to_json(message.body, indent=None) for message in messages)
-    elif form == "json":
-        yield to_json(to_dict(session, messages))
-    else:
-        yield from _markdown(session, messages)
-
-
 def print_messages(screen: Console, messages: Sequence[Message], *, whole: bool) -> None:
     """Show messages on a terminal, each under its number."""
     from rich.text import Text
@@ -66,34 +54,6 @@ def print_messages(screen: Console, messages: Sequence[Message], *, whole: bool)
         for text, style in _paragraphs(message.body):
             shown = harmless(text if whole else _cut(text, message.role)).strip("\n")
             show_indented(screen, Text(shown, style=style))
-
-
-def _markdown(session: Session, messages: Sequence[Message]) -> Iterator[str]:
-    """A page. What was said stands in quotes, so that it cannot pass for a heading of the page."""
-    zone = place.zone()
-    source = session.origin
-    yield f"# {inert.plain(figures.name_of(session))}"
-    yield ""
-    yield f"- session: `{session.id}`"
-    yield f"- place: {inert.plain(source.platform)}, {inert.plain(source.description)}"
-    yield f"- began: {figures.stamp(session.created_at, zone)} ({zone})"
-    yield f"- state: {inert.plain(figures.state_of(session))}"
-    yield f"- cost: {figures.cost(session.usage)}"
-    for message in messages:
-        yield ""
-        speaker = inert.plain(_speaker(message))
-        yield f"## {message.seq}. {speaker}, {figures.stamp(message.at, zone)}"
-        for text, style in _paragraphs(message.body):
-            yield ""
-            lines = _fenced(text) if style or message.role == TOOL else harmless(text).split("\n")
-            yield from (f"> {line}".rstrip() for line in lines)
-
-
-def _fenced(text: str) -> list[str]:
-    """A block that the text itself cannot close."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return [fence, *harmless(text).split("\n"), fence]
 
 
 def _speaker(message: Message) -> str:

@@ -64,6 +64,21 @@ class Message(msgspec.Struct, frozen=True):
         return EPOCH + timedelta(microseconds=self.micros)
 
 
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call of a tool: its id, its name, and its arguments as JSON text or as a dict."""
+
+    id: str
+    name: str
+    arguments: str | Mapping[str, Any] = "{}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The call in the OpenAI form."""
+        given = self.arguments
+        arguments = given if isinstance(given, str) else to_json(given)
+        function = {"name": self.name, "arguments": arguments}
+        return {"id": self.id, "type": "function", "function": function}
+
+
 class Blob(msgspec.Struct, frozen=True):
     """A large text, compressed, under the hash of what it was."""
 

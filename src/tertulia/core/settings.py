@@ -31,6 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     durability                "safe" survives power loss, "fast" only the end of the process
     lease_seconds             how long a turn may be silent before another may take over
     budgets                   limits that refuse a turn before its model is called
+    remember                  what a policy ends is noted in `store.flushes`, for its memory
     has_active_processes      asked with a key before a policy ends its session
     protection_hours          how long past its end a running process keeps a session
     busy_seconds              how long to wait for another program that holds the file
@@ -47,6 +48,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     durability: Durability = "safe"
     lease_seconds: float = 60
     budgets: tuple[Budget, ...] = ()
+    remember: bool = False
     has_active_processes: Callable[[str], bool] | None = None
     protection_hours: float = 24
     busy_seconds: float = 30

@@ -15,6 +15,9 @@ RULE = 1
 
 SNIPPET = 160
 
+# Words that stand together, and whether the last of them is only a beginning.
+Phrase = tuple[str, bool]
+
 _ALONE = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff])"
@@ -34,7 +37,7 @@ def folded(text: str) -> str:
     return _ALONE.sub(r" \1 ", unicodedata.normalize("NFKC", bare).casefold())
 
 
-def terms(question: str) -> list[tuple[str, bool]]:
+def terms(question: str) -> list[Phrase]:
     """The phrases of a question, each with whether its last word is only a beginning."""
     found = []
     for quoted, bare in _TERM.findall(question):
@@ -45,7 +48,7 @@ def terms(question: str) -> list[tuple[str, bool]]:
     return found
 
 
-def snippet(text: str, phrases: list[tuple[str, bool]], *, size: int = SNIPPET) -> str:
+def snippet(text: str, phrases: list[Phrase], *, size: int = SNIPPET) -> str:
     """The part of a text around the first phrase that stands in it, on one line."""
     line = " ".join(text.split())
     if len(line) <= size:

@@ -27,6 +27,18 @@ def require(tx: Transaction, session_id: str) -> SessionRow:
     return session_row(row)
 
 
+def database_time(tx: Transaction) -> int:
+    """The database's time, in microseconds: leases run on it."""
+    row = tx.one("db_now")
+    assert row is not None
+    return int(row[0])
+
+
+def is_under_way(tx: Transaction, row: SessionRow) -> bool:
+    """Whether a turn holds the session; a policy does not end it meanwhile."""
+    return bool(row.lease_until) and row.lease_until > database_time(tx)
+
+
 def glance(tx: Transaction, session_id: str) -> Glance:
     """The current view of a session."""
     row = tx.one("transcript_view", {"id": session_id})

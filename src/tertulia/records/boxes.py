@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final, Protocol, TypeVar
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 from tertulia.core import cursor as cursors
 from tertulia.core.session import Page
 from tertulia.errors import ConfigError
+from tertulia.records.house import House
+from tertulia.storage.base import Transaction
+from tertulia.storage.rows import to_micros
 
 LIMIT: Final = 1000
+_LOOK_SECONDS: Final = 1.0
 
 
 class _Numbered(Protocol):
@@ -42,6 +48,31 @@ def lease_micros(seconds: float) -> int:
             field="lease_seconds",
         )
     return round(seconds * 1_000_000)
+
+
+def wait(
+    house: House, bell: str, asked: Sequence[tuple[str, dict[str, Any]]], seconds: float
+) -> bool:
+    """Wait for a bell until one of some statements says that something is due.
+
+    The bell is a hint that may be missed, and time makes things due too: so it is asked again and
+    again all the same.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        rung = house.db.rung(bell)
+        now = to_micros(house.clock.now())
+        if house.db.read(partial(_is_due, asked=asked, now=now)):
+            return True
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        house.db.wait(bell, rung, min(left, _LOOK_SECONDS))
+
+
+def _is_due(tx: Transaction, asked: Sequence[tuple[str, dict[str, Any]]], now: int) -> bool:
+    rows = (tx.one(statement, {**params, "now": now}) for statement, params in asked)
+    return any(row is not None and row[0] for row in rows)
 
 
 def later(now: datetime, seconds: float | None) -> datetime:

@@ -72,7 +72,7 @@ def bring_up_to_date(tx: Transaction, house: House) -> None:
             used = {"day": day, "tokens": tokens, "cost": cost}
             tx.run("spending_add", {**used, "platform": platform, "person": person})
             upto = id_
-        tx.run("installation_set", {"name": "spending_upto", "value": upto})
+        tx.run("installation_set", {"name": "spending_upto", "value": str(upto)})
 
 
 def _first_day(budget: Budget, local: datetime) -> int:

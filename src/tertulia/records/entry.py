@@ -8,44 +8,17 @@ from typing import Any, NamedTuple
 
 from tertulia.core import keys
 from tertulia.core.grammar import INTERRUPTED_RESULT, blocks
-from tertulia.core.message import INTERRUPTED, TOOL, USER, Draft, draft, text_of, to_json
+from tertulia.core.message import INTERRUPTED, TOOL, Draft, draft, text_of, to_json
 from tertulia.core.session import Notice
 from tertulia.core.source import Source
 from tertulia.records import acts, budgets, transcript
 from tertulia.records.desk import Desk
 from tertulia.records.house import House
+from tertulia.records.said import Said
 from tertulia.records.sessions import AUTOMATIC, Ask, Attempt
 from tertulia.storage import rows
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, to_micros
-
-
-class Said(NamedTuple):
-    """What a person said, and where."""
-
-    source: Source
-    text: str | None
-    message_id: str | None
-    media: Sequence[Any]
-
-    @property
-    def arrival(self) -> str | None:
-        """The message's name for ever: platform, account, chat and id, injective like a key."""
-        if not self.message_id:
-            return None
-        source = self.source
-        parts = (source.platform, source.account, source.chat_id, self.message_id)
-        return ":".join(map(keys.escape, parts))
-
-    def drafts(self) -> list[Draft]:
-        if self.text is None and not self.media:
-            return []
-        message: dict[str, Any] = {"role": USER, "content": self.text or ""}
-        if self.media:
-            message["media"] = list(self.media)
-        if self.message_id:
-            message["message_id"] = self.message_id
-        return [draft(message)]
 
 
 class Place(NamedTuple):
@@ -158,10 +131,8 @@ class Entry(NamedTuple):
         if self.desk.holds(row.id):
             raise Busy(row.key)
         until = row.lease_until or _lease_before(tx, row)
-        if until:
-            (now,) = tx.one("db_now") or (0,)
-            if until > now:
-                raise Busy(row.key)
+        if until and until > acts.database_time(tx):
+            raise Busy(row.key)
         (first,) = tx.one("ticket_first", {"key": row.key}) or (None,)
         if first is not None and (self.ticket is None or first < self.ticket):
             raise Busy(row.key)
@@ -178,7 +149,13 @@ class Entry(NamedTuple):
         entered = self._take(tx, row, notice, count=count, turns=1, active_at=now)
         number, last_seq = entered.place.number, entered.row.last_seq
         transcript.insert(
-            tx, row.ref, last_seq, self.drafts, now, turns=[number] * count, author=self._author()
+            tx,
+            row.ref,
+            last_seq,
+            self.drafts,
+            now,
+            turns=[number] * count,
+            author=author_of(self.house, self.said.source),
         )
         tx.run(
             "turn_insert",
@@ -225,14 +202,15 @@ class Entry(NamedTuple):
         )
         return Entered(now_row, notice, Place(row.ref, row.id, number, epoch))
 
-    def _author(self) -> str | None:
-        source = self.said.source
-        if source.chat_type == "dm" or source.participant is None:
-            return None
-        if acts.owner_person(source, self.house) is not None:
-            return None
-        who = {"platform": source.platform, "id": source.participant, "name": source.user_name}
-        return to_json(who)
+
+def author_of(house: House, source: Source) -> str | None:
+    """Who wrote a message, where several people share the session."""
+    if source.chat_type == "dm" or source.participant is None:
+        return None
+    if acts.owner_person(source, house) is not None:
+        return None
+    who = {"platform": source.platform, "id": source.participant, "name": source.user_name}
+    return to_json(who)
 
 
 def close_left_open(tx: Transaction, row: SessionRow, now: datetime) -> int:

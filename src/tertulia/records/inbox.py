@@ -3,13 +3,15 @@
 waiting → taken → done
                 → waiting   it failed and will be tried again; or its taker was lost
                 → dead      it cannot be answered
+        → done              a turn that was under way has taken it in
+gathered                    it is answered together with the message before it
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -19,14 +21,18 @@ from tertulia.core.session import Page
 from tertulia.core.source import Source
 from tertulia.errors import StaleWrite
 from tertulia.records import acts, boxes
-from tertulia.records.entry import Said
 from tertulia.records.house import House
 from tertulia.records.people import linked_key
+from tertulia.records.said import Said
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
-ArrivalState = Literal["waiting", "taken", "done", "dead"]
-ARRIVAL_STATES: tuple[ArrivalState, ...] = ("waiting", "taken", "done", "dead")
+BELL: Final = "inbox"
+
+ArrivalState = Literal["waiting", "taken", "done", "dead", "gathered"]
+ARRIVAL_STATES: tuple[ArrivalState, ...] = ("waiting", "taken", "done", "dead", "gathered")
+# A person who never stops writing is answered after so many times the pause.
+_LONGEST_GATHERING: Final = 5
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +49,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     not_before: datetime
     received_at: datetime
     problem: str | None
+    gathered_into: int | None = None
     is_new: bool = False
 
 
@@ -60,8 +67,13 @@ class Inbox:
         *,
         message_id: str | int | None = None,
         media: Sequence[Any] = (),
+        gather_seconds: float = 0,
     ) -> Arrival:
-        """Accept a message. One that came before changes nothing and is given back as it stands."""
+        """Accept a message. One that came before changes nothing and is given back as it stands.
+
+        With `gather_seconds` it waits that long for more: what the same person writes meanwhile is
+        added to it, and answered together.
+        """
         settings = self._house.settings
         given = None if message_id is None else str(message_id)
         key = keys.session_key(
@@ -71,25 +83,35 @@ class Inbox:
             threads_shared=settings.thread_sessions_shared,
         )
         arrival = Said(source, text, given, ()).arrival
+        now = self._house.clock.now()
         params = {
             "arrival": arrival,
             "source": to_json(source.to_dict()),
             "body": to_json({"text": text, "message_id": given, "media": list(media)}),
-            "now": to_micros(self._house.clock.now()),
+            "now": to_micros(now),
+            "not_before": to_micros(boxes.later(now, gather_seconds)),
         }
 
         def work(tx: Transaction) -> Arrival:
-            row = tx.one("inbox_put", {**params, "key": linked_key(tx, source, key)})
-            if row is not None:
-                return _arrival(row, is_new=True)
-            known = tx.one("inbox_by_arrival", {"arrival": arrival})
-            assert known is not None
-            return _arrival(known)
+            known = tx.one("inbox_by_arrival", {"arrival": arrival}) if arrival else None
+            if known is not None:
+                return _arrival(known)
+            asked = {**params, "key": linked_key(tx, source, key)}
+            row = _gather(tx, asked, gather_seconds) if gather_seconds else None
+            row = row or tx.one("inbox_put", asked)
+            assert row is not None
+            return _arrival(row, is_new=True)
 
-        return self._db.write(work)
+        accepted = self._db.write(work)
+        if accepted.is_new:
+            self._db.ring(BELL)
+        return accepted
 
     def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Arrival]:
-        """Take the oldest waiting message of each conversation that has none under way."""
+        """Take the oldest waiting message of each conversation that has none under way.
+
+        Whoever takes longer than the lease renews it, or another taker gets the message.
+        """
         boxes.check_limit(limit)
         params = {
             "now": to_micros(self._house.clock.now()),
@@ -102,6 +124,17 @@ class Inbox:
             return sorted(map(_arrival, tx.all("inbox_claim", params)), key=lambda a: a.id)
 
         return self._db.write(work)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until there is something to claim; False if nothing came in that time."""
+        return boxes.wait(self._house, BELL, [("inbox_is_due", {})], seconds)
+
+    def renew(self, arrival: Arrival, *, lease_seconds: float = 60) -> None:
+        """Keep a claim for longer."""
+        lease = boxes.lease_micros(lease_seconds)
+        params = {"id": arrival.id, "attempts": arrival.attempts, "lease": lease}
+        if self._db.write(lambda tx: tx.run("inbox_renew", params)) == 0:
+            raise _taken_over()
 
     def done(self, arrival: Arrival) -> None:
         """It was answered."""
@@ -131,7 +164,12 @@ class Inbox:
         if state is not None:
             boxes.check_word("state", state, ARRIVAL_STATES)
         params = {"state": state, "key": key, "after": boxes.after(cursor), "limit": limit + 1}
-        found = self._db.read(lambda tx: [_arrival(row) for row in tx.all("inbox_find", params)])
+        statement = "inbox_find"
+        if key is not None:
+            statement = "inbox_find_by_key"
+        elif state is not None:
+            statement = "inbox_find_by_state"
+        found = self._db.read(lambda tx: [_arrival(row) for row in tx.all(statement, params)])
         return boxes.page(found, limit)
 
     def _settle(
@@ -145,15 +183,75 @@ class Inbox:
             "problem": acts.storable(problem),
             "not_before": to_micros(later),
         }
-        if self._db.write(lambda tx: tx.run("inbox_settle", params)) == 0:
-            raise StaleWrite(
-                "The message is no longer yours.",
-                hint="Another taker claimed it after the lease had run out.",
-            )
+
+        def work(tx: Transaction) -> None:
+            settled = tx.one("inbox_settle", params)
+            if settled is None:
+                raise _taken_over()
+            if state != "waiting":
+                promote(tx, settled[0])
+
+        self._db.write(work)
+        self._db.ring(BELL)
+
+
+def _gather(tx: Transaction, asked: Mapping[str, Any], seconds: float) -> Row | None:
+    """Add a message to the one before it, if that still waits for more from the same person."""
+    row = tx.one("inbox_newest", {"key": asked["key"]})
+    if row is None or row[3] != asked["source"]:
+        return None
+    before, new = _arrival(row), from_json(asked["body"])
+    now = from_micros(asked["now"])
+    if before.state != "waiting" or before.attempts or before.not_before <= now:
+        return None
+    latest = boxes.later(before.received_at, seconds * _LONGEST_GATHERING)
+    grown = {
+        "id": before.id,
+        "body": to_json(
+            {
+                "text": "\n".join(text for text in (before.text, new["text"]) if text) or None,
+                "message_id": before.message_id,
+                "media": [*before.media, *new["media"]],
+            }
+        ),
+        "not_before": min(asked["not_before"], to_micros(latest)),
+    }
+    tx.run("inbox_grow", grown)
+    # What it said stands in the one before; here it is only known to have come.
+    empty = to_json({"text": None, "message_id": new["message_id"], "media": []})
+    return tx.one("inbox_put_gathered", {**asked, "body": empty, "into": before.id})
+
+
+def take_in(tx: Transaction, arrival: Arrival) -> None:
+    """A message that waits is answered by a turn under way."""
+    settled = tx.one("inbox_take_in", {"id": arrival.id, "attempts": arrival.attempts})
+    if settled is None:
+        raise _taken_over()
+    promote(tx, settled[0])
+
+
+def promote(tx: Transaction, key: str) -> None:
+    """Let the oldest message that waits in a conversation be the next one, if none is."""
+    tx.run("inbox_promote", {"key": key})
+
+
+def forget(tx: Transaction, session: int) -> None:
+    """Delete what was accepted for the turns of a session."""
+    tx.run("inbox_delete_gathered", {"session": session})
+    for (key,) in set(tx.all("inbox_delete", {"session": session})):
+        promote(tx, key)
+
+
+def _taken_over() -> StaleWrite:
+    return StaleWrite(
+        "The message is no longer yours.",
+        hint="Another taker claimed it after the lease had run out.",
+    )
 
 
 def _arrival(row: Row, *, is_new: bool = False) -> Arrival:
-    id_, _, key, source, body, state, attempts, not_before, received_at, problem = row
+    (id_, _, key, source, body, state, attempts, not_before, received_at, problem,
+     gathered_into) = row  # fmt: skip
     said = from_json(body)
     return Arrival(
         id=id_,
@@ -167,5 +265,6 @@ def _arrival(row: Row, *, is_new: bool = False) -> Arrival:
         not_before=from_micros(not_before),
         received_at=from_micros(received_at),
         problem=problem,
+        gathered_into=gathered_into,
         is_new=is_new,
     )

@@ -9,21 +9,27 @@ waiting → sending → sent
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
+from tertulia.core import keys
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import LOCAL, Source
+from tertulia.core.split import split
 from tertulia.core.target import Target
 from tertulia.errors import ConfigError, NotFound, StaleWrite
+from tertulia.platforms import registry
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records import acts, boxes
 from tertulia.records.house import House
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
+
+BELL: Final = "outbox"
 
 DeliveryState = Literal["waiting", "sending", "sent", "unknown", "dead"]
 DELIVERY_STATES: tuple[DeliveryState, ...] = ("waiting", "sending", "sent", "unknown", "dead")
@@ -65,20 +71,35 @@ class Outbox:
         session_id: str | None = None,
         delivery: str | None = None,
     ) -> Parcel:
-        """Put a message in. The same `delivery` twice is put in once."""
-        made = parcel(self._house, text, to, origin, session_id=session_id, delivery=delivery)
+        """Put a message in. The same `delivery` twice is put in once.
+
+        What is too long for its platform is put in as several parts; the first one is returned.
+        """
+        made = parcels(self._house, text, to, origin, session_id=session_id, delivery=delivery)
         now = to_micros(self._house.clock.now())
 
         def work(tx: Transaction) -> Parcel:
             put_in(tx, made, now)
-            return _require(tx, made.delivery)
+            return _require(tx, made[0].delivery)
 
-        return self._db.write(work)
+        put = self._db.write(work)
+        self._db.ring(BELL)
+        return put
 
-    def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Parcel]:
+    def claim(
+        self,
+        limit: int = 10,
+        *,
+        lease_seconds: float = 60,
+        platforms: Collection[str] | None = None,
+        idempotent: Collection[str] = (),
+    ) -> list[Parcel]:
         """Take what is due for sending; nobody else gets it while the lease lasts.
 
-        Of each chat that is the oldest, and only when nothing older is still under way.
+        Of each chat that is the oldest, and only when nothing older is still under way. Whoever
+        takes longer than the lease renews it, or the outcome becomes unknown. With `platforms`
+        only what is for these is taken. `idempotent` are platforms that drop a delivery they have
+        had: there, what a lost sender had is sent again.
         """
         boxes.check_limit(limit)
         params = {
@@ -88,10 +109,37 @@ class Outbox:
         }
 
         def work(tx: Transaction) -> list[Parcel]:
-            tx.run("outbox_expire")
-            return sorted(map(_parcel, tx.all("outbox_claim", params)), key=lambda p: p.id)
+            for id_, platform, *place in tx.all("outbox_lost"):
+                if platform in idempotent:
+                    tx.run("outbox_resend", {"id": id_})
+                else:
+                    tx.run("outbox_lose", {"id": id_})
+                    promote(tx, (platform, *place))
+            if platforms is None:
+                rows = tx.all("outbox_claim", params)
+            else:
+                rows = _claim_for(tx, sorted(platforms), params)
+            return sorted(map(_parcel, rows), key=lambda p: p.id)
 
         return self._db.write(work)
+
+    def wait(self, seconds: float, *, platforms: Collection[str] | None = None) -> bool:
+        """Wait until there is something to claim; False if nothing came in that time."""
+        asked: list[tuple[str, dict[str, Any]]] = [("outbox_is_due", {})]
+        if platforms is not None:
+            asked = [("outbox_is_due_for", {"platform": name}) for name in sorted(platforms)]
+        return boxes.wait(self._house, BELL, asked, seconds)
+
+    def renew(self, parcel: Parcel, *, lease_seconds: float = 60) -> None:
+        """Keep a claim for longer."""
+        lease = boxes.lease_micros(lease_seconds)
+        params = {"id": parcel.id, "attempts": parcel.attempts, "lease": lease}
+
+        def work(tx: Transaction) -> None:
+            if tx.run("outbox_renew", params) == 0:
+                raise _taken_over(tx, parcel)
+
+        self._db.write(work)
 
     def done(self, parcel: Parcel) -> Parcel:
         """It was sent."""
@@ -128,7 +176,8 @@ class Outbox:
             "after": boxes.after(cursor),
             "limit": limit + 1,
         }
-        found = self._db.read(lambda tx: [_parcel(row) for row in tx.all("outbox_find", params)])
+        statement = "outbox_find" if state is None else "outbox_find_by_state"
+        found = self._db.read(lambda tx: [_parcel(row) for row in tx.all(statement, params)])
         return boxes.page(found, limit)
 
     def _settle(
@@ -145,18 +194,18 @@ class Outbox:
         }
 
         def work(tx: Transaction) -> Parcel:
-            if tx.run("outbox_settle", params) == 0:
-                found = _require(tx, parcel.delivery)
-                raise StaleWrite(
-                    f"The delivery is {found.state} and no longer yours.",
-                    hint="Another sender claimed it after the lease had run out.",
-                )
+            chat = tx.one("outbox_settle", params)
+            if chat is None:
+                raise _taken_over(tx, parcel)
+            promote(tx, chat)
             return _require(tx, parcel.delivery)
 
-        return self._db.write(work)
+        settled = self._db.write(work)
+        self._db.ring(BELL)
+        return settled
 
 
-def parcel(
+def parcels(
     house: House,
     text: str,
     to: str,
@@ -164,8 +213,8 @@ def parcel(
     *,
     session_id: str | None = None,
     delivery: str | None = None,
-) -> Parcel:
-    """A delivery made ready: its target is resolved to a real place."""
+) -> list[Parcel]:
+    """A delivery made ready: its target is resolved to a real place, its text is in parts."""
     target = Target.parse(to, origin, known=PLATFORMS)
     chat_id, thread_id = target.chat_id, target.thread_id
     if chat_id is None and target.platform != LOCAL:
@@ -178,8 +227,8 @@ def parcel(
             )
         chat_id, thread_id = home.chat_id, home.thread_id
     is_back = origin is not None and (target.platform, chat_id) == (origin.platform, origin.chat_id)
-    return Parcel(
-        delivery=delivery or os.urandom(16).hex(),
+    first = Parcel(
+        delivery=_id_of(delivery) if delivery else os.urandom(16).hex(),
         session_id=session_id,
         target=acts.storable(str(target)) or "",
         platform=target.platform,
@@ -188,23 +237,72 @@ def parcel(
         thread_id=acts.storable(thread_id),
         body={"text": text},
     )
+    limits = registry.platform(target.platform)
+    parts = split(text, limits.length_limit, limits.length_unit)
+    return [first] if len(parts) < 2 else [_part(first, *part) for part in enumerate(parts)]
 
 
-def put_in(tx: Transaction, made: Parcel, now: int) -> None:
-    """Put a delivery in within a transaction."""
-    tx.run(
-        "outbox_put",
-        {
-            "delivery": made.delivery,
-            "session_id": made.session_id,
-            "target": made.target,
-            "platform": made.platform,
-            "account": made.account,
-            "chat_id": made.chat_id,
-            "thread_id": made.thread_id,
-            "body": to_json(made.body),
+def _id_of(delivery: str) -> str:
+    """As it was given, unless it is nothing that every database can index."""
+    is_plain = delivery.isprintable() and len(delivery.encode()) <= keys.LONGEST_PART
+    return delivery if is_plain else keys.part_of(delivery)
+
+
+def _part(whole: Parcel, number: int, text: str) -> Parcel:
+    """The first part has the key of the whole, so that it is known whether it was put in."""
+    delivery = whole.delivery if number == 0 else f"{whole.delivery}/{number + 1}"
+    return msgspec.structs.replace(whole, delivery=delivery, body={"text": text})
+
+
+def put_in(tx: Transaction, made: Sequence[Parcel], now: int) -> None:
+    """Put the parts of a delivery in within a transaction."""
+    for parcel in made:
+        params = {
+            "delivery": parcel.delivery,
+            "session_id": parcel.session_id,
+            "target": parcel.target,
+            "platform": parcel.platform,
+            "account": parcel.account,
+            "chat_id": parcel.chat_id,
+            "thread_id": parcel.thread_id,
+            "body": to_json(parcel.body),
             "now": now,
-        },
+        }
+        tx.run("outbox_put", params)
+
+
+def _claim_for(tx: Transaction, platforms: Sequence[str], params: Mapping[str, Any]) -> list[Row]:
+    found: list[Row] = []
+    for name in platforms:
+        left = params["limit"] - len(found)
+        if left:
+            found += tx.all("outbox_claim_for", {**params, "platform": name, "limit": left})
+    return found
+
+
+def promote(tx: Transaction, chat: Row) -> None:
+    """Let the oldest delivery that waits for a chat be the next one, if none is."""
+    platform, account, chat_id, thread_id = chat
+    params = {
+        "platform": platform,
+        "account": account,
+        "chat_id": chat_id,
+        "thread_id": thread_id,
+    }
+    tx.run("outbox_promote", params)
+
+
+def forget(tx: Transaction, session_id: str) -> None:
+    """Delete what a session has to deliver, and what it delivered."""
+    for chat in set(tx.all("outbox_delete", {"session_id": session_id})):
+        promote(tx, chat)
+
+
+def _taken_over(tx: Transaction, parcel: Parcel) -> StaleWrite:
+    found = _require(tx, parcel.delivery)
+    return StaleWrite(
+        f"The delivery is {found.state} and no longer yours.",
+        hint="Another sender claimed it after the lease had run out.",
     )
 
 

@@ -98,6 +98,19 @@ class People:
         row = self._db.read(lambda tx: tx.one("person_get", {"person": identity}))
         return "guest" if row is None else _person(row).role
 
+    def meet(self, source: Source, *, role: Role) -> None:
+        """Know whoever wrote from now on, with a role."""
+        identity = keys.person_of(source)
+        if identity is None:
+            raise ConfigError("Nobody is named by this source.", hint="Give it a user_id.")
+        now = self._house.clock.now()
+
+        def work(tx: Transaction) -> None:
+            acts.meet(tx, source, identity, now)
+            tx.run("person_set_role", {"person": identity, "role": role})
+
+        self._db.write(work)
+
     def require_role(self, source: Source, role: Role) -> None:
         """Raise `AccessDenied` unless whoever wrote has that role or a higher one."""
         if ROLES.index(self.role_of(source)) > ROLES.index(role):
@@ -260,7 +273,7 @@ class People:
     def _secret(self, tx: Transaction) -> bytes:
         row = tx.one("installation_get", {"name": "secret"})
         assert row is not None
-        return bytes(row[0])
+        return bytes.fromhex(row[0])
 
 
 def shared_key(tx: Transaction, key: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tertulia.core.message import to_json
 from tertulia.core.view import Span
-from tertulia.records import search
+from tertulia.records import inbox, outbox, search
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, view_from
 
@@ -23,12 +23,13 @@ def remove(tx: Transaction, row: SessionRow) -> None:
         "borrowings_delete",
         "events_delete",
         "unindexed_drop",
-        "inbox_delete",
-        "turns_delete",
+        "flush_done",
         "arrivals_delete",
     ):
         tx.run(statement, session)
-    tx.run("outbox_delete", {"session_id": row.id})
+    inbox.forget(tx, row.ref)
+    tx.run("turns_delete", session)
+    outbox.forget(tx, row.id)
     tx.run("session_orphan", {"id": row.id})
     tx.run("session_delete", {"ref": row.ref})
 

@@ -67,7 +67,8 @@ class Search:
         """
         if not 1 <= limit <= 200:
             raise ConfigError(f"limit is {limit!r}.", hint="Allowed: 1 to 200.", field="limit")
-        phrases = words.terms(query)
+        # A query ends for FTS5 at a zero character; in the index it stands between words.
+        phrases = words.terms(query.replace("\0", " "))
         if not phrases:
             return Page(())
         try:
@@ -76,7 +77,7 @@ class Search:
             # What is indexed is found; why the rest is not is for whoever looks after the store.
             log.exception("the search index could not be brought up to date")
         offset = cursors.read(cursor, 1)[0] if cursor else 0
-        asked = _Question(match_words(query), phrases, person, platform, key)
+        asked = _Question(phrases, person, platform, key)
         return self._db.read(lambda tx: _answer(tx, asked, limit, offset))
 
     def catch_up(self, *, steps: int | None = None) -> bool:
@@ -100,7 +101,7 @@ class Search:
 
         def work(tx: Transaction) -> None:
             made_by = tx.one("installation_get", {"name": "search_rule"})
-            if made_by is None or made_by[0] != words.RULE:
+            if made_by is None or made_by[0] != str(words.RULE):
                 _clear(tx)
 
         self._db.write(work)
@@ -110,22 +111,14 @@ class Search:
 def _clear(tx: Transaction) -> None:
     for statement in ("search_clear", "cards_clear", "search_unmark", "unindexed_fill"):
         tx.run(statement)
-    tx.run("installation_set", {"name": "search_rule", "value": words.RULE})
+    tx.run("installation_set", {"name": "search_rule", "value": str(words.RULE)})
 
 
 class _Question(NamedTuple):
-    match: str
-    phrases: list[tuple[str, bool]]
+    phrases: list[words.Phrase]
     person: str | None
     platform: str | None
     key: str | None
-
-
-def match_words(query: str) -> str:
-    """The query in the language of FTS5; nothing in it is an operator but what we put there."""
-    # A query ends for FTS5 at a zero character; in the index it stands between words.
-    asked = words.terms(query.replace("\0", " "))
-    return " ".join(f'"{phrase}"*' if is_prefix else f'"{phrase}"' for phrase, is_prefix in asked)
 
 
 def add(tx: Transaction, ref: int, first: int, last: int, limit: int = 2**31) -> int:
@@ -162,7 +155,7 @@ def _step(tx: Transaction) -> int:
         if not is_card_indexed:
             tx.run("card_forget", {"session": ref})
             card = words.folded(f"{title or ''} {name or ''}")
-            tx.run("card_add", {"session": ref, "text": card})
+            tx.run("card_add", {"session": ref, "text": tx.search_entry(card)})
             tx.run("card_mark", {"session": ref})
         seen = indexed
         if indexed < last and left > 0:
@@ -177,7 +170,7 @@ def _step(tx: Transaction) -> int:
 
 def _entries(tx: Transaction, ref: int, found: list[Row]) -> Iterator[dict[str, Any]]:
     for seq, text in _texts(tx, found):
-        yield {"place": (ref << 32) + seq, "text": text}
+        yield {"place": (ref << 32) + seq, "text": tx.search_entry(text)}
 
 
 def _texts(tx: Transaction, found: list[Row]) -> Iterator[tuple[int, str]]:
@@ -190,7 +183,7 @@ def _texts(tx: Transaction, found: list[Row]) -> Iterator[tuple[int, str]]:
 def _answer(tx: Transaction, asked: _Question, limit: int, offset: int) -> Page[Hit]:
     person = None if asked.person is None else resolve(tx, asked.person, asked.platform)
     params: dict[str, Any] = {
-        "words": asked.match,
+        "words": tx.search_question(asked.phrases),
         "person": person,
         "platform": asked.platform,
         "key": asked.key,

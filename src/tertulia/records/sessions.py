@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-from tertulia.core import cursor, keys
+from tertulia.core import cursor, keys, words
 from tertulia.core import title as titles
 from tertulia.core.message import to_json
 from tertulia.core.policy import ResetPolicy
@@ -18,7 +19,6 @@ from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, Stal
 from tertulia.records import acts, removal, transcript
 from tertulia.records.house import House
 from tertulia.records.people import linked_key, resolve
-from tertulia.records.search import match_words
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import SessionRow, body, from_micros, session_row, to_micros
 
@@ -79,6 +79,10 @@ class Sessions:
             per_user=settings.group_sessions_per_user,
             threads_shared=settings.thread_sessions_shared,
         )
+
+    def conversation(self, source: Source) -> str:
+        """The key of a source, or the one it shares where chats are linked."""
+        return self._db.read(lambda tx: linked_key(tx, source, self.key(source)))
 
     def is_shared(self, source: Source) -> bool:
         """Whether several people write in the session of a source."""
@@ -189,19 +193,41 @@ class Sessions:
         def work(tx: Transaction) -> Session:
             row = acts.require(tx, session_id)
             if row.ended_at is None:
-                acts.end(tx, row, acts.storable(reason) or reason, now)
+                _end(tx, self._house, row, acts.storable(reason) or reason, now)
             return acts.require(tx, session_id).session()
 
         found = self._db.write(work)
         self._log(f"ended ({found.end_reason})", found)
         return found
 
+    def expire(self, session_id: str) -> Session | None:
+        """End a session if its policy would now. None if not: somebody wrote, or it has ended."""
+        guard = self._house.settings.has_active_processes
+        is_guarded = guard is not None and guard(self.require(session_id).key)
+        now = self._now()
+
+        def work(tx: Transaction) -> Session | None:
+            row = acts.require(tx, session_id)
+            current = tx.one("session_current", {"key": row.key})
+            if current is None or current[0] != row.ref or acts.is_under_way(tx, row):
+                return None
+            reason = _over(self._house, row, now, current[-1])
+            if reason is None or (is_guarded and self._is_recent(row, now, current[-1])):
+                return None
+            _end(tx, self._house, row, reason, now)
+            return acts.require(tx, session_id).session()
+
+        found = self._db.write(work)
+        if found is not None:
+            self._log(f"ended ({found.end_reason})", found)
+        return found
+
     def rename(self, session_id: str, title: str | None) -> Session:
         """Give a session a title, unique among its owner's; None takes it away."""
-        words = None if title is None else titles.one_line(title) or None
-        if words is not None and len(words) > titles.LENGTH:
+        chosen = None if title is None else titles.one_line(title) or None
+        if chosen is not None and len(chosen) > titles.LENGTH:
             raise ConfigError(
-                f"The title has {len(words)} characters.",
+                f"The title has {len(chosen)} characters.",
                 hint=f"Allowed: up to {titles.LENGTH}.",
                 field="title",
             )
@@ -209,15 +235,15 @@ class Sessions:
 
         def work(tx: Transaction) -> Session:
             row = acts.require(tx, session_id)
-            taken = {"owner": row.owner, "title": words, "ref": row.ref}
-            if words is not None and tx.one("session_title_taken", taken) is not None:
+            taken = {"owner": row.owner, "title": chosen, "ref": row.ref}
+            if chosen is not None and tx.one("session_title_taken", taken) is not None:
                 raise Duplicate(
-                    f"You have another session called {words!r}.",
+                    f"You have another session called {chosen!r}.",
                     hint="Choose another title, or rename that one first.",
                 )
-            tx.run("session_rename", {"ref": row.ref, "title": words})
+            tx.run("session_rename", {"ref": row.ref, "title": chosen})
             tx.run("unindexed_put", {"session": row.ref})
-            acts.event(tx, row.ref, now, "renamed", {"title": words})
+            acts.event(tx, row.ref, now, "renamed", {"title": chosen})
             return acts.require(tx, session_id).session()
 
         return self._db.write(work)
@@ -275,10 +301,10 @@ class Sessions:
         since = None
         if active_minutes is not None:
             since = _minutes_before(self._now(), active_minutes)
-        words = None if text is None else match_words(text)
-        if words == "":
+        asked = None if text is None else words.terms(text.replace("\0", " "))
+        if asked == []:
             return Page(())
-        if words is not None:
+        if asked is not None:
             self._house.catch_up()
 
         filters = {
@@ -289,9 +315,8 @@ class Sessions:
             "before_at": before[0],
             "before_ref": before[1],
             "limit": limit + 1,
-            "words": words,
         }
-        found = self._db.read(lambda tx: matching(tx, filters, state))
+        found = self._db.read(lambda tx: matching(tx, filters, state, asked))
         return _page(found, limit, [row.session() for row in found[:limit]])
 
     def ended(self, *, before: datetime, limit: int = 100) -> list[str]:
@@ -318,12 +343,14 @@ class Sessions:
                 "after_ref": place[1],
                 "limit": limit + 1,
             }
-            rows = self._db.read(lambda tx, params=params: _quiet_rows(tx, params))  # type: ignore[misc]
+            rows, leases_end = self._db.read(partial(_quiet_rows, params=params))
             for row in rows:
                 seen = session_row(row)
                 place = _activity(seen)
-                if _over(self._house, seen, now, row[-1]) and not self._protected(
-                    seen, now, row[-1]
+                if (
+                    seen.lease_until < leases_end
+                    and _over(self._house, seen, now, row[-1])
+                    and not self._protected(seen, now, row[-1])
                 ):
                     found.append(seen)
             if len(rows) <= limit:
@@ -367,7 +394,12 @@ class Sessions:
         settings = self._house.settings
         if settings.has_active_processes is None or not settings.has_active_processes(row.key):
             return False
-        return _over(self._house, row, now - settings.protection, person_zone) is None
+        return self._is_recent(row, now, person_zone)
+
+    def _is_recent(self, row: SessionRow, now: datetime, person_zone: str | None) -> bool:
+        """Whether a running process still protects the session."""
+        earlier = now - self._house.settings.protection
+        return _over(self._house, row, earlier, person_zone) is None
 
 
 class Attempt(NamedTuple):
@@ -401,6 +433,8 @@ class Attempt(NamedTuple):
             return self._begin_after_end(tx)
         current = session_row(row)
         reason = "new" if self.force_new else _over(self.house, current, self.now, row[-1])
+        if reason in AUTOMATIC and acts.is_under_way(tx, current):
+            reason = None
         if reason in AUTOMATIC and self.house.settings.has_active_processes is not None:
             if self.has_processes is None:
                 return Ask()
@@ -409,7 +443,7 @@ class Attempt(NamedTuple):
                 reason = None
         if reason is None:
             return current, None
-        acts.end(tx, current, reason, self.now)
+        _end(tx, self.house, current, reason, self.now)
         return self._begin(tx, current, reason)
 
     def _begin_after_end(self, tx: Transaction) -> tuple[SessionRow, Notice | None]:
@@ -433,6 +467,13 @@ class Attempt(NamedTuple):
         return row, Notice(reason, after.turns > 0, after.id, notify=policy.notify)
 
 
+def _end(tx: Transaction, house: House, row: SessionRow, reason: str, now: datetime) -> None:
+    """End a session; what was said in one that a policy ends may be worth remembering."""
+    acts.end(tx, row, reason, now)
+    if house.settings.remember and reason in AUTOMATIC and row.turns:
+        tx.run("flush_put", {"session": row.ref})
+
+
 def _begin(
     tx: Transaction,
     house: House,
@@ -451,13 +492,15 @@ def _begin(
     return row
 
 
-def matching(tx: Transaction, filters: Mapping[str, Any], state: State) -> list[SessionRow]:
+def matching(
+    tx: Transaction, filters: Mapping[str, Any], state: State, asked: list[words.Phrase] | None
+) -> list[SessionRow]:
     """A page of sessions, newest activity first."""
     person = filters["person"]
     whose = None if person is None else resolve(tx, person, filters["platform"])
     params = {**filters, "person": whose}
-    if params["words"] is None:
-        del params["words"]
+    if asked is not None:
+        params["words"] = tx.search_question(asked)
     found = [session_row(row) for half in _HALVES[state] for row in _half(tx, half, params)]
     return sorted(found, key=_activity, reverse=True)[: params["limit"]]
 
@@ -473,14 +516,15 @@ def _half(tx: Transaction, half: str, params: Mapping[str, Any]) -> Iterator[Row
         yield from tx.all(f"sessions_{half}_page_by_platform", found)
 
 
-def _quiet_rows(tx: Transaction, params: Mapping[str, Any]) -> list[Row]:
-    """Current sessions by oldest activity, merged from each platform's."""
+def _quiet_rows(tx: Transaction, params: Mapping[str, Any]) -> tuple[list[Row], int]:
+    """Current sessions by oldest activity, merged from each platform's; and the database's time."""
     found = [
         row
         for (platform,) in tx.all("platforms_current")
         for row in tx.all("sessions_quiet", {**params, "platform": platform})
     ]
-    return sorted(found, key=lambda row: _activity(session_row(row)))[: params["limit"]]
+    oldest = sorted(found, key=lambda row: _activity(session_row(row)))[: params["limit"]]
+    return oldest, acts.database_time(tx)
 
 
 def _over(house: House, row: SessionRow, now: datetime, person_zone: str | None) -> str | None:

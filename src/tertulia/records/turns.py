@@ -26,20 +26,20 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any, Final, Self
 
-import msgspec
-
 from tertulia.core import keys
 from tertulia.core.grammar import UNNAMED_TOOL, tool_name
-from tertulia.core.message import ASSISTANT, INTERRUPTED, TOOL, Draft, draft, to_json
+from tertulia.core.message import ASSISTANT, INTERRUPTED, TOOL, Draft, ToolCall, draft, to_json
 from tertulia.core.render import Format, Timestamps
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
 from tertulia.errors import BudgetExceeded, Error, IllegalMove, LeaseLost, SessionBusy
-from tertulia.records import acts, budgets, entry, outbox, transcript
+from tertulia.records import acts, budgets, entry, inbox, outbox, transcript
 from tertulia.records.desk import Desk
-from tertulia.records.entry import Answered, Busy, Entered, Entry, Place, Said, lease_micros
+from tertulia.records.entry import Answered, Busy, Entered, Entry, Place, lease_micros
 from tertulia.records.house import House
+from tertulia.records.inbox import Arrival
 from tertulia.records.people import linked_key
+from tertulia.records.said import Said
 from tertulia.records.sessions import Ask, Sessions
 from tertulia.records.transcript import Transcript
 from tertulia.records.usage import NO_CHARGE, charge
@@ -49,21 +49,6 @@ from tertulia.storage.rows import to_micros
 # A ticket that is not renewed for so long belongs to somebody who is gone.
 TICKET_SECONDS: Final = 5.0
 _PAUSES: Final = (0.002, 0.005, 0.01, 0.02, 0.05)
-
-
-class ToolCall(msgspec.Struct, frozen=True):
-    """A call of a tool: its id, its name, and its arguments as JSON text or as a dict."""
-
-    id: str
-    name: str
-    arguments: str | Mapping[str, Any] = "{}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The call in the OpenAI form."""
-        given = self.arguments
-        arguments = given if isinstance(given, str) else to_json(given)
-        function = {"name": self.name, "arguments": arguments}
-        return {"id": self.id, "type": "function", "function": function}
 
 
 class Turn:
@@ -157,7 +142,7 @@ class Turn:
         seq = self._write(
             [draft(message)],
             usage=usage,
-            parcel=self._parcel(text, deliver) if text and deliver is not None else None,
+            parcels=self._parcels(text, deliver) if text and deliver is not None else (),
             is_last=is_last,
             interrupted=[entry.interrupted(call_id, self._calls[call_id]) for call_id in left],
         )
@@ -187,6 +172,16 @@ class Turn:
             self._unanswered.append(call_id)
             raise
 
+    def take_in(self, arrival: Arrival) -> None:
+        """Let this turn answer a message that waits in the inbox for the same conversation.
+
+        It is stored as said at this place, and is settled, in one transaction. `StaleWrite` if
+        somebody else has taken it.
+        """
+        said = Said(arrival.source, arrival.text, arrival.message_id, arrival.media)
+        author = entry.author_of(self._house, arrival.source)
+        self._write(said.drafts(), author=author, also=lambda tx: inbox.take_in(tx, arrival))
+
     def add_usage(self, usage: Usage) -> None:
         """Enter a model call that left no message, such as one that failed or helped aside."""
         self._write([], usage=usage)
@@ -197,9 +192,9 @@ class Turn:
         A turn that goes on after it was cut off puts its deliveries in again, unless they have
         ids of their own.
         """
-        parcel = self._parcel(text, to, delivery)
-        self._write([], parcel=parcel)
-        return parcel.delivery
+        parcels = self._parcels(text, to, delivery)
+        self._write([], parcels=parcels)
+        return parcels[0].delivery
 
     # -- entering
 
@@ -399,8 +394,8 @@ class Turn:
                 hint="A result is stored once; say more in the next assistant message.",
             ) from None
 
-    def _parcel(self, text: str, to: str, delivery: str | None = None) -> outbox.Parcel:
-        return outbox.parcel(
+    def _parcels(self, text: str, to: str, delivery: str | None = None) -> list[outbox.Parcel]:
+        return outbox.parcels(
             self._house,
             text,
             to,
@@ -414,7 +409,9 @@ class Turn:
         drafts: list[Draft],
         *,
         usage: Usage | None = None,
-        parcel: outbox.Parcel | None = None,
+        parcels: Sequence[outbox.Parcel] = (),
+        author: str | None = None,
+        also: Callable[[Transaction], None] | None = None,
         is_last: bool = False,
         interrupted: Sequence[Draft] = (),
     ) -> int:
@@ -444,7 +441,9 @@ class Turn:
                 raise self._lost(tx)
             last_seq, platform, person = row
             _insert(tx, place, last_seq - len(drafts), interrupted, now, kind=INTERRUPTED)
-            _insert(tx, place, last_seq, drafts, now)
+            _insert(tx, place, last_seq, drafts, now, author=author)
+            if also is not None:
+                also(tx)
             if cost is not None:
                 # In a chat that several people share, whoever wrote has used it.
                 spender = keys.person_of(self._said.source) or person
@@ -459,8 +458,8 @@ class Turn:
                         "now": now,
                     },
                 )
-            if parcel is not None:
-                outbox.put_in(tx, parcel, now)
+            if parcels:
+                outbox.put_in(tx, parcels, now)
             if is_last:
                 self._mark(tx, place, "answered", now, last_seq)
             return int(last_seq)
@@ -468,6 +467,8 @@ class Turn:
         last_seq = self._db.write(work)
         if not is_after:
             self._is_open = not is_last
+        if parcels:
+            self._db.ring(outbox.BELL)
         return last_seq
 
     def _close(self, place: Place, failed: bool) -> None:
@@ -543,10 +544,13 @@ def _insert(
     now: int,
     *,
     kind: str | None = None,
+    author: str | None = None,
 ) -> None:
     if drafts:
         turns = [place.number] * len(drafts)
-        transcript.insert(tx, place.ref, last_seq, drafts, now, turns=turns, kind=kind)
+        transcript.insert(
+            tx, place.ref, last_seq, drafts, now, turns=turns, kind=kind, author=author
+        )
 
 
 def _is_content(content: object) -> bool:

@@ -12,7 +12,9 @@
 6.  **Repeatable work.** `work` may run more than once before it is stored, so it changes nothing
     but the database and what it returns.
 7.  **Errors.** Whatever the database raises comes out as a `tertulia.StoreError`.
-8.  **Closing.** `close()` waits for what is under way; afterwards every call raises `StoreError`.
+8.  **Bells.** `ring(name)` wakes whoever waits for that bell, on any handle, soon. It is a hint: a
+    bell can be missed or ring for nothing, so whoever waits looks for itself, again and again.
+9.  **Closing.** `close()` waits for what is under way; afterwards every call raises `StoreError`.
 
 Statements are called by the names they have in the `.sql` files beside this module; both dialects
 have the same list. Times are whole microseconds since 1970 in UTC.
@@ -23,10 +25,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from tertulia.core.words import Phrase
+
 T = TypeVar("T")
 
 Row = tuple[Any, ...]
 Params = Mapping[str, Any]
+Progress = Callable[[int, int], None]
 
 
 class Transaction(Protocol):
@@ -44,6 +49,12 @@ class Transaction(Protocol):
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         """Run a statement once for each of `rows`."""
 
+    def search_entry(self, text: str) -> Any:
+        """What its search index takes for a folded text."""
+
+    def search_question(self, phrases: list[Phrase]) -> str:
+        """Phrases, all of which must be there, in the language of its search index."""
+
 
 class Database(Protocol):
     """A place to keep conversations in; the module's head lists its promises."""
@@ -53,3 +64,29 @@ class Database(Protocol):
     def read(self, work: Callable[[Transaction], T]) -> T: ...
 
     def close(self) -> None: ...
+
+    def ring(self, bell: str) -> None:
+        """Wake whoever waits for a bell."""
+
+    def rung(self, bell: str) -> int:
+        """A number that grows with every ring; taken before looking, given to `wait`."""
+
+    def wait(self, bell: str, since: int, seconds: float) -> None:
+        """Wait until a bell has rung since then, or the time has passed."""
+
+    @property
+    def name(self) -> str:
+        """Where it is, for people; no secret in it."""
+
+    @property
+    def identity(self) -> str:
+        """The same for every handle on the same database."""
+
+    def check(self) -> list[str]:
+        """Every fault in it, in words; an empty list if it is sound."""
+
+    def backup(self, target: str, *, progress: Progress | None = None) -> None:
+        """Copy it to a new file while it is in use."""
+
+    def vacuum(self) -> tuple[int, int]:
+        """Give unused space back; its size in bytes before and after."""

@@ -57,7 +57,7 @@ def bring_up_to_date(connection: apsw.Connection, path: str) -> list[str]:
             # Redaction is keyed with it: a plain hash of a phone number is no secret.
             connection.execute(
                 "insert into installation (name, value) values ('secret', ?), ('search_rule', ?)",
-                (os.urandom(32), words.RULE),
+                (os.urandom(32).hex(), str(words.RULE)),
             )
         connection.execute("commit")
     except BaseException:

@@ -23,9 +23,11 @@ from typing import Any, TypeVar
 
 import apsw
 
+from tertulia.core.words import Phrase
 from tertulia.errors import ConfigError, IllegalMove, NotAStore, StoreError, StoreUnavailable
-from tertulia.storage import migrate, statements
-from tertulia.storage.base import Params, Row, Transaction
+from tertulia.storage import migrate, statements, upkeep
+from tertulia.storage.base import Params, Progress, Row, Transaction
+from tertulia.storage.bells import bells_of
 from tertulia.storage.errors_map import FOREIGN, translated
 
 T = TypeVar("T")
@@ -33,6 +35,7 @@ T = TypeVar("T")
 # More jobs in one commit than this would only make the last of them wait for the first.
 _BATCH = 256
 _READERS_KEPT = 8
+_LOOK_SECONDS = 0.05  # so soon a process sees that another one has written
 _NO_PARAMS: Params = {}
 _HEADER = 100  # bytes that every SQLite file begins with
 _PAGE = 4096  # bytes that SQLite writes at once
@@ -62,6 +65,15 @@ class SqliteTransaction:
 
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         self._connection.executemany(self._sql[statement], rows)
+
+    def search_entry(self, text: str) -> Any:
+        return text
+
+    def search_question(self, phrases: list[Phrase]) -> str:
+        """In FTS5 nothing in quotes is an operator."""
+        return " ".join(
+            f'"{words}"*' if is_prefix else f'"{words}"' for words, is_prefix in phrases
+        )
 
 
 class _Job:
@@ -111,6 +123,7 @@ class SqliteDatabase:
         self._waiting: deque[_Job] = deque()
         self._reading: dict[object, int] = {}
         self._readers: deque[tuple[apsw.Connection, SqliteTransaction]] = deque()
+        self._bells = bells_of(self.identity)
         try:
             _refuse_strangers(path, busy_seconds)
             _create_private(path)
@@ -185,6 +198,47 @@ class SqliteDatabase:
             self._writer.close()
         except FOREIGN as problem:
             raise translated(problem, self.path) from problem
+
+    def ring(self, bell: str) -> None:
+        self._bells.ring(bell)
+
+    def rung(self, bell: str) -> int:
+        return self._bells.rung(bell)
+
+    def wait(self, bell: str, since: int, seconds: float) -> None:
+        """Another process cannot ring here, but SQLite tells whether one has written."""
+        self._check_usable()
+        deadline = time.monotonic() + seconds
+        try:
+            reader = self._take_reader()
+            try:
+                before = reader[0].pragma("data_version")
+                while (left := deadline - time.monotonic()) > 0 and not self._closed:
+                    if self._bells.wait(bell, since, min(left, _LOOK_SECONDS)):
+                        return
+                    if reader[0].pragma("data_version") != before:
+                        return
+            finally:
+                self._put_back(*reader)
+        except FOREIGN as problem:
+            raise translated(problem, self.path) from problem
+
+    @property
+    def name(self) -> str:
+        return self.path
+
+    @property
+    def identity(self) -> str:
+        return os.path.realpath(self.path)
+
+    def check(self) -> list[str]:
+        return upkeep.check(self)
+
+    def backup(self, target: str, *, progress: Progress | None = None) -> None:
+        upkeep.backup(self, target, progress=progress)
+
+    def vacuum(self) -> tuple[int, int]:
+        return upkeep.vacuum(self)
 
     # -- whole-file work, for the `store` commands
 

@@ -12,11 +12,12 @@ import re
 
 _HOME = os.path.join(os.path.dirname(__file__), "sql")
 _PART = re.compile(r"\{(part_\w+)\}")
+_PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
 def load(dialect: str) -> dict[str, str]:
-    """Every statement of a dialect by its name."""
+    """Every statement of a dialect by its name, its parameters written as `:name`."""
     found: dict[str, str] = {}
     for folder in ("common", dialect):
         for path in _files(os.path.join(_HOME, folder)):
@@ -47,3 +48,11 @@ def _statements(text: str) -> list[tuple[str, str]]:
     return [
         (name, sql.strip().rstrip(";")) for name, sql in zip(parts[1::2], parts[2::2], strict=True)
     ]
+
+
+def with_percents(statements: dict[str, str]) -> dict[str, str]:
+    """The same statements with parameters as psycopg takes them, `%(name)s` and `%s`."""
+    return {
+        name: _PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%")).replace("?", "%s")
+        for name, sql in statements.items()
+    }

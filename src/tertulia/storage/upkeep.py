@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import apsw
 
 from tertulia.errors import ConfigError, StoreError
-from tertulia.storage import migrate, statements
-from tertulia.storage.errors_map import translated
-from tertulia.storage.sqlite import SqliteDatabase
+from tertulia.storage import migrate, statements, survey
+from tertulia.storage.base import Progress
 
-Progress = Callable[[int, int], None]
+if TYPE_CHECKING:
+    from tertulia.storage.sqlite import SqliteDatabase
 
 
 def check(db: SqliteDatabase) -> list[str]:
@@ -26,12 +26,8 @@ def check(db: SqliteDatabase) -> list[str]:
         faults = [f"the file is damaged: {fault}" for fault in found if fault != "ok"]
         if faults:
             return faults + index
-        for name, query in statements.load(migrate.DIALECT).items():
-            if name.startswith("check_"):
-                broken = [str(row[0]) for row in connection.execute(f"{query} limit 5")]
-                words = name.removeprefix("check_").replace("_", " ")
-                faults += [f"{words}: {', '.join(broken)}"] if broken else []
-        return faults + index
+        sql = statements.load(migrate.DIALECT)
+        return survey.faults(sql, lambda name: connection.execute(sql[name])) + index
 
     return db.alone(work)
 
@@ -80,19 +76,6 @@ def vacuum(db: SqliteDatabase) -> tuple[int, int]:
         return before, os.path.getsize(db.path)
 
     return db.alone(work)
-
-
-def applied_migrations(path: str) -> tuple[list[str], list[str]]:
-    """What a store has had and what this program would still apply, without changing it."""
-    try:
-        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            done = migrate.applied(connection)
-        finally:
-            connection.close()
-    except apsw.Error as problem:
-        raise translated(problem, path) from problem
-    return done, [name for name, _ in statements.migrations(migrate.DIALECT) if name not in done]
 
 
 def _check_index(connection: apsw.Connection) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a store has to keep to, as tests; for whoever writes another store. Needs pytest."""
+"""What a store and an agent have to keep to, as tests; for whoever writes another. Needs pytest."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import pytest
 
 # A failed promise then shows its values, as it does in a test file.
 pytest.register_assert_rewrite(
+    "tertulia.testing.agent_contract",
     "tertulia.testing.database_promises",
     "tertulia.testing.ending_promises",
     "tertulia.testing.listing_promises",
     "tertulia.testing.removal_promises",
     "tertulia.testing.search_promises",
     "tertulia.testing.session_promises",
+    "tertulia.testing.talk",
     "tertulia.testing.transcript_promises",
     "tertulia.testing.usage_promises",
 )
 
+from tertulia.testing.agent_contract import AgentContract  # noqa: E402
 from tertulia.testing.clock import FakeClock  # noqa: E402
 from tertulia.testing.stage import Stage  # noqa: E402
 from tertulia.testing.store_contract import StoreContract  # noqa: E402
 
-__all__ = ["FakeClock", "Stage", "StoreContract"]
+__all__ = ["AgentContract", "FakeClock", "Stage", "StoreContract"]

@@ -16,7 +16,7 @@ import pytest
 from tertulia.errors import Error, StoreError
 from tertulia.storage.base import Database, Transaction
 from tertulia.store import Store
-from tertulia.testing.stage import Stage, at_once, dm, said
+from tertulia.testing.stage import Stage, at_once, dm, said, until
 
 
 class Refused(Exception):
@@ -28,13 +28,14 @@ def database(store: Store) -> Database:
 
 
 def put(tx: Transaction, name: str, value: object) -> None:
-    """Notes under names, in a table that every store has."""
-    tx.run("installation_set", {"name": name, "value": value})
+    """Notes under names, in a table of texts that every store has."""
+    text = str(value) if isinstance(value, int) else value
+    tx.run("installation_set", {"name": name, "value": text})
 
 
 def got(tx: Transaction, name: str) -> Any:
     row = tx.one("installation_get", {"name": name})
-    return None if row is None else row[0]
+    return None if row is None else int(row[0]) if row[0].isdigit() else row[0]
 
 
 def count_up(tx: Transaction) -> int:
@@ -131,10 +132,19 @@ class DatabasePromises:
             database(store).read(lambda tx: put(tx, "written", "by a reader"))
         assert database(store).read(lambda tx: got(tx, "written")) is None
 
-    @pytest.mark.parametrize("value", ["half a pair: \ud800", 2**63], ids=["text", "number"])
-    def test_what_no_database_can_hold_is_refused(self, store: Store, value: object) -> None:
+    @pytest.mark.parametrize(
+        ("statement", "params"),
+        [
+            ("installation_set", {"name": "value", "value": "half a pair: \ud800"}),
+            ("ticket_take", {"key": "k", "lease": 2**63}),
+        ],
+        ids=["text", "number"],
+    )
+    def test_what_no_database_can_hold_is_refused(
+        self, store: Store, statement: str, params: dict[str, Any]
+    ) -> None:
         with pytest.raises(Error) as caught:
-            database(store).write(lambda tx: put(tx, "value", value))
+            database(store).write(lambda tx: tx.run(statement, params))
         assert caught.value.hint
         with pytest.raises(Error):
             database(store).read(lambda tx: got(tx, "\udfff"))
@@ -195,3 +205,30 @@ class DatabasePromises:
         with pytest.raises(StoreError):
             store.sessions.count()
         assert stage.open().sessions.get(session.id) is not None
+
+    def test_a_bell_is_heard_on_every_handle(self, store: Store, other: Store) -> None:
+        """Once somebody listens; the bell itself is rung until it is heard."""
+        heard = threading.Event()
+
+        def listen(handle: Store) -> None:
+            seen = database(handle).rung("noon")
+            while database(handle).rung("noon") == seen:
+                database(handle).wait("noon", seen, 60)
+
+        def is_heard() -> bool:
+            database(store).ring("noon")
+            return heard.is_set()
+
+        def hear(handle: Store) -> None:
+            listen(handle)
+            heard.set()
+
+        at_once(partial(hear, other), partial(until, is_heard, "the bell is heard"))
+
+    def test_waiting_for_a_bell_ends(self, store: Store) -> None:
+        database(store).wait("midnight", database(store).rung("midnight"), 0.01)
+
+    def test_a_bell_that_rang_before_one_waits_is_not_missed(self, store: Store) -> None:
+        before = database(store).rung("noon")
+        database(store).ring("noon")
+        database(store).wait("noon", before, 1e6)

@@ -237,6 +237,54 @@ class EndingPromises:
             is_new = store.sessions.open(dm(f"anna{number}")).id != session.id
             assert is_new == (session.id in over)
 
+    def test_a_turn_under_way_keeps_its_session(self, stage: Stage) -> None:
+        """However long it takes: the policy ends the session when the turn is over."""
+        store, other = stage.open(policies=IDLE), stage.open(policies=IDLE)
+        with store.turn(dm("anna"), "hello") as turn:
+            stage.clock.forward(hours=2)
+            assert other.sessions.expired().items == ()
+            assert other.sessions.expire(turn.session.id) is None
+            current = other.sessions.current(turn.session.key)
+            assert current is not None
+            assert current.id == turn.session.id
+            turn.add_assistant("hi")
+        assert [one.id for one in other.sessions.expired().items] == [turn.session.id]
+        assert other.sessions.open(dm("anna")).id != turn.session.id
+
+    def test_a_session_opened_during_a_turn_is_that_of_the_turn(self, stage: Stage) -> None:
+        store, other = stage.open(policies=IDLE), stage.open(policies=IDLE)
+        with store.turn(dm("anna"), "hello") as turn:
+            stage.clock.forward(hours=2)
+            assert other.sessions.open(dm("anna")).id == turn.session.id
+            turn.add_assistant("hi")
+
+    def test_expire_asks_the_policy_again(self, stage: Stage) -> None:
+        """Between finding a session and ending it, somebody may have written."""
+        store, other = stage.open(policies=IDLE), stage.open(policies=IDLE)
+        anna, ben = store.sessions.open(dm("anna")), store.sessions.open(dm("ben"))
+        stage.clock.forward(hours=2)
+        found = {session.id for session in store.sessions.expired().items}
+        assert found == {anna.id, ben.id}
+        other.transcript(ben.id).append(said("still here"))
+        ended = store.sessions.expire(anna.id)
+        assert ended is not None
+        assert (ended.end_reason, ended.ended_at) == ("idle", stage.clock.now())
+        assert store.sessions.expire(anna.id) is None
+        assert store.sessions.expire(ben.id) is None
+        assert store.sessions.require(ben.id).ended_at is None
+        notice = store.sessions.open(dm("anna")).notice
+        assert notice is not None
+        assert notice.session_id == anna.id
+
+    def test_a_running_process_keeps_its_session_from_expiring(self, stage: Stage) -> None:
+        running = {"agent:main:telegram:dm:anna"}
+        store = stage.open(policies=IDLE, has_active_processes=running.__contains__)
+        anna = store.sessions.open(dm("anna"))
+        stage.clock.forward(hours=2)
+        assert store.sessions.expire(anna.id) is None
+        running.clear()
+        assert store.sessions.expire(anna.id) is not None
+
     # -- programs that still run
 
     def test_a_running_process_keeps_its_session(self, stage: Stage) -> None:

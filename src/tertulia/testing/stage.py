@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -89,6 +90,14 @@ def at_once(*works: Callable[[], T]) -> list[T]:
     if problems:
         raise problems[0]
     return [results[place] for place in range(len(works))]
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    """Wait for something that is bound to happen, however busy the machine is."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(0.005)
 
 
 def outcomes(

@@ -22,7 +22,9 @@ from tertulia.store import Store
 from tertulia.testing.clock import FakeClock
 from tertulia.testing.database_promises import DatabasePromises
 from tertulia.testing.ending_promises import EndingPromises
+from tertulia.testing.inbox_promises import InboxPromises
 from tertulia.testing.listing_promises import ListingPromises
+from tertulia.testing.outbox_promises import OutboxPromises
 from tertulia.testing.removal_promises import RemovalPromises
 from tertulia.testing.search_promises import SearchPromises
 from tertulia.testing.session_promises import SessionPromises
@@ -40,6 +42,8 @@ class StoreContract(
     UsagePromises,
     SearchPromises,
     RemovalPromises,
+    InboxPromises,
+    OutboxPromises,
 ):
     """What `storage/base.py` promises, and what the records promise on top of it."""
 
@@ -66,3 +70,8 @@ class StoreContract(
     def other(self, stage: Stage, store: Store) -> Store:
         """Another handle on the same database, as another process would have it."""
         return stage.open()
+
+    @pytest.fixture
+    def clock(self, stage: Stage) -> FakeClock:
+        """The clock of every handle."""
+        return stage.clock

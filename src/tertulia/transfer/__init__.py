@@ -1,4 +1,4 @@
-"""Moving in: the conversations of other systems, with everything that is known of them.
+"""Moving in and out: what other systems kept, forms for programs and people, whole archives.
 
 The folder of the other system is read and never changed. What is here already is not imported
 again, so that an import which was stopped is run again and goes on, and a later one brings what is
@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tertulia.core.settings import zone as zone_called
 from tertulia.errors import ConfigError
+from tertulia.records.reading import Selection
+from tertulia.transfer.archive import Manifest, restore, write_archive
+from tertulia.transfer.export import Document, Exported, document, export_to
 from tertulia.transfer.report import Problem, Report
 from tertulia.transfer.taking import Progress
 
@@ -24,7 +27,22 @@ if TYPE_CHECKING:
     from tertulia.transfer.reading import Folder
     from tertulia.transfer.talk import Talk
 
-__all__ = ["KINDS", "Kind", "Problem", "Progress", "Report", "import_from"]
+__all__ = [
+    "KINDS",
+    "Document",
+    "Exported",
+    "Kind",
+    "Manifest",
+    "Problem",
+    "Progress",
+    "Report",
+    "Selection",
+    "document",
+    "export_to",
+    "import_from",
+    "restore",
+    "write_archive",
+]
 
 Kind = Literal["hermes", "nanobot", "openclaw", "jsonl"]
 KINDS: Final[tuple[Kind, ...]] = ("hermes", "nanobot", "openclaw", "jsonl")

@@ -9,7 +9,7 @@ from people where person = :person
 
 -- name: people_page
 select person, platform, account, user_id, user_id_alt, name, zone, role, created_at
-from people where person > :after and (:role is null or role = :role)
+from people where person > :after and (cast(:role as text) is null or role = :role)
 order by person limit :limit
 
 -- name: person_set_zone

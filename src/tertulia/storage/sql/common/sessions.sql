@@ -9,10 +9,10 @@ sessions.version, sessions.last_seq, sessions.turns, sessions.revision, sessions
 sessions.lease_until, sessions.open_turn
 
 -- name: part_filters
-    and (:platform is null or sessions.platform = :platform)
-    and (:key is null or sessions.key = :key)
-    and (:person is null or sessions.person = :person)
-    and (:active_since is null or sessions.updated_at >= :active_since)
+    and (cast(:platform as text) is null or sessions.platform = :platform)
+    and (cast(:key as text) is null or sessions.key = :key)
+    and (cast(:person as text) is null or sessions.person = :person)
+    and (cast(:active_since as bigint) is null or sessions.updated_at >= :active_since)
     and (sessions.updated_at, sessions.ref) < (:before_at, :before_ref)
 
 -- name: session_current
@@ -21,6 +21,9 @@ from sessions where key = :key and ended_at is null
 
 -- name: session_by_id
 select {part_session} from sessions where id = :id
+
+-- name: session_by_ref
+select {part_session} from sessions where ref = :ref
 
 -- name: session_latest_ended
 select {part_session} from sessions where key = :key and ended_at is not null
@@ -54,7 +57,7 @@ select 1 from sessions where owner = :owner and title = :title and ref <> :ref
 
 -- name: session_set_metadata
 update sessions set metadata = :metadata, version = version + 1
-where ref = :ref and (:version is null or version = :version)
+where ref = :ref and (cast(:version as bigint) is null or version = :version)
 
 -- name: session_orphan
 update sessions set parent_id = null where parent_id = :id
@@ -153,3 +156,14 @@ select value from installation where name = :name
 -- name: installation_set
 insert into installation (name, value) values (:name, :value)
 on conflict (name) do update set value = excluded.value
+
+-- name: sessions_in_order
+-- In the order they began, which no later write changes; for whoever reads all of them.
+select {part_session} from sessions
+where ref > :after
+    and (cast(:platform as text) is null or platform = :platform)
+    and (cast(:key as text) is null or key = :key)
+    and (cast(:person as text) is null or person = :person)
+    and (cast(:since as bigint) is null or updated_at >= :since)
+    and (cast(:state as text) = 'all' or case when ended_at is null then 'current' else 'ended' end = :state)
+order by ref limit :limit

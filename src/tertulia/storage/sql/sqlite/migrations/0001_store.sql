@@ -2,7 +2,7 @@
 
 create table installation (
     name text primary key,
-    value any not null
+    value text not null
 ) strict, without rowid;
 
 create table sessions (

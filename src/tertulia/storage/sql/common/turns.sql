@@ -1,6 +1,3 @@
--- name: part_db_now
-cast(unixepoch('subsec') * 1000000 as integer)
-
 -- name: db_now
 select {part_db_now}
 
@@ -37,9 +34,9 @@ update sessions set
     cache_write = cache_write + :cache_write,
     reasoning = reasoning + :reasoning,
     last_prompt = coalesce(:last_prompt, last_prompt),
-    cost = case when :cost is null then cost else coalesce(cost, 0) + :cost end,
-    certainty = case when :certainty is null then certainty
-        else min(coalesce(certainty, :certainty), :certainty) end,
+    cost = case when cast(:cost as bigint) is null then cost else coalesce(cost, 0) + :cost end,
+    certainty = case when cast(:certainty as bigint) is null then certainty
+        when certainty < :certainty then certainty else :certainty end,
     cost_source = coalesce(:cost_source, cost_source),
     model = coalesce(:model, model),
     provider = coalesce(:provider, provider)
@@ -74,9 +71,9 @@ where turns.arrival = :arrival
 
 -- name: turn_rows
 select {part_message} from messages
-where place between (:ref << 32) + (
+where place between (cast(:ref as bigint) << 32) + (
         select first_seq from turns where session = :ref and number = :turn
-    ) and (:ref << 32) + :last
+    ) and (cast(:ref as bigint) << 32) + :last
     and turn = :turn
 order by place
 

@@ -9,5 +9,5 @@ select
     (select count(*) from usage)
 
 -- name: survey_unindexed
-select coalesce(sum(last_seq - indexed_seq), 0)
+select cast(coalesce(sum(last_seq - indexed_seq), 0) as bigint)
 from unindexed join sessions on sessions.ref = unindexed.session

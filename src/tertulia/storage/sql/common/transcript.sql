@@ -19,8 +19,8 @@ update sessions set
     cache_write = cache_write + :cache_write,
     reasoning = reasoning + :reasoning,
     last_prompt = coalesce(:last_prompt, last_prompt),
-    cost = case when :cost is null then cost else coalesce(cost, 0) + :cost end,
-    certainty = min(coalesce(certainty, :certainty), :certainty),
+    cost = case when cast(:cost as bigint) is null then cost else coalesce(cost, 0) + :cost end,
+    certainty = case when certainty < :certainty then certainty else :certainty end,
     cost_source = coalesce(:cost_source, cost_source),
     model = coalesce(:model, model),
     provider = coalesce(:provider, provider)
@@ -38,28 +38,28 @@ messages.at, messages.author, messages.body, messages.away
 
 -- name: messages_of
 select {part_message} from messages
-where place between (:session << 32) + :first and (:session << 32) + :last order by place
+where place between (cast(:session as bigint) << 32) + :first and (cast(:session as bigint) << 32) + :last order by place
 
 -- name: bodies_of
 select body, away from messages
-where place between (:session << 32) + :first and (:session << 32) + :last order by place
+where place between (cast(:session as bigint) << 32) + :first and (cast(:session as bigint) << 32) + :last order by place
 
 -- name: message_turn
-select turn from messages where place = (:session << 32) + :seq
+select turn from messages where place = (cast(:session as bigint) << 32) + :seq
 
 -- name: messages_copy
 insert into messages (place, turn, role, kind, author, at, body, away)
-select (:to << 32) + (place & 4294967295), turn, role, kind, author, at, body, away
+select (cast(:to as bigint) << 32) + (place & 4294967295), turn, role, kind, author, at, body, away
 from messages
-where place between (:session << 32) + :first and (:session << 32) + :last
+where place between (cast(:session as bigint) << 32) + :first and (cast(:session as bigint) << 32) + :last
 
 -- name: message_blobs_copy
 insert into message_blobs (place, hash)
-select (:to << 32) + (place & 4294967295), hash from message_blobs
-where place between (:session << 32) + :first and (:session << 32) + :last
+select (cast(:to as bigint) << 32) + (place & 4294967295), hash from message_blobs
+where place between (cast(:session as bigint) << 32) + :first and (cast(:session as bigint) << 32) + :last
 
 -- name: messages_delete
-delete from messages where place between :session << 32 and (:session << 32) + 4294967295
+delete from messages where place between (cast(:session as bigint) << 32) and (cast(:session as bigint) << 32) + 4294967295
 
 -- name: blob_insert
 insert into blobs (hash, size, data) values (:hash, :size, :data) on conflict (hash) do nothing
@@ -72,23 +72,23 @@ select data from blobs where hash = :hash
 
 -- name: blobs_delete
 delete from blobs where hash in (
-    select hash from message_blobs where place between :session << 32 and (:session << 32) + 4294967295
+    select hash from message_blobs where place between (cast(:session as bigint) << 32) and (cast(:session as bigint) << 32) + 4294967295
 ) and not exists (
     select 1 from message_blobs other
     where other.hash = blobs.hash
-    and other.place not between :session << 32 and (:session << 32) + 4294967295
+    and other.place not between (cast(:session as bigint) << 32) and (cast(:session as bigint) << 32) + 4294967295
 )
 
 -- name: message_blobs_delete
-delete from message_blobs where place between :session << 32 and (:session << 32) + 4294967295
+delete from message_blobs where place between (cast(:session as bigint) << 32) and (cast(:session as bigint) << 32) + 4294967295
 
 -- name: messages_turns
 select place & 4294967295, turn from messages
-where place between (:session << 32) + :first and (:session << 32) + :last
+where place between (cast(:session as bigint) << 32) + :first and (cast(:session as bigint) << 32) + :last
 order by place desc limit :limit
 
 -- name: message_of_person
 select {part_message} from messages
-where place between (:session << 32) + :first and (:session << 32) + :last
+where place between (cast(:session as bigint) << 32) + :first and (cast(:session as bigint) << 32) + :last
     and role = 'user' and (kind is null or kind not in ('command', 'internal'))
 order by place desc limit 1

@@ -8,10 +8,10 @@ insert into usage (
 )
 
 -- name: part_sums
-count(*), sum(input), sum(output), sum(cache_read), sum(cache_write), sum(reasoning), sum(cost),
+count(*), cast(sum(input) as bigint), cast(sum(output) as bigint), cast(sum(cache_read) as bigint), cast(sum(cache_write) as bigint), cast(sum(reasoning) as bigint), cast(sum(cost) as bigint),
 min(certainty)
 from usage
-where (:since is null or at >= :since) and (:until is null or at < :until)
+where (cast(:since as bigint) is null or at >= :since) and (cast(:until as bigint) is null or at < :until)
 group by 1 order by 1
 
 -- name: usage_sum_day
@@ -34,7 +34,7 @@ select session_id, {part_sums}
 insert into spending (day, platform, person, tokens, cost)
 values (:day, :platform, :person, :tokens, :cost)
 on conflict (day, platform, person) do update
-set tokens = tokens + excluded.tokens, cost = cost + excluded.cost
+set tokens = spending.tokens + excluded.tokens, cost = spending.cost + excluded.cost
 
 -- name: usage_since
 select id, at, platform, coalesce(person, ''), input + output + cache_read + cache_write,
@@ -42,7 +42,7 @@ select id, at, platform, coalesce(person, ''), input + output + cache_read + cac
 from usage where id > :after order by id limit :limit
 
 -- name: spending_sum
-select coalesce(sum(tokens), 0), coalesce(sum(cost), 0) from spending
+select cast(coalesce(cast(sum(tokens) as bigint), 0) as bigint), cast(coalesce(cast(sum(cost) as bigint), 0) as bigint) from spending
 where day >= :since
-    and (:platform is null or platform = :platform)
-    and (:person is null or person = :person)
+    and (cast(:platform as text) is null or platform = :platform)
+    and (cast(:person as text) is null or person = :person)

@@ -1,0 +1,49 @@
+"""Agents: what answers. `base.py` says what every one of them promises.
+
+None of them loads the network before its first call: `httpx2` comes with the extra `agents`.
+"""
+
+from __future__ import annotations
+
+from tertulia.agents.anthropic import AnthropicAgent
+from tertulia.agents.base import (
+    NO_PARAMETERS,
+    Agent,
+    Delta,
+    Event,
+    History,
+    Note,
+    Request,
+    Spent,
+    Step,
+    Tool,
+    ToolResult,
+    running,
+)
+from tertulia.agents.command import CommandAgent
+from tertulia.agents.http import HttpAgent
+from tertulia.agents.openai import OpenAIAgent
+from tertulia.agents.parrot import ParrotAgent
+from tertulia.agents.wire import Limits, Retry
+
+__all__ = [
+    "NO_PARAMETERS",
+    "Agent",
+    "AnthropicAgent",
+    "CommandAgent",
+    "Delta",
+    "Event",
+    "History",
+    "HttpAgent",
+    "Limits",
+    "Note",
+    "OpenAIAgent",
+    "ParrotAgent",
+    "Request",
+    "Retry",
+    "Spent",
+    "Step",
+    "Tool",
+    "ToolResult",
+    "running",
+]

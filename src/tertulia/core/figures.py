@@ -1,0 +1,41 @@
+"""Moments, costs and names as people read them, on the screen and in pages."""
+
+from __future__ import annotations
+
+from datetime import datetime, tzinfo
+
+from tertulia.core.session import Session
+from tertulia.core.usage import Usage
+
+NONE = "–"
+
+
+def name_of(session: Session) -> str:
+    """What a person calls a session: its title, else where it takes place."""
+    return session.title or session.origin.description
+
+
+def state_of(session: Session) -> str:
+    if session.ended_at is None:
+        return "current"
+    return f"ended: {session.end_reason}"
+
+
+def stamp(moment: datetime, zone: tzinfo) -> str:
+    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S}"
+
+
+def dollars(amount: float) -> str:
+    if 0 < amount < 0.0001:
+        return "<$0.0001"
+    return f"${amount:,.2f}" if amount == 0 or amount >= 1 else f"${amount:.4f}"
+
+
+def cost(usage: Usage) -> str:
+    """A cost as certain as it is: unknown is never nothing."""
+    if usage.cost_status == "included":
+        return "included"
+    if usage.cost_usd is None:
+        return "unknown" if usage.total else NONE
+    sign = {"unknown": "≥ ", "estimated": "≈ "}.get(usage.cost_status or "", "")
+    return sign + dollars(usage.cost_usd)

@@ -1,0 +1,404 @@
+"""Commands: a table, the same on every platform.
+
+A command is a function of the place it is said in and of what follows its name; what it returns is
+said to the person. Every read goes through `store.for_person`, so that nobody sees another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from tertulia.core.inert import plain
+from tertulia.core.message import text_of
+from tertulia.core.session import Session
+from tertulia.core.source import Source
+from tertulia.errors import AccessDenied, Error, IllegalMove
+from tertulia.gateway.rules import Rules
+from tertulia.platforms.base import MenuEntry
+from tertulia.records.people import Role
+from tertulia.store import Store
+
+_LISTED = 10
+_NAME_LENGTH = 32
+
+
+class Turns(Protocol):
+    """Which conversations have a turn under way here."""
+
+    def holds(self, key: str) -> bool: ...
+
+
+class Place(NamedTuple):
+    """Where a command is said, and by whom."""
+
+    store: Store
+    source: Source
+    rules: Rules
+    running: Turns
+
+    @property
+    def key(self) -> str:
+        return self.store.sessions.conversation(self.source)
+
+    def session(self) -> Session:
+        """The current session; a command does not begin one."""
+        found = self.store.sessions.current(self.key)
+        if found is None:
+            raise IllegalMove("There is no conversation yet.", hint="Just write something.")
+        return found
+
+
+class Reply(NamedTuple):
+    """What is said to the person; `again` is a text that is to be answered anew."""
+
+    text: str
+    again: str | None = None
+
+
+Act = Callable[[Place, str], Reply]
+
+
+class Command(NamedTuple):
+    """One line of the table.
+
+    `is_immediate`: it only looks, so it does not wait for a turn to end. `is_repeatable`: twice
+    does what once does, so it may be run again where a node was lost in the middle of it.
+    """
+
+    name: str
+    usage: str
+    description: str
+    act: Act
+    role: Role = "guest"
+    aliases: tuple[str, ...] = ()
+    is_immediate: bool = False
+    is_repeatable: bool = False
+
+
+class Asked(NamedTuple):
+    """A command as somebody said it."""
+
+    name: str
+    argument: str
+    command: Command | None
+
+    @property
+    def is_immediate(self) -> bool:
+        return self.command is None or self.command.is_immediate
+
+    @property
+    def is_repeatable(self) -> bool:
+        return self.command is None or self.command.is_repeatable
+
+
+def parse(text: str | None) -> Asked | None:
+    """The command that a text is; None if it is none. `/new@my_bot` is `/new`."""
+    if text is None or not text.startswith("/") or len(text) < 2 or not text[1].isalpha():
+        return None
+    head, _, argument = text.partition(" ")
+    first, _, more = head.partition("\n")
+    name = first[1:].split("@")[0].lower()
+    if "/" in name or len(name) > _NAME_LENGTH:
+        return None  # a path, not a command
+    return Asked(name, f"{more} {argument}".strip(), _BY_NAME.get(name))
+
+
+def run(place: Place, asked: Asked) -> Reply:
+    """Do what was asked, as far as whoever asked may."""
+    if asked.command is None:
+        return Reply(f"There is no command /{plain(asked.name, 32)}. Say /help for the list.")
+    try:
+        place.store.people.require_role(place.source, asked.command.role)
+        return asked.command.act(place, asked.argument)
+    except AccessDenied as problem:
+        return Reply(f"{problem.message} {problem.hint or ''}".strip())
+    except Error as problem:
+        if problem.retryable:
+            raise
+        return Reply(f"{problem.message} {problem.hint or ''}".strip())
+
+
+def menu() -> tuple[MenuEntry, ...]:
+    """The table for the menus of platforms."""
+    return tuple(MenuEntry(command.name, command.description) for command in TABLE)
+
+
+# -- conversations
+
+
+def _new(place: Place, argument: str) -> Reply:
+    before = place.store.sessions.current(place.key)
+    if before is None:
+        return Reply("This is a new conversation already.")
+    place.store.sessions.reset(place.key)
+    back = f" To go back: /resume {_name(before)}." if before.title else " To go back: /resume 1."
+    return Reply(f"A new conversation begins.{back}")
+
+
+def _sessions(place: Place, argument: str) -> Reply:
+    found = place.store.for_person(place.source).find(limit=_LISTED).items
+    if not found:
+        return Reply("There are no conversations yet.")
+    lines = [f"{number}. {_line(place, session)}" for number, session in enumerate(found)]
+    return Reply("\n".join(["Your conversations, the newest first:", *lines, "Go on: /resume N."]))
+
+
+def _resume(place: Place, argument: str) -> Reply:
+    if not argument:
+        return _sessions(place, "")
+    session = _chosen(place, argument)
+    place.store.sessions.switch(place.key, session.id)
+    return Reply(f"We go on with {_name(session)}.")
+
+
+def _title(place: Place, argument: str) -> Reply:
+    session = place.session()
+    if not argument:
+        return Reply(f"This conversation is called {_name(session)}.")
+    renamed = place.store.sessions.rename(session.id, argument)
+    return Reply(f"This conversation is now called {_name(renamed)}.")
+
+
+def _fork(place: Place, argument: str) -> Reply:
+    session = place.session()
+    fork = place.store.sessions.fork(session.id)
+    place.store.sessions.switch(place.key, fork.id)
+    return Reply("This is a copy with the same past. The original: /resume 1.")
+
+
+def _forget(place: Place, argument: str) -> Reply:
+    session = place.session()
+    if argument != "yes":
+        return Reply(
+            "This deletes the conversation for good, with everything in it. To do so: /forget yes"
+        )
+    place.store.sessions.delete(session.id)
+    return Reply("The conversation is deleted.")
+
+
+# -- what was said
+
+
+def _undo(place: Place, argument: str) -> Reply:
+    turns = _number(argument or "1")
+    undone = place.store.transcript(place.session().id).undo(turns)
+    if not undone:
+        return Reply("There is nothing to take back.")
+    return Reply(f"{_count(undone, 'exchange')} taken back. /redo brings it back.")
+
+
+def _redo(place: Place, argument: str) -> Reply:
+    if place.store.transcript(place.session().id).redo():
+        return Reply("It is back.")
+    return Reply("There is nothing to bring back.")
+
+
+def _retry(place: Place, argument: str) -> Reply:
+    transcript = place.store.transcript(place.session().id)
+    said = [m for m in transcript.entries(newest=200) if m.role == "user" and m.kind is None]
+    if not said:
+        return Reply("There is nothing to answer again.")
+    text = text_of(said[-1].body)
+    transcript.undo(1)
+    return Reply("", again=text)
+
+
+def _history(place: Place, argument: str) -> Reply:
+    session = place.session()
+    count = min(_number(argument or "10"), 50)
+    told = place.store.transcript(session.id).history(max_messages=count, format="text")
+    lines = [f"{message['role']}: {message['content']}" for message in told]
+    return Reply("\n".join(lines) or "Nothing was said yet.")
+
+
+def _compress(place: Place, argument: str) -> Reply:
+    transcript = place.store.transcript(place.session().id)
+    done = transcript.compact(keep_turns=place.rules.compact_turns)
+    if done is None:
+        return Reply("There is nothing to sum up yet.")
+    return Reply("What was said before is summed up now. /undo shows it word by word again.")
+
+
+def _search(place: Place, argument: str) -> Reply:
+    if not argument:
+        return Reply("What do you look for? /search WORDS")
+    place.store.settle()
+    found = place.store.for_person(place.source).search(argument, limit=_LISTED).items
+    if not found:
+        return Reply("Nothing was found.")
+    return Reply("\n".join(f"{hit.at:%Y-%m-%d %H:%M}  {hit.snippet}" for hit in found))
+
+
+def _export(place: Place, argument: str) -> Reply:
+    from tertulia.transfer.export import document
+
+    return Reply("\n".join(document(place.store, place.session().id, "markdown")))
+
+
+# -- the house
+
+
+def _status(place: Place, argument: str) -> Reply:
+    session = place.store.sessions.current(place.key)
+    if session is None:
+        return Reply("There is no conversation yet.")
+    waiting = place.store.inbox.find(key=place.key, state="waiting", limit=50).items
+    is_busy = bool(place.store.inbox.find(key=place.key, state="taken", limit=1).items)
+    lines = [
+        f"Conversation: {_name(session)}",
+        f"Since: {session.created_at:%Y-%m-%d %H:%M} UTC, last message {_ago(place, session)}",
+        f"Messages: {place.store.transcript(session.id).count()}",
+        f"Tokens: {session.usage.total:,}{_cost(session)}",
+        f"Now: {'answering' if is_busy else 'waiting for you'}, {len(waiting)} in the queue",
+    ]
+    return Reply("\n".join(lines))
+
+
+def _usage(place: Place, argument: str) -> Reply:
+    session = place.session()
+    used = session.usage
+    return Reply(
+        f"This conversation: {used.input:,} tokens in, {used.output:,} out,"
+        f" {used.cache_read:,} from the cache{_cost(session)}."
+    )
+
+
+def _policy(place: Place, argument: str) -> Reply:
+    return Reply(place.store.sessions.explain(place.session().id).splitlines()[-1])
+
+
+def _stop(place: Place, argument: str) -> Reply:
+    # Whoever answers has seen it waiting, and has stopped: it comes here when that is over.
+    return Reply("Stopped.")
+
+
+def _queue(place: Place, argument: str) -> Reply:
+    waiting = place.store.inbox.find(key=place.key, state="waiting", limit=20).items
+    if not waiting:
+        return Reply("Nothing is waiting.")
+    return Reply("\n".join(f"{n}. {plain(a.text or '', 80)}" for n, a in enumerate(waiting, 1)))
+
+
+def _whoami(place: Place, argument: str) -> Reply:
+    source = place.source
+    role = place.store.people.role_of(source)
+    return Reply(f"You are {plain(source.user_name or source.user_id or 'unknown', 80)}, {role}.")
+
+
+def _link(place: Place, argument: str) -> Reply:
+    people = place.store.people
+    if argument == "off":
+        done = people.unlink(place.source)
+        return Reply("This chat is on its own again." if done else "This chat is not linked.")
+    if argument:
+        people.accept_link(place.source, argument)
+        return Reply("This chat now shares one conversation with the other one.")
+    code = people.offer_link(place.source)
+    return Reply(f"In your other chat, say: /link {code}\nThe code is good for one hour.")
+
+
+def _pair(place: Place, argument: str) -> Reply:
+    people = place.store.people
+    if argument:
+        person = people.approve(argument, by=people.person_of(place.source) or "owner")
+        return Reply(f"{plain(person.name or person.user_id, 80)} may write to me now.")
+    waiting = people.waiting()
+    if not waiting:
+        return Reply("Nobody is waiting to be let in.")
+    lines = [f"{plain(one.person, 80)}, asked {one.asked_at:%H:%M} UTC" for one in waiting]
+    return Reply("\n".join(["Waiting to be let in (/pair CODE):", *lines]))
+
+
+def _help(place: Place, argument: str) -> Reply:
+    role = place.store.people.role_of(place.source)
+    roles: tuple[Role, ...] = ("guest", "member", "owner")
+    allowed = [c for c in TABLE if roles.index(c.role) <= roles.index(role)]
+    return Reply("\n".join(f"{command.usage}  {command.description}" for command in allowed))
+
+
+# -- words
+
+
+def _line(place: Place, session: Session) -> str:
+    state = "" if session.ended_at is None else f", ended ({session.end_reason})"
+    return f"{_name(session)}, {_ago(place, session)}{state}"
+
+
+def _name(session: Session) -> str:
+    return f'"{plain(session.title, 60)}"' if session.title else session.id
+
+
+def _ago(place: Place, session: Session) -> str:
+    minutes = int((place.store.now() - session.updated_at).total_seconds() // 60)
+    if minutes < 1:
+        return "just now"
+    if minutes < 120:
+        return f"{minutes} min ago"
+    hours = minutes // 60
+    return f"{hours} h ago" if hours < 48 else f"{hours // 24} days ago"
+
+
+def _cost(session: Session) -> str:
+    if session.cost_usd is None:
+        return ", cost unknown"
+    mark = "" if session.cost_status == "actual" else "about "
+    return f", {mark}${session.cost_usd:.4f}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"1 {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _number(argument: str) -> int:
+    if not argument.isdecimal() or not 1 <= int(argument[:9]) <= 1000:
+        raise IllegalMove(f"{plain(argument, 20)!r} is no number from 1 to 1000.")
+    return int(argument)
+
+
+def _chosen(place: Place, argument: str) -> Session:
+    """By its number in the list, its id, or its title."""
+    visible = place.store.for_person(place.source)
+    if argument.isdecimal() and len(argument) < 3:
+        found = visible.find(limit=_LISTED).items
+        if int(argument) >= len(found):
+            raise IllegalMove(f"There is no conversation {argument}.", hint="See /sessions.")
+        return found[int(argument)]
+    exact = visible.get(argument)
+    if exact is not None:
+        return exact
+    wanted = argument.strip('"').casefold()
+    for session in visible.find(text=argument.strip('"'), limit=50).items:
+        if session.title is not None and session.title.casefold() == wanted:
+            return session
+    raise IllegalMove(f"There is no conversation {plain(argument, 60)!r}.", hint="See /sessions.")
+
+
+TABLE: tuple[Command, ...] = (
+    Command("new", "/new", "begin a new conversation", _new, aliases=("reset",)),
+    Command("resume", "/resume [N|TITLE]", "go on with an earlier one", _resume,
+            is_repeatable=True),
+    Command("sessions", "/sessions", "list your conversations", _sessions, is_immediate=True),
+    Command("title", "/title [NAME]", "show or set the title", _title, is_repeatable=True),
+    Command("retry", "/retry", "answer the last message again", _retry),
+    Command("undo", "/undo [N]", "take back the last exchanges", _undo),
+    Command("redo", "/redo", "bring back what was taken back", _redo),
+    Command("compress", "/compress", "sum up what was said before", _compress),
+    Command("fork", "/fork", "go on in a copy with the same past", _fork),
+    Command("history", "/history [N]", "show what was said", _history, is_repeatable=True),
+    Command("search", "/search WORDS", "find messages", _search, is_immediate=True),
+    Command("export", "/export", "this conversation as a text", _export, is_repeatable=True),
+    Command("forget", "/forget", "delete this conversation", _forget, is_repeatable=True),
+    Command("usage", "/usage", "tokens and cost", _usage, is_immediate=True),
+    Command("status", "/status", "where we are", _status, is_immediate=True),
+    Command("stop", "/stop", "stop the answer under way", _stop, is_repeatable=True),
+    Command("queue", "/queue", "what waits to be answered", _queue, is_immediate=True),
+    Command("policy", "/policy", "when this conversation ends by itself", _policy,
+            is_immediate=True),
+    Command("link", "/link [CODE|off]", "share one conversation between two chats", _link),
+    Command("pair", "/pair [CODE]", "let somebody in", _pair, role="owner"),
+    Command("whoami", "/whoami", "who I take you for", _whoami, is_immediate=True),
+    Command("help", "/help", "this list", _help, is_immediate=True),
+)  # fmt: skip
+
+_BY_NAME = {name: command for command in TABLE for name in (command.name, *command.aliases)}

@@ -1,0 +1,93 @@
+"""Lanes: one turn at a time for each conversation, fair between conversations.
+
+The queue is the inbox, in the database: this only takes from it as many as may be under way, keeps
+its claims while they are worked on, and gives none back that another node could not take over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tertulia import aio
+from tertulia.errors import Error, StaleWrite
+from tertulia.records.inbox import Arrival
+
+log = logging.getLogger("tertulia.gateway")
+
+_WAIT_SECONDS = 1.0
+_REST_SECONDS = 0.5  # after the database was not there
+
+
+class Lanes:
+    """Takes messages from the inbox and has them answered."""
+
+    def __init__(
+        self, store: aio.Store, answer: Callable[[Arrival], Coroutine[Any, Any, None]], width: int
+    ) -> None:
+        self._store = store
+        self._answer = answer
+        self._width = width
+        self._under_way: dict[int, tuple[Arrival, asyncio.Task[None]]] = {}
+        self._freed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Answer until cancelled; what is under way then goes on until `drain`."""
+        keeper = asyncio.create_task(self._keep())
+        try:
+            while True:
+                await self._take()
+        finally:
+            keeper.cancel()
+
+    async def drain(self, seconds: float) -> int:
+        """Wait for what is under way, then cut it off; how many were cut off."""
+        tasks = [task for _, task in self._under_way.values()]
+        if not tasks:
+            return 0
+        _, left = await asyncio.wait(tasks, timeout=seconds)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        return len(left)
+
+    async def _take(self) -> None:
+        free = self._width - len(self._under_way)
+        if free <= 0:
+            self._freed.clear()
+            await self._freed.wait()
+            return
+        try:
+            if await self._store.inbox.wait(_WAIT_SECONDS):
+                for arrival in await self._store.inbox.claim(free, lease_seconds=self._lease):
+                    self._begin(arrival)
+        except Error as problem:
+            log.warning("nothing can be taken from the inbox now: %s", problem)
+            await asyncio.sleep(_REST_SECONDS)
+
+    def _begin(self, arrival: Arrival) -> None:
+        task = asyncio.create_task(self._answer(arrival))
+        self._under_way[arrival.id] = arrival, task
+        task.add_done_callback(lambda _: self._end(arrival))
+
+    def _end(self, arrival: Arrival) -> None:
+        self._under_way.pop(arrival.id, None)
+        self._freed.set()
+
+    async def _keep(self) -> None:
+        """Renew the claims of what is being answered."""
+        while True:
+            await asyncio.sleep(self._lease / 3)
+            for arrival, _ in list(self._under_way.values()):
+                try:
+                    await self._store.inbox.renew(arrival, lease_seconds=self._lease)
+                except StaleWrite:
+                    continue  # it is settled, or another node has it; the turn itself will tell
+                except Error as problem:
+                    log.warning("a claim could not be renewed: %s", problem)
+
+    @property
+    def _lease(self) -> float:
+        return self._store.settings.lease_seconds

@@ -1,0 +1,9 @@
+-- name: part_given_numbers
+overriding system value
+
+-- name: copy_numbers_go_on
+select
+    setval(pg_get_serial_sequence('sessions', 'ref'), (select coalesce(max(ref), 0) + 1 from sessions), false),
+    setval(pg_get_serial_sequence('usage', 'id'), (select coalesce(max(id), 0) + 1 from usage), false),
+    setval(pg_get_serial_sequence('inbox', 'id'), (select coalesce(max(id), 0) + 1 from inbox), false),
+    setval(pg_get_serial_sequence('outbox', 'id'), (select coalesce(max(id), 0) + 1 from outbox), false)

@@ -1,0 +1,311 @@
+"""The inbox: in order for each conversation, one message at a time, each answered once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tertulia.core.source import Source
+from tertulia.errors import StaleWrite
+from tertulia.records.inbox import Arrival
+from tertulia.store import Store
+from tertulia.testing.clock import FakeClock
+from tertulia.testing.stage import Stage, at_once, dm, until
+
+ANA, BEN = dm("42"), dm("43")
+
+
+def words(arrivals: list[Arrival] | tuple[Arrival, ...]) -> list[str | None]:
+    return [arrival.text for arrival in arrivals]
+
+
+def run_out(store: Store, arrival: Arrival) -> None:
+    """Let a claim run out, as the time of the database has it."""
+    store.inbox.renew(arrival, lease_seconds=0.001)
+    time.sleep(0.02)
+
+
+class InboxPromises:
+    """What was accepted and is to be answered."""
+
+    def test_a_message_is_accepted_and_answered(
+        self, store: Store, other: Store, clock: FakeClock
+    ) -> None:
+        picture = {"type": "image", "path": "cat.png"}
+        put = store.inbox.put(ANA, "hello", message_id=981, media=[picture])
+        assert (put.is_new, put.state, put.attempts) == (True, "waiting", 0)
+        assert put.received_at == clock.now()
+        assert put.key == store.sessions.key(ANA)
+        (claimed,) = other.inbox.claim()
+        assert (claimed.source, claimed.text, claimed.message_id) == (ANA, "hello", "981")
+        assert (claimed.media, claimed.state, claimed.attempts) == ((picture,), "taken", 1)
+        other.inbox.done(claimed)
+        assert store.inbox.claim() == []
+        assert words(store.inbox.find(state="done").items) == ["hello"]
+
+    @pytest.mark.parametrize("text", [None, "", "half a pair: \ud800", "nul: \x00"])
+    def test_whatever_was_said_is_given_back(self, store: Store, text: str | None) -> None:
+        store.inbox.put(ANA, text)
+        assert words(store.inbox.claim()) == [text]
+
+    def test_the_same_message_is_accepted_once(self, store: Store, other: Store) -> None:
+        first = store.inbox.put(ANA, "hello", message_id="1")
+        again = other.inbox.put(ANA, "hello (edited)", message_id=1)
+        assert (again.is_new, again.id, again.text) == (False, first.id, "hello")
+        (claimed,) = store.inbox.claim()
+        assert other.inbox.put(ANA, "hello", message_id="1").state == "taken"
+        store.inbox.done(claimed)
+        assert other.inbox.put(ANA, "hello", message_id="1").state == "done"
+        assert store.inbox.claim() == []
+
+    def test_an_equal_id_elsewhere_is_another_message(self, store: Store) -> None:
+        for source in (
+            ANA,
+            BEN,
+            Source("discord", "42"),
+            Source("telegram", "42", account="second"),
+        ):
+            assert store.inbox.put(source, "hello", message_id="1").is_new
+
+    @pytest.mark.parametrize("message_id", [None, ""])
+    def test_a_message_without_an_id_is_always_new(
+        self, store: Store, message_id: str | None
+    ) -> None:
+        assert store.inbox.put(ANA, "hello", message_id=message_id).is_new
+        assert store.inbox.put(ANA, "hello", message_id=message_id).is_new
+
+    def test_a_message_accepted_at_once_from_everywhere_is_there_once(self, stage: Stage) -> None:
+        handles = [stage.open() for _ in range(3)]
+        put = at_once(*(lambda h=h: h.inbox.put(ANA, "hi", message_id="1") for h in handles * 3))
+        assert sum(arrival.is_new for arrival in put) == 1
+        assert len({arrival.id for arrival in put}) == 1
+
+    def test_each_conversation_is_answered_in_order_and_one_at_a_time(
+        self, store: Store, other: Store
+    ) -> None:
+        for number in range(3):
+            for source in (ANA, BEN):
+                store.inbox.put(source, f"{source.chat_id} {number}")
+        for number in range(3):
+            claimed = other.inbox.claim(limit=10)
+            assert words(claimed) == [f"42 {number}", f"43 {number}"]
+            assert store.inbox.claim(limit=10) == []
+            for arrival in claimed:
+                other.inbox.done(arrival)
+
+    def test_linked_chats_are_one_conversation(self, store: Store, clock: FakeClock) -> None:
+        elsewhere = Source("signal", "+34", user_id="+34")
+        store.people.accept_link(elsewhere, store.people.offer_link(ANA))
+        store.inbox.put(ANA, "one")
+        store.inbox.put(elsewhere, "two")
+        (first,) = store.inbox.claim()
+        assert (first.text, store.inbox.claim()) == ("one", [])
+        store.inbox.done(first)
+        assert words(store.inbox.claim()) == ["two"]
+
+    def test_two_takers_never_get_the_same(self, stage: Stage) -> None:
+        handles = [stage.open() for _ in range(4)]
+        for number in range(60):
+            source = Source("telegram", str(number % 20))
+            handles[0].inbox.put(source, str(number), message_id=number)
+
+        def work(store: Store) -> list[str | None]:
+            taken: list[str | None] = []
+            while claimed := store.inbox.claim(limit=3):
+                taken += words(claimed)
+                for arrival in claimed:
+                    store.inbox.done(arrival)
+            return taken
+
+        found = [text for part in at_once(*(lambda h=h: work(h) for h in handles)) for text in part]
+        rest = work(handles[0])  # who found all conversations under way has stopped early
+        assert sorted(found + rest, key=lambda text: int(text or "")) == [
+            str(number) for number in range(60)
+        ]
+
+    def test_a_message_whose_answer_failed_is_tried_again_in_its_place(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        store.inbox.put(ANA, "one")
+        store.inbox.put(ANA, "two")
+        (first,) = store.inbox.claim()
+        store.inbox.failed(first, "the model is gone", retry_after=5)
+        assert store.inbox.claim() == []
+        clock.forward(seconds=5)
+        (again,) = store.inbox.claim()
+        assert (again.id, again.attempts, again.problem) == (first.id, 2, "the model is gone")
+        store.inbox.failed(again, "it cannot be answered", for_good=True)
+        assert words(store.inbox.find(state="dead").items) == ["one"]
+        assert words(store.inbox.claim()) == ["two"]
+
+    def test_a_message_whose_taker_was_lost_waits_again(self, store: Store, other: Store) -> None:
+        store.inbox.put(ANA, "one")
+        store.inbox.put(ANA, "two")
+        (stale,) = store.inbox.claim()
+        assert other.inbox.claim() == []
+        run_out(store, stale)
+        (again,) = other.inbox.claim()
+        assert (again.id, again.attempts) == (stale.id, 2)
+        refused: list[Callable[[], None]] = [
+            lambda: store.inbox.done(stale),
+            lambda: store.inbox.failed(stale, "?"),
+            lambda: store.inbox.failed(stale, "?", for_good=True),
+        ]
+        for settle in refused:
+            with pytest.raises(StaleWrite):
+                settle()
+        other.inbox.done(again)
+        with pytest.raises(StaleWrite):
+            other.inbox.done(again)
+        assert words(store.inbox.claim()) == ["two"]
+
+    def test_a_claim_of_a_message_that_is_renewed_does_not_run_out(
+        self, store: Store, other: Store
+    ) -> None:
+        store.inbox.put(ANA, "one")
+        (claimed,) = store.inbox.claim(lease_seconds=0.2)
+        store.inbox.renew(claimed, lease_seconds=600)
+        time.sleep(0.3)
+        assert other.inbox.claim() == []
+        store.inbox.done(claimed)
+        with pytest.raises(StaleWrite):
+            store.inbox.renew(claimed)
+
+    def test_who_waits_for_messages_is_told(self, store: Store, other: Store) -> None:
+        assert not other.inbox.wait(0)
+        told, _ = at_once(lambda: other.inbox.wait(60), lambda: store.inbox.put(ANA, "hello"))
+        assert told
+        store.inbox.put(ANA, "and")
+        (first,) = store.inbox.claim()
+        assert not other.inbox.wait(0)  # one at a time
+        store.inbox.done(first)
+        assert other.inbox.wait(0)
+
+    def test_messages_of_a_deleted_session_make_way(self, store: Store) -> None:
+        """Also while one of its messages is being answered."""
+        store.inbox.put(ANA, "one", message_id="1")
+        store.inbox.put(ANA, "two", message_id="2")
+        (first,) = store.inbox.claim()
+        with store.turn(ANA, "one", message_id="1") as turn:
+            turn.add_assistant("1")
+        store.sessions.delete(turn.session.id)
+        with pytest.raises(StaleWrite):
+            store.inbox.done(first)
+        assert words(store.inbox.claim()) == ["two"]
+
+    def test_a_lost_taker_is_noticed_by_itself(self, store: Store, other: Store) -> None:
+        store.inbox.put(ANA, "one")
+        store.inbox.claim(lease_seconds=0.05)
+        until(other.inbox.claim, "the claim runs out")
+
+    def test_a_message_taken_twice_is_answered_once(self, store: Store, other: Store) -> None:
+        """The claim may run out while the answer is being given; the turn is what says once."""
+        store.inbox.put(ANA, "one", message_id="1")
+        (stale,) = store.inbox.claim()
+        with store.turn(stale.source, stale.text, message_id=stale.message_id) as turn:
+            turn.add_assistant("1")
+        run_out(store, stale)
+        (again,) = other.inbox.claim()
+        with other.turn(again.source, again.text, message_id=again.message_id) as turn:
+            assert (turn.duplicate, turn.answer) == (True, "1")
+        other.inbox.done(again)
+
+    def test_the_inbox_is_listed_in_pages(self, store: Store) -> None:
+        for number in range(7):
+            store.inbox.put(ANA if number % 2 else BEN, str(number))
+        found: list[str | None] = []
+        cursor = None
+        while True:
+            page = store.inbox.find(limit=3, cursor=cursor)
+            found += words(page.items)
+            cursor = page.next
+            if cursor is None:
+                break
+        assert found == [*map(str, range(7))]
+        assert words(store.inbox.find(key=store.sessions.key(ANA)).items) == ["1", "3", "5"]
+        store.inbox.claim(limit=1)
+        assert words(store.inbox.find(state="taken").items) == ["0"]
+
+    def test_a_deleted_session_leaves_nothing_in_the_inbox(self, store: Store) -> None:
+        source = Source("telegram", "77", user_id="77")
+        store.inbox.put(source, "a secret", message_id="1")
+        with store.turn(source, "a secret", message_id="1") as turn:
+            turn.add_assistant("kept")
+        store.sessions.delete(turn.session.id)
+        assert [arrival.text for arrival in store.inbox.find().items] == []
+
+    def test_what_is_written_in_a_row_is_answered_together(
+        self, store: Store, other: Store, clock: FakeClock
+    ) -> None:
+        first = store.inbox.put(ANA, "one", message_id="1", gather_seconds=2)
+        assert store.inbox.claim() == []
+        clock.forward(seconds=1)
+        second = other.inbox.put(ANA, "two", message_id="2", media=[{"p": 1}], gather_seconds=2)
+        assert (second.state, second.gathered_into, second.is_new) == ("gathered", first.id, True)
+        clock.forward(seconds=1)
+        assert store.inbox.claim() == []
+        again = other.inbox.put(ANA, "two", message_id="2", gather_seconds=2)
+        assert (again.id, again.is_new) == (second.id, False)
+        clock.forward(seconds=1)
+        (claimed,) = store.inbox.claim()
+        assert (claimed.id, claimed.text, claimed.message_id) == (first.id, "one\ntwo", "1")
+        assert claimed.media == ({"p": 1},)
+        store.inbox.done(claimed)
+        assert store.inbox.claim() == []
+
+    def test_gathering_ends(self, store: Store, clock: FakeClock) -> None:
+        for number in range(30):
+            store.inbox.put(ANA, str(number), message_id=number, gather_seconds=2)
+            clock.forward(seconds=1)
+        found: list[str | None] = []
+        clock.forward(seconds=10)
+        while claimed := store.inbox.claim():
+            found += words(claimed)
+            store.inbox.done(claimed[0])
+        assert "\n".join(text or "" for text in found).split("\n") == [*map(str, range(30))]
+        assert len(found) > 1
+
+    def test_nothing_is_gathered_from_another_person_or_into_what_was_taken(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        ben = Source("telegram", "g", chat_type="channel", user_id="ben")
+        eve = Source("telegram", "g", chat_type="channel", user_id="eve")
+        handle = store.inbox
+        handle.put(ben, "one", gather_seconds=2)
+        assert handle.put(eve, "two", gather_seconds=2).state == "waiting"
+        handle.put(ANA, "now")
+        (taken,) = handle.claim()
+        assert handle.put(ANA, "later", gather_seconds=2).state == "waiting"
+        handle.done(taken)
+        handle.put(ANA, "/new")
+        assert handle.put(ANA, "after the command", gather_seconds=2).state == "waiting"
+
+    def test_a_turn_takes_in_what_came_meanwhile(self, store: Store, other: Store) -> None:
+        store.inbox.put(ANA, "one", message_id="1")
+        (first,) = store.inbox.claim()
+        with store.turn(ANA, "one", message_id="1") as turn:
+            late = other.inbox.put(ANA, "wait, two", message_id="2")
+            turn.take_in(late)
+            with pytest.raises(StaleWrite):
+                turn.take_in(late)
+            turn.add_assistant("both")
+        store.inbox.done(first)
+        assert store.inbox.claim() == []
+        assert store.inbox.put(ANA, "wait, two", message_id="2").state == "done"
+        told = [(m["role"], m["content"]) for m in turn.history()]
+        assert told == [("user", "one"), ("user", "wait, two"), ("assistant", "both")]
+
+    def test_of_a_deleted_session_nothing_gathered_is_left(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        store.inbox.put(ANA, "a secret", message_id="1", gather_seconds=2)
+        store.inbox.put(ANA, "another", message_id="2", gather_seconds=2)
+        clock.forward(seconds=5)
+        (claimed,) = store.inbox.claim()
+        with store.turn(ANA, claimed.text, message_id="1") as turn:
+            turn.add_assistant("kept")
+        store.inbox.done(claimed)
+        store.sessions.delete(turn.session.id)
+        assert store.inbox.find().items == ()

@@ -1,0 +1,377 @@
+"""The outbox: in order for each chat, each delivery with one sender, each outcome told once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tertulia.core.source import Source
+from tertulia.core.target import HomeChannel
+from tertulia.errors import ConfigError, NotFound, StaleWrite
+from tertulia.records.outbox import Parcel
+from tertulia.store import Store
+from tertulia.testing.clock import FakeClock
+from tertulia.testing.stage import Stage, at_once, dm, until
+
+ANA, BEN = dm("42"), dm("43")
+
+
+def texts(parcels: list[Parcel] | tuple[Parcel, ...]) -> list[str]:
+    return [parcel.body["text"] for parcel in parcels]
+
+
+def run_out(store: Store, parcel: Parcel) -> None:
+    """Let a claim run out, as the time of the database has it."""
+    store.outbox.renew(parcel, lease_seconds=0.001)
+    time.sleep(0.02)
+
+
+class OutboxPromises:
+    """What is to be delivered."""
+
+    def test_a_delivery_is_put_in_and_sent(
+        self, store: Store, other: Store, clock: FakeClock
+    ) -> None:
+        put = store.outbox.put("hello", "telegram:42:7", session_id="s1")
+        assert (put.state, put.attempts, put.sent_at) == ("waiting", 0, None)
+        assert (put.platform, put.chat_id, put.thread_id) == ("telegram", "42", "7")
+        assert put.delivery
+        assert (put.created_at, put.not_before) == (clock.now(), clock.now())
+        (claimed,) = other.outbox.claim()
+        assert (claimed.id, claimed.state, claimed.attempts) == (put.id, "sending", 1)
+        sent = store.outbox.done(claimed)
+        assert (sent.state, sent.sent_at) == ("sent", clock.now())
+        assert store.outbox.claim() == []
+
+    def test_the_same_delivery_is_put_in_once(self, store: Store, other: Store) -> None:
+        first = store.outbox.put("hello", "telegram:42", delivery="d1")
+        again = other.outbox.put("hello?", "telegram:43", delivery="d1")
+        assert again == first
+        store.outbox.done(*store.outbox.claim())
+        assert other.outbox.put("hello", "telegram:42", delivery="d1").state == "sent"
+        assert store.outbox.claim() == []
+
+    def test_two_deliveries_have_two_keys(self, store: Store) -> None:
+        keys = {store.outbox.put("hello", "telegram:42").delivery for _ in range(10)}
+        assert len(keys) == 10
+
+    def test_a_delivery_put_in_at_once_from_everywhere_is_there_once(
+        self, stage: Stage, store: Store
+    ) -> None:
+        handles = [stage.open() for _ in range(3)]
+        put = at_once(
+            *(lambda h=h: h.outbox.put("hi", "telegram:42", delivery="d") for h in handles * 3)
+        )
+        assert len({parcel.id for parcel in put}) == 1
+        assert len(store.outbox.find().items) == 1
+
+    def test_each_chat_is_sent_to_in_order(self, store: Store, other: Store) -> None:
+        places = ("telegram:1", "telegram:2", "telegram:1:9", "discord:1", "local")
+        for number in range(3):
+            for place in places:
+                store.outbox.put(f"{place} {number}", place)
+        for number in range(3):
+            claimed = other.outbox.claim(limit=100)
+            assert texts(claimed) == [f"{place} {number}" for place in places]
+            assert store.outbox.claim(limit=100) == []
+            for parcel in claimed:
+                other.outbox.done(parcel)
+
+    def test_only_what_is_for_a_platform_is_claimed(self, store: Store) -> None:
+        for place in ("telegram:1", "discord:1", "slack:1"):
+            store.outbox.put(place, place)
+        assert store.outbox.wait(0, platforms=["slack"])
+        assert not store.outbox.wait(0, platforms=["signal"])
+        assert store.outbox.claim(platforms=["signal"]) == []
+        assert texts(store.outbox.claim(platforms=["slack", "telegram"])) == [
+            "telegram:1",
+            "slack:1",
+        ]
+        assert texts(store.outbox.claim()) == ["discord:1"]
+
+    def test_what_is_too_long_is_sent_in_parts(self, store: Store) -> None:
+        text = " ".join(f"word{number}" for number in range(1000))
+        put = store.outbox.put(text, "telegram:1", delivery="long")
+        assert store.outbox.put(text, "telegram:1", delivery="long") == put
+        sent: list[str] = []
+        while claimed := store.outbox.claim():
+            sent += texts(claimed)
+            store.outbox.done(claimed[0])
+        assert len(sent) > 1
+        assert all(len(part) <= 4096 for part in sent)
+        assert " ".join(sent) == text
+
+    def test_two_accounts_are_two_chats(self, store: Store) -> None:
+        for account in ("", "second"):
+            origin = Source("telegram", "42", account=account)
+            store.outbox.put(f"by {account}", "origin", origin=origin)
+        assert texts(store.outbox.claim()) == ["by ", "by second"]
+
+    def test_a_claim_takes_the_oldest_first_and_no_more_than_asked(self, store: Store) -> None:
+        for number in range(5):
+            store.outbox.put(str(number), f"telegram:{number}")
+        assert texts(store.outbox.claim(limit=2)) == ["0", "1"]
+        assert texts(store.outbox.claim(limit=2)) == ["2", "3"]
+        assert texts(store.outbox.claim(limit=2)) == ["4"]
+
+    def test_two_claimers_never_get_the_same(self, stage: Stage) -> None:
+        handles = [stage.open() for _ in range(4)]
+        for number in range(60):
+            handles[0].outbox.put(str(number), f"telegram:{number % 20}")
+
+        def work(store: Store) -> list[str]:
+            sent: list[str] = []
+            while claimed := store.outbox.claim(limit=3):
+                sent += texts(claimed)
+                for parcel in claimed:
+                    store.outbox.done(parcel)
+            return sent
+
+        found = [text for part in at_once(*(lambda h=h: work(h) for h in handles)) for text in part]
+        rest = work(handles[0])  # who found all chats under way has stopped early
+        assert sorted(found + rest, key=int) == [str(number) for number in range(60)]
+
+    def test_a_send_that_failed_is_tried_again_and_nothing_overtakes_it(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        store.outbox.put("first", "telegram:42")
+        store.outbox.put("second", "telegram:42")
+        store.outbox.put("other chat", "telegram:43")
+        first, elsewhere = store.outbox.claim()
+        waiting = store.outbox.failed(first, "try later", retry_after=30)
+        assert (waiting.state, waiting.problem) == ("waiting", "try later")
+        store.outbox.done(elsewhere)
+        clock.forward(seconds=29)
+        assert store.outbox.claim() == []
+        clock.forward(seconds=1)
+        (again,) = store.outbox.claim()
+        assert (again.id, again.attempts) == (first.id, 2)
+        store.outbox.done(again)
+        assert texts(store.outbox.claim()) == ["second"]
+
+    def test_without_a_pause_it_is_due_at_once(self, store: Store) -> None:
+        store.outbox.put("hello", "telegram:42")
+        for attempt in range(1, 4):
+            (parcel,) = store.outbox.claim()
+            assert parcel.attempts == attempt
+            store.outbox.failed(parcel, "again")
+
+    @pytest.mark.parametrize("outcome", ["dead", "unknown"])
+    def test_what_will_not_be_sent_makes_way_and_stays_visible(
+        self, store: Store, outcome: Any
+    ) -> None:
+        store.outbox.put("first", "telegram:42")
+        store.outbox.put("second", "telegram:42")
+        (first,) = store.outbox.claim()
+        ended = store.outbox.failed(first, "blocked by the person", outcome=outcome)
+        assert (ended.state, ended.problem) == (outcome, "blocked by the person")
+        assert texts(store.outbox.claim()) == ["second"]
+        assert texts(store.outbox.find(state=outcome).items) == ["first"]
+
+    @pytest.mark.parametrize("outcome", ["dead", "unknown"])
+    def test_what_was_given_up_can_be_sent_again_by_hand(self, store: Store, outcome: Any) -> None:
+        store.outbox.put("hello", "telegram:42")
+        (claimed,) = store.outbox.claim()
+        ended = store.outbox.failed(claimed, "?", outcome=outcome)
+        assert store.outbox.claim() == []
+        assert store.outbox.failed(ended, "sent again by hand").state == "waiting"
+        (again,) = store.outbox.claim()
+        assert again.delivery == claimed.delivery
+        assert store.outbox.done(again).state == "sent"
+
+    def test_a_sender_that_is_lost_leaves_an_unknown_outcome(
+        self, store: Store, other: Store
+    ) -> None:
+        store.outbox.put("first", "telegram:42")
+        store.outbox.put("second", "telegram:42")
+        (first,) = store.outbox.claim()
+        assert other.outbox.claim() == []
+        run_out(store, first)
+        assert texts(other.outbox.claim()) == ["second"]
+        (lost,) = other.outbox.find(state="unknown").items
+        assert (lost.id, lost.attempts) == (first.id, 1)
+        assert lost.problem
+        # Whoever was only slow may still tell what became of it.
+        assert store.outbox.done(first).state == "sent"
+
+    def test_what_a_lost_sender_had_is_sent_again_where_that_does_no_harm(
+        self, store: Store, other: Store
+    ) -> None:
+        store.outbox.put("first", "telegram:42")
+        store.outbox.put("second", "telegram:42")
+        (lost,) = store.outbox.claim()
+        run_out(store, lost)
+        (again,) = other.outbox.claim(idempotent={"telegram"})
+        assert (again.id, again.delivery, again.attempts) == (lost.id, lost.delivery, 2)
+        with pytest.raises(StaleWrite):
+            store.outbox.done(lost)
+        other.outbox.done(again)
+        assert texts(other.outbox.claim()) == ["second"]
+
+    def test_a_lease_ends_by_itself(self, store: Store, other: Store) -> None:
+        store.outbox.put("hello", "telegram:42")
+        store.outbox.claim(lease_seconds=0.05)
+        until(
+            lambda: other.outbox.claim() == [] and other.outbox.find(state="unknown").items,
+            "the claim runs out",
+        )
+
+    def test_a_claim_that_is_no_longer_yours_settles_nothing(
+        self, store: Store, other: Store
+    ) -> None:
+        store.outbox.put("hello", "telegram:42")
+        (stale,) = store.outbox.claim()
+        run_out(store, stale)
+        other.outbox.claim()
+        (unknown,) = other.outbox.find(state="unknown").items
+        other.outbox.failed(unknown, "sent again by hand")
+        refused: list[Callable[[], object]] = [
+            lambda: store.outbox.done(stale),
+            lambda: store.outbox.failed(stale, "?"),
+            lambda: store.outbox.failed(stale, "?", outcome="dead"),
+        ]
+        for settle in refused:  # while it waits again
+            with pytest.raises(StaleWrite):
+                settle()
+        (claimed,) = other.outbox.claim()
+        for settle in refused:  # while another sends it
+            with pytest.raises(StaleWrite):
+                settle()
+        other.outbox.done(claimed)
+        for settle in [*refused, lambda: other.outbox.done(claimed)]:  # when it was sent
+            with pytest.raises(StaleWrite):
+                settle()
+        (sent,) = store.outbox.find().items
+        assert (sent.state, sent.attempts) == ("sent", 2)
+
+    def test_a_claim_of_a_delivery_that_is_renewed_does_not_run_out(
+        self, store: Store, other: Store
+    ) -> None:
+        store.outbox.put("hello", "telegram:42")
+        (claimed,) = store.outbox.claim(lease_seconds=0.2)
+        store.outbox.renew(claimed, lease_seconds=600)
+        time.sleep(0.3)
+        assert other.outbox.claim() == []
+        assert store.outbox.done(claimed).state == "sent"
+        with pytest.raises(StaleWrite):
+            store.outbox.renew(claimed)
+
+    def test_what_is_sent_again_by_hand_waits_for_what_is_under_way(self, store: Store) -> None:
+        for text in ("first", "second", "third"):
+            store.outbox.put(text, "telegram:42")
+        (first,) = store.outbox.claim()
+        dead = store.outbox.failed(first, "?", outcome="dead")
+        (second,) = store.outbox.claim()
+        store.outbox.failed(dead, "sent again by hand")
+        assert store.outbox.claim() == []
+        store.outbox.done(second)
+        for text in ("first", "third"):
+            (parcel,) = store.outbox.claim()
+            assert parcel.body["text"] == text
+            store.outbox.done(parcel)
+
+    def test_deliveries_of_a_deleted_session_make_way(self, store: Store) -> None:
+        session = store.sessions.open(ANA)
+        store.outbox.put("gone", "telegram:42", session_id=session.id)
+        store.outbox.put("stays", "telegram:42")
+        store.outbox.claim()
+        store.sessions.delete(session.id)
+        assert texts(store.outbox.claim()) == ["stays"]
+
+    def test_who_waits_for_deliveries_is_told(
+        self, store: Store, other: Store, clock: FakeClock
+    ) -> None:
+        assert not other.outbox.wait(0)
+        told, _ = at_once(
+            lambda: other.outbox.wait(60), lambda: store.outbox.put("hello", "telegram:42")
+        )
+        assert told
+        (parcel,) = other.outbox.claim()
+        assert not other.outbox.wait(0)
+        other.outbox.failed(parcel, "later", retry_after=5)
+        assert not other.outbox.wait(0)
+        clock.forward(seconds=5)
+        assert other.outbox.wait(0)
+
+    def test_a_sender_that_is_lost_is_something_to_do(self, store: Store, other: Store) -> None:
+        store.outbox.put("hello", "telegram:42")
+        store.outbox.claim(lease_seconds=0.01)
+        assert other.outbox.wait(60)
+
+    def test_what_was_never_claimed_cannot_be_settled(self, store: Store) -> None:
+        parcel = store.outbox.put("hello", "telegram:42")
+        with pytest.raises(StaleWrite):
+            store.outbox.done(parcel)
+        assert texts(store.outbox.claim()) == ["hello"]
+
+    def test_with_its_session_a_delivery_is_deleted(self, store: Store) -> None:
+        session = store.sessions.open(ANA)
+        store.outbox.put("hello", "telegram:42", session_id=session.id)
+        (claimed,) = store.outbox.claim()
+        store.sessions.delete(session.id)
+        assert store.outbox.find().items == ()
+        with pytest.raises(NotFound):
+            store.outbox.done(claimed)
+
+    def test_the_outbox_is_listed_in_pages(self, store: Store) -> None:
+        for number in range(7):
+            store.outbox.put(str(number), f"telegram:{number}", session_id=f"s{number % 2}")
+        found: list[str] = []
+        cursor = None
+        while True:
+            page = store.outbox.find(limit=3, cursor=cursor)
+            found += texts(page.items)
+            store.outbox.put("new", "telegram:9", delivery="new")  # comes behind, and moves nothing
+            cursor = page.next
+            if cursor is None:
+                break
+        assert found == [*map(str, range(7)), "new"]
+        assert texts(store.outbox.find(session_id="s1").items) == ["1", "3", "5"]
+        store.outbox.claim(limit=2)
+        assert texts(store.outbox.find(state="sending").items) == ["0", "1"]
+        assert store.outbox.find(limit=8).next is None
+
+    @pytest.mark.parametrize(
+        "ask_for",
+        [
+            lambda store: store.outbox.find(state="lost"),
+            lambda store: store.outbox.find(limit=0),
+            lambda store: store.outbox.find(cursor="nonsense"),
+            lambda store: store.outbox.claim(limit=0),
+            lambda store: store.outbox.claim(lease_seconds=0),
+            lambda store: store.outbox.put("hello", "nowhere:42"),
+            lambda store: store.outbox.put("hello", "telegram"),
+            lambda store: store.inbox.find(state="lost"),
+            lambda store: store.inbox.find(limit=0),
+            lambda store: store.inbox.find(cursor="nonsense"),
+            lambda store: store.inbox.claim(limit=-1),
+            lambda store: store.inbox.claim(lease_seconds=float("nan")),
+        ],
+    )
+    def test_what_makes_no_sense_for_a_box_is_refused(
+        self, store: Store, ask_for: Callable[[Store], Any]
+    ) -> None:
+        with pytest.raises(ConfigError) as caught:
+            ask_for(store)
+        assert caught.value.hint
+
+    @pytest.mark.parametrize("wrong", [{"outcome": "perhaps"}, {"retry_after": float("inf")}])
+    def test_an_outcome_that_makes_no_sense_is_refused(
+        self, store: Store, wrong: dict[str, Any]
+    ) -> None:
+        store.outbox.put("hello", "telegram:42")
+        (parcel,) = store.outbox.claim()
+        with pytest.raises(ConfigError):
+            store.outbox.failed(parcel, "?", **wrong)
+        assert store.outbox.done(parcel).state == "sent"
+
+    def test_a_home_and_an_origin_are_places(self, stage: Stage) -> None:
+        store = stage.open(homes={"telegram": HomeChannel("99", thread_id="3")})
+        store.outbox.put("home", "telegram")
+        store.outbox.put("back", "origin", origin=ANA)
+        store.outbox.put("file", "local")
+        places = [(p.platform, p.chat_id, p.thread_id) for p in store.outbox.find().items]
+        assert places == [("telegram", "99", "3"), ("telegram", "42", None), ("local", None, None)]

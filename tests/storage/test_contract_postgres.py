@@ -1,0 +1,39 @@
+"""PostgreSQL keeps every promise of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import tertulia
+from tertulia import Settings, Store
+from tertulia.testing import FakeClock, Stage, StoreContract
+from tertulia.testing.stage import dm, said
+from tests.servers.postgres import Server
+
+
+class TestPostgres(StoreContract):
+    settings = Settings(zone="UTC")
+
+    @pytest.fixture(autouse=True)
+    def _database(self, postgres: Server) -> Iterator[None]:
+        self.address = postgres.database(postgres.template)
+        yield
+        postgres.drop(self.address)
+
+    def connect(self, place: Path, settings: Settings, clock: FakeClock) -> Store:
+        return tertulia.open(self.address, settings=settings, clock=clock)
+
+    def test_nothing_of_it_is_left_on_disk(self, stage: Stage, store: Store) -> None:
+        """The server's files are its own; of a deleted session no row of any table is left."""
+        session = store.sessions.open(dm("anna"))
+        store.transcript(session.id).append(said("zwieback"))
+        store.settle()
+        store.sessions.delete(session.id)
+        with psycopg.connect(self.address) as connection:
+            for table in ("sessions", "messages", "words", "cards", "revisions", "events", "turns"):
+                found = connection.execute(f"select count(*) from {table}").fetchone()
+                assert found == (0,), table

@@ -1,0 +1,23 @@
+"""A short run on each database; `make torture` has the long one."""
+
+from __future__ import annotations
+
+from tests.torture.__main__ import on_postgres, on_sqlite
+
+SECONDS = 20
+
+
+def test_postgres() -> None:
+    report = on_postgres(SECONDS, seed=1)
+    print(report)
+    assert not report.faults
+    assert report.messages > 0
+    assert min(report.kills, report.stops, report.cuts, report.restarts) > 0
+
+
+def test_sqlite() -> None:
+    report = on_sqlite(SECONDS, seed=1)
+    print(report)
+    assert not report.faults
+    assert report.messages > 0
+    assert min(report.kills, report.stops) > 0
