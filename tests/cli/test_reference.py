@@ -62,6 +62,7 @@ def test_the_fields_are_the_ones_that_are_told(typed: Typed, demo: Demo, command
         "export": ["--output", "a.zip"],
         "import archive": ["a.zip"],
     }
+    more |= {f"import {kind}": ["."] for kind in ("hermes", "nanobot", "openclaw", "jsonl")}
     noun, _, verb = command.partition(" ")
     needs_id = noun == "sessions" and verb not in ("list", "search")
     words = [*([demo.old] if needs_id else []), *more.get(command, [])]

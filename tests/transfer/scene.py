@@ -20,6 +20,7 @@ import msgspec
 import tertulia
 from tertulia import Budget, Duplicate, NotFound, Settings, Source, Store, ToolCall, Usage
 from tertulia.testing import FakeClock
+from tertulia.transfer import import_from
 
 ANA = Source("telegram", "12025550101", user_id="12025550101", user_name="Ana")
 BEN = Source("discord", "77", user_id="77", user_name="Ben", account="bot2")
@@ -168,6 +169,10 @@ def everything(store: Store) -> None:
     store.people.ask(EVE)
     with suppress(tertulia.Error):
         store.people.approve("WRONGONE", by="somebody")
+    with tempfile.TemporaryDirectory() as folder:
+        row = {"role": "user", "content": "from elsewhere", "timestamp": "2026-03-01T10:00:00Z"}
+        Path(folder, "talk.jsonl").write_text(json.dumps(row))
+        import_from(store, "jsonl", folder)
 
 
 def parts(path: Path) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tertulia.cli.archive import archive
+from tertulia.cli.moving import COMMANDS
 from tertulia.cli.options import Group
 
 
@@ -13,4 +14,5 @@ def import_() -> None:
     """Bring conversations into the store."""
 
 
-import_.add_command(archive)
+for _command in (archive, *COMMANDS):
+    import_.add_command(_command)

@@ -31,6 +31,11 @@ SHAPES = {
     "sessions export": "as `sessions show`",
     "sessions delete": "`deleted` (the id), `messages` (how many)",
     "usage": "`by`, `since`, `until`, `groups`, `total`",
+    **dict.fromkeys(
+        ("import hermes", "import nanobot", "import openclaw", "import jsonl"),
+        "a report: `sessions`, `messages`, `skipped` and `problems` (`file`, `line`, `kind`,"
+        " `detail` of each)",
+    ),
     "export": "`form`, `path`, `sessions`, `messages` (how many of each)",
     "import archive": "`sessions`, `messages`, `skipped`, `problems`, `dry_run`, `made_at`",
     "store migrate": "`store`, `created`, `applied`",

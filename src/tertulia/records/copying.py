@@ -163,6 +163,11 @@ TABLES: tuple[Table, ...] = (
         left="lease_until",
     ),
     _table(
+        "arrivals",
+        {"name": str},
+        "name session taken digest last_seq is_complete at",
+    ),
+    _table(
         "flushes",
         {"session": int},
         "session attempts",

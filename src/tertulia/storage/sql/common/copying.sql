@@ -180,3 +180,11 @@ select (select count(*) from messages) + (select count(*) from usage)
     + (select count(*) from turns) + (select count(*) from events)
     + (select count(*) from sessions) + (select count(*) from revisions)
     + (select count(*) from inbox) + (select count(*) from outbox)
+
+-- name: copy_arrivals_page
+select name, session, taken, digest, last_seq, is_complete, at
+from arrivals where name > :name order by name limit :limit
+
+-- name: copy_arrivals_put
+insert into arrivals (name, session, taken, digest, last_seq, is_complete, at)
+values (?, ?, ?, ?, ?, ?, ?)
