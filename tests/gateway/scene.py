@@ -33,6 +33,8 @@ ANYBODY = Rules(platforms={"telegram": OPEN, "signal": OPEN})
 # So long a test waits for something that is bound to happen, however busy the machine.
 PATIENCE = 60.0
 
+_numbers = itertools.count(1)
+
 Send = Callable[[Outgoing], Awaitable[None]]
 
 
@@ -49,7 +51,6 @@ class App(Adapter):
         self.is_closed = False
         self._receive: Receive | None = None
         self._listens = asyncio.Event()
-        self._numbers = itertools.count(1)
 
     async def listen(self, receive: Receive) -> None:
         self._receive = receive
@@ -74,7 +75,7 @@ class App(Adapter):
         """Somebody writes; when this returns, the app was told that it is accepted."""
         await asyncio.wait_for(self._listens.wait(), PATIENCE)
         assert self._receive is not None
-        details.setdefault("message_id", f"{self.name}-{next(self._numbers)}")
+        details.setdefault("message_id", f"{self.name}-{next(_numbers)}")
         await self._receive(Incoming(source=who, text=text, **details))
 
     def to(self, who: Source) -> list[str]:
