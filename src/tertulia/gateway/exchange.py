@@ -46,7 +46,8 @@ class Exchange:
     async def run(self, turn: Turn, signals: Signals, arrival: Arrival, text: str) -> None:
         """Have a message answered in the turn it was entered with."""
         notice = await self._notice(turn, arrival)
-        if notice is not None and notice.notify and notice.had_activity:
+        is_told = registry.platform(arrival.source.platform).notify
+        if notice is not None and notice.notify and notice.had_activity and is_told:
             delivery = f"notice:{turn.session.id}"
             await turn.deliver(words.notice(notice), delivery=delivery)
         await self._show(arrival, "began")

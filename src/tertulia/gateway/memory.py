@@ -49,7 +49,7 @@ class MemoryFlush:
         """Save what is worth it. Raises an error if that could not be done."""
         told = await self._asked(session)
         now = self._store.now()
-        if told and told.strip().strip(".").upper() != NOTHING:
+        if told and told.strip(". \n").upper() not in ("", NOTHING):
             await asyncio.to_thread(self._memory.remember, told, now)
         note = f"{session.id} ended ({session.end_reason})"
         await asyncio.to_thread(self._memory.note, note, now)
