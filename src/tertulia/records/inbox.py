@@ -188,15 +188,7 @@ class Inbox:
             "problem": acts.storable(problem),
             "not_before": to_micros(later),
         }
-
-        def work(tx: Transaction) -> None:
-            settled = tx.one("inbox_settle", params)
-            if settled is None:
-                raise _taken_over()
-            if state != "waiting":
-                promote(tx, settled[0])
-
-        self._db.write(work)
+        self._db.write(lambda tx: _settle(tx, params))
         self._db.ring(BELL)
 
 
@@ -225,6 +217,26 @@ def _gather(tx: Transaction, asked: Mapping[str, Any], seconds: float) -> Row | 
     # What it said stands in the one before; here it is only known to have come.
     empty = to_json({"text": None, "message_id": new["message_id"], "media": []})
     return tx.one("inbox_put_gathered", {**asked, "body": empty, "into": before.id})
+
+
+def settle_answered(tx: Transaction, arrival: Arrival) -> None:
+    """A message that was claimed is answered by the turn whose answer is being stored."""
+    params = {
+        "id": arrival.id,
+        "state": "done",
+        "attempts": arrival.attempts,
+        "problem": None,
+        "not_before": to_micros(arrival.not_before),
+    }
+    _settle(tx, params)
+
+
+def _settle(tx: Transaction, params: Mapping[str, Any]) -> None:
+    settled = tx.one("inbox_settle", params)
+    if settled is None:
+        raise _taken_over()
+    if params["state"] != "waiting":
+        promote(tx, settled[0])
 
 
 def take_in(tx: Transaction, arrival: Arrival) -> None:
