@@ -136,7 +136,7 @@ class _Words:
 
 
 async def _talk(workspace: Path, people: int, messages: int, seconds: float) -> float:
-    """Turns per second; each person writes again when the answer has come.
+    """Turns per second; each person writes again when the answer has come, for so many seconds.
 
     The skills it brings are switched off: it reads them anew for each turn, which is most of its
     time and no part of the question here.
@@ -157,6 +157,8 @@ async def _talk(workspace: Path, people: int, messages: int, seconds: float) -> 
     async def person(chat: str) -> None:
         nonlocal done
         for number in range(messages):
+            if time.perf_counter() > began + seconds:
+                return
             answers[chat] = asyncio.get_running_loop().create_future()
             text = f"question {number}: what about the harbour, and who told you so?"
             await bus.publish_inbound(incoming("telegram", chat, chat, text))
@@ -172,12 +174,11 @@ async def _talk(workspace: Path, people: int, messages: int, seconds: float) -> 
 
     beside = [asyncio.create_task(loop.run()), asyncio.create_task(deliver())]
     began = time.perf_counter()
-    talks = [asyncio.create_task(person(f"{number}")) for number in range(people)]
-    await asyncio.wait(talks, timeout=seconds)
+    await asyncio.gather(*(person(f"{number}") for number in range(people)))
     rate = done / (time.perf_counter() - began)
-    for task in (*talks, *beside):
+    for task in beside:
         task.cancel()
-    await asyncio.gather(*talks, *beside, return_exceptions=True)
+    await asyncio.gather(*beside, return_exceptions=True)
     return rate
 
 

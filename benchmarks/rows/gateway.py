@@ -25,7 +25,7 @@ from tertulia.gateway.app import Gateway
 from tertulia.gateway.rules import PlatformRules, Rules
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
 
-PEER = "nanobot-ai"
+PEER_SECONDS = 15.0
 LEAST = Limit("≥", 10)
 LAG = Limit("≤", 20, "ms")
 _LOOK_SECONDS = 0.005
@@ -101,7 +101,7 @@ def run(stage: Stage) -> list[Row]:
     rate = Row(
         "gateway",
         f"the gateway with the parrot, {size}",
-        0.0 if theirs is None else found.rate / theirs,
+        None if theirs is None else found.rate / theirs,
         LEAST,
         ours=f"{found.rate:,.0f} turns/s",
         against="nanobot was not there" if theirs is None else f"nanobot {theirs:,.0f} turns/s",
@@ -130,7 +130,9 @@ def run(stage: Stage) -> list[Row]:
 def _ask_nanobot(stage: Stage, people: int, messages: int, found: Found) -> float | None:
     for peer in stage.peers:
         try:
-            rate: float = peer.figure("gateway", people=people, messages=messages)
+            rate: float = peer.figure(
+                "gateway", people=people, messages=messages, seconds=PEER_SECONDS
+            )
         except PeerError as problem:
             against.refused(stage, "gateway", peer, problem)
             continue

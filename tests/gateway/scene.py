@@ -157,7 +157,7 @@ class House:
     async def _is_quiet(self) -> bool:
         inbox, outbox = self.store.inbox, self.store.outbox
         for state in ("waiting", "taken"):
-            if (await inbox.find(state=state, limit=1)).items:  # type: ignore[arg-type]
+            if (await inbox.find(state=state, limit=1)).items:
                 return False
         for state in ("waiting", "sending"):
             found = (await outbox.find(state=state)).items  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ def test_the_configuration_raises_a_role_and_never_lowers_one(
     incoming: Incoming, stored: str, rules: PlatformRules
 ) -> None:
     role = admit.role_of(incoming.source, stored, rules)  # type: ignore[arg-type]
-    assert ROLES.index(role) <= ROLES.index(stored)  # type: ignore[arg-type]
+    assert ROLES.index(role) <= ROLES.index(stored)
     named = {incoming.source.user_id, incoming.source.user_id_alt} - {None}
     assert (role == "owner") == (stored == "owner" or bool(named & {*rules.owners}))
 
