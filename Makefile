@@ -64,9 +64,11 @@ test: setup ## run the tests, without the slow ones
 slow: setup ## run all tests, the slow ones too, with many more examples for each property
 	HYPOTHESIS_PROFILE=slow $(BIN)/python -m pytest -n auto $(ARGS)
 
-torture: setup ## kill, stop and cut off nodes for two minutes on each database while they answer
+torture: setup ## kill, stop and cut off nodes for two minutes on each database while they answer, bare and as gateways
 	$(BIN)/python -m tests.torture --database postgres $(ARGS)
 	$(BIN)/python -m tests.torture --database sqlite $(ARGS)
+	$(BIN)/python -m tests.torture --database postgres --gateway $(ARGS)
+	$(BIN)/python -m tests.torture --database sqlite --gateway $(ARGS)
 
 lint: setup ## check style, format and the direction of imports
 	$(BIN)/ruff check

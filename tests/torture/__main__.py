@@ -1,6 +1,6 @@
 """Nodes that are killed, stopped and cut off while they answer 300 conversations.
 
-    python -m tests.torture [--seconds 120] [--database postgres|sqlite] [--seed N]
+    python -m tests.torture [--seconds 120] [--database postgres|sqlite] [--seed N] [--gateway]
 
 In the end every message was answered once, in order, and every history is legal; it prints what
 happened and ends with 1 if anything is wrong.
@@ -18,7 +18,7 @@ from tests.torture.databases import cutter
 from tests.torture.run import Plan, Report, Torture
 
 
-def on_postgres(seconds: float, seed: int) -> Report:
+def on_postgres(seconds: float, seed: int, node: str = "node") -> Report:
     with server() as running:
         address = running.database()
         plan = Plan(
@@ -28,13 +28,15 @@ def on_postgres(seconds: float, seed: int) -> Report:
             seed=seed,
             cut=cutter(address, seed),
             restart=running.restart,
+            node=node,
         )
         return Torture(plan).run()
 
 
-def on_sqlite(seconds: float, seed: int) -> Report:
+def on_sqlite(seconds: float, seed: int, node: str = "node") -> Report:
     with tempfile.TemporaryDirectory() as folder:
-        return Torture(Plan(str(Path(folder) / "talk.db"), seconds, nodes=2, seed=seed)).run()
+        place = str(Path(folder) / "talk.db")
+        return Torture(Plan(place, seconds, nodes=2, seed=seed, node=node)).run()
 
 
 def main() -> int:
@@ -42,9 +44,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--database", choices=("postgres", "sqlite"), default="postgres")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--gateway", action="store_true", help="nodes that are whole gateways")
     given = parser.parse_args()
     play = on_postgres if given.database == "postgres" else on_sqlite
-    report = play(given.seconds, given.seed)
+    report = play(given.seconds, given.seed, "gateway" if given.gateway else "node")
     print(report)
     return 1 if report.faults else 0
 

@@ -32,6 +32,7 @@ class Plan(NamedTuple):
     seed: int = 1
     cut: Callable[[], int] | None = None  # cuts connections of nodes; how many
     restart: Callable[[], None] | None = None  # restarts the server
+    node: str = "node"  # or "gateway"
 
 
 class Report(NamedTuple):
@@ -156,7 +157,7 @@ class Torture:
         name = f"node{self._started}"
         arguments = [self._plan.where, str(self._server.server_port), name, str(self._plan.lease)]
         self._nodes[name] = subprocess.Popen(
-            [sys.executable, "-m", "tests.torture.node", *arguments],
+            [sys.executable, "-m", f"tests.torture.{self._plan.node}", *arguments],
             stdout=subprocess.DEVNULL,
             text=True,
         )
