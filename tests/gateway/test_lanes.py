@@ -222,6 +222,10 @@ def test_steer_takes_it_into_the_turn(where: str) -> None:
             assert await node.say("in the evening", message_id="steered") == []
             told = await node.told()
             assert told.count("in the evening") == 1
+            # It is forgotten with the conversation.
+            await node.hears("/forget yes")
+            kept = (await node.store.inbox.find(limit=100)).items
+            assert not [one for one in kept if "evening" in (one.text or "")]
 
     asyncio.run(play())
 

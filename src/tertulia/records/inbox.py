@@ -241,7 +241,10 @@ def _settle(tx: Transaction, params: Mapping[str, Any]) -> None:
 
 def take_in(tx: Transaction, arrival: Arrival) -> None:
     """A message that waits is answered by a turn under way."""
-    settled = tx.one("inbox_take_in", {"id": arrival.id, "attempts": arrival.attempts})
+    # What it said stands in the transcript, and is forgotten with that.
+    empty = to_json({"text": None, "message_id": arrival.message_id, "media": []})
+    params = {"id": arrival.id, "attempts": arrival.attempts, "body": empty}
+    settled = tx.one("inbox_take_in", params)
     if settled is None:
         raise _taken_over()
     promote(tx, settled[0])

@@ -21,7 +21,7 @@ select {part_arrived} from inbox where key = :key and state <> 'gathered' order 
 update inbox set body = :body, not_before = :not_before where id = :id
 
 -- name: inbox_take_in
-update inbox set state = 'done', is_next = 0
+update inbox set state = 'done', is_next = 0, body = :body
 where id = :id and state = 'waiting' and attempts = :attempts
 returning key
 
