@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tertulia.core.message import to_json
 from tertulia.core.settings import Settings
+from tertulia.errors import StaleWrite
 from tertulia.records import foreign
 from tertulia.store import Store
 
@@ -25,8 +27,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("tertulia.compat")
 
 DATABASE = "tertulia.db"
-EXPORTS = "exports"
+EXPORTS = "session-exports"
 
+# How many seconds to go on while another program imports the same folder.
+_PATIENCE = 120
+_PAUSE = 0.05
 _LONGEST = 80
 _SAFE = re.compile(r"[a-z0-9][a-z0-9.-]*(?:_[a-z0-9][a-z0-9.-]*)*")
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?")
@@ -43,23 +48,37 @@ def holds_store(folder: Path) -> bool:
 
 
 def import_once(
-    store: Store, kind: Literal["hermes", "nanobot"], path: Path | None
-) -> Report | None:
-    """Import what another system left at `path`, unless that was done before.
+    store: Store, kind: Literal["hermes", "nanobot"], places: Sequence[Path]
+) -> list[Report]:
+    """Import what another system left in `places`, unless that was done before.
 
     The note that it was done is made after it: what was interrupted is done again, and gives the
     same. Later changes of those files are not looked at, so that what was deleted stays deleted.
     """
     name = f"imported_{kind}"
-    if path is None or foreign.is_noted(store._house, name):
-        return None
+    if not places or foreign.is_noted(store._house, name):
+        return []
+    reports = []
+    for place in places:
+        reports.append(report := _imported(store, kind, place))
+        for problem in report.problems:
+            log.warning("%s: %s", place, problem)
+    foreign.note(store._house, name)
+    return reports
+
+
+def _imported(store: Store, kind: Literal["hermes", "nanobot"], place: Path) -> Report:
     from tertulia.transfer import import_from
 
-    report = import_from(store, kind, path)
-    foreign.note(store._house, name)
-    for problem in report.problems:
-        log.warning("import of %s: %s", path, problem)
-    return report
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return import_from(store, kind, place)
+        except StaleWrite:
+            # Another program is importing the same: what it has done need not be done here.
+            if time.monotonic() > end:
+                raise
+            time.sleep(_PAUSE)
 
 
 def export_path(folder: Path, name: str, *, colons: bool = False) -> Path:

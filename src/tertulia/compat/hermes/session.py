@@ -248,10 +248,14 @@ class SessionStore:
 
         Where the policy ended the one before, `was_auto_reset` says so, to one caller once.
         """
-        session = self.store.sessions.open(_own(source), force_new=force_new)
-        if session.notice is not None and self._on_auto_reset is not None:
-            self._tell(session.notice.session_id, self._on_auto_reset)
-        return _entry(session)
+        sessions = self.store.sessions
+        entry = _entry(session := sessions.open(_own(source), force_new=force_new))
+        ended = None if session.notice is None else sessions.get(session.notice.session_id)
+        if ended is not None:
+            # Who keeps the transcript elsewhere tells of activity by what it used.
+            entry.reset_had_activity = entry.reset_had_activity or ended.usage.total > 0
+            self._tell(ended)
+        return entry
 
     def reset_session(self, session_key: str) -> SessionEntry | None:
         """End the current session by hand and begin a new one; None for an unknown key."""
@@ -355,7 +359,9 @@ class SessionStore:
         return [] if store.sessions.get(session_id) is None else store.transcript(session_id).load()
 
     def get_transcript_path(self, session_id: str) -> Path:
-        """Write the transcript as JSON lines and tell where."""
+        """Where the transcript stands as JSON lines; it is written now, if there is one."""
+        if self.store.sessions.get(session_id) is None:
+            return folder.export_path(self.sessions_dir, session_id)
         return folder.export(self.sessions_dir, session_id, self.load_transcript(session_id))
 
     # -- the end
@@ -387,15 +393,15 @@ class SessionStore:
                 self._store = folder.open_in(self.sessions_dir, wanted)
                 self._settings = wanted
 
-    def _tell(self, session_id: str, listener: Callable[[SessionEntry], object]) -> None:
-        ended = self._store.sessions.get(session_id)
-        if ended is None:
+    def _tell(self, ended: Session) -> None:
+        """Let the listener know of a session that its policy ended."""
+        if self._on_auto_reset is None:
             return
         try:
-            listener(_entry(ended))
+            self._on_auto_reset(_entry(ended))
         except Exception:
             # The new session stands, and its notice is handed out this once: raising would lose it.
-            log.exception("on_auto_reset failed for session %s", session_id)
+            log.exception("on_auto_reset failed for session %s", ended.id)
 
 
 def _own(source: SessionSource) -> Source:
@@ -457,13 +463,12 @@ def _is_shared(context: SessionContext) -> bool:
     return key == build_session_key(source, group_sessions_per_user=False)
 
 
-def _left_behind(sessions_dir: Path) -> Path | None:
-    """The folder to import that system's own files from; None if it left none.
+def _left_behind(sessions_dir: Path) -> list[Path]:
+    """The folder that holds that system's own files, if it left any.
 
     Its index and older transcripts stand in `sessions`, its database beside that folder.
     """
     home = sessions_dir.parent if sessions_dir.name == "sessions" else sessions_dir
     names = (sessions_dir / "sessions.json", home / "state.db")
-    if any(path.is_file() for path in names) or next(sessions_dir.glob("*.jsonl"), None):
-        return home
-    return None
+    has_any = any(path.is_file() for path in names) or any(sessions_dir.glob("*.jsonl"))
+    return [home] if has_any else []

@@ -41,12 +41,15 @@ log = logging.getLogger("tertulia.compat.nanobot")
 # That system ends no conversation by itself.
 _SETTINGS: Final = Settings(policies=Policies(default=ResetPolicy(mode="none")))
 _PAGE = 1000
+# Where an import keeps what the store has no place for.
+_NOTE = "imported"
 _LATEST = 256
 
 
 class _Base(NamedTuple):
     """What a value was made from: the session it was read from, and its parts as they were."""
 
+    key: str
     ref: int  # 0: it was not stored
     version: int
     held: Held
@@ -64,13 +67,14 @@ class _Saved(NamedTuple):
     copies: list[Any]
     metadata: dict[str, Any]
 
-    def base(self) -> _Base:
+    def base(self, key: str) -> _Base:
         row = self.row
         given, metadata = list(self.messages), copied(self.metadata)
-        return _Base(row.ref, row.version, self.held, given, self.copies, metadata)
+        return _Base(key, row.ref, row.version, self.held, given, self.copies, metadata)
 
 
-_NOTHING: Final = _Base(0, 0, Held([], 0), [], [], {})
+def _nothing(key: str) -> _Base:
+    return _Base(key, 0, 0, Held([], 0), [], [], {})
 
 
 class SessionManager:
@@ -112,13 +116,15 @@ class SessionManager:
         """
         with self._lock:
             base = self._bases.get(id(session))
+            if base is not None and base.key != session.key:
+                base = None  # its owner made another conversation of it
             house = self.store._house
             now = house.clock.now()
             saved = house.db.write(lambda tx: _save(tx, self.store, session, base, now))
             if saved is not None:
                 house.ring()
                 _bring_up_to_date(session, saved)
-                self._know(session, saved.base())
+                self._know(session, saved.base(session.key))
             self._use(session)
 
     def flush_all(self) -> int:
@@ -162,7 +168,11 @@ class SessionManager:
         found = self._current(key)
         if found is None:
             return None
-        return {**_told(found), "metadata": dict(found.metadata), "messages": self._messages(found)}
+        return {
+            **_told(found),
+            "metadata": _shown(found.metadata),
+            "messages": self._messages(found),
+        }
 
     def list_sessions(self) -> list[dict[str, Any]]:
         """Key, times and path of every conversation, newest activity first.
@@ -170,7 +180,7 @@ class SessionManager:
         The path is where its JSON lines stand after `export`.
         """
         return [
-            {**told, "path": str(folder.export_path(self.sessions_dir, told["key"], colons=True))}
+            {**told, "path": str(folder.export_path(self.workspace, told["key"], colons=True))}
             for told in map(_told, self._all())
         ]
 
@@ -190,7 +200,7 @@ class SessionManager:
             "metadata": session.metadata,
             "last_consolidated": session.last_consolidated,
         }
-        return folder.export(self.sessions_dir, key, [head, *session.messages], colons=True)
+        return folder.export(self.workspace, key, [head, *session.messages], colons=True)
 
     @staticmethod
     def safe_key(key: str) -> str:
@@ -245,11 +255,11 @@ class SessionManager:
             if row is None:
                 return None
             held, bodies = foreign.hold(tx, row)
-            return _Saved(row, held, bodies, copied(bodies), from_json(row.metadata))
+            return _Saved(row, held, bodies, copied(bodies), _shown(from_json(row.metadata)))
 
         found = self.store._house.db.read(work)
         if found is None:
-            return Session(key), _NOTHING
+            return Session(key), _nothing(key)
         created_at, updated_at = map(from_micros, (found.row.created_at, found.row.updated_at))
         session = Session(
             key,
@@ -259,7 +269,7 @@ class SessionManager:
             found.metadata,
             found.held.offset,
         )
-        return session, found.base()
+        return session, found.base(key)
 
     def _know(self, session: Session, base: _Base) -> None:
         if id(session) not in self._bases:
@@ -316,7 +326,7 @@ def _save(
         raise _stale(session.key, "it was ended or deleted, and what was added to it is not stored")
     created_at, updated_at = aware(session.created_at), aware(session.updated_at)
     if row is None:
-        row, base = foreign.begin(tx, store._house, source, key, created_at), _NOTHING
+        row, base = foreign.begin(tx, store._house, source, key, created_at), _nothing(session.key)
         plan = _Plan(base.held, [], list(session.messages), session.last_consolidated)
     elif base is not None and base.version == row.version:
         plan = _Plan(
@@ -338,7 +348,7 @@ def _save(
         base.copies[part] if isinstance(part, int) and not plan.is_merged and base else copied(one)
         for part, one in zip(plan.parts, messages, strict=True)
     ]
-    return _Saved(stored, laid, messages, copies, metadata)
+    return _Saved(stored, laid, messages, copies, _shown(metadata))
 
 
 class _Plan(NamedTuple):
@@ -404,13 +414,18 @@ def _moved(offset: int, base: _Base, held: Held) -> int:
     return next((number for number, place in enumerate(held.places, 1) if place == last), 0)
 
 
+def _shown(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata without what an import wrote down for itself; that stays in the store."""
+    note = stored.get(_NOTE)
+    is_note = isinstance(note, dict) and note.get("from") == "nanobot"
+    return {name: one for name, one in stored.items() if name != _NOTE or not is_note}
+
+
 def _merged_metadata(
     mine: Mapping[str, Any], base: _Base | None, theirs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What is stored, with what the owner of a value changed since it was made."""
-    if base is None:
-        return dict(mine)
-    before = base.metadata
+    before = _shown(theirs) if base is None else base.metadata
     absent = object()
     changed = {name: one for name, one in mine.items() if before.get(name, absent) != one}
     kept = {name: one for name, one in theirs.items() if name in mine or name not in before}

@@ -6,12 +6,15 @@ no platform has, so that no two keys ever meet.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
 from tertulia.core.source import LOCAL, Source
 
 CHAT_TYPE: Final = "nanobot"
+
+_ID = re.compile("[0-9a-f]{32}")
 
 
 def source_of(key: str) -> Source:
@@ -29,17 +32,21 @@ def key_of(source: Source) -> str:
     return f"{source.platform}:{source.chat_id}"
 
 
-def left_behind(workspace: Path) -> Path | None:
-    """The folder to import that system's own files of a workspace from; None if it left none.
+def left_behind(workspace: Path) -> list[Path]:
+    """The folders that hold that system's own files of a workspace, those of later versions first.
 
-    Older versions kept them in the workspace, later ones beside it, under the workspace's id.
+    Early versions kept them in the workspace, later ones outside of it, under the workspace's id.
     """
-    if (workspace / ".nanobot" / "workspace-id").is_file() and _has_lines(
-        workspace.parent / "sessions", "*/*.jsonl"
-    ):
-        return workspace.parent
-    return workspace if _has_lines(workspace / "sessions", "*.jsonl") else None
+    found = [workspace / "sessions"]
+    if name := _id_of(workspace):
+        homes = (workspace.parent, Path.home() / ".nanobot")
+        found = [*dict.fromkeys(home / "sessions" / name for home in homes), *found]
+    return [folder for folder in found if next(folder.glob("*.jsonl"), None) is not None]
 
 
-def _has_lines(folder: Path, pattern: str) -> bool:
-    return next(folder.glob(pattern), None) is not None
+def _id_of(workspace: Path) -> str | None:
+    try:
+        name = (workspace / ".nanobot" / "workspace-id").read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return name if _ID.fullmatch(name) else None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final
 
 from tertulia.core.grammar import HIDDEN, PEOPLE, SHOWN, blocks
@@ -101,7 +102,7 @@ def _is_offset(value: object, length: int) -> bool:
 
 def _turn_start(messages: Sequence[Any], cut: int) -> int:
     """Where the turn begins that a cut falls into; the next one where there is none before it."""
-    for at in (*range(cut, -1, -1), *range(cut + 1, len(messages))):
+    for at in chain(range(cut, -1, -1), range(cut + 1, len(messages))):
         if _role(messages[at]) == USER:
             return at
     # Nobody has spoken: nothing can go before a result, whose call would be lost.
