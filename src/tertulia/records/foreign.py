@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from tertulia.core import keys
-from tertulia.core.message import COMMAND, DELIVERY, USER, Draft, draft, to_json
+from tertulia.core.message import COMMAND, DELIVERY, INTERNAL, USER, Draft, draft, to_json
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.view import Span, View, opened
 from tertulia.errors import ConfigError, NotFound
@@ -26,7 +26,11 @@ from tertulia.storage.rows import Glance, SessionRow, session_row, to_micros
 TRANSCRIPT: Final = "transcript"
 
 # Fields by which other systems mark what is no part of the exchange, and what they mean here.
-_KINDS: Final = {"_command": COMMAND, "_channel_delivery": DELIVERY}
+_KINDS: Final = {
+    "_command": COMMAND,
+    "_channel_delivery": DELIVERY,
+    "_hidden_history": INTERNAL,
+}
 
 
 class Place(NamedTuple):
@@ -119,6 +123,11 @@ def set_metadata(tx: Transaction, row: SessionRow, metadata: Mapping[str, Any]) 
     written = to_json(metadata)
     if written != row.metadata:
         tx.run("session_set_metadata", {"ref": row.ref, "metadata": written, "version": None})
+
+
+def kind_of(message: Mapping[str, Any]) -> str | None:
+    """What a message is besides its role, told by the marks of other systems."""
+    return next((kind for field, kind in _KINDS.items() if message.get(field)), None)
 
 
 # -- what was done once
@@ -224,7 +233,7 @@ def _insert(
     }
     tx.one("session_append", params)
     entries = zip(drafts, given, places, strict=True)
-    for kind, group in groupby(entries, key=lambda entry: _kind(entry[1])):
+    for kind, group in groupby(entries, key=lambda entry: kind_of(entry[1])):
         items = list(group)
         transcript.insert(
             tx,
@@ -235,10 +244,6 @@ def _insert(
             turns=[place.turn for _, _, place in items],
             kind=kind,
         )
-
-
-def _kind(message: Mapping[str, Any]) -> str | None:
-    return next((kind for field, kind in _KINDS.items() if message.get(field)), None)
 
 
 def _offset(held: Held, places: Sequence[Place], wanted: int) -> int:

@@ -257,20 +257,20 @@ class SessionStore:
             self._tell(ended)
         return entry
 
-    def reset_session(self, session_key: str) -> SessionEntry | None:
+    def reset_session(self, key: str) -> SessionEntry | None:
         """End the current session by hand and begin a new one; None for an unknown key."""
-        session = self.store.sessions.reset(session_key)
+        session = self.store.sessions.reset(key)
         return None if session is None else _entry(session)
 
-    def switch_session(self, session_key: str, target_session_id: str) -> SessionEntry | None:
+    def switch_session(self, key: str, session_id: str) -> SessionEntry | None:
         """Make an earlier session of the same key current again; None for an unknown key.
 
         A session that is another conversation's is refused, and so is one that does not exist.
         """
         sessions = self.store.sessions
-        if not sessions.find(key=session_key, limit=1).items:
+        if not sessions.find(key=key, limit=1).items:
             return None
-        return _entry(sessions.switch(session_key, target_session_id))
+        return _entry(sessions.switch(key, session_id))
 
     def list_sessions(self, active_minutes: float | None = None) -> list[SessionEntry]:
         """The current sessions, newest activity first."""

@@ -50,7 +50,7 @@ class _Base(NamedTuple):
     """What a value was made from: the session it was read from, and its parts as they were."""
 
     key: str
-    ref: int  # 0: it was not stored
+    session_id: str  # empty: it was not stored
     version: int
     held: Held
     given: list[Any]  # the very messages, to be known again
@@ -70,11 +70,11 @@ class _Saved(NamedTuple):
     def base(self, key: str) -> _Base:
         row = self.row
         given, metadata = list(self.messages), copied(self.metadata)
-        return _Base(key, row.ref, row.version, self.held, given, self.copies, metadata)
+        return _Base(key, row.id, row.version, self.held, given, self.copies, metadata)
 
 
 def _nothing(key: str) -> _Base:
-    return _Base(key, 0, 0, Held([], 0), [], [], {})
+    return _Base(key, "", 0, Held([], 0), [], [], {})
 
 
 class SessionManager:
@@ -190,7 +190,7 @@ class SessionManager:
         The first line tells about the conversation, each of the others is a message.
         """
         session, base = self._read(key)
-        if not base.ref:
+        if not base.session_id:
             return None
         head = {
             "_type": "metadata",
@@ -243,9 +243,8 @@ class SessionManager:
         """Whether a value may be handed out as it is: nothing happened, or its owner changed it."""
         found = self._current(session.key)
         base = self._bases[id(session)]
-        return base.version == (0 if found is None else found.version) or _has_changed(
-            session, base
-        )
+        stored = ("", 0) if found is None else (found.id, found.version)
+        return stored == (base.session_id, base.version) or _has_changed(session, base)
 
     def _read(self, key: str) -> tuple[Session, _Base]:
         stored_key = self.store.sessions.key(source_of(key))
@@ -320,7 +319,7 @@ def _save(
     source = source_of(session.key)
     key = store.sessions.key(source)
     row = foreign.current(tx, key)
-    if base is not None and base.ref and (row is None or row.ref != base.ref):
+    if base is not None and base.session_id and (row is None or row.id != base.session_id):
         if not _has_changed(session, base):
             return None
         raise _stale(session.key, "it was ended or deleted, and what was added to it is not stored")

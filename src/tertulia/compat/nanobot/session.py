@@ -10,9 +10,10 @@ from itertools import chain
 from typing import Any, Final
 
 from tertulia.core.grammar import HIDDEN, PEOPLE, SHOWN, blocks
-from tertulia.core.message import COMMAND, DELIVERY, TOOL, USER, Message
+from tertulia.core.message import TOOL, USER, Message
 from tertulia.core.render import Style, render, weigher
 from tertulia.core.window import Budget, fit
+from tertulia.records.foreign import kind_of
 
 KEYS: Final = frozenset(
     ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content")
@@ -147,11 +148,7 @@ def _role(message: Any) -> str | None:
 
 
 def _kind(message: Any) -> str | None:
-    if not isinstance(message, dict):
-        return None
-    if message.get("_command"):
-        return COMMAND
-    return DELIVERY if message.get("_channel_delivery") else None
+    return kind_of(message) if isinstance(message, dict) else None
 
 
 def _own(message: dict[str, Any]) -> dict[str, Any]:
