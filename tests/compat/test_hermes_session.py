@@ -183,7 +183,9 @@ class TestPrompt:
         assert '**Channel Topic:** "Build and release"' in prompt
         assert '**User:** "Ann"' in prompt
         assert "**Platform notes:** You have no access to Discord's own APIs." in prompt
-        assert "local (files on this machine), discord: Connected ✓, telegram: Connected ✓" in prompt
+        assert (
+            "local (files on this machine), discord: Connected ✓, telegram: Connected ✓" in prompt
+        )
         assert '- telegram: "Family" (ID: "12025550123")' in prompt
         assert '`"origin"`: back to this chat' in prompt
 

@@ -115,5 +115,5 @@ def safe_name(text: str, *, colons: bool = False) -> str:
     if is_alone and is_plain and not readable.endswith(".") and not _RESERVED.fullmatch(readable):
         return readable
     raw = text.encode("utf-8", "surrogatepass")
-    words = re.sub(r"[^a-z0-9._-]+", "_", readable.lower())[:_LONGEST].strip("._-")
+    words = re.sub(r"[^a-z0-9_-]+", "_", readable.lower())[:_LONGEST].strip("_-")
     return f"{words}~{blake2b(raw, digest_size=10).hexdigest()}"

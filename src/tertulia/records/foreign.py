@@ -71,6 +71,7 @@ def append(house: House, session_id: str, message: Mapping[str, Any]) -> None:
 def rewrite(house: House, session_id: str, messages: Iterable[Mapping[str, Any]]) -> None:
     """Show these messages instead of what was shown, writing only what is new of them."""
     given = list(messages)
+    check(given)
     now = house.clock.now().astimezone(UTC)
 
     def work(tx: Transaction) -> None:
@@ -157,6 +158,13 @@ def hold(tx: Transaction, row: SessionRow) -> tuple[Held, list[dict[str, Any]]]:
         after = (seen.after_log, seen.after_seq)
         offset = next((n for n, p in enumerate(places, 1) if (p.log, p.seq) == after), 0)
     return Held(places, offset), [one.body for one in rows]
+
+
+def check(messages: Iterable[object]) -> None:
+    """Refuse what is no message; a number among them would be taken for that of one."""
+    for message in messages:
+        if not isinstance(message, dict | Mapping):
+            draft(message)  # type: ignore[arg-type]  # raises, and tells why
 
 
 def aligned(old: Sequence[Any], new: Sequence[Any]) -> list[Part]:

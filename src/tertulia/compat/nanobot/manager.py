@@ -316,6 +316,7 @@ def _save(
     tx: Transaction, store: Store, session: Session, base: _Base | None, now: datetime
 ) -> _Saved | None:
     """Store what changed since the base; None where there is nothing to save and nowhere to."""
+    foreign.check(session.messages)
     source = source_of(session.key)
     key = store.sessions.key(source)
     row = foreign.current(tx, key)
@@ -328,9 +329,7 @@ def _save(
         row, base = foreign.begin(tx, store._house, source, key, created_at), _nothing(session.key)
         plan = _Plan(base.held, [], list(session.messages), session.last_consolidated)
     elif base is not None and base.version == row.version:
-        plan = _Plan(
-            base.held, base.given, _parts(session.messages, base), session.last_consolidated
-        )
+        plan = _Plan(base.held, base.given, _parts(session.messages, base), _wanted(session, base))
     else:
         held, bodies = foreign.hold(tx, row)
         plan = _merged(session, base, held, bodies)
@@ -387,16 +386,25 @@ def _merged(session: Session, base: _Base | None, held: Held, bodies: list[Any])
     head, tail = mine[: len(mine) - added], mine[len(mine) - added :]
     before = base.held.places
     if head == list(range(len(before))):
-        offset = _moved(session.last_consolidated, base, held)
+        offset = _moved(_wanted(session, base), base, held)
         parts = [*range(len(held.places)), *tail]
     elif held.places[: len(before)] == before:
         theirs = range(len(before), len(held.places))
-        offset = session.last_consolidated
+        offset = _wanted(session, base)
         offset += len(theirs) if offset > len(head) else 0
         parts = [*head, *theirs, *tail]
     else:
         raise _stale(session.key, "another program changed what was there before, and so did you")
     return _Plan(held, bodies, parts, offset, is_merged=True)
+
+
+def _wanted(session: Session, base: _Base) -> int:
+    """The offset that its owner set. One that was left as it was stays with its message instead.
+
+    So who trims the list and forgets the offset has nothing skipped.
+    """
+    offset = session.last_consolidated
+    return 0 if offset == base.held.offset else offset
 
 
 def _new_at_end(parts: list[Part]) -> int:
