@@ -16,6 +16,7 @@ from click.shell_completion import shell_complete
 from tertulia.cli import failures
 from tertulia.cli.completion import completion
 from tertulia.cli.doctor import doctor
+from tertulia.cli.moving import moving_in
 from tertulia.cli.options import Group
 from tertulia.cli.sessions import sessions
 from tertulia.cli.store import store
@@ -78,7 +79,7 @@ def main() -> None:
     """The conversation keeper for AI agents that live in chat apps."""
 
 
-for _command in (sessions, usage, store, doctor, completion):
+for _command in (sessions, usage, moving_in, store, doctor, completion):
     main.add_command(_command)
 
 

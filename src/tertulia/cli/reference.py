@@ -31,6 +31,11 @@ SHAPES = {
     "sessions export": "as `sessions show`",
     "sessions delete": "`deleted` (the id), `messages` (how many)",
     "usage": "`by`, `since`, `until`, `groups`, `total`",
+    **dict.fromkeys(
+        ("import hermes", "import nanobot", "import openclaw", "import jsonl"),
+        "a report: `sessions`, `messages`, `skipped` and `problems` (`file`, `line`, `kind`,"
+        " `detail` of each)",
+    ),
     "store migrate": "`store`, `created`, `applied`",
     "store check": "`store`, `sound`, `faults`",
     "store backup": "`store`, `backup`, `bytes`",

@@ -25,6 +25,7 @@ def remove(tx: Transaction, row: SessionRow) -> None:
         "unindexed_drop",
         "inbox_delete",
         "turns_delete",
+        "arrivals_delete",
     ):
         tx.run(statement, session)
     tx.run("outbox_delete", {"session_id": row.id})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import dropwhile
+from itertools import dropwhile, repeat
 from typing import Any, NamedTuple
 
 import msgspec
@@ -298,10 +298,13 @@ def append_in(
     now: int,
     *,
     is_activity: bool = True,
+    times: Sequence[int] | None = None,
+    kinds: Sequence[str | None] | None = None,
 ) -> int:
     """Append messages within a transaction; the last sequence number.
 
     Each message of a person begins a turn, and is their activity unless it is only rewritten.
+    `times` and `kinds` are those of each message, for messages that were said elsewhere.
     """
     people = sum(item.role == USER for item in drafts)
     params: dict[str, Any] = {
@@ -321,7 +324,7 @@ def append_in(
     ref, last_seq, turn = row[:3]
     begun = turn - people
     numbers = [begun := begun + (item.role == USER) for item in drafts]
-    insert(tx, ref, last_seq, drafts, now, turns=numbers)
+    insert(tx, ref, last_seq, drafts, now, turns=numbers, times=times, kinds=kinds)
     if cost is not None:
         params.update(turn=turn, platform=row[3], person=row[4])
         tx.run("usage_insert", params)
@@ -338,13 +341,20 @@ def insert(
     turns: Sequence[int],
     author: str | None = None,
     kind: str | None = None,
+    times: Sequence[int] | None = None,
+    kinds: Sequence[str | None] | None = None,
 ) -> None:
-    """Write messages into the log so that the last one has the number `last_seq`."""
+    """Write messages into the log so that the last one has the number `last_seq`.
+
+    `times` and `kinds` stand in for `now` and `kind` where each message has its own.
+    """
     place = (ref << 32) + last_seq - len(drafts)
     entries = []
-    for item, turn in zip(drafts, turns, strict=True):
+    each_at = repeat(now, len(drafts)) if times is None else times
+    each_kind = repeat(kind, len(drafts)) if kinds is None else kinds
+    for item, turn, at, sort in zip(drafts, turns, each_at, each_kind, strict=True):
         place += 1
-        entries.append((place, turn, item.role, kind, author, now, item.body, item.away))
+        entries.append((place, turn, item.role, sort, author, at, item.body, item.away))
         if item.blobs:
             _put_away(tx, place, item)
     tx.many("message_insert", entries)
