@@ -19,6 +19,7 @@ from tertulia.compat.nanobot.place import key_of, source_of
 from tertulia.errors import ConfigError, IllegalMove, StaleWrite
 
 KEY = "telegram:42"
+CHANGES = ("add", "add", "add", "edit", "drop", "swap", "trim", "new", "twice", "offset")
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from tertulia.core import keys
@@ -240,18 +239,15 @@ def _insert(
         "now": micros,
     }
     tx.one("session_append", params)
-    entries = zip(drafts, given, places, strict=True)
-    for kind, group in groupby(entries, key=lambda entry: kind_of(entry[1])):
-        items = list(group)
-        transcript.insert(
-            tx,
-            row.ref,
-            items[-1][2].seq,
-            [item for item, _, _ in items],
-            micros,
-            turns=[place.turn for _, _, place in items],
-            kind=kind,
-        )
+    transcript.insert(
+        tx,
+        row.ref,
+        places[-1].seq,
+        drafts,
+        micros,
+        turns=[place.turn for place in places],
+        kinds=[kind_of(message) for message in given],
+    )
 
 
 def _offset(held: Held, places: Sequence[Place], wanted: int) -> int:
