@@ -62,7 +62,8 @@ def import_once(
     for place in places:
         reports.append(report := _imported(store, kind, place))
         for problem in report.problems:
-            log.warning("%s: %s", place, problem)
+            where = problem.file if problem.line is None else f"{problem.file}, line {problem.line}"
+            log.warning("import of %s: %s: %s", place, where, problem.detail)
     foreign.note(store._house, name)
     return reports
 

@@ -28,7 +28,7 @@ from tertulia.core.message import from_json
 from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.settings import Settings
 from tertulia.errors import Error, StaleWrite
-from tertulia.records import foreign
+from tertulia.records import acts, foreign
 from tertulia.records.foreign import Held, Part
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros
@@ -253,7 +253,7 @@ class SessionManager:
             row = foreign.current(tx, stored_key)
             if row is None:
                 return None
-            held, bodies = foreign.hold(tx, row)
+            held, bodies = _hold(tx, row)
             return _Saved(row, held, bodies, copied(bodies), _shown(from_json(row.metadata)))
 
         found = self.store._house.db.read(work)
@@ -291,6 +291,20 @@ def _told(found: core.Session) -> dict[str, Any]:
         "created_at": local(found.created_at).isoformat(),
         "updated_at": local(found.updated_at).isoformat(),
     }
+
+
+def _hold(tx: Transaction, row: SessionRow) -> tuple[Held, list[dict[str, Any]]]:
+    """A transcript with the offset that system had given it, for as long as it is as imported.
+
+    The store goes no further than the person's last words, so that a model is always shown some.
+    """
+    held, bodies = foreign.hold(tx, row)
+    note = from_json(row.metadata).get(_NOTE)
+    offset = note.get("last_consolidated") if isinstance(note, dict) else None
+    if not isinstance(offset, int) or not held.offset < offset <= len(bodies):
+        return held, bodies
+    is_as_imported = acts.glance_of(tx, row.ref).made_by == "import"
+    return (held._replace(offset=offset) if is_as_imported else held), bodies
 
 
 def _has_changed(session: Session, base: _Base) -> bool:
@@ -331,7 +345,7 @@ def _save(
     elif base is not None and base.version == row.version:
         plan = _Plan(base.held, base.given, _parts(session.messages, base), _wanted(session, base))
     else:
-        held, bodies = foreign.hold(tx, row)
+        held, bodies = _hold(tx, row)
         plan = _merged(session, base, held, bodies)
     metadata = _merged_metadata(session.metadata, base, from_json(row.metadata))
     if plan.is_merged:
