@@ -81,7 +81,7 @@ class SessionManager:
     """The conversations of a workspace. `store` is the Tertulia store below."""
 
     def __init__(self, workspace: Path) -> None:
-        self.workspace = Path(workspace)
+        self.workspace = Path(workspace).expanduser()
         self.sessions_dir = self.workspace / "sessions"
         self._lock = threading.RLock()
         # Whoever holds a value gets the same one again; the latest are held here as well.
@@ -303,7 +303,7 @@ def _hold(tx: Transaction, row: SessionRow) -> tuple[Held, list[dict[str, Any]]]
     offset = note.get("last_consolidated") if isinstance(note, dict) else None
     if not isinstance(offset, int) or not held.offset < offset <= len(bodies):
         return held, bodies
-    is_as_imported = acts.glance_of(tx, row.ref).made_by == "import"
+    is_as_imported = acts.glance_of(tx, row.ref).made_by in ("start", "import")
     return (held._replace(offset=offset) if is_as_imported else held), bodies
 
 
