@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -362,6 +363,29 @@ class TestTwoPrograms:
         mine.add_message("user", "b")
         manager.save(mine)
         assert mine.updated_at == manager.get_or_create(KEY).updated_at == late
+
+    @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["add", "save", "get"]))))
+    @hypothesis_settings(max_examples=60)
+    def test_whatever_the_order_nothing_that_was_saved_is_lost_or_doubled(
+        self, steps: list[tuple[int, str]]
+    ) -> None:
+        with TemporaryDirectory() as place, ExitStack() as stack:
+            managers = [stack.enter_context(SessionManager(Path(place))) for _ in range(3)]
+            held = [manager.get_or_create(KEY) for manager in managers]
+            said_by: list[list[str]] = [[], [], []]
+            for number, (who, step) in enumerate([*steps, (0, "save"), (1, "save"), (2, "save")]):
+                if step == "add":
+                    said_by[who].append(f"{who} {number}")
+                    held[who].add_message("user", said_by[who][-1])
+                elif step == "save":
+                    managers[who].save(held[who])
+                else:
+                    assert managers[who].get_or_create(KEY) is held[who]
+            found = words(managers[0].get_or_create(KEY))
+            assert sorted(found) == sorted(text for texts in said_by for text in texts)
+            for who in range(3):
+                assert [text for text in found if text.startswith(f"{who} ")] == said_by[who]
+            assert len(managers[0].list_sessions()) == 1
 
 
 class TestOffset:

@@ -63,6 +63,23 @@ with SessionManager(Path(sys.argv[1])) as manager:
         manager.save(session)
 """
 
+SAVE_UNTIL_KILLED = """
+import sys
+from itertools import count
+from pathlib import Path
+from tertulia.compat.nanobot.manager import SessionManager
+
+manager = SessionManager(Path(sys.argv[1]))
+session = manager.get_or_create("telegram:42")
+for number in count():
+    session.add_message("user", str(number))
+    if number % 7 == 6:
+        session.retain_recent_legal_suffix(5)
+    session.metadata["last"] = number
+    manager.save(session)
+    print(number, flush=True)
+"""
+
 
 def said(text: str, role: str = "user") -> dict[str, Any]:
     return {"role": role, "content": text}
@@ -201,6 +218,31 @@ class TestNanobot:
         with SessionManager(tmp_path) as manager:
             session = manager.get_or_create("telegram:42")
             check_all_came_in_order([one["content"] for one in session.messages])
+            assert manager.store.check() == []
+
+    def test_what_was_saved_survives_a_kill_and_nothing_is_half_saved(self, tmp_path: Path) -> None:
+        writer = subprocess.Popen(
+            [sys.executable, "-c", SAVE_UNTIL_KILLED, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert writer.stdout is not None
+        told = -1
+        while told < 30:
+            told = int(writer.stdout.readline())
+        writer.kill()
+        writer.stdout.read()
+        writer.wait()
+        writer.stdout.close()
+        with SessionManager(tmp_path) as manager:
+            session = manager.get_or_create("telegram:42")
+            last = session.metadata["last"]
+            assert last >= told
+            newest = [int(one["content"]) for one in session.messages]
+            assert newest == list(range(last - len(newest) + 1, last + 1))
+            assert 5 <= len(newest) <= 11
+            session.add_message("user", "goes on")
+            manager.save(session)
             assert manager.store.check() == []
 
     def test_a_save_does_not_write_the_conversation_again(self, tmp_path: Path) -> None:
