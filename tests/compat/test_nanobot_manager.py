@@ -177,6 +177,26 @@ class TestSave:
         assert other.get_or_create(KEY).metadata == {"m": 1}
         assert log_of(manager) == [1, 3]
 
+    def test_its_times_are_taken_as_well(
+        self, manager: SessionManager, other: SessionManager
+    ) -> None:
+        filled(manager, "a")
+        early = datetime(2026, 1, 1)
+        manager.save(Session(KEY, created_at=early, updated_at=early))
+        found = other.get_or_create(KEY)
+        assert (found.created_at, found.updated_at) == (early, early)
+
+    def test_the_messages_of_a_value_stay_the_very_ones(self, manager: SessionManager) -> None:
+        session = filled(manager, "a", "b")
+        session.messages = deepcopy(session.messages)
+        held = list(session.messages)
+        manager.save(session)
+        assert all(one is other for one, other in zip(session.messages, held, strict=True))
+        held[0]["content"] = "A"
+        manager.save(session)
+        manager.invalidate(KEY)
+        assert words(manager.get_or_create(KEY)) == ["A", "b"]
+
     def test_another_key_makes_another_conversation(
         self, manager: SessionManager, other: SessionManager
     ) -> None:

@@ -341,36 +341,50 @@ def _save(
     created_at, updated_at = aware(session.created_at), aware(session.updated_at)
     if row is None:
         row, base = foreign.begin(tx, store._house, source, key, created_at), _nothing(session.key)
-        plan = _Plan(base.held, [], list(session.messages), session.last_consolidated)
-    elif base is not None and base.version == row.version:
-        plan = _Plan(base.held, base.given, _parts(session.messages, base), _wanted(session, base))
+        plan = _Plan(base.held, list(session.messages), session.last_consolidated)
     else:
-        held, bodies = _hold(tx, row)
-        plan = _merged(session, base, held, bodies)
-    metadata = _merged_metadata(session.metadata, base, from_json(row.metadata))
-    if plan.is_merged:
-        updated_at = max(updated_at, from_micros(row.updated_at))
+        plan = _plan(tx, row, session, base)
+        if base is not None and plan.theirs is not None:
+            updated_at = max(updated_at, from_micros(row.updated_at))
     laid = foreign.lay(tx, row, plan.held, plan.parts, now, offset=plan.offset)
+    metadata = _merged_metadata(session.metadata, base, from_json(row.metadata))
     foreign.set_metadata(tx, row, metadata)
     foreign.set_times(tx, row, created_at, updated_at)
     stored = foreign.current(tx, key)
     assert stored is not None
-    messages = [plan.known[part] if isinstance(part, int) else part for part in plan.parts]
-    copies = [
-        base.copies[part] if isinstance(part, int) and not plan.is_merged and base else copied(one)
-        for part, one in zip(plan.parts, messages, strict=True)
-    ]
-    return _Saved(stored, laid, messages, copies, _shown(metadata))
+    return _Saved(stored, laid, *_laid_out(session, base, plan), _shown(metadata))
 
 
 class _Plan(NamedTuple):
-    """What to make of what is held: `known` are the held messages, by the numbers in `parts`."""
+    """What to make of what is held. `theirs` are its messages, where others may have changed it."""
 
     held: Held
-    known: list[Any]
     parts: list[Part]
     offset: int
-    is_merged: bool = False
+    theirs: list[Any] | None = None
+
+
+def _plan(tx: Transaction, row: SessionRow, session: Session, base: _Base | None) -> _Plan:
+    if base is not None and base.version == row.version:
+        return _Plan(base.held, _parts(session.messages, base), _wanted(session, base))
+    held, bodies = _hold(tx, row)
+    if base is None:
+        # Nobody knows what it was made from: it says how the conversation is to be.
+        parts = foreign.aligned(bodies, session.messages)
+        return _Plan(held, parts, session.last_consolidated, bodies)
+    return _merged(session, base, held, bodies)
+
+
+def _laid_out(session: Session, base: _Base | None, plan: _Plan) -> tuple[list[Any], list[Any]]:
+    """The messages as they are stored now, and a copy of what they say."""
+    theirs = plan.theirs
+    if theirs is not None:
+        messages = [theirs[part] if isinstance(part, int) else part for part in plan.parts]
+        return messages, copied(messages)
+    before = [] if base is None else base.copies
+    messages = list(session.messages)
+    copies = [before[part] if isinstance(part, int) else copied(part) for part in plan.parts]
+    return messages, copies
 
 
 def _parts(messages: list[Any], base: _Base) -> list[Part]:
@@ -389,12 +403,8 @@ def _parts(messages: list[Any], base: _Base) -> list[Part]:
     return parts if last >= 0 else foreign.aligned(base.copies, messages)
 
 
-def _merged(session: Session, base: _Base | None, held: Held, bodies: list[Any]) -> _Plan:
+def _merged(session: Session, base: _Base, held: Held, bodies: list[Any]) -> _Plan:
     """What the owner of a value wants, on top of what others stored since it was made."""
-    if base is None:
-        # Nobody knows what it was made from: it says how the conversation is to be.
-        parts = foreign.aligned(bodies, session.messages)
-        return _Plan(held, bodies, parts, session.last_consolidated, is_merged=True)
     mine = _parts(session.messages, base)
     added = _new_at_end(mine)
     head, tail = mine[: len(mine) - added], mine[len(mine) - added :]
@@ -409,7 +419,7 @@ def _merged(session: Session, base: _Base | None, held: Held, bodies: list[Any])
         parts = [*head, *theirs, *tail]
     else:
         raise _stale(session.key, "another program changed what was there before, and so did you")
-    return _Plan(held, bodies, parts, offset, is_merged=True)
+    return _Plan(held, parts, offset, bodies)
 
 
 def _wanted(session: Session, base: _Base) -> int:
