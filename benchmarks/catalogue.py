@@ -12,6 +12,7 @@ from benchmarks.rows import (
     find,
     importing,
     listing,
+    moving,
     newest,
     opening,
     processes,
@@ -31,6 +32,7 @@ ROWS: dict[str, Callable[[Stage], Sequence[Row]]] = {
     "open": opening.run,
     "import": importing.run,
     "disk": disk.run,
+    "moving_in": moving.run,
     "search": search.run,
     "processes": processes.run,
 }

@@ -55,6 +55,7 @@ def test_what_programs_get_is_told_of_every_command_that_has_json() -> None:
 @pytest.mark.parametrize("command", SHAPES)
 def test_the_fields_are_the_ones_that_are_told(typed: Typed, demo: Demo, command: str) -> None:
     more = {"rename": ["x"], "search": ["message"], "delete": ["--yes"], "backup": ["copy.db"]}
+    more |= {kind: ["."] for kind in ("hermes", "nanobot", "openclaw", "jsonl")}
     noun, _, verb = command.partition(" ")
     needs_id = noun == "sessions" and verb not in ("list", "search")
     words = [*([demo.old] if needs_id else []), *more.get(verb, [])]

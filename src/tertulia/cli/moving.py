@@ -70,7 +70,7 @@ def _tell(request: Request, report: Report, *, dry_run: bool) -> None:
     output.say(request, f"{_counted(len(report.problems), 'problem')}:")
     for problem in report.problems[:_MOST_TOLD]:
         where = problem.file if problem.line is None else f"{problem.file}:{problem.line}"
-        told = f"{where}  {problem.kind}: {problem.detail}"
+        told = f"{where} {problem.kind}: {problem.detail}"
         output.say(request, f"  • {output.one_line(told, 200)}")
     if len(report.problems) > _MOST_TOLD:
         output.say(request, f"  … and {len(report.problems) - _MOST_TOLD} more; --json has all.")

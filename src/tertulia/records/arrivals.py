@@ -24,7 +24,7 @@ from tertulia.records import acts, transcript
 from tertulia.records.house import House
 from tertulia.records.usage import Charge
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import Glance, from_micros, to_micros
+from tertulia.storage.rows import Glance, SessionRow, from_micros, session_row, to_micros
 
 IMPORTED = "imported"
 
@@ -40,6 +40,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     person: str | None
     display_name: str | None
     created_at: int
+    derived_key: str | None = None  # the key that its person's next message has, if it is another
 
 
 class Entry(NamedTuple):
@@ -105,10 +106,16 @@ class Arrivals:
         """How far the session of that name has come; None if nothing of it is here."""
         return self._db.read(lambda tx: _standing(tx, name))
 
-    def current(self, key: str) -> str | None:
-        """The id of the session that is current for a key."""
-        row = self._db.read(lambda tx: tx.one("session_current", {"key": key}))
-        return None if row is None else str(row[1])
+    def in_the_way(self, key: str, updated_at: int) -> str | None:
+        """The session that stays current for a key when one with that last activity comes."""
+
+        def work(tx: Transaction) -> str | None:
+            current = _current(tx, key)
+            if current is None or _makes_way(tx, current, updated_at):
+                return None
+            return current.id
+
+        return self._db.read(work)
 
     def write(self, parcels: Sequence[Parcel]) -> list[str]:
         """Store parcels in one transaction; the ids of their sessions."""
@@ -216,7 +223,10 @@ def _settle(
     tx: Transaction, session_id: str, ref: int, arrival: Arrival, found: Settlement, now: int
 ) -> None:
     ended_at, reason = found.ended_at, found.end_reason
-    if ended_at is None and tx.one("session_current", {"key": arrival.key}) is not None:
+    current = _current(tx, arrival.key) if ended_at is None else None
+    if current is not None and _makes_way(tx, current, found.updated_at):
+        acts.end(tx, current, IMPORTED, from_micros(max(current.updated_at, found.created_at)))
+    elif current is not None:
         ended_at, reason = found.updated_at, IMPORTED
     tx.run(
         "arriving_settle",
@@ -237,8 +247,33 @@ def _settle(
     )
     _charge(tx, session_id, found)
     _show(tx, ref, found, now)
+    if ended_at is None and arrival.derived_key is not None:
+        _link(tx, arrival.derived_key, arrival.key, now)
     told = {"reason": reason, "updated": from_micros(found.updated_at).isoformat()}
     acts.event(tx, ref, from_micros(now), IMPORTED, told)
+
+
+def _current(tx: Transaction, key: str) -> SessionRow | None:
+    row = tx.one("session_current", {"key": key})
+    return None if row is None else session_row(row)
+
+
+def _makes_way(tx: Transaction, current: SessionRow, updated_at: int) -> bool:
+    """Whether a current session only came from elsewhere, and something newer comes now.
+
+    So it is when a conversation was reset there between two imports.
+    """
+    row = tx.one("arrival_of", {"session": current.ref})
+    return row is not None and not row[0] and current.updated_at <= updated_at
+
+
+def _link(tx: Transaction, derived: str, key: str, now: int) -> None:
+    """Let the person's next message find the conversation, unless it has one of its own here."""
+    known = {"key": derived}
+    for statement in ("link_of", "session_current", "session_latest_ended"):
+        if tx.one(statement, known) is not None:
+            return
+    tx.run("link_insert", {"key": derived, "shared_key": key, "now": now})
 
 
 def _free_title(tx: Transaction, ref: int, arrival: Arrival, title: str | None) -> str | None:

@@ -37,12 +37,13 @@ PLATFORMS = frozenset(
         "local", "cli", "tui", "cron", "telegram", "discord", "whatsapp", "slack", "signal",
         "matrix", "mattermost", "email", "sms", "homeassistant", "api", "api_server", "webhook",
         "web", "dingtalk", "feishu", "wecom", "weixin", "qqbot", "bluebubbles", "acp", "gateway",
-        "subagent", "batch", "desktop",
+        "batch", "desktop",
     )
 )  # fmt: skip
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*")
 _LONGEST_ID = 128
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _NESTED = "\x00json:"  # how Hermes marks content that is a list of parts
 _JSON_COLUMNS = ("tool_calls", "reasoning_details", "codex_reasoning_items", "codex_message_items")
 _PLACE_COLUMNS = ("id", "session_id", "active", "compacted")
@@ -242,22 +243,24 @@ class Hermes:
     def _talk(self, known: _Known, copy: Copy | None) -> Talk:
         file = _Transcript(self._folder, self._moments, known, copy)
         source = self._source(known, file)
-        if source.platform not in PLATFORMS:
+        if source.platform not in PLATFORMS and source.platform != talks.UNKNOWN:
             told = f"session {known.id} is of the platform {source.platform!r}, which was kept"
             self._findings.add(known.place, None, "unknown_platform", told)
         agent = _agent_of(known.key)
         key = known.key or talks.key_of(source, agent)
         names = [known.entry or {}, known.row or {}]
         display = next((n["display_name"] for n in names if text(n.get("display_name"))), None)
+        person = talks.person_in(source, key) if known.key else None
         arrival = Arrival(
-            name=f"hermes:{known.id}",
+            name=talks.named("hermes", known.id),
             id=known.id if _is_safe(known.id) else None,
             key=_storable(key),
             agent=agent,
             source=source,
-            person=talks.person_in(source, key) if known.key else None,
+            person=person,
             display_name=text(display) or source.chat_name or source.user_name,
             created_at=file.created_at(None),
+            derived_key=_derived_key(source, agent, key) if person else None,
         )
         about = f"session {known.id}: " if known.in_database else ""
         return Talk(known.place, arrival, file.said(), file.settled, about)
@@ -542,6 +545,12 @@ def _is_derived(key: str, entries: Mapping[str, Fields]) -> bool:
     )  # fmt: skip
 
 
+def _derived_key(source: Source, agent: str, key: str) -> str | None:
+    """The key of the next direct message, where Hermes shortened the chat's id in its own."""
+    derived = keys.session_key(source, agent=agent)
+    return derived if source.chat_type == "dm" and derived != key else None
+
+
 def _agent_of(key: str | None) -> str:
     parts = (key or "").split(":")
     return parts[1] if len(parts) > 2 and parts[0] == "agent" and parts[1] else "main"
@@ -558,4 +567,5 @@ def _plain(value: Any) -> Any:
 
 
 def _storable(key: str) -> str:
-    return key.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+    """The key with what no database takes escaped, so that two keys never become one."""
+    return _UNSTORABLE.sub(lambda found: keys.escape(found[0]), key)

@@ -10,7 +10,7 @@ from tertulia.records.arrivals import IMPORTED, Arrival, Settlement
 from tertulia.transfer.moments import Moments
 from tertulia.transfer.reading import Folder
 from tertulia.transfer.rows import Rows
-from tertulia.transfer.talk import Said, Seen, Talk, key_of, unknown_source
+from tertulia.transfer.talk import Said, Seen, Talk, key_of, named, unknown_source
 
 SUFFIX = ".jsonl"
 PLATFORM = "jsonl"
@@ -41,7 +41,7 @@ class Jsonl:
         source = unknown_source(PLATFORM, f"{stem}-{digest}", chat_name=stem.rsplit("/", 1)[-1])
         created = first_at if first_at is not None else self._folder.changed_at(file)
         arrival = Arrival(
-            name=f"jsonl:{file}:{digest}",
+            name=named("jsonl", file, digest),
             id=None,
             key=key_of(source),
             agent="main",

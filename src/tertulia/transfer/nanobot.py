@@ -22,13 +22,18 @@ from tertulia.records.arrivals import IMPORTED, Arrival, Settlement
 from tertulia.transfer.moments import Moments
 from tertulia.transfer.reading import Folder
 from tertulia.transfer.rows import Rows
-from tertulia.transfer.talk import Said, Seen, Talk, person_in, text
+from tertulia.transfer.talk import Said, Seen, Talk, named, person_in, text
 
 SUFFIX = ".jsonl"
 
 _TOPIC = re.compile(r"(-?\d+):topic:(\d+)")
 _THREAD = re.compile(r"(\d+):thread:(\d+)")
 _SLACK = re.compile(r"([CDG][A-Z0-9]+)(?::(\d+\.\d+))?")
+_LOSSY = (
+    (re.compile(r"telegram_(-?\d+)_topic_(\d+)"), r"telegram:\1:topic:\2"),
+    (re.compile(r"discord_(\d+)_thread_(\d+)"), r"discord:\1:thread:\2"),
+    (re.compile(r"slack_([CDG][A-Z0-9]+)_(\d+\.\d+)"), r"slack:\1:\2"),
+)
 _WORKSPACE_ID = re.compile(r"[0-9a-f]{32}")
 _KNOWN = ("_type", "key", "created_at", "updated_at", "metadata", "last_consolidated")
 
@@ -74,9 +79,12 @@ class _Head(NamedTuple):
     @property
     def rank(self) -> tuple[int, bool, str]:
         """Among files of one key: the newest first, then the one that is named as it should be."""
-        stem = _stem(self.file)
-        is_named = stem in (_lossy(self.key), _encoded(self.key))
-        return -(self.updated_at or 0), not is_named, self.file
+        return -(self.updated_at or 0), not self.is_named, self.file
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the file has the name that its key asks for."""
+        return _stem(self.file) in (_lossy(self.key), _encoded(self.key))
 
 
 class Nanobot:
@@ -95,12 +103,13 @@ class Nanobot:
             head = self._head(file)
             by_key[head.key].append(head)
         for key, found in by_key.items():
+            names = _names(found)
             heads = sorted(found, key=lambda head: head.rank)
-            yield self._talk(heads[0], is_first=True)
+            yield self._talk(heads[0], names[heads[0].file], is_first=True)
             for head in heads[1:]:
                 told = f"the key {key} is also that of {heads[0].file}, which is newer"
                 self._findings.add(head.file, None, "duplicate_key", told)
-                yield self._talk(head, is_first=False)
+                yield self._talk(head, names[head.file], is_first=False)
 
     def _files(self) -> list[str]:
         """Every transcript: directly in the folder, or within one that is called `sessions`."""
@@ -135,12 +144,9 @@ class Nanobot:
         updated = self._moments.micros(record.get("updated_at"))
         return _Head(file, key, record, not record, created, updated, told or 0)
 
-    def _talk(self, head: _Head, *, is_first: bool) -> Talk:
+    def _talk(self, head: _Head, name: str, *, is_first: bool) -> Talk:
         source = source_of(head.key)
         key = keys.session_key(source, per_user=False)
-        name = f"nanobot:{head.key}:{head.told_at}"
-        if not is_first:
-            name += f":{_stem(head.file)}"
         metadata = head.record.get("metadata")
         shown = metadata.get("display_name") if isinstance(metadata, dict) else None
         arrival = Arrival(
@@ -155,6 +161,23 @@ class Nanobot:
         )
         file = _File(self._folder, self._moments, head, is_current=is_first)
         return Talk(head.file, arrival, file.said(), file.settled)
+
+
+def _names(heads: list[_Head]) -> dict[str, str]:
+    """What each file of a key is called for ever: by its key and when it was created.
+
+    A later nanobot gives the file another name, and which of several is newest changes. So the name
+    of the file counts only among copies, which were created at the same moment.
+    """
+    found: dict[str, str] = {}
+    for head in sorted(heads, key=lambda head: (not head.is_named, head.file)):
+        parts: tuple[object, ...] = (head.key, head.told_at)
+        for more in ((), (_stem(head.file),), (head.file,)):
+            name = named("nanobot", *parts, *more)
+            if name not in found.values():
+                break
+        found[head.file] = name
+    return found
 
 
 class _File:
@@ -268,7 +291,7 @@ def _stem(file: str) -> str:
 
 
 def _key_of(file: str) -> str:
-    """The key that a file name stands for; in a lossy one the first `_` was a colon."""
+    """The key that a file name stands for; in a lossy one some `_` were colons."""
     stem = _stem(file)
     parts = file.split("/")
     if len(parts) > 1 and _WORKSPACE_ID.fullmatch(parts[-2]):
@@ -278,6 +301,9 @@ def _key_of(file: str) -> str:
             found = ""
         if found.isprintable() and _encoded(found) == stem:
             return found
+    for pattern, key in _LOSSY:
+        if match := pattern.fullmatch(stem):
+            return match.expand(key)
     return stem.replace("_", ":", 1)
 
 

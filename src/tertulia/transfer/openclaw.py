@@ -144,7 +144,9 @@ class OpenClaw:
                 self._findings.add(place, None, "transcript_missing", told)
         for name, file in files.items():
             if one := self._left_over(agent, name, file):
-                found.setdefault(one.id, one)
+                # What was put away has its old id, unless that is in use.
+                free = one.id if one.id not in found else name.replace(SUFFIX, "", 1)
+                found[free] = one._replace(id=free)
         return found
 
     def _file_name(self, sessions: str, key: str, entry: Fields, files: Mapping[str, str]) -> str:
@@ -180,7 +182,7 @@ class OpenClaw:
             told = "a compressed transcript; unpack it and run the import again"
             self._findings.add(file, None, "compressed", told)
             return None
-        return self._from_file(agent, name.replace(SUFFIX, "", 1), file, None, None)
+        return self._from_file(agent, away[1], file, None, None)
 
     def _from_file(
         self, agent: str, session_id: str, file: str, key: str | None, entry: Fields | None
@@ -236,7 +238,7 @@ class OpenClaw:
         entry = known.entry or {}
         name = text(entry.get("displayName")) or text(entry.get("subject")) or source.chat_name
         arrival = Arrival(
-            name=f"openclaw:{known.agent}:{known.id}",
+            name=talks.named("openclaw", known.agent, known.id),
             id=None,
             key=key,
             agent=agent,

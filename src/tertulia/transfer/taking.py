@@ -39,7 +39,7 @@ class Taker:
         writes: bool,
         progress: Progress | None,
     ) -> None:
-        self._arrivals = arrivals
+        self.arrivals = arrivals
         self._findings = findings
         self._meter = meter
         self._writes = writes
@@ -52,8 +52,8 @@ class Taker:
     def take(self, talk: Talk) -> None:
         """Bring in what is not here yet of a conversation."""
         standing = None
-        if self._arrivals is not None:
-            standing = self._arrivals.standing(talk.arrival.name)
+        if self.arrivals is not None:
+            standing = self.arrivals.standing(talk.arrival.name)
         findings = Noted(self._findings, talk.about) if talk.about else self._findings
         passing = Passing(self, talk, standing, findings)
         for said in talk.said:
@@ -83,8 +83,8 @@ class Taker:
         self._flush()
 
     def _flush(self) -> None:
-        if self._parcels and self._writes and self._arrivals is not None:
-            self._arrivals.write(self._parcels)
+        if self._parcels and self._writes and self.arrivals is not None:
+            self.arrivals.write(self._parcels)
         self._parcels = []
         self._messages = self._characters = 0
         if self._progress is not None:
@@ -170,9 +170,21 @@ class Passing:
         if not self._goes_on() or (is_known and not self._entries):
             self._taker.counted("skipped")
             return
+        if settlement.ended_at is None and not is_known:
+            self._look_for_another(settlement.updated_at)
         self._send(settlement)
         self._taker.counted("sessions")
         self._taker.counted("messages", self._new)
+
+    def _look_for_another(self, updated_at: int) -> None:
+        """Tell where the conversation goes on in another session already."""
+        arrivals = self._taker.arrivals
+        if arrivals is None:
+            return
+        another = arrivals.in_the_way(self._talk.arrival.key, updated_at)
+        if another is not None:
+            told = f"{another} is current for its key here, so it comes as one that has ended"
+            self._findings.add(self._talk.file, None, "key_in_use", told)
 
     def _compare(self) -> None:
         assert self._standing is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from tertulia.core import keys
@@ -49,6 +50,12 @@ class Talk(NamedTuple):
     said: Iterable[Said]
     settled: Callable[[Seen], Settlement]
     about: str = ""  # which session it is, where a file holds many
+
+
+def named(kind: str, *parts: object) -> str:
+    """A name for what arrives, from all that tells it apart; it tells nobody's id."""
+    whole = "\0".join(map(str, parts)).encode("utf-8", "surrogatepass")
+    return f"{kind}:{blake2b(whole, digest_size=16).hexdigest()}"
 
 
 def unknown_source(platform: str, session_id: str, **details: Any) -> Source:

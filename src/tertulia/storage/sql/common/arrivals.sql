@@ -4,6 +4,12 @@ select sessions.id, sessions.ref, arrivals.taken, arrivals.digest, arrivals.is_c
 from arrivals join sessions on sessions.ref = arrivals.session
 where arrivals.name = :name
 
+-- name: arrival_of
+-- Whether something was said in it since it came.
+select case when sessions.last_seq = arrivals.last_seq then 0 else 1 end
+from arrivals join sessions on sessions.ref = arrivals.session
+where arrivals.session = :session
+
 -- name: arrival_insert
 insert into arrivals (name, session, taken, digest, last_seq, is_complete, at)
 values (:name, :session, 0, '', 0, 0, :now)

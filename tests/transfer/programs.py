@@ -1,0 +1,42 @@
+"""An import in a process of its own, which kills itself at a given moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+import tertulia
+from tertulia.records import arrivals, transcript
+from tertulia.transfer import import_from, taking
+from tests.transfer.trees import SETTINGS
+
+
+def main(where: str, kind: Any, folder: str, moment: str, number: int) -> None:
+    taking._MESSAGES, taking._SESSIONS = 7, 3  # many small commits
+    left = number
+
+    def die() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if moment == "within":
+        append = transcript.append_in
+
+        def dying(*args: Any, **more: Any) -> int:
+            found = append(*args, **more)
+            die()  # the transaction is open: nothing of it may be there afterwards
+            return found
+
+        arrivals.transcript.append_in = dying  # type: ignore[attr-defined]
+    with tertulia.open(where, settings=SETTINGS) as store:
+        progress = (lambda done, total: die()) if moment == "after" else None
+        import_from(store, kind, folder, progress=progress)
+
+
+if __name__ == "__main__":
+    _, where, kind, folder, moment, number = sys.argv
+    main(where, kind, folder, moment, int(number))

@@ -1,0 +1,68 @@
+"""Files of OpenAI chat messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tertulia
+from tertulia import Store
+from tertulia.transfer import import_from
+from tests.transfer.trees import SETTINGS, all_sessions
+
+TALK: list[dict[str, Any]] = [
+    {"role": "user", "content": "hello", "timestamp": "2026-03-01T10:00:00Z", "mood": {"x": 1}},
+    {"role": "assistant", "content": "hi", "timestamp": 1772359201},
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with tertulia.open(tmp_path / "talk.db", settings=SETTINGS) as opened:
+        yield opened
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_one_file_is_one_session(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path / "trip.jsonl", TALK)
+    report = import_from(store, "jsonl", path)
+    assert (report.sessions, report.messages) == (1, 2)
+    assert {problem.kind for problem in report.problems} == {"mixed_timestamps"}
+    (session,) = all_sessions(store)
+    assert store.transcript(session.id).load() == TALK
+    assert session.created_at == datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
+    assert session.updated_at == datetime(2026, 3, 1, 10, 0, 1, tzinfo=UTC)
+    assert (session.display_name, session.end_reason) == ("trip", "imported")
+    assert import_from(store, "jsonl", path).skipped == 1
+
+
+def test_a_folder_with_files_of_the_same_name(store: Store, tmp_path: Path) -> None:
+    write(tmp_path / "in/a/talk.jsonl", TALK[:1])
+    write(tmp_path / "in/b/talk.jsonl", TALK[:1])
+    write(tmp_path / "in/c.txt", TALK)
+    assert import_from(store, "jsonl", tmp_path / "in").sessions == 2
+    assert len({session.key for session in all_sessions(store)}) == 2
+
+
+def test_a_conversation_on_one_line(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path / "tuning.jsonl", [{"messages": TALK}])
+    assert import_from(store, "jsonl", path).messages == 2
+
+
+def test_a_file_that_is_a_link_is_refused(store: Store, tmp_path: Path) -> None:
+    write(tmp_path / "outside.jsonl", TALK)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/linked.jsonl").symlink_to(tmp_path / "outside.jsonl")
+    report = import_from(store, "jsonl", tmp_path / "in")
+    assert report.sessions == 0
+    assert [problem.kind for problem in report.problems] == ["symlink"]
