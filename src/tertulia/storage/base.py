@@ -63,6 +63,9 @@ class Database(Protocol):
 
     def read(self, work: Callable[[Transaction], T]) -> T: ...
 
+    def exclusive(self, work: Callable[[Transaction], T]) -> T:
+        """The same as `write`, and nobody else writes from its beginning to its end."""
+
     def close(self) -> None: ...
 
     def ring(self, bell: str) -> None:

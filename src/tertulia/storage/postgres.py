@@ -119,6 +119,24 @@ class PostgresDatabase:
         with self._inside():
             return self._write(work)
 
+    def exclusive(self, work: Callable[[Transaction], T]) -> T:
+        """Each statement sees what was committed before the lock: hence no snapshot."""
+        deadline = time.monotonic() + self._busy_seconds
+        with self._inside():
+            while True:
+                try:
+                    with self._connect() as connection, connection.transaction():
+                        tx = PostgresTransaction(connection, self._sql)
+                        tx.run("lock_out")
+                        tx.run("lock_out_rest")
+                        return work(tx)
+                except _AGAIN as problem:
+                    # Somebody had one of the tables and wanted another: who waited has gone on.
+                    if time.monotonic() > deadline:
+                        raise translated(problem, self._name) from problem
+                except FOREIGN as problem:
+                    raise translated(problem, self._name) from problem
+
     def read(self, work: Callable[[Transaction], T]) -> T:
         with self._inside():
             return self._read(work)

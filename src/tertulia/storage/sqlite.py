@@ -162,6 +162,9 @@ class SqliteDatabase:
             raise
         return job.outcome()  # type: ignore[no-any-return]
 
+    def exclusive(self, work: Callable[[Transaction], T]) -> T:
+        return self.write(work)
+
     def read(self, work: Callable[[Transaction], T]) -> T:
         ticket = object()
         reader = None

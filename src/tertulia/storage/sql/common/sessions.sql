@@ -167,3 +167,10 @@ where ref > :after
     and (cast(:since as bigint) is null or updated_at >= :since)
     and (cast(:state as text) = 'all' or case when ended_at is null then 'current' else 'ended' end = :state)
 order by ref limit :limit
+
+-- name: installation_drop
+delete from installation where name = :name
+
+-- name: installation_moves
+select (select value from installation where name = 'moved_to'),
+    (select value from installation where name = 'moving')
