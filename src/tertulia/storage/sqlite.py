@@ -123,7 +123,6 @@ class SqliteDatabase:
         self._waiting: deque[_Job] = deque()
         self._reading: dict[object, int] = {}
         self._readers: deque[tuple[apsw.Connection, SqliteTransaction]] = deque()
-        self._bells = bells_of(self.identity)
         try:
             _refuse_strangers(path, busy_seconds)
             _create_private(path)
@@ -142,6 +141,7 @@ class SqliteDatabase:
             raise ConfigError(
                 f"{path!r} is no file name.", hint="Give a path, as talk.db.", field="where"
             ) from problem
+        self._bells = bells_of(self.identity)
 
     def write(self, work: Callable[[Transaction], T]) -> T:
         self._check_usable()
