@@ -103,8 +103,8 @@ def own_server(hba: str | None = None, *, is_durable: bool = False) -> Iterator[
 
     One that is durable has its data on a disk and waits for it, as in real life.
     """
-    programs = _programs()
-    if programs is None:
+    found = programs()
+    if found is None:
         raise RuntimeError(MISSING)
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir=None if is_durable else _memory()))
     user = _user()
@@ -112,7 +112,7 @@ def own_server(hba: str | None = None, *, is_durable: bool = False) -> Iterator[
 
     def start() -> None:
         nonlocal process
-        process = _start(programs, folder, user, _DURABLE if is_durable else _QUICK)
+        process = _start(found, folder, user, _DURABLE if is_durable else _QUICK)
 
     def stop(how: signal.Signals = signal.SIGINT) -> None:
         nonlocal process
@@ -124,7 +124,7 @@ def own_server(hba: str | None = None, *, is_durable: bool = False) -> Iterator[
     try:
         if user is not None:
             os.chown(folder, user.pw_uid, user.pw_gid)
-        _run([programs / "initdb", "-D", folder / "data", "-A", "trust", "-U", "postgres",
+        _run([found / "initdb", "-D", folder / "data", "-A", "trust", "-U", "postgres",
               "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"], user)  # fmt: skip
         if hba is not None:
             (folder / "data" / "pg_hba.conf").write_text(hba)
@@ -197,7 +197,8 @@ def _run(command: list[object], user: pwd.struct_passwd | None) -> None:
         raise RuntimeError(done.stderr)
 
 
-def _programs() -> Path | None:
+def programs() -> Path | None:
+    """The folder of the newest server on this machine."""
     found = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda p: float(p.parts[-3])
     )

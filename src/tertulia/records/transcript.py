@@ -29,7 +29,7 @@ from tertulia.core.usage import Usage
 from tertulia.core.view import Span, View, newest_of, opened
 from tertulia.core.window import DECENT, Budget, fit
 from tertulia.errors import ConfigError, IllegalMove, NotFound
-from tertulia.records import acts
+from tertulia.records import acts, budgets
 from tertulia.records.house import House
 from tertulia.records.usage import Charge, charge
 from tertulia.storage import rows
@@ -78,7 +78,14 @@ class Transcript:
     def _extend(self, drafts: Sequence[Draft], usage: Usage | None) -> int:
         now = to_micros(self._house.clock.now())
         cost = None if usage is None else charge(usage)
-        last = self._db.write(lambda tx: append_in(tx, self.session_id, drafts, cost, now))
+
+        def work(tx: Transaction) -> int:
+            if cost is not None:
+                budgets.will_spend(tx, self._house)
+            return append_in(tx, self.session_id, drafts, cost, now)
+
+        # Its first statement takes the session's row, and nobody else's is touched.
+        last = self._db.write(work, lane=f"session {self.session_id}")
         self._house.ring()
         return last
 

@@ -66,6 +66,9 @@ class SqliteTransaction:
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         self._connection.executemany(self._sql[statement], rows)
 
+    def hold(self, name: str, *, shared: bool = False) -> None:
+        return  # whoever writes has everything
+
     def search_entry(self, text: str) -> Any:
         return text
 
@@ -143,8 +146,8 @@ class SqliteDatabase:
             ) from problem
         self._bells = bells_of(self.identity)
 
-    def write(self, work: Callable[[Transaction], T]) -> T:
-        self._check_usable()
+    def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T:
+        self._check_usable()  # there is one lane: the file
         job = _Job(work)
         try:
             with self._mutex:
