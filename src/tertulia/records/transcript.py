@@ -350,12 +350,15 @@ def append_in(
         row = tx.one("session_append_with_usage", params)
     if row is None:
         raise acts.missing(session_id)
-    ref, last_seq, turn = row[:3]
+    ref, last_seq, turn, *owner, is_awaited = row
     begun = turn - people
     numbers = [begun := begun + (item.role == USER) for item in drafts]
-    insert(tx, ref, last_seq, drafts, now, turns=numbers, times=times, kinds=kinds)
+    insert(
+        tx, ref, last_seq, drafts, now, turns=numbers, times=times, kinds=kinds,
+        is_awaited=is_awaited,
+    )  # fmt: skip
     if cost is not None:
-        params.update(turn=turn, platform=row[3], person=row[4])
+        params.update(turn=turn, platform=owner[0], person=owner[1])
         tx.run("usage_insert", params)
     return int(last_seq)
 
@@ -372,10 +375,12 @@ def insert(
     kind: str | None = None,
     times: Sequence[int] | None = None,
     kinds: Sequence[str | None] | None = None,
+    is_awaited: bool = False,
 ) -> None:
     """Write messages into the log so that the last one has the number `last_seq`.
 
-    `times` and `kinds` stand in for `now` and `kind` where each message has its own.
+    `times` and `kinds` stand in for `now` and `kind` where each message has its own. A session
+    `is_awaited` if messages before these are not indexed yet: then the index knows of it.
     """
     place = (ref << 32) + last_seq - len(drafts)
     entries = []
@@ -387,7 +392,8 @@ def insert(
         if item.blobs:
             _put_away(tx, place, item)
     tx.many("message_insert", entries)
-    tx.run("unindexed_put", {"session": ref})
+    if not is_awaited:
+        tx.run("unindexed_put", {"session": ref})
 
 
 def read(tx: Transaction, spans: Iterable[Span]) -> list[Message]:

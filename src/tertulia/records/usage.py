@@ -79,7 +79,7 @@ def add_in(tx: Transaction, session_id: str, cost: Charge, now: int) -> None:
     row = tx.one("session_append_with_usage", params)
     if row is None:
         raise acts.missing(session_id)
-    _, _, turn, platform, person = row
+    _, _, turn, platform, person, _ = row
     tx.run("usage_insert", {**params, "turn": turn, "platform": platform, "person": person})
 
 
