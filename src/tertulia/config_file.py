@@ -234,7 +234,9 @@ def _see_from(folder: str, given: dict[str, Any]) -> None:
     """Paths in the file are seen from the folder it is in."""
     for section, name in (("store", "where"), ("log", "file"), ("agent", "folder")):
         table = given.get(section)
-        found = table.get(name) if isinstance(table, dict) else None
+        if not isinstance(table, dict):
+            continue
+        found = table.get(name)
         if isinstance(found, str) and found and "://" not in found:
             table[name] = os.path.join(folder, os.path.expanduser(found))
 
@@ -247,7 +249,7 @@ def _lines(text: str) -> Iterator[tuple[Place, int]]:
     header: Place = ()
     counts: dict[Place, int] = {}
     statement, first = "", 0
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         statement, first = (f"{statement}\n{line}", first) if statement else (line, number)
         try:
             found = tomllib.loads(statement)
@@ -280,8 +282,11 @@ def _header(found: Any, counts: dict[Place, int]) -> Place:
 def _places(found: Any, place: Place = ()) -> Iterator[Place]:
     if place:
         yield place
-    inside = found.items() if isinstance(found, dict) else ()
-    inside = enumerate(found) if isinstance(found, list) else inside
+    inside: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(found, dict):
+        inside = found.items()
+    elif isinstance(found, list):
+        inside = enumerate(found)
     for name, value in inside:
         yield from _places(value, (*place, name))
 

@@ -33,7 +33,7 @@ def config() -> None:
 @click.option("--force", is_flag=True, help="Write over the file that is there.")
 @json_option
 @click.pass_obj
-def init(request: Request, kind: str, force: bool, **given: str | None) -> None:
+def init(request: Request, /, kind: str, force: bool, **given: str | None) -> None:
     """Write a new configuration with all that is usually set, explained."""
     names = {"model": "model", "base_url": "base_url", "key_env": "api_key_env"}
     agent: dict[str, Any] = {"kind": kind}

@@ -24,6 +24,7 @@ from tertulia.storage.opening import public_name
 
 if TYPE_CHECKING:
     from tertulia import aio
+    from tertulia.aio.opening import Opening
     from tertulia.gateway.app import Gateway
     from tertulia.platforms.base import Adapter
     from tertulia.platforms.local import LocalAdapter
@@ -136,7 +137,7 @@ def _stop_at_signals(gateway: Gateway) -> None:
             loop.add_signal_handler(number, stop, number)
 
 
-def _opened(request: Request, config: Config) -> aio.Opening:
+def _opened(request: Request, config: Config) -> Opening:
     from tertulia import aio
 
     where = place.where(request)

@@ -91,7 +91,7 @@ class _Line:
             self._input += usage.input
             self._output += usage.output
             known = self._cost is not None and usage.cost_usd is not None
-            self._cost = self._cost + usage.cost_usd if known else None  # type: ignore[operator]
+            self._cost = self._cost + usage.cost_usd if known else None
             if usage.model and usage.model not in self._models:
                 self._models.append(usage.model)
 

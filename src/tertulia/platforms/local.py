@@ -24,7 +24,7 @@ from tertulia.platforms.base import Adapter, Incoming, MenuEntry, Outgoing, Rece
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
-    from prompt_toolkit.completion import CompleteEvent, Completion
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
     from prompt_toolkit.document import Document
     from prompt_toolkit.input import Input
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -202,9 +202,7 @@ class LocalAdapter(Adapter):
 
     async def _read_lines(self, receive: Receive) -> None:
         lines = _lines_of(self._stdin)
-        while (line := await lines.get()) is not None:
-            while line.endswith("\\") and (more := await lines.get()) is not None:
-                line = f"{line[:-1]}\n{more}"
+        while (line := await _message(lines)) is not None:
             if line.strip() in _QUITS:
                 break
             if line.strip():
@@ -280,7 +278,7 @@ def _paragraph(text: str) -> str:
     return harmless(text).rstrip("\n") + "\n\n"
 
 
-def _completer(menu: Callable[[], Iterable[MenuEntry]]) -> object:
+def _completer(menu: Callable[[], Iterable[MenuEntry]]) -> Completer:
     from prompt_toolkit.completion import Completer, Completion
 
     class Commands(Completer):
@@ -300,6 +298,18 @@ def _completer(menu: Callable[[], Iterable[MenuEntry]]) -> object:
                         )
 
     return Commands()
+
+
+async def _message(lines: asyncio.Queue[str | None]) -> str | None:
+    """The next message; a line that ends in a backslash goes on in the next one."""
+    message = await lines.get()
+    while message is not None and message.endswith("\\"):
+        more = await lines.get()
+        if more is None:
+            lines.put_nowait(None)
+            return message
+        message = f"{message[:-1]}\n{more}"
+    return message
 
 
 def _lines_of(stream: TextIO) -> asyncio.Queue[str | None]:
