@@ -148,6 +148,8 @@ class LocalAdapter(Adapter):
         keys = KeyBindings()
         stops: set[asyncio.Task[None]] = set()
 
+        # What is typed before the prompt is there ends in a line feed, not in the key Enter.
+        @keys.add("c-j")
         @keys.add("enter", filter=~completion_is_selected)
         def _send(event: KeyPressEvent) -> None:
             event.current_buffer.validate_and_handle()
@@ -157,7 +159,6 @@ class LocalAdapter(Adapter):
             event.current_buffer.complete_state = None
 
         @keys.add("escape", "enter")
-        @keys.add("c-j")
         def _new_line(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
