@@ -13,6 +13,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from tertulia.core.source import Source
+from tertulia.errors import Error, StoreUnavailable
 from tertulia.gateway import commands
 from tertulia.platforms.base import Incoming, Outgoing, Shown
 from tertulia.platforms.local import LocalAdapter
@@ -36,11 +37,12 @@ class Heard:
 
     def __init__(self) -> None:
         self.messages: list[Incoming] = []
-        self.came = asyncio.Event()
+        self.problem: Error | None = None
 
     async def __call__(self, incoming: Incoming) -> None:
+        if self.problem is not None:
+            raise self.problem
         self.messages.append(incoming)
-        self.came.set()
 
     @property
     def texts(self) -> list[str | None]:
@@ -107,6 +109,18 @@ class TestPipe:
             heard = Heard()
             await adapter.listen(heard)
             assert heard.texts == ["one"]
+
+        run(test)
+
+    def test_a_line_that_could_not_be_kept_ends_it_with_the_reason(self) -> None:
+        async def test() -> None:
+            adapter, _ = piped("one\ntwo\n")
+            heard = Heard()
+            heard.problem = StoreUnavailable("The store is away.")
+            with pytest.raises(StoreUnavailable):
+                await adapter.listen(heard)
+            assert adapter.problem is heard.problem
+            assert adapter.finished.is_set()
 
         run(test)
 
@@ -222,6 +236,18 @@ class TestKeys:
                 await show(adapter, "ended")
                 keys.send_text(" text\r")
                 await until(lambda: heard.texts == ["/stop", "unsent text"])
+
+        run(test)
+
+    def test_what_could_not_be_kept_stands_there_again(self) -> None:
+        async def test() -> None:
+            async with typing() as (_, keys, heard, screen):
+                heard.problem = StoreUnavailable("The store is away.")
+                keys.send_text("dear words\r")
+                await until(lambda: "This was not kept: The store is away." in screen.printed)
+                heard.problem = None
+                keys.send_text("\r")
+                await until(lambda: heard.texts == ["dear words"])
 
         run(test)
 

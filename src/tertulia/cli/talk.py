@@ -117,6 +117,8 @@ async def _serve(
                 leaving.cancel()
                 with suppress(asyncio.CancelledError):
                     await leaving
+    if local is not None and local.problem is not None:
+        raise local.problem
 
 
 async def _leave(local: LocalAdapter, gateway: Gateway) -> None:

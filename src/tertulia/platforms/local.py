@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from tertulia.core.harmless import harmless
 from tertulia.core.source import LOCAL, Source
+from tertulia.errors import Error
 from tertulia.platforms.base import Adapter, Incoming, MenuEntry, Outgoing, Receive, Shown
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class LocalAdapter(Adapter):
     """Talks with whoever sits at the terminal, or with what is piped in.
 
     `settled` is awaited after each line of a pipe: until everything said so far is answered.
-    `finished` is set when there is nothing more to read, or the person quits.
+    `finished` is set when there is nothing more to read, or the person quits; `problem` is why, if
+    something went wrong.
     """
 
     name = LOCAL
@@ -59,10 +61,13 @@ class LocalAdapter(Adapter):
         terminal: tuple[Input, Output] | None = None,
     ) -> None:
         self.finished = asyncio.Event()
+        self.problem: Exception | None = None
         self._settled = settled
         self._stdin = stdin or sys.stdin
         self._stdout = stdout or sys.stdout
         self._is_terminal = terminal is not None or (self._stdin.isatty() and self._stdout.isatty())
+        if self._is_terminal:
+            import prompt_toolkit  # noqa: F401  whoever has it not is told before anything begins
         self._terminal = terminal
         self._history = history
         self._menu: tuple[MenuEntry, ...] = ()
@@ -75,9 +80,12 @@ class LocalAdapter(Adapter):
     async def listen(self, receive: Receive) -> None:
         try:
             await (self._converse(receive) if self._is_terminal else self._read_lines(receive))
+        except Exception as problem:
+            self.problem = problem
+            raise
         finally:
             self._prompt = None
-        self.finished.set()
+            self.finished.set()
 
     async def send(self, message: Outgoing) -> None:
         if message.delivery in self._sent:
@@ -108,15 +116,21 @@ class LocalAdapter(Adapter):
 
     async def _converse(self, receive: Receive) -> None:
         self._prompt = prompt = self._made_prompt(receive)
+        unkept = ""
         while True:
             try:
-                text = await prompt.prompt_async()
+                text = await prompt.prompt_async(default=unkept)
             except EOFError:
                 return
+            unkept = ""
             if text.strip() in _QUITS:
                 return
             if text.strip():
-                await receive(_incoming(text))
+                try:
+                    await receive(_incoming(text))
+                except Error as problem:
+                    unkept = text  # it stands there again, to be sent once more
+                    await self._print(_paragraph(f"This was not kept: {problem}"))
 
     def _made_prompt(self, receive: Receive) -> PromptSession[str]:
         from prompt_toolkit import PromptSession
