@@ -16,6 +16,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, TextIO
 
 from tertulia.core.harmless import harmless
@@ -116,6 +117,13 @@ class LocalAdapter(Adapter):
 
     async def _converse(self, receive: Receive) -> None:
         self._prompt = prompt = self._made_prompt(receive)
+        # Between two lines, and while something is printed, a key must mean what it always means:
+        # as the terminal's own, ctrl-D would be lost and ctrl-C would end the program.
+        prompt.app.input.cooked_mode = nullcontext  # type: ignore[method-assign]
+        with prompt.app.input.raw_mode():
+            await self._take_lines(prompt, receive)
+
+    async def _take_lines(self, prompt: PromptSession[str], receive: Receive) -> None:
         unkept = ""
         while True:
             try:
@@ -126,6 +134,7 @@ class LocalAdapter(Adapter):
             if text.strip() in _QUITS:
                 return
             if text.strip():
+                self._write(PROMPT + harmless(text).rstrip().replace("\n", "\n  ") + "\n")
                 try:
                     await receive(_incoming(text))
                 except Error as problem:
@@ -145,6 +154,8 @@ class LocalAdapter(Adapter):
             key_bindings=self._keys(receive),
             prompt_continuation="  ",
             multiline=True,
+            # The line of an answer that is being written goes with it; what was typed is echoed.
+            erase_when_done=True,
             reserve_space_for_menu=4,
             input=given,
             output=shown,
