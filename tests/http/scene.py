@@ -45,6 +45,7 @@ class House(NamedTuple):
 
     def client(self, name: str | None = "root", **options: Any) -> httpx2.Client:
         headers = {"Authorization": f"Bearer {SECRETS[name]}"} if name else {}
+        headers |= options.pop("headers", {})
         return httpx2.Client(base_url=self.url, headers=headers, timeout=PATIENCE, **options)
 
     def openai(self, name: str = "ana", **options: Any) -> openai.OpenAI:

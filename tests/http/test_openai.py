@@ -173,7 +173,9 @@ class TestResponses:
         client = here.openai()
         for given in ("resp-kept", {"id": "resp-kept"}):
             found = client.responses.create(
-                model="parrot", input="history", conversation=given  # type: ignore[arg-type]
+                model="parrot",
+                input="history",
+                conversation=given,  # type: ignore[arg-type]
             )
         assert "shown 3 messages" in found.output_text
 

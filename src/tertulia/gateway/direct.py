@@ -131,11 +131,13 @@ class Direct:
     async def _put_results(self, session_id: str, results: Sequence[ToolResult]) -> None:
         """Show each result in the place of the one that says the call was interrupted."""
         transcript = self.store.transcript(session_id)
-        waiting = _waiting(await transcript.entries(newest=_LOOK_BACK))
-        if {result.call_id for result in results} != set(waiting):
+        places = _newest_results(await transcript.entries(newest=_LOOK_BACK))
+        if {result.call_id for result in results} != set(places):
             raise _unasked(results)
         for result in results:
-            place = waiting[result.call_id]
+            place = places[result.call_id]
+            if place.kind != INTERRUPTED:
+                continue  # it came before, and the agent failed after it
             body = {"role": TOOL, "tool_call_id": result.call_id, "content": result.content}
             name = {"name": place.body["name"]} if "name" in place.body else {}
             await transcript.edit(place.seq, body | name)
@@ -246,14 +248,13 @@ def caller_tool(name: str, description: str, parameters: dict[str, Any]) -> Tool
     return Tool(name, description, parameters, call)
 
 
-def _waiting(entries: Sequence[Message]) -> dict[str, Message]:
-    """The placeholders of the newest step, by the id of their call."""
+def _newest_results(entries: Sequence[Message]) -> dict[str, Message]:
+    """The results that stand at the end, by the id of their call."""
     found: dict[str, Message] = {}
     for one in reversed(entries):
-        if one.role == TOOL and one.kind == INTERRUPTED:
-            found.setdefault(str(one.body.get("tool_call_id")), one)
-        elif one.role != TOOL:
+        if one.role != TOOL:
             break
+        found.setdefault(str(one.body.get("tool_call_id")), one)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -30,7 +30,11 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, events: AsyncIterator[bytes], *, seconds: float, headers: dict[str, str] | None = None
+        self,
+        events: AsyncGenerator[bytes, None],
+        *,
+        seconds: float,
+        headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", **(headers or {})})
         del self.headers["content-length"]
@@ -38,33 +42,31 @@ class EventStream(Response):
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send(
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        )
         sending = asyncio.create_task(self._send(send))
         gone = asyncio.create_task(_gone(receive))
         try:
             await asyncio.wait(
                 {sending, gone}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED
             )
+            is_gone = gone.done()
         finally:
             for task in (sending, gone):
                 task.cancel()
             await asyncio.gather(sending, gone, return_exceptions=True)
         if not sending.cancelled() and (problem := sending.exception()) is not None:
             raise problem
+        if not is_gone:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send) -> None:
-        await send(
-            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-        )
-        try:
+        async with aclosing(self._events) as events:
             # A client that went away is no fault of anybody's.
             with suppress(OSError):
-                async for chunk in self._events:
+                async for chunk in events:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            close = getattr(self._events, "aclose", None)
-            if close is not None:
-                await close()
 
 
 async def _gone(receive: Receive) -> None:

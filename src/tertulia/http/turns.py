@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
@@ -53,7 +53,7 @@ async def say(call: Call) -> Response:
     return EventStream(_events(run, named.id), seconds=settings.stream_seconds)
 
 
-async def _events(run: Run, conversation: str) -> AsyncIterator[bytes]:
+async def _events(run: Run, conversation: str) -> AsyncGenerator[bytes, None]:
     try:
         async with aclosing(run.texts()) as texts:
             async for text in texts:
