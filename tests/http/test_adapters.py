@@ -140,7 +140,7 @@ class OtherProgram:
         )
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server._serve())
-        while not server.started:
+        while not server.started:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
         try:

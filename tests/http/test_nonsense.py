@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+import httpx2
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -14,19 +15,27 @@ from schemathesis.specs.openapi.checks import response_schema_conformance, statu
 
 from tertulia.http.app import TABLE
 from tertulia.http.operations import description
-from tertulia.platforms.web import WebAdapter
-from tertulia.platforms.webhook import WebhookAdapter
-from tests.http.scene import SECRETS, House, house
+from tests.http.node import node
+from tests.http.scene import SECRETS
 
 EXAMPLES = 8
 
 
+class Here(NamedTuple):
+    """The server, in a process of its own: the one with the tests draws by chance."""
+
+    url: str
+
+    def client(self, name: str | None = "root") -> httpx2.Client:
+        headers = {"Authorization": f"Bearer {SECRETS[name]}"} if name else {}
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=60)
+
+
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Here]:
     path = tmp_path_factory.mktemp("nonsense") / "talk.db"
-    adapters = [WebAdapter(), WebhookAdapter("webhook-secret-0123456789")]
-    with house(path, adapters=adapters, stream_seconds=0.2, max_body=100_000) as found:
-        yield found
+    with node(path, stream_seconds=0.2, max_body=100_000) as found:
+        yield Here(found.url)
 
 
 SCHEMA = schemathesis.openapi.from_dict(description(TABLE))
@@ -35,7 +44,7 @@ OPERATIONS = [found.ok() for found in SCHEMA.get_all_operations()]
 
 @pytest.mark.parametrize("role", ["root", "eve"])
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.label)
-def test_no_request_breaks_an_operation(here: House, operation: Any, role: str) -> None:
+def test_no_request_breaks_an_operation(here: Here, operation: Any, role: str) -> None:
     headers = {"Authorization": f"Bearer {SECRETS[role]}"}
 
     @given(case=operation.as_strategy())
@@ -92,7 +101,7 @@ def _is_told(answer: Any) -> bool:
         b'{"text": "x", "stream": true, "conversation": ""}',
     ],
 )
-def test_odd_bodies(here: House, path: str, body: bytes) -> None:
+def test_odd_bodies(here: Here, path: str, body: bytes) -> None:
     with here.client() as client:
         found = client.post(path, content=body)
     assert found.status_code < 500
@@ -100,7 +109,7 @@ def test_odd_bodies(here: House, path: str, body: bytes) -> None:
         assert set(found.json()["error"]) >= {"message", "type", "code", "param", "hint"}
 
 
-def test_too_large(here: House) -> None:
+def test_too_large(here: Here) -> None:
     with here.client() as client:
         told = client.post("/turns", json={"text": "x" * 200_000})
         assert told.status_code == 413
@@ -117,14 +126,14 @@ def test_too_large(here: House) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/sessions/x/y/z", "/v1", "/%ff%fe", "/sessions/%00"])
-def test_addresses_that_are_not_there(here: House, path: str) -> None:
+def test_addresses_that_are_not_there(here: Here, path: str) -> None:
     with here.client() as client:
         found = client.get(path)
     assert found.status_code == 404
     assert found.json()["error"]["code"] == "not_found"
 
 
-def test_no_other_site_is_let_in(here: House) -> None:
+def test_no_other_site_is_let_in(here: Here) -> None:
     with here.client() as client:
         headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
         asked = client.options("/turns", headers=headers)
@@ -134,7 +143,7 @@ def test_no_other_site_is_let_in(here: House) -> None:
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-def test_half_a_request_harms_nobody(here: House) -> None:
+def test_half_a_request_harms_nobody(here: Here) -> None:
     host, port = here.url.removeprefix("http://").split(":")
     head = f"POST /turns HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRETS['ana']}\r\n"
     with socket.create_connection((host, int(port))) as half:
@@ -143,7 +152,7 @@ def test_half_a_request_harms_nobody(here: House) -> None:
         assert client.get("/readyz").status_code == 200
 
 
-def test_the_description_is_served(here: House) -> None:
+def test_the_description_is_served(here: Here) -> None:
     with here.client(None) as client:
         found = client.get("/openapi.json").json()
     assert found["openapi"] == "3.1.0"

@@ -230,7 +230,7 @@ def _answered(one: Operation, schemas: dict[int, dict[str, Any]]) -> dict[str, A
     if one.answer is not None:
         content[one.kind] = {"schema": schemas[id(one.answer)]}
     if one.streams:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {}  # events have no one shape
     described: dict[str, Any] = {"description": one.summary}
     return described | ({"content": content} if content else {})
 
