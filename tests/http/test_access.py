@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tertulia.errors import ConfigError
+from tertulia.errors import AccessDenied, ConfigError
 from tertulia.http import HttpSettings, Token
 from tertulia.http.access import Door, TooManyRequests, Unauthorized
 from tertulia.http.app import TABLE
@@ -143,12 +143,38 @@ def test_what_an_owner_does_with_a_session(here: House) -> None:
         assert page["items"][0]["id"] != rest["items"][0]["id"]
 
 
+def bearer(secret: str) -> dict[str, str]:
+    return {"authorization": f"bearer {secret}"}
+
+
 class TestDoor:
+    @pytest.mark.parametrize(
+        "host", ["127.0.0.1:8642", "localhost:8642", "[::1]:8642", "localhost"]
+    )
+    def test_without_tokens_this_machine_is_the_owner(self, host: str) -> None:
+        for more in ({}, {"origin": f"http://{host}"}):
+            assert Door(HttpSettings()).admit({"host": host, **more}).is_owner
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {},
+            {"host": "evil.example:8642"},
+            {"host": "127.0.0.1.evil.example"},
+            {"host": "127.0.0.1:8642", "origin": "https://evil.example"},
+            {"host": "127.0.0.1:8642", "origin": "null"},
+            {"host": "127.0.0.1:8642", "origin": "http://127.0.0.1:9999"},
+        ],
+    )
+    def test_without_tokens_no_other_site_is_let_in(self, headers: dict[str, str]) -> None:
+        with pytest.raises(AccessDenied):
+            Door(HttpSettings()).admit(headers)
+
     def test_the_rate_is_limited_for_each_token(self, tmp_path: Any) -> None:
         now = [0.0]
         tokens = tuple(Token(name=n, secret=SECRETS[n]) for n in ("ana", "bob"))
         door = Door(HttpSettings(tokens=tokens, rate=2), now=lambda: now[0])
-        ana, bob = (f"Bearer {SECRETS[name]}" for name in ("ana", "bob"))
+        ana, bob = (bearer(SECRETS[name]) for name in ("ana", "bob"))
         door.admit(ana)
         door.admit(ana)
         with pytest.raises(TooManyRequests) as caught:
@@ -162,10 +188,10 @@ class TestDoor:
         settings = HttpSettings(tokens=(Token(name="ana", secret=SECRETS["ana"]),), rate=1)
         door = Door(settings, now=lambda: 0.0)
         with pytest.raises(Unauthorized):
-            door.admit("Bearer wrong")
+            door.admit(bearer("wrong"))
         with pytest.raises(TooManyRequests):
-            door.admit("Bearer wrong too")
-        assert door.admit(f"bearer {SECRETS['ana']}").name == "ana"
+            door.admit(bearer("wrong too"))
+        assert door.admit(bearer(SECRETS["ana"])).name == "ana"
 
 
 class TestSettings:

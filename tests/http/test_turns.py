@@ -253,12 +253,13 @@ class TestTools:
     def test_something_else_is_said_instead(self, here: House) -> None:
         client = here.openai()
         headers = {"X-Conversation-Id": "c"}
-        for text, tools in ((CALL, [TOOL]), ("history", [])):
+        offered: list[tuple[str, Any]] = [(CALL, {"tools": [TOOL]}), ("history", {})]
+        for text, options in offered:
             found = client.chat.completions.create(
                 model="x",
                 messages=[{"role": "user", "content": text}],
                 extra_headers=headers,
-                **({"tools": tools} if tools else {}),  # type: ignore[arg-type]
+                **options,
             )
         assert "interrupted" in (found.choices[0].message.content or "").lower()
 

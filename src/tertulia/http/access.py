@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -15,7 +16,7 @@ from tertulia.aio.records import Transcript, Visible
 from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, Error, NotFound
-from tertulia.http.settings import HttpSettings, Token
+from tertulia.http.settings import HttpSettings, Token, is_loopback
 from tertulia.records.people import ROLES, Role
 
 API = "api"
@@ -67,11 +68,12 @@ class Door:
         self._now = now
         self._buckets: dict[str, tuple[float, float]] = {}
 
-    def admit(self, authorization: str | None) -> Caller:
-        """Who has this `Authorization` header. The rate of wrong tokens is limited too."""
+    def admit(self, headers: Mapping[str, str]) -> Caller:
+        """Who has sent these headers. The rate of wrong tokens is limited too."""
         if not self._tokens:
+            _refuse_other_sites(headers.get("host", ""), headers.get("origin"))
             return self._counted(Caller("owner", "owner"))
-        scheme, _, secret = (authorization or "").partition(" ")
+        scheme, _, secret = headers.get("authorization", "").partition(" ")
         given = _digest(secret.strip() if scheme.lower() == "bearer" else "")
         found: Token | None = None
         for digest, token in self._tokens:
@@ -124,6 +126,21 @@ class Eyes:
 
     async def transcript(self, session_id: str) -> Transcript:
         return self._store.transcript((await self.session(session_id)).id)
+
+
+def _refuse_other_sites(host: str, origin: str | None) -> None:
+    """Without tokens a page of another site could ask through the owner's browser.
+
+    It would name its own site as the origin; or, where it has bent its own name to this machine's
+    address, that name as the host.
+    """
+    name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
+    is_here = is_loopback(name.strip("[]")) and origin in (None, f"http://{host}")
+    if not is_here:
+        raise AccessDenied(
+            "Other sites are not let in without a token.",
+            hint="Ask for 127.0.0.1 or localhost, or set a token.",
+        )
 
 
 def _digest(secret: str) -> bytes:

@@ -34,6 +34,13 @@ class BodyTooLarge(Error):
     code = "body_too_large"
 
 
+class BodyTooSlow(Error):
+    """The request comes in too slowly."""
+
+    code = "body_too_slow"
+    retryable = True
+
+
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """What went wrong. `code` is for programs, `hint` says what to do next."""
 
@@ -53,6 +60,7 @@ _STATUS: tuple[tuple[type[Error], int, str], ...] = (
     (Unauthorized, 401, "authentication_error"),
     (AccessDenied, 403, "permission_error"),
     (NotFound, 404, "not_found_error"),
+    (BodyTooSlow, 408, "invalid_request_error"),
     (Conflict, 409, "conflict_error"),
     (BodyTooLarge, 413, "invalid_request_error"),
     (TooManyRequests, 429, "rate_limit_error"),

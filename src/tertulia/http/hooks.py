@@ -21,7 +21,7 @@ async def take_webhook(call: Call) -> Taken:
     adapter: Any = call.api.webhook
     if not isinstance(adapter, WebhookAdapter):
         raise PlatformUnavailable("This gateway has no webhook.", hint="Switch it on.")
-    body = await read_body(call.request, call.api.settings.max_body)
+    body = await read_body(call.request, call.api.settings)
     incoming = adapter.read(call.request.headers, body)
     await adapter.accept(incoming)
     return Taken(incoming.message_id or "")

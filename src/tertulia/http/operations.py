@@ -6,6 +6,7 @@ given, and errors. The OpenAPI description is made from the same table, so it ca
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ from starlette.routing import Route
 
 from tertulia.errors import ConfigError, Error
 from tertulia.http.access import Caller, Eyes
-from tertulia.http.faults import BodyTooLarge, FaultBody, json_response, refusal
+from tertulia.http.faults import BodyTooLarge, BodyTooSlow, FaultBody, json_response, refusal
+from tertulia.http.settings import HttpSettings
 from tertulia.records.people import Role
 from tertulia.version import __version__
 
@@ -96,13 +98,13 @@ async def _read(api: Api, operation: Operation, request: Request) -> Call:
     if operation.role is None:
         caller = Caller("nobody", "guest")
     else:
-        caller = api.door.admit(request.headers.get("authorization"))
+        caller = api.door.admit(request.headers)
         caller.require(operation.role)
     query = body = None
     if operation.query is not None:
         query = _converted(dict(request.query_params), operation.query)
     if operation.body is not None and not operation.is_raw:
-        given = await read_body(request, api.settings.max_body)
+        given = await read_body(request, api.settings)
         body = _decoded(given, operation.body)
     return Call(
         api=api,
@@ -114,16 +116,23 @@ async def _read(api: Api, operation: Operation, request: Request) -> Call:
     )
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The body, read no further than the limit."""
+async def read_body(request: Request, settings: HttpSettings) -> bytes:
+    """The body, read no further and no longer than the limits."""
     declared = request.headers.get("content-length", "")
-    if declared.isascii() and declared.isdigit() and int(declared[:18]) > limit:
-        raise _too_large(limit)
+    if declared.isascii() and declared.isdigit() and int(declared[:18]) > settings.max_body:
+        raise _too_large(settings.max_body)
     found = bytearray()
-    async for chunk in request.stream():
-        found += chunk
-        if len(found) > limit:
-            raise _too_large(limit)
+    try:
+        async with asyncio.timeout(settings.read_seconds):
+            async for chunk in request.stream():
+                found += chunk
+                if len(found) > settings.max_body:
+                    raise _too_large(settings.max_body)
+    except TimeoutError:
+        raise BodyTooSlow(
+            f"The request did not come in within {settings.read_seconds:g} seconds.",
+            hint="Send it again, or raise read_seconds.",
+        ) from None
     return bytes(found)
 
 

@@ -63,6 +63,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     webhook          another program that talks over signed requests
     max_body         the largest request in bytes
     rate             requests a minute for each token
+    read_seconds     how long a request may take to come in
     wait_seconds     how long a request waits for another turn of its conversation
     stream_seconds   how long a stream of events may stay open; clients connect again
     ping_seconds     how often an idle stream gives a sign of life
@@ -75,6 +76,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     webhook: Webhook | None = None
     max_body: int = 8 * 2**20
     rate: int = 240
+    read_seconds: float = 30.0
     wait_seconds: float = 30.0
     stream_seconds: float = 3600.0
     ping_seconds: float = 15.0
@@ -82,7 +84,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in (
-            "max_body", "rate", "wait_seconds", "stream_seconds", "ping_seconds", "drain_seconds",
+            "max_body", "rate", "read_seconds", "wait_seconds", "stream_seconds",
+            "ping_seconds", "drain_seconds",
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ConfigError(

@@ -246,7 +246,7 @@ class AdapterContract:
             for chat in (scene.chat, "a chat that nobody ever wrote in"):
                 source = Source(scene.adapter.name, chat, account=scene.account, user_id="u")
                 for kind in ("began", "delta", "tool", "ended"):
-                    shown = Shown(kind=kind, turn="1", text="…")  # type: ignore[arg-type]
+                    shown = Shown(kind=kind, turn="1", text="…")
                     await scene.adapter.show(source, shown)
             await scene.adapter.fill_menu(())
 
