@@ -319,6 +319,24 @@ class TestWeb:
         assert messages[0]["text"].startswith("You said: hola")
         assert not messages[-1]["text"].startswith("You said: hola")
 
+    def test_a_server_that_stops_lets_pages_go(self, tmp_path: Path) -> None:
+        adapters = [WebAdapter()]
+        # A server that waited for the page would not end within the patience of `house`.
+        with (
+            ThreadPoolExecutor(1) as pool,
+            house(tmp_path / "talk.db", adapters=adapters, drain_seconds=3600) as here,
+        ):
+            connected = threading.Event()
+
+            def read() -> None:
+                with here.client("ana") as client, client.stream("GET", "/web/c/events") as stream:
+                    for _ in stream.iter_lines():
+                        connected.set()
+
+            reading = pool.submit(read)
+            assert connected.wait(60)
+        reading.result(60)
+
 
 class TestCounting:
     def test_health_and_metrics(self, here: House) -> None:

@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tertulia import aio
-from tertulia.core.source import Source
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.direct import Direct
 from tertulia.http import boxes, health, hooks, openai, sessions, turns, web
@@ -35,7 +34,7 @@ class Api:
         self.metrics = health.Metrics()
         gateway.path.meter = self.metrics
         self.is_draining = False
-        self._met: set[Caller] = set()
+        self._met: set[tuple[Caller, str]] = set()
 
     @property
     def store(self) -> aio.Store:
@@ -55,11 +54,17 @@ class Api:
         found = self.gateway.adapters.get(WebhookAdapter.name)
         return found if isinstance(found, WebhookAdapter) else None
 
-    async def meet(self, caller: Caller, source: Source) -> None:
+    def close(self) -> None:
+        """Begin to stop: this node is not ready any more, and pages go elsewhere."""
+        self.is_draining = True
+        if self.web is not None:
+            self.web.end_streams()
+
+    async def meet(self, caller: Caller, platform: str) -> None:
         """Make the role of a token known where commands and tools ask for it."""
-        if caller not in self._met:
-            await self.store.people.meet(source, role=caller.role)
-            self._met.add(caller)
+        if (caller, platform) not in self._met:
+            await self.store.people.meet(caller.source(platform), role=caller.role)
+            self._met.add((caller, platform))
 
 
 TABLE: tuple[Operation, ...] = (
@@ -86,7 +91,7 @@ def application(gateway: Gateway, settings: HttpSettings | None = None) -> Starl
         try:
             yield
         finally:
-            api.is_draining = True
+            api.close()
             await api.direct.drain(api.settings.drain_seconds)
 
     app = Starlette(

@@ -52,13 +52,14 @@ class _Server(uvicorn.Server):
 async def serve(gateway: Gateway, settings: HttpSettings) -> AsyncIterator[Serving]:
     """Listen as long as the block lasts. The gateway itself is run by whoever made it."""
     listener = _bound(settings)
+    app = application(gateway, settings)
     config = uvicorn.Config(
-        application(gateway, settings),
+        app,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        # Streams would stay open for ever; what is being answered is drained by the application.
+        # What is being answered may go on for so long.
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
         limit_concurrency=_CONNECTIONS,
         ws="none",
@@ -74,6 +75,7 @@ async def serve(gateway: Gateway, settings: HttpSettings) -> AsyncIterator[Servi
         yield Serving(host, port)
     finally:
         listens.cancel()
+        app.state.api.close()  # the server waits for every stream that is open
         server.should_exit = True
         await serving
         listener.close()

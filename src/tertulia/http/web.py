@@ -52,7 +52,7 @@ async def post_message(call: Call) -> Accepted:
     given: Posted = call.body
     message, _ = conversations.message_id(call.request, given.message_id)
     source = _source(call)
-    await call.api.meet(call.caller, source)
+    await call.api.meet(call.caller, WEB)
     await adapter.accept(Incoming(source=source, text=given.text, message_id=message))
     return Accepted(message)
 
@@ -86,8 +86,10 @@ class _Page:
                     found = await asyncio.wait_for(stream.next(), ping)
                 except TimeoutError:
                     yield PING
-                else:
-                    yield await self._event(found)
+                    continue
+                if found is None:
+                    return
+                yield await self._event(found)
 
     async def _event(self, found: Outgoing | Shown) -> bytes:
         if isinstance(found, Shown):

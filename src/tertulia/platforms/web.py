@@ -26,8 +26,10 @@ class Stream:
     """What one open page is yet to be sent."""
 
     def __init__(self) -> None:
-        self._waiting: asyncio.Queue[Outgoing | Shown] = asyncio.Queue(_LONGEST)
+        # One place more than is filled, so that the end always fits.
+        self._waiting: asyncio.Queue[Outgoing | Shown | None] = asyncio.Queue(_LONGEST + 1)
         self._had: Counter[str] = Counter()
+        self._is_over = False
 
     def had(self, text: str) -> None:
         """The page was given this from the transcript; a delivery of the same is not repeated."""
@@ -38,13 +40,19 @@ class Stream:
         if isinstance(event, Outgoing) and self._had[event.text] > 0:
             self._had[event.text] -= 1
             return True
-        try:
-            self._waiting.put_nowait(event)
-        except asyncio.QueueFull:
+        if self._is_over or self._waiting.qsize() >= _LONGEST:
             return False
+        self._waiting.put_nowait(event)
         return True
 
-    async def next(self) -> Outgoing | Shown:
+    def end(self) -> None:
+        """Take nothing more; the page connects again."""
+        if not self._is_over:
+            self._is_over = True
+            self._waiting.put_nowait(None)
+
+    async def next(self) -> Outgoing | Shown | None:
+        """What comes next, None at the end."""
         return await self._waiting.get()
 
 
@@ -77,6 +85,12 @@ class WebAdapter(Inlet):
             raise PlatformUnavailable(
                 "No page of this chat is open.", hint="It is sent when somebody opens it."
             )
+
+    def end_streams(self) -> None:
+        """Let every page go: it connects again, to whoever serves then."""
+        for pages in self._streams.values():
+            for page in pages:
+                page.end()
 
     async def show(self, source: Source, shown: Shown) -> None:
         """Let open pages see a turn under way."""
