@@ -42,6 +42,7 @@ class House(NamedTuple):
     path: Path
     loop: asyncio.AbstractEventLoop
     gateway: Gateway
+    clients: list[openai.OpenAI]
 
     def client(self, name: str | None = "root", **options: Any) -> httpx2.Client:
         headers = {"Authorization": f"Bearer {SECRETS[name]}"} if name else {}
@@ -49,9 +50,11 @@ class House(NamedTuple):
         return httpx2.Client(base_url=self.url, headers=headers, timeout=PATIENCE, **options)
 
     def openai(self, name: str = "ana", **options: Any) -> openai.OpenAI:
-        return openai.OpenAI(
+        found = openai.OpenAI(
             base_url=f"{self.url}/v1", api_key=SECRETS[name], max_retries=0, **options
         )
+        self.clients.append(found)
+        return found
 
     def store(self) -> tertulia.Store:
         return tertulia.open(self.path)
@@ -79,7 +82,7 @@ def house(
             running = asyncio.create_task(gateway.run())
             async with serve(gateway, HttpSettings(**given)) as serving:
                 loop = asyncio.get_running_loop()
-                found.set_result(House(serving.url, path, loop, gateway))
+                found.set_result(House(serving.url, path, loop, gateway, []))
                 await stop.wait()
             gateway.stop()
             await running
@@ -99,6 +102,8 @@ def house(
         yield ready
     finally:
         if stops:
+            for client in found.result().clients:
+                client.close()
             found.result().loop.call_soon_threadsafe(stops[0].set)
         thread.join(PATIENCE)
     assert not thread.is_alive()

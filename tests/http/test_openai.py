@@ -231,8 +231,10 @@ class TestErrors:
         assert [model.id for model in here.openai("eve").models.list()] == ["parrot"]
 
     def test_a_wrong_token(self, here: House) -> None:
-        client = openai.OpenAI(base_url=f"{here.url}/v1", api_key="wrong", max_retries=0)
-        with pytest.raises(openai.AuthenticationError) as caught:
+        with (
+            openai.OpenAI(base_url=f"{here.url}/v1", api_key="wrong", max_retries=0) as client,
+            pytest.raises(openai.AuthenticationError) as caught,
+        ):
             say(client, "hola")
         assert caught.value.code == "unauthorized"
 

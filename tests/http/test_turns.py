@@ -266,15 +266,15 @@ class TestTools:
 
 class TestWeb:
     def test_a_message_is_accepted_and_its_answer_comes_as_an_event(self, here: House) -> None:
-        with here.client("ana") as client, client.stream("GET", "/web/home/events") as stream:
+        with here.client("ana") as client, client.stream("GET", "/web/den/events") as stream:
             lines = stream.iter_lines()
             assert next(lines).startswith(":")
             body = {"text": "hola", "message_id": "m1"}
             with here.client("ana") as other:
-                found = other.post("/web/home/messages", json=body)
+                found = other.post("/web/den/messages", json=body)
                 assert found.status_code == 202
                 assert found.json() == {"message_id": "m1"}
-                assert other.post("/web/home/messages", json=body).status_code == 202
+                assert other.post("/web/den/messages", json=body).status_code == 202
             names, data, place = [], {}, ""
             for line in lines:
                 name, _, value = line.partition(": ")
@@ -291,14 +291,14 @@ class TestWeb:
         session_id, _, number = place.rpartition("/")
         assert number == "2"
         with here.client("root") as root:
-            assert root.get(f"/sessions/{session_id}").json()["key"].endswith("web:ana:dm:home")
+            assert root.get(f"/sessions/{session_id}").json()["key"].endswith("web:ana:dm:den")
         with here.client("ana") as client:
             listed = client.get("/sessions", params={"platform": "web"}).json()["items"]
         assert [one["id"] for one in listed] == [session_id]
 
     def test_who_comes_back_is_given_what_was_missed_once(self, here: House) -> None:
         with here.client("ana") as client:
-            client.post("/web/home/messages", json={"text": "hola", "message_id": "m1"})
+            client.post("/web/den/messages", json={"text": "hola", "message_id": "m1"})
             with here.client("root") as root:
                 while not (found := root.get("/sessions").json()["items"]):
                     pass
@@ -307,13 +307,13 @@ class TestWeb:
                     pass
             headers = {"Last-Event-ID": f"{found[0]['id']}/1"}
             messages = []
-            with client.stream("GET", "/web/home/events", headers=headers) as stream:
+            with client.stream("GET", "/web/den/events", headers=headers) as stream:
                 for line in stream.iter_lines():
                     if line.startswith("data: "):
                         messages.append(json.loads(line[6:]))
                         if len(messages) == 1:
                             said = {"text": "/whoami", "message_id": "m2"}
-                            client.post("/web/home/messages", json=said)
+                            client.post("/web/den/messages", json=said)
                         if "delivery" in messages[-1]:
                             break
         assert messages[0]["text"].startswith("You said: hola")
@@ -343,7 +343,7 @@ class TestCounting:
         with here.client() as client:
             assert client.get("/readyz").json() == {"status": "ok"}
             client.post("/turns", json={"text": "hola"})
-            client.post("/web/home/messages", json={"text": "hola"})
+            client.post("/web/den/messages", json={"text": "hola"})
             found = client.get("/metrics").text
         assert 'tertulia_turns_total{outcome="answered",platform="api"} 1.0' in found
         assert 'tertulia_turn_seconds_count{platform="api"} 1.0' in found
