@@ -14,6 +14,7 @@ import httpx2
 import openai
 import pytest
 
+from tertulia import Source
 from tertulia.agents import Delta, OpenAIAgent, ParrotAgent, Step
 from tertulia.agents.base import Event, Request
 from tertulia.errors import AgentFailed, AgentStopped
@@ -104,6 +105,17 @@ class TestTurns:
         assert not first_text["is_repeated"]
         assert again_text["is_repeated"]
         assert again_text["text"] == first_text["text"]
+
+    def test_half_a_surrogate_pair_can_be_read(self, here: House) -> None:
+        with here.store() as store:
+            session = store.sessions.open(Source("telegram", "1", user_id="1"))
+            store.transcript(session.id).append({"role": "user", "content": "half \ud83d"})
+        with here.client() as client:
+            for what in ("transcript", "history"):
+                found = client.get(f"/sessions/{session.id}/{what}")
+                assert found.status_code == 200
+                assert "half" in found.text
+            assert client.get("/search", params={"q": "half"}).status_code == 200
 
     def test_no_row_waits_for_a_delivery(self, here: House) -> None:
         with here.client() as client:
@@ -262,6 +274,9 @@ class TestTools:
                 **options,
             )
         assert "interrupted" in (found.choices[0].message.content or "").lower()
+        with here.client() as raw:
+            counted = raw.get("/metrics").text
+        assert 'tertulia_turns_total{outcome="handed_over",platform="api"} 1.0' in counted
 
 
 class TestWeb:
@@ -366,8 +381,6 @@ class TestCounting:
             assert client.post("/deliveries/99/settle", json={"outcome": "sent"}).status_code == 404
 
     def test_a_stranger_is_let_in(self, here: House) -> None:
-        from tertulia import Source
-
         with here.store() as store:
             code = store.people.ask(Source("telegram", "9", user_id="9"))
         with here.client() as client:

@@ -24,7 +24,7 @@ from tertulia.core.message import INTERRUPTED, TOOL, USER, Message, ToolCall
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
 from tertulia.errors import Error, IllegalMove
-from tertulia.gateway.exchange import Exchange, Observe, Signals
+from tertulia.gateway.exchange import Exchange, HandedOver, Observe, Signals
 from tertulia.gateway.path import Path
 from tertulia.records.inbox import Arrival
 
@@ -161,7 +161,7 @@ class Direct:
                     await self._exchange(ask, heard).run(
                         turn, signals, await self._arrival(ask, turn), text
                     )
-        except _HandedOver as handed:
+        except HandedOver as handed:
             return Answer(
                 session_id=turn.session.id,
                 text=handed.step.text,
@@ -213,14 +213,6 @@ class Direct:
         )
 
 
-class _HandedOver(Exception):
-    """The calls of a step are the caller's to make."""
-
-    def __init__(self, step: Step) -> None:
-        super().__init__()
-        self.step = step
-
-
 class _Heard:
     """Adds up what was used, and ends the run where the caller has to go on."""
 
@@ -235,7 +227,7 @@ class _Heard:
         if self._observe is not None:
             await self._observe(event)
         if isinstance(event, Step) and event.tool_calls and self._hands_over:
-            raise _HandedOver(event)
+            raise HandedOver(event)
 
 
 def caller_tool(name: str, description: str, parameters: dict[str, Any]) -> Tool:

@@ -61,6 +61,14 @@ class Running:
             signals.stop.set()
 
 
+class HandedOver(Exception):
+    """Raised by an observer: the calls of this step are made elsewhere, and the turn waits."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        self.step = step
+
+
 class Exchange:
     """What happens between a question and its answer.
 
@@ -102,6 +110,9 @@ class Exchange:
         try:
             await self._answer(turn, self._request(turn, signals, arrival, text), arrival)
             outcome = "answered"
+        except HandedOver:
+            outcome = "handed_over"
+            raise
         finally:
             self._meter.turned(arrival.source.platform, outcome, time.monotonic() - began)
             watcher.cancel()

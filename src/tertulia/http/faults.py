@@ -24,6 +24,7 @@ from tertulia.errors import (
     StoreError,
 )
 from tertulia.http.access import TooManyRequests, Unauthorized
+from tertulia.http.encoding import encoded
 
 log = logging.getLogger("tertulia.http")
 
@@ -114,5 +115,4 @@ def refusal(problem: Error) -> Response:
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    body = msgspec.json.encode(value)
-    return Response(body, status, headers, media_type="application/json")
+    return Response(encoded(value), status, headers, media_type="application/json")

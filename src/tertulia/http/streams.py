@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tertulia.agents.base import Delta, Event, Step
 from tertulia.gateway.direct import Answer, Ask, Direct
+from tertulia.http.encoding import encoded
 
 PING = b": still here\n\n"
 
@@ -20,8 +20,7 @@ PING = b": still here\n\n"
 def event(data: Any, *, name: str | None = None, id: str | None = None) -> bytes:
     """One event. JSON has no line breaks, so it stands on one line."""
     head = (f"id: {id}\n" if id is not None else "") + (f"event: {name}\n" if name else "")
-    body = data if isinstance(data, bytes) else msgspec.json.encode(data)
-    return head.encode() + b"data: " + body + b"\n\n"
+    return head.encode() + b"data: " + encoded(data) + b"\n\n"
 
 
 class EventStream(Response):
