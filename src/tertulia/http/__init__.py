@@ -8,6 +8,6 @@ from __future__ import annotations
 
 from tertulia.http.app import Api, application
 from tertulia.http.server import serve
-from tertulia.http.settings import HttpSettings, Token, Webhook
+from tertulia.http.settings import HttpSettings, Token
 
-__all__ = ["Api", "HttpSettings", "Token", "Webhook", "application", "serve"]
+__all__ = ["Api", "HttpSettings", "Token", "application", "serve"]

@@ -34,24 +34,10 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
                 hint=f"Allowed: {', '.join(ROLES)}.",
                 field="tokens",
             )
-        check_secret(self.secret, f"token {self.name}", "tokens")
+        _check_secret(self.secret, self.name)
 
     def __repr__(self) -> str:
         return f"Token(name={self.name!r}, role={self.role!r})"
-
-
-class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """Another program that talks over signed requests. Without a `url` nothing is sent to it."""
-
-    secret: str
-    url: str | None = None
-    timeout_seconds: float = 30.0
-
-    def __post_init__(self) -> None:
-        check_secret(self.secret, "webhook", "webhook")
-
-    def __repr__(self) -> str:
-        return f"Webhook(url={self.url!r})"
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +46,6 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     host             the address to listen on; other than loopback only with tokens
     port             0 takes a free one
     tokens           who may come in; without any, everybody on this machine is the owner
-    webhook          another program that talks over signed requests
     max_body         the largest request in bytes
     rate             requests a minute for each token
     read_seconds     how long a request may take to come in
@@ -73,7 +58,6 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8642
     tokens: tuple[Token, ...] = ()
-    webhook: Webhook | None = None
     max_body: int = 8 * 2**20
     rate: int = 240
     read_seconds: float = 30.0
@@ -121,12 +105,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_secret(secret: str, of: str, field: str) -> None:
+def _check_secret(secret: str, name: str) -> None:
     """Refuse a secret that can be guessed; the error does not say it."""
     if len(secret) < _SHORTEST_SECRET or not secret.isascii() or not secret.isprintable():
         raise ConfigError(
-            f"The secret of the {of} is too short, or has characters that cannot be sent.",
+            f"The secret of the token {name} is too short, or cannot be sent.",
             hint=f"Give at least {_SHORTEST_SECRET} letters and digits:"
             " python -c 'import secrets; print(secrets.token_urlsafe(32))'",
-            field=field,
+            field="tokens",
         )
