@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from tertulia import aio
 from tertulia.agents.base import Agent, Delta, Event, Note, Request, Spent, Step, Tool, ToolResult
@@ -17,11 +18,14 @@ from tertulia.aio.turns import Turn
 from tertulia.core.render import Format
 from tertulia.errors import AgentStopped, ContextOverflow, StaleWrite
 from tertulia.gateway import commands, words
+from tertulia.gateway.meter import Meter, Unmetered
 from tertulia.gateway.rules import Rules
 from tertulia.platforms.base import Adapter, Shown
 from tertulia.records.inbox import Arrival
 
 _LOOK_SECONDS = 0.5
+
+Observe = Callable[[Event], Awaitable[None]]
 
 
 class Signals:
@@ -57,8 +61,20 @@ class Running:
             signals.stop.set()
 
 
+class HandedOver(Exception):
+    """Raised by an observer: the calls of this step are made elsewhere, and the turn waits."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        self.step = step
+
+
 class Exchange:
-    """What happens between a question and its answer."""
+    """What happens between a question and its answer.
+
+    Without `delivers` nothing is put into the outbox: whoever asked waits for the answer, and hears
+    each event from `observe` once it is stored. `instructions` are added to the context prompt.
+    """
 
     def __init__(
         self,
@@ -67,23 +83,38 @@ class Exchange:
         adapter: Adapter | None,
         rules: Rules,
         tools: tuple[Tool, ...],
+        *,
+        meter: Meter | None = None,
+        delivers: bool = True,
+        instructions: str = "",
+        observe: Observe | None = None,
     ) -> None:
         self._store = store
         self._agent = agent
         self._adapter = adapter
         self._rules = rules
         self._tools = tools
+        self._meter = meter or Unmetered()
+        self._delivers = delivers
+        self._instructions = instructions
+        self._observe = observe
 
     async def run(self, turn: Turn, signals: Signals, arrival: Arrival, text: str) -> None:
         """Let the agent answer a turn that was entered; `text` is what it was entered with."""
-        if turn.notice is not None and turn.notice.notify:
+        if turn.notice is not None and turn.notice.notify and self._delivers:
             delivery = f"notice:{turn.session.id}"
             await turn.deliver(words.notice(turn.notice), delivery=delivery)
         watcher = asyncio.create_task(self._watch(arrival, signals))
         await self._show(turn, arrival, "began")
+        began, outcome = time.monotonic(), "interrupted"
         try:
             await self._answer(turn, self._request(turn, signals, arrival, text), arrival)
+            outcome = "answered"
+        except HandedOver:
+            outcome = "handed_over"
+            raise
         finally:
+            self._meter.turned(arrival.source.platform, outcome, time.monotonic() - began)
             watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await watcher
@@ -107,7 +138,7 @@ class Exchange:
         except AgentStopped as stopped:
             partial = getattr(stopped, "partial", None)
             if partial:
-                await turn.add_assistant(partial, stopped=True, deliver="origin")
+                await turn.add_assistant(partial, stopped=True, deliver=self._target)
 
     async def _keep(self, turn: Turn, event: Event, arrival: Arrival) -> None:
         match event:
@@ -119,8 +150,12 @@ class Exchange:
                 await turn.add_tool_result(call_id, content)
             case Spent(usage):
                 await turn.add_usage(usage)
-            case Note(text):
+            case Note(text) if self._delivers:
                 await turn.deliver(text)
+        if isinstance(event, Step | Spent) and event.usage is not None:
+            self._meter.spent(arrival.source.platform, event.usage)
+        if self._observe is not None:
+            await self._observe(event)
 
     async def _keep_step(self, turn: Turn, step: Step, arrival: Arrival) -> None:
         await turn.add_assistant(
@@ -128,11 +163,15 @@ class Exchange:
             tool_calls=step.tool_calls,
             reasoning=step.reasoning,
             usage=step.usage,
-            deliver=None if step.tool_calls else "origin",
+            deliver=None if step.tool_calls else self._target,
             **step.extra,
         )
         for call in step.tool_calls:
             await self._show(turn, arrival, "tool", call.name)
+
+    @property
+    def _target(self) -> str | None:
+        return "origin" if self._delivers else None
 
     def _request(self, turn: Turn, signals: Signals, arrival: Arrival, text: str) -> Request:
         async def history(
@@ -150,7 +189,7 @@ class Exchange:
         return Request(
             text=text,
             history=history,
-            system=turn.context_prompt,
+            system="\n\n".join(filter(None, (turn.context_prompt, self._instructions))),
             tools=self._tools,
             session_id=turn.session.id,
             key=turn.session.key,

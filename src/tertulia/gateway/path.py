@@ -20,6 +20,7 @@ from tertulia.core.source import Source
 from tertulia.errors import AgentError, BudgetExceeded, Conflict, Error, SessionBusy
 from tertulia.gateway import admit, commands, words
 from tertulia.gateway.exchange import Exchange, Running
+from tertulia.gateway.meter import Meter, Unmetered
 from tertulia.gateway.rules import Rules
 from tertulia.platforms.base import Adapter, Incoming
 from tertulia.records.inbox import Arrival
@@ -47,6 +48,7 @@ class Path:
         self.rules = rules
         self.tools = tools
         self.running = Running()
+        self.meter: Meter = Unmetered()
 
     # -- receive → admit → inbox
 
@@ -129,7 +131,7 @@ class Path:
     async def _converse(self, arrival: Arrival, text: str | None = None) -> None:
         exchange = Exchange(
             self.store, self.agent, self.adapters.get(arrival.source.platform), self.rules,
-            self.tools,
+            self.tools, meter=self.meter,
         )  # fmt: skip
         said = arrival.text if text is None else text
         turn = self.store.turn(
