@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tertulia.agents.base import Agent
-from tertulia.config import AgentConfig, Config
+from tertulia.config import AgentConfig, Config, WebhookConfig
 from tertulia.errors import ConfigError
 from tertulia.platforms.base import Adapter
 
+if TYPE_CHECKING:
+    from tertulia.http.settings import HttpSettings
+
 Builder = Callable[[Config], Adapter]
 
-BUILDERS: dict[str, Builder] = {}
+
+def _web(config: Config) -> Adapter:
+    from tertulia.platforms.web import WebAdapter
+
+    return WebAdapter()
+
+
+def _webhook(config: Config) -> Adapter:
+    from tertulia.platforms.webhook import WebhookAdapter
+
+    given = config.platforms["webhook"]
+    assert isinstance(given, WebhookConfig)
+    return WebhookAdapter(given.key(), url=given.url, is_idempotent=given.is_idempotent)
+
+
+BUILDERS: dict[str, Builder] = {"web": _web, "webhook": _webhook}
 """How the adapter of a platform is made; the terminal's is made by whoever has the terminal."""
 
 _SHARED = ("history_tokens", "max_steps", "tool_seconds", "limits", "retry", "headers")
@@ -71,6 +89,36 @@ def adapters_of(config: Config) -> list[Adapter]:
             )
         found.append(BUILDERS[name](config))
     return found
+
+
+def http_of(config: Config) -> HttpSettings | None:
+    """How the gateway is reached over HTTP; None where it is not."""
+    given = config.http
+    needs_http = [name for name in ("web", "webhook") if _is_served(config, name)]
+    if not given.enabled:
+        if needs_http:
+            raise ConfigError(
+                f"platforms.{needs_http[0]} is reached over HTTP, which is not enabled.",
+                hint="Set: enabled = true under [http]",
+                field="http.enabled",
+            )
+        return None
+    from tertulia.http.settings import HttpSettings, Token
+
+    return HttpSettings(
+        host=given.host,
+        port=given.port,
+        tokens=tuple(
+            Token(name=token.name, role=token.role, secret=token.secret()) for token in given.tokens
+        ),
+        max_body=given.max_body,
+        rate=given.requests_per_minute,
+    )
+
+
+def _is_served(config: Config, name: str) -> bool:
+    section = config.platforms.get(name)
+    return section is not None and section.enabled
 
 
 def _shared(given: AgentConfig, *without: str) -> dict[str, Any]:

@@ -150,7 +150,36 @@ class LocalConfig(msgspec.Struct, frozen=True, kw_only=True):
     history: str | None = None
 
 
-PLATFORM_SECTIONS: dict[str, type[msgspec.Struct]] = {"local": LocalConfig}
+class WebhookConfig(PlatformConfig, frozen=True, kw_only=True):
+    """Another program, which posts signed messages and is posted signed answers.
+
+    secret          what both sides sign with; better leave it out of the file
+    secret_env      the environment variable that holds it
+    url             where answers are posted; without one, nothing is sent
+    is_idempotent   whether that program drops a delivery it has had before
+    """
+
+    secret: Secret | None = None
+    secret_env: str | None = None
+    url: str | None = None
+    is_idempotent: bool = False
+
+    def key(self) -> str:
+        """The secret, from the file or from the environment."""
+        found = self.secret or os.environ.get(self.secret_env or "")
+        if not found:
+            raise ConfigError(
+                "platforms.webhook: there is no secret to sign with.",
+                hint='Name the variable that holds it: secret_env = "WEBHOOK_SECRET"',
+                field="platforms.webhook",
+            )
+        return found
+
+
+PLATFORM_SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "local": LocalConfig,
+    "webhook": WebhookConfig,
+}
 """What stands in [platforms.NAME]; a platform that is not here has a `PlatformConfig`."""
 
 _MODEL = ("model", "base_url", "api_key", "api_key_env", "instructions", "max_tokens", "options",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
     from tertulia import aio
     from tertulia.aio.opening import Opening
     from tertulia.gateway.app import Gateway
+    from tertulia.http.settings import HttpSettings
     from tertulia.platforms.base import Adapter
     from tertulia.platforms.local import LocalAdapter
+
+log = logging.getLogger("tertulia.gateway")
 
 _LOOK_SECONDS = 0.02
 
@@ -74,14 +78,16 @@ async def _chat(request: Request, found: Read) -> None:
 
 
 async def _run(request: Request, config: Config, has_terminal: bool) -> None:
-    from tertulia.assembly import adapters_of
+    from tertulia.assembly import adapters_of, http_of
 
     adapters: list[Adapter] = adapters_of(config)
+    http = http_of(config)
     has_local = has_terminal and config.local.enabled
-    if not adapters and not has_local:
+    if not adapters and not has_local and http is None:
         raise ConfigError(
             "There is nothing to serve: no platform is enabled, and there is no terminal.",
-            hint="Name a platform in the configuration, or talk with: tertulia chat",
+            hint="Name a platform in the configuration, set enabled = true under [http], or talk"
+            " with: tertulia chat",
             field="platforms",
         )
     async with _opened(request, config) as store:
@@ -89,7 +95,7 @@ async def _run(request: Request, config: Config, has_terminal: bool) -> None:
         if local is not None:
             adapters.append(local)
             await _greet(request, store, Read(config, place.config_path(request)))
-        await _serve(config, store, adapters, local, is_quiet=has_local)
+        await _serve(config, store, adapters, local, is_quiet=has_local, http=http)
 
 
 async def _serve(
@@ -99,6 +105,7 @@ async def _serve(
     local: LocalAdapter | None,
     *,
     is_quiet: bool,
+    http: HttpSettings | None = None,
 ) -> None:
     """Run the gateway until a signal, or until the terminal has nothing more to say."""
     from tertulia.assembly import agent_of
@@ -111,7 +118,8 @@ async def _serve(
         _stop_at_signals(gateway)
         leaving = asyncio.create_task(_leave(local, gateway)) if local is not None else None
         try:
-            await gateway.run()
+            async with _reached(gateway, http):
+                await gateway.run()
         finally:
             if leaving is not None:
                 leaving.cancel()
@@ -119,6 +127,19 @@ async def _serve(
                     await leaving
     if local is not None and local.problem is not None:
         raise local.problem
+
+
+@asynccontextmanager
+async def _reached(gateway: Gateway, http: HttpSettings | None) -> AsyncIterator[None]:
+    """Serve HTTP as long as the block lasts, if that is wanted."""
+    if http is None:
+        yield
+        return
+    from tertulia.http.server import serve
+
+    async with serve(gateway, http) as serving:
+        log.info("HTTP on http://%s:%s, described at /openapi.json", serving.host, serving.port)
+        yield
 
 
 async def _leave(local: LocalAdapter, gateway: Gateway) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Literal
 
 import msgspec
@@ -35,6 +36,17 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
                 field="token",
             )
 
+    def secret(self) -> str:
+        """The token itself, from the file or from the environment."""
+        found = self.token or os.environ.get(self.token_env or "")
+        if not found:
+            raise ConfigError(
+                f"http.tokens: the variable {self.token_env} of the token {self.name!r} is empty.",
+                hint=f"Set it: export {self.token_env}=…",
+                field="http.tokens",
+            )
+        return found
+
 
 class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The HTTP side.
@@ -45,13 +57,11 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     tokens                who may come in
     max_body              the longest request, in bytes
     requests_per_minute   how many requests one token may make in a minute
-    burst                 how many of them at once
     """
 
     enabled: bool = False
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8460
     tokens: tuple[Token, ...] = ()
-    max_body: Annotated[int, Meta(ge=1024)] = 1_048_576
-    requests_per_minute: Annotated[int, Meta(ge=1)] = 600
-    burst: Annotated[int, Meta(ge=1)] = 60
+    max_body: Annotated[int, Meta(ge=1024)] = 8_388_608
+    requests_per_minute: Annotated[int, Meta(ge=1)] = 240
