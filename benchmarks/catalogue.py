@@ -10,6 +10,7 @@ from benchmarks.rows import (
     disk,
     exchange,
     find,
+    gateway,
     importing,
     listing,
     moving,
@@ -35,4 +36,5 @@ ROWS: dict[str, Callable[[Stage], Sequence[Row]]] = {
     "moving_in": moving.run,
     "search": search.run,
     "processes": processes.run,
+    "gateway": gateway.run,
 }

@@ -40,6 +40,7 @@ class Sizes:
     fresh_starts: int
     megabytes: float
     talks: int
+    crowd: tuple[int, int]
     peer_sessions: tuple[int, int]
     peer_messages: tuple[int, int]
     peer_turns: int
@@ -70,6 +71,7 @@ FULL = Sizes(
     fresh_starts=11,
     megabytes=8.0,
     talks=1_000,
+    crowd=(1_000, 20),
     peer_sessions=(1_000, 10_000),
     peer_messages=(1_000, 10_000),
     peer_turns=2_000,
@@ -95,6 +97,7 @@ QUICK = Sizes(
     fresh_starts=3,
     megabytes=1.0,
     talks=80,
+    crowd=(50, 4),
     peer_sessions=(200, 600),
     peer_messages=(400, 1_000),
     peer_turns=500,

@@ -7,6 +7,7 @@ that is not among the 128 newest.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 import threading
@@ -17,6 +18,8 @@ from typing import Any
 
 from benchmarks.corpus import Corpus, Message, endless, text_bytes
 from benchmarks.peers.worker import Call, Talker, folder_bytes, serve
+
+_ANSWER = "You said: "
 
 
 class Nanobot(Talker):
@@ -104,6 +107,10 @@ class Nanobot(Talker):
             manager.save(session, fsync=True)
         return folder_bytes(folder) / written
 
+    def gateway(self, *, people: int, messages: int, seconds: float) -> float:
+        """Its own message loop, with a provider that answers at once, on an empty workspace."""
+        return asyncio.run(_talk(self.folder("gateway"), people, messages, seconds))
+
     def _filled(self, size: int) -> Any:
         """A manager of a workspace with so many sessions, which is filled once."""
         workspace = self.root / f"sessions-{size}"
@@ -116,6 +123,61 @@ class Nanobot(Talker):
                 _add(session, turn)
                 manager.save(session)
         return manager
+
+
+async def _talk(workspace: Path, people: int, messages: int, seconds: float) -> float:
+    """Turns per second; each person writes again when the answer has come.
+
+    The skills it brings are switched off: it reads them anew for each turn, which is most of its
+    time and no part of the question here.
+    """
+    import_module("loguru").logger.remove()
+    import_module("nanobot.config.loader").load_config(workspace / "none.json")  # its defaults
+    bus = import_module("nanobot.bus.queue").MessageBus()
+    incoming = import_module("nanobot.bus.events").InboundMessage
+    skills = Path(import_module("nanobot").__file__ or "").parent / "skills"
+    loop = import_module("nanobot.agent.loop").AgentLoop(
+        bus, _provider(), workspace, disabled_skills=[one.name for one in skills.iterdir()]
+    )
+    answers: dict[str, asyncio.Future[None]] = {}
+    done = 0
+
+    async def person(chat: str) -> None:
+        nonlocal done
+        for number in range(messages):
+            answers[chat] = asyncio.get_running_loop().create_future()
+            text = f"question {number}: what about the harbour, and who told you so?"
+            await bus.publish_inbound(incoming("telegram", chat, chat, text))
+            await answers[chat]
+            done += 1
+
+    async def deliver() -> None:
+        while True:
+            sent = await bus.consume_outbound()
+            # Typed events travel the same way; the answer is the message that says this.
+            if sent.content.startswith(_ANSWER) and not answers[sent.chat_id].done():
+                answers[sent.chat_id].set_result(None)
+
+    beside = [asyncio.create_task(loop.run()), asyncio.create_task(deliver())]
+    began = time.perf_counter()
+    talks = [asyncio.create_task(person(f"{number}")) for number in range(people)]
+    await asyncio.wait(talks, timeout=seconds)
+    rate = done / (time.perf_counter() - began)
+    for task in (*talks, *beside):
+        task.cancel()
+    await asyncio.gather(*talks, *beside, return_exceptions=True)
+    return rate
+
+
+def _provider() -> Any:
+    base = import_module("nanobot.providers.base")
+
+    async def chat(self: Any, messages: list[Message], *args: Any, **options: Any) -> Any:
+        said = str(messages[-1]["content"])
+        return base.LLMResponse(content=f"{_ANSWER}{said}")
+
+    methods = {"chat": chat, "get_default_model": lambda self: "parrot"}
+    return type("Parrot", (base.LLMProvider,), methods)(provider_name="parrot")
 
 
 def _key(number: int) -> str:

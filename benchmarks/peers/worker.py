@@ -66,6 +66,9 @@ class Talker:
     def disk(self, *, turns: int) -> float:
         raise NotOfferedError
 
+    def gateway(self, *, people: int, messages: int, seconds: float) -> float:
+        raise NotOfferedError
+
 
 def serve(make: Callable[[Path], Talker]) -> None:
     """Answers requests until the input ends."""

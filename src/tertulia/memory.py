@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote
 
 from tertulia.errors import StoreError
 
@@ -40,32 +42,42 @@ class FileMemory:
 
     def remember(self, text: str, at: datetime) -> None:
         entry = f"\n<!-- {at.isoformat(timespec='seconds')} -->\n{_sound(text).strip()}\n"
-        self._replace(self.path, (self.read() or "# Memory\n") + entry)
+        self._append(self.path, "# Memory\n", entry)
 
     def note(self, text: str, at: datetime) -> None:
-        path = self.folder / f"{at:%Y-%m-%d}.md"
-        before = path.read_text("utf-8") if path.exists() else f"# {at:%Y-%m-%d}\n\n"
-        self._replace(path, before + f"- {at:%H:%M} {' '.join(_sound(text).split())}\n")
+        line = f"- {at:%H:%M} {' '.join(_sound(text).split())}\n"
+        self._append(self.folder / f"{at:%Y-%m-%d}.md", f"# {at:%Y-%m-%d}\n\n", line)
 
-    def _replace(self, path: Path, text: str) -> None:
-        """Write beside and rename: whoever reads sees the old text or the new one, never half."""
+    def _append(self, path: Path, head: str, entry: str) -> None:
+        """Add to a file in one write: two who add at once lose nothing, nor what a person wrote."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            handle, partial = tempfile.mkstemp(dir=self.folder, prefix=".memory-")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
+            if not path.exists():
+                self._begin(path, head)
+            with path.open("ab", buffering=0) as file:
+                file.write(entry.encode())
                 os.fsync(file.fileno())
-            os.replace(partial, path)
         except OSError as problem:
             raise StoreError(
                 f"The memory could not be written to {path}: {problem}.",
                 hint="Look at the folder's rights and its free space.",
             ) from problem
 
+    def _begin(self, path: Path, head: str) -> None:
+        """Make a file with its head, unless somebody else just did."""
+        handle, partial = tempfile.mkstemp(dir=self.folder, prefix=".memory-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(head.encode())
+            with contextlib.suppress(FileExistsError):
+                os.link(partial, path)
+        finally:
+            os.unlink(partial)
+
 
 def _file_name(agent: str) -> str:
-    return "".join(char if char.isalnum() or char in "-_" else "_" for char in agent) or "main"
+    """Different for different agents, and never a way out of the folder."""
+    return quote(agent, safe="").replace(".", "%2E") or "main"
 
 
 def _sound(text: str) -> str:

@@ -411,6 +411,10 @@ class Inbox:
         """It was answered."""
         await self._threads.run(self.sync.done, arrival)
 
+    async def dismiss(self, arrival: Arrival) -> None:
+        """Settle a message that still waits and needs no answer; `StaleWrite` if it was taken."""
+        await self._threads.run(self.sync.dismiss, arrival)
+
     async def failed(
         self,
         arrival: Arrival,

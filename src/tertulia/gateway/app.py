@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 from tertulia import aio
 from tertulia.agents.base import Agent, Tool
@@ -46,48 +47,78 @@ class Gateway:
         self._stops = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve until `stop`, then drain: what is under way is finished, what waits is stored."""
-        inward = [asyncio.create_task(self._listen(one)) for one in self.adapters.values()]
-        lanes = asyncio.create_task(self.lanes.run())
-        outward = [
-            asyncio.create_task(self.deliveries.run()),
-            asyncio.create_task(self.watcher.run()),
-        ]
+        """Serve until `stop`, then drain: what is under way is finished, what waits is stored.
+
+        If a part of the gateway itself fails, it drains too, and raises what had failed.
+        """
+        begin = asyncio.create_task
+        inward = [begin(self._listen(adapter)) for adapter in self.adapters.values()]
+        lanes, outward = begin(self.lanes.run()), begin(self.deliveries.run())
+        beside = [begin(self.path.meanwhile.run()), begin(self.watcher.run())]
+        keepers = [begin(self.lanes.keep()), begin(self.deliveries.keep())]
+        stops = begin(self._stops.wait())
         try:
-            await self._stops.wait()
+            parts = [stops, lanes, outward, *beside, *keepers]
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await _cancel(*inward, lanes)
-            cut_off = await self.lanes.drain(self.rules.drain_seconds)
-            if cut_off:
-                log.warning("%s turns were cut off; they go on with the next start", cut_off)
-            await _cancel(*outward)
-            try:
-                await self.deliveries.drain()
-            except Error as problem:
-                log.warning("some deliveries wait for the next start: %s", problem)
-            for adapter in self.adapters.values():
-                await adapter.close()
-            await self.agent.close()
+            # A turn under way can still be stopped, and what it answers is still sent.
+            failed = await _cancel(stops, *inward, lanes)
+            await self._drain_turns()
+            failed = await _cancel(outward, *beside) or failed
+            await self._drain_deliveries()
+            failed = await _cancel(*keepers) or failed
+            await self._close()
+        if failed is not None:
+            raise failed
 
     def stop(self) -> None:
         """Begin to drain; safe to call from a signal handler of the loop, and twice."""
         self._stops.set()
 
     async def _listen(self, adapter: Adapter) -> None:
-        await adapter.fill_menu(commands.menu())
+        """Have an adapter listen, again and again where it fails: no adapter ends the others."""
+        is_ready = False
         while True:
             try:
+                if not is_ready:
+                    await adapter.fill_menu(commands.menu())
+                    is_ready = True
                 await adapter.listen(self.path.receive)
             except Error as problem:
                 log.warning("%s does not listen: %s", adapter.name, problem)
-                await asyncio.sleep(_REST_SECONDS)
+            except Exception:
+                log.exception("the adapter of %s has a bug", adapter.name)
             else:
                 return
+            await asyncio.sleep(_REST_SECONDS)
+
+    async def _drain_turns(self) -> None:
+        cut_off = await self.lanes.drain(self.rules.drain_seconds)
+        if cut_off:
+            log.warning("%s turns were cut off; they go on with the next start", cut_off)
+
+    async def _drain_deliveries(self) -> None:
+        try:
+            await self.deliveries.drain(self.rules.drain_seconds)
+        except Error as problem:
+            log.warning("some deliveries wait for the next start: %s", problem)
+
+    async def _close(self) -> None:
+        closing = [(adapter.name, adapter.close) for adapter in self.adapters.values()]
+        for name, close in [*closing, (self.agent.name, self.agent.close)]:
+            try:
+                await close()
+            except Exception:
+                log.exception("%s could not be closed", name)
 
 
-async def _cancel(*tasks: asyncio.Task[None]) -> None:
+async def _cancel(*tasks: asyncio.Task[Any]) -> Exception | None:
+    """End tasks; what one of them had failed with."""
     for task in tasks:
         task.cancel()
+    failed = None
     for problem in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(problem, Exception):
             log.error("a part of the gateway had failed", exc_info=problem)
+            failed = problem
+    return failed

@@ -7,26 +7,32 @@ said to the person. Every read goes through `store.for_person`, so that nobody s
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from tertulia.core.inert import plain
 from tertulia.core.message import text_of
 from tertulia.core.session import Session
 from tertulia.core.source import Source
-from tertulia.errors import AccessDenied, Error, IllegalMove
+from tertulia.errors import (
+    AccessDenied,
+    ConfigError,
+    Duplicate,
+    Error,
+    IllegalMove,
+    NotFound,
+)
 from tertulia.gateway.rules import Rules
 from tertulia.platforms.base import MenuEntry
-from tertulia.records.people import Role
+from tertulia.records.people import ROLES, Role
+from tertulia.records.said import Said
 from tertulia.store import Store
 
 _LISTED = 10
 _NAME_LENGTH = 32
+_LOOKED_BACK = 2000  # messages, for the last thing that was said
 
-
-class Turns(Protocol):
-    """Which conversations have a turn under way here."""
-
-    def holds(self, key: str) -> bool: ...
+# What is wrong with what a person asked. Anything else is for the logs, and may name files.
+_MISTAKES = (AccessDenied, ConfigError, Duplicate, IllegalMove, NotFound)
 
 
 class Place(NamedTuple):
@@ -35,25 +41,37 @@ class Place(NamedTuple):
     store: Store
     source: Source
     rules: Rules
-    running: Turns
+    role: Role
 
     @property
     def key(self) -> str:
         return self.store.sessions.conversation(self.source)
 
     def session(self) -> Session:
-        """The current session; a command does not begin one."""
+        """The current session, to look at; a command does not begin one."""
         found = self.store.sessions.current(self.key)
         if found is None:
-            raise IllegalMove("There is no conversation yet.", hint="Just write something.")
+            raise IllegalMove("There is no conversation now.", hint="Just write something.")
         return found
+
+    def live_session(self) -> Session:
+        """The same, to change it: one that is over by its policy has ended, whoever asks."""
+        found = self.session()
+        if self.store.sessions.expire(found.id) is not None:
+            raise IllegalMove("The last conversation is over.", hint="To go on with it: /resume 1.")
+        return found
+
+    def require(self, role: Role) -> None:
+        if ROLES.index(self.role) > ROLES.index(role):
+            raise AccessDenied(f"This needs the role {role}.", hint="Ask the owner.", role=role)
 
 
 class Reply(NamedTuple):
-    """What is said to the person; `again` is a text that is to be answered anew."""
+    """What is said to the person, about a session; `again` is to be answered anew."""
 
     text: str
-    again: str | None = None
+    again: Said | None = None
+    about: str | None = None
 
 
 Act = Callable[[Place, str], Reply]
@@ -96,12 +114,11 @@ def parse(text: str | None) -> Asked | None:
     """The command that a text is; None if it is none. `/new@my_bot` is `/new`."""
     if text is None or not text.startswith("/") or len(text) < 2 or not text[1].isalpha():
         return None
-    head, _, argument = text.partition(" ")
-    first, _, more = head.partition("\n")
-    name = first[1:].split("@")[0].lower()
+    head, _, argument = (text[1:] + " ").replace("\n", " ").replace("\t", " ").partition(" ")
+    name = head.split("@")[0].lower()
     if "/" in name or len(name) > _NAME_LENGTH:
         return None  # a path, not a command
-    return Asked(name, f"{more} {argument}".strip(), _BY_NAME.get(name))
+    return Asked(name, argument.strip(), _BY_NAME.get(name))
 
 
 def run(place: Place, asked: Asked) -> Reply:
@@ -109,14 +126,12 @@ def run(place: Place, asked: Asked) -> Reply:
     if asked.command is None:
         return Reply(f"There is no command /{plain(asked.name, 32)}. Say /help for the list.")
     try:
-        place.store.people.require_role(place.source, asked.command.role)
-        return asked.command.act(place, asked.argument)
-    except AccessDenied as problem:
-        return Reply(f"{problem.message} {problem.hint or ''}".strip())
-    except Error as problem:
-        if problem.retryable:
-            raise
-        return Reply(f"{problem.message} {problem.hint or ''}".strip())
+        place.require(asked.command.role)
+        reply = asked.command.act(place, asked.argument)
+    except _MISTAKES as problem:
+        reply = Reply(_told(problem))
+    session = place.store.sessions.current(place.key)
+    return reply if session is None else reply._replace(about=session.id)
 
 
 def menu() -> tuple[MenuEntry, ...]:
@@ -128,20 +143,22 @@ def menu() -> tuple[MenuEntry, ...]:
 
 
 def _new(place: Place, argument: str) -> Reply:
-    before = place.store.sessions.current(place.key)
-    if before is None:
+    if place.store.sessions.current(place.key) is None:
         return Reply("This is a new conversation already.")
     place.store.sessions.reset(place.key)
-    back = f" To go back: /resume {_name(before)}." if before.title else " To go back: /resume 1."
-    return Reply(f"A new conversation begins.{back}")
+    return Reply("A new conversation begins. To go back: /resume 1.")
 
 
 def _sessions(place: Place, argument: str) -> Reply:
-    found = place.store.for_person(place.source).find(limit=_LISTED).items
-    if not found:
+    current = place.store.sessions.current(place.key)
+    earlier = _earlier(place)
+    if current is None and not earlier:
         return Reply("There are no conversations yet.")
-    lines = [f"{number}. {_line(place, session)}" for number, session in enumerate(found)]
-    return Reply("\n".join(["Your conversations, the newest first:", *lines, "Go on: /resume N."]))
+    lines = ["Your conversations here, the newest first:"]
+    if current is not None:
+        lines.append(f"now: {_line(place, current)}")
+    lines += [f"{number}. {_line(place, one)}" for number, one in enumerate(earlier, 1)]
+    return Reply("\n".join([*lines, "To go on with one: /resume N."] if earlier else lines))
 
 
 def _resume(place: Place, argument: str) -> Reply:
@@ -153,7 +170,7 @@ def _resume(place: Place, argument: str) -> Reply:
 
 
 def _title(place: Place, argument: str) -> Reply:
-    session = place.session()
+    session = place.live_session() if argument else place.session()
     if not argument:
         return Reply(f"This conversation is called {_name(session)}.")
     renamed = place.store.sessions.rename(session.id, argument)
@@ -161,14 +178,14 @@ def _title(place: Place, argument: str) -> Reply:
 
 
 def _fork(place: Place, argument: str) -> Reply:
-    session = place.session()
-    fork = place.store.sessions.fork(session.id)
-    place.store.sessions.switch(place.key, fork.id)
+    place.store.sessions.fork(place.live_session().id)
     return Reply("This is a copy with the same past. The original: /resume 1.")
 
 
 def _forget(place: Place, argument: str) -> Reply:
     session = place.session()
+    if place.store.sessions.is_shared(place.source):
+        place.require("owner")  # it is what others have said, too
     if argument != "yes":
         return Reply(
             "This deletes the conversation for good, with everything in it. To do so: /forget yes"
@@ -182,26 +199,31 @@ def _forget(place: Place, argument: str) -> Reply:
 
 def _undo(place: Place, argument: str) -> Reply:
     turns = _number(argument or "1")
-    undone = place.store.transcript(place.session().id).undo(turns)
+    undone = place.store.transcript(place.live_session().id).undo(turns)
     if not undone:
         return Reply("There is nothing to take back.")
-    return Reply(f"{_count(undone, 'exchange')} taken back. /redo brings it back.")
+    it = "it" if undone == 1 else "them"
+    return Reply(f"{_count(undone, 'exchange')} taken back. /redo brings {it} back.")
 
 
 def _redo(place: Place, argument: str) -> Reply:
-    if place.store.transcript(place.session().id).redo():
+    if place.store.transcript(place.live_session().id).redo():
         return Reply("It is back.")
     return Reply("There is nothing to bring back.")
 
 
 def _retry(place: Place, argument: str) -> Reply:
-    transcript = place.store.transcript(place.session().id)
-    said = [m for m in transcript.entries(newest=200) if m.role == "user" and m.kind is None]
+    transcript = place.store.transcript(place.live_session().id)
+    newest = transcript.entries(newest=_LOOKED_BACK)
+    said = [message for message in newest if message.role == "user" and message.kind is None]
     if not said:
         return Reply("There is nothing to answer again.")
-    text = text_of(said[-1].body)
+    # All that was said in that turn: some of it may have come while it was under way.
+    last = [message.body for message in said if message.turn == said[-1].turn]
+    text = "\n".join(found for body in last if (found := text_of(body)))
+    media = [one for body in last for one in body.get("media") or ()]
     transcript.undo(1)
-    return Reply("", again=text)
+    return Reply("", again=Said(place.source, text, None, media))
 
 
 def _history(place: Place, argument: str) -> Reply:
@@ -213,17 +235,32 @@ def _history(place: Place, argument: str) -> Reply:
 
 
 def _compress(place: Place, argument: str) -> Reply:
-    transcript = place.store.transcript(place.session().id)
+    transcript = place.store.transcript(place.live_session().id)
+    if argument == "undo":
+        return _word_by_word(place)
     done = transcript.compact(keep_turns=place.rules.compact_turns)
     if done is None:
         return Reply("There is nothing to sum up yet.")
-    return Reply("What was said before is summed up now. /undo shows it word by word again.")
+    told = f"{_count(done.messages, 'message')} before the last exchanges are summed up now."
+    return Reply(f"{told} To see them word by word again: /compress undo.")
+
+
+def _word_by_word(place: Place) -> Reply:
+    """Undo a compaction, as long as it is the last thing that happened to the transcript."""
+    transcript = place.store.transcript(place.session().id)
+    revisions = {one.number: one for one in transcript.revisions()}
+    newest = next(one for one in revisions.values() if one.is_current)
+    if newest.made_by != "compaction" or newest.made_from is None:
+        return Reply("Nothing is summed up that could be undone.")
+    if newest.messages > revisions[newest.made_from].messages:
+        return Reply("More was said since it was summed up, so it stays so. /history shows it.")
+    transcript.restore(newest.made_from)
+    return Reply("What was said is there word by word again.")
 
 
 def _search(place: Place, argument: str) -> Reply:
     if not argument:
         return Reply("What do you look for? /search WORDS")
-    place.store.settle()
     found = place.store.for_person(place.source).search(argument, limit=_LISTED).items
     if not found:
         return Reply("Nothing was found.")
@@ -269,8 +306,8 @@ def _policy(place: Place, argument: str) -> Reply:
 
 
 def _stop(place: Place, argument: str) -> Reply:
-    # Whoever answers has seen it waiting, and has stopped: it comes here when that is over.
-    return Reply("Stopped.")
+    # Where a turn is under way it is heard at once (`meanwhile.py`), and does not come here.
+    return Reply("There is nothing to stop.")
 
 
 def _queue(place: Place, argument: str) -> Reply:
@@ -282,8 +319,8 @@ def _queue(place: Place, argument: str) -> Reply:
 
 def _whoami(place: Place, argument: str) -> Reply:
     source = place.source
-    role = place.store.people.role_of(source)
-    return Reply(f"You are {plain(source.user_name or source.user_id or 'unknown', 80)}, {role}.")
+    name = plain(source.user_name or source.user_id or "unknown", 80)
+    return Reply(f"You are {name}, {place.role}.")
 
 
 def _link(place: Place, argument: str) -> Reply:
@@ -311,9 +348,7 @@ def _pair(place: Place, argument: str) -> Reply:
 
 
 def _help(place: Place, argument: str) -> Reply:
-    role = place.store.people.role_of(place.source)
-    roles: tuple[Role, ...] = ("guest", "member", "owner")
-    allowed = [c for c in TABLE if roles.index(c.role) <= roles.index(role)]
+    allowed = [c for c in TABLE if ROLES.index(place.role) <= ROLES.index(c.role)]
     return Reply("\n".join(f"{command.usage}  {command.description}" for command in allowed))
 
 
@@ -350,40 +385,48 @@ def _count(number: int, thing: str) -> str:
     return f"1 {thing}" if number == 1 else f"{number} {thing}s"
 
 
+def _told(problem: Error) -> str:
+    return f"{problem.message} {problem.hint or ''}".strip()
+
+
 def _number(argument: str) -> int:
-    if not argument.isdecimal() or not 1 <= int(argument[:9]) <= 1000:
+    if not argument.isdecimal() or len(argument) > 4 or not 1 <= int(argument) <= 1000:
         raise IllegalMove(f"{plain(argument, 20)!r} is no number from 1 to 1000.")
     return int(argument)
 
 
+def _earlier(place: Place, limit: int = _LISTED) -> list[Session]:
+    """What can be resumed here: ended sessions of this conversation, the newest first."""
+    visible = place.store.for_person(place.source)
+    return list(visible.find(key=place.key, state="ended", limit=limit).items)
+
+
 def _chosen(place: Place, argument: str) -> Session:
     """By its number in the list, its id, or its title."""
-    visible = place.store.for_person(place.source)
     if argument.isdecimal() and len(argument) < 3:
-        found = visible.find(limit=_LISTED).items
-        if int(argument) >= len(found):
-            raise IllegalMove(f"There is no conversation {argument}.", hint="See /sessions.")
-        return found[int(argument)]
-    exact = visible.get(argument)
-    if exact is not None:
+        found = _earlier(place)
+        if not 1 <= int(argument) <= len(found):
+            raise IllegalMove(f"There is no conversation {int(argument)}.", hint="See /sessions.")
+        return found[int(argument) - 1]
+    exact = place.store.for_person(place.source).get(argument)
+    if exact is not None and exact.key == place.key:
         return exact
-    wanted = argument.strip('"').casefold()
-    for session in visible.find(text=argument.strip('"'), limit=50).items:
-        if session.title is not None and session.title.casefold() == wanted:
+    wanted = {argument.casefold(), argument.strip('"').casefold()}
+    for session in _earlier(place, 1000):
+        if session.title is not None and session.title.casefold() in wanted:
             return session
     raise IllegalMove(f"There is no conversation {plain(argument, 60)!r}.", hint="See /sessions.")
 
 
 TABLE: tuple[Command, ...] = (
     Command("new", "/new", "begin a new conversation", _new, aliases=("reset",)),
-    Command("resume", "/resume [N|TITLE]", "go on with an earlier one", _resume,
-            is_repeatable=True),
+    Command("resume", "/resume [N|TITLE]", "go on with an earlier one", _resume),
     Command("sessions", "/sessions", "list your conversations", _sessions, is_immediate=True),
     Command("title", "/title [NAME]", "show or set the title", _title, is_repeatable=True),
     Command("retry", "/retry", "answer the last message again", _retry),
     Command("undo", "/undo [N]", "take back the last exchanges", _undo),
     Command("redo", "/redo", "bring back what was taken back", _redo),
-    Command("compress", "/compress", "sum up what was said before", _compress),
+    Command("compress", "/compress [undo]", "sum up what was said before", _compress),
     Command("fork", "/fork", "go on in a copy with the same past", _fork),
     Command("history", "/history [N]", "show what was said", _history, is_repeatable=True),
     Command("search", "/search WORDS", "find messages", _search, is_immediate=True),
@@ -398,7 +441,7 @@ TABLE: tuple[Command, ...] = (
     Command("link", "/link [CODE|off]", "share one conversation between two chats", _link),
     Command("pair", "/pair [CODE]", "let somebody in", _pair, role="owner"),
     Command("whoami", "/whoami", "who I take you for", _whoami, is_immediate=True),
-    Command("help", "/help", "this list", _help, is_immediate=True),
+    Command("help", "/help", "this list", _help, aliases=("start",), is_immediate=True),
 )  # fmt: skip
 
 _BY_NAME = {name: command for command in TABLE for name in (command.name, *command.aliases)}

@@ -1,11 +1,17 @@
-"""Deliveries: from the outbox to the platforms, in order for each chat."""
+"""Deliveries: from the outbox to the platforms, in order for each chat.
+
+The outbox gives out one delivery of a chat at a time. Each platform has room for so many at once,
+so that one which hangs keeps no other waiting.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from tertulia import aio
 from tertulia.errors import Error, OutcomeUnknown, PlatformError, RateLimited, StaleWrite
@@ -17,7 +23,7 @@ log = logging.getLogger("tertulia.gateway")
 _WAIT_SECONDS = 1.0
 _REST_SECONDS = 0.5
 _LEASE_SECONDS = 60.0
-_AT_ONCE = 32
+_AT_ONCE = 64
 _LONGEST_PAUSE = 300.0
 
 
@@ -29,60 +35,131 @@ class Deliveries:
         self._adapters = adapters
         self._tries = tries
         self._idempotent = {name for name, adapter in adapters.items() if adapter.is_idempotent}
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: dict[int, tuple[Parcel, asyncio.Task[None]]] = {}
+        self._load: Counter[str] = Counter()
+        self._freed = asyncio.Event()
 
     async def run(self) -> None:
-        """Send until cancelled."""
+        """Send until cancelled; what is being sent then goes on until `drain`."""
         while True:
+            self._freed.clear()
+            roomy = {name for name in self._adapters if self._load[name] < _AT_ONCE}
+            if not roomy:
+                await self._freed.wait()
+                continue
             try:
-                if await self._store.outbox.wait(_WAIT_SECONDS, platforms=set(self._adapters)):
-                    await self.send_due()
+                if await self._store.outbox.wait(_WAIT_SECONDS, platforms=roomy):
+                    await self.begin()
             except Error as problem:
                 log.warning("nothing can be taken from the outbox now: %s", problem)
                 await asyncio.sleep(_REST_SECONDS)
 
-    async def send_due(self) -> int:
-        """Send what is due now; how many there were."""
-        parcels = await self._store.outbox.claim(
-            _AT_ONCE,
-            lease_seconds=_LEASE_SECONDS,
-            platforms=set(self._adapters),
-            idempotent=self._idempotent,
-        )
-        await asyncio.gather(*(self._send(parcel) for parcel in parcels))
-        return len(parcels)
+    async def begin(self) -> int:
+        """Begin to send what is due now, as far as there is room; how many there were."""
+        begun = 0
+        for name in self._adapters:
+            room = _AT_ONCE - self._load[name]
+            if room > 0:
+                begun += await self._begin_some(name, room)
+        return begun
 
-    async def drain(self) -> None:
+    async def keep(self) -> None:
+        """Renew the claims of what takes long to send, until cancelled."""
+        while True:
+            await asyncio.sleep(_LEASE_SECONDS / 3)
+            for parcel, _ in list(self._under_way.values()):
+                try:
+                    await self._store.outbox.renew(parcel, lease_seconds=_LEASE_SECONDS)
+                except Error as problem:
+                    log.warning("a claim could not be renewed: %s", problem)
+
+    async def drain(self, seconds: float) -> None:
         """Send what is due before the end, and nothing that would have to wait."""
-        while await self.send_due():
-            pass
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while await self.begin() or self._under_way:
+            tasks = [task for _, task in self._under_way.values()]
+            _, left = await asyncio.wait(tasks, timeout=max(0.0, deadline - loop.time()))
+            if left and loop.time() >= deadline:
+                for task in left:
+                    task.cancel()
+                await asyncio.gather(*left, return_exceptions=True)
+                return
+
+    async def _begin_some(self, platform: str, room: int) -> int:
+        """Claim and begin; who is cancelled meanwhile begins what was claimed all the same."""
+        claiming = asyncio.ensure_future(
+            self._store.outbox.claim(
+                room,
+                lease_seconds=_LEASE_SECONDS,
+                platforms={platform},
+                idempotent=self._idempotent,
+            )
+        )
+        try:
+            found = await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            await asyncio.wait([claiming])
+            if claiming.exception() is None:
+                self._begin(claiming.result())
+            raise
+        self._begin(found)
+        return len(found)
+
+    def _begin(self, parcels: Sequence[Parcel]) -> None:
+        for parcel in parcels:
+            task = asyncio.create_task(self._send(parcel))
+            self._under_way[parcel.id] = parcel, task
+            self._load[parcel.platform] += 1
+            task.add_done_callback(partial(self._end, parcel))
+
+    def _end(self, parcel: Parcel, task: asyncio.Task[None]) -> None:
+        del self._under_way[parcel.id]
+        self._load[parcel.platform] -= 1
+        self._freed.set()
 
     async def _send(self, parcel: Parcel) -> None:
+        problem: PlatformError | None = None
         try:
             await self._adapters[parcel.platform].send(_outgoing(parcel))
-        except PlatformError as problem:
-            await self._note(parcel, problem)
-        else:
-            await self._settle(parcel, None)
-
-    async def _note(self, parcel: Parcel, problem: PlatformError) -> None:
-        log.warning("delivery %s to %s failed: %s", parcel.delivery, parcel.platform, problem)
+        except PlatformError as refusal:
+            problem = refusal
+        except asyncio.CancelledError:
+            cut_off = OutcomeUnknown("The gateway stopped while this was being sent.")
+            await asyncio.shield(self._settle(parcel, cut_off))
+            raise
+        except Exception as bug:
+            # It may have been sent before the adapter stumbled, so it is not sent again.
+            log.exception("the adapter of %s has a bug", parcel.platform)
+            problem = OutcomeUnknown(f"The adapter failed: {type(bug).__name__}: {bug}")
         await self._settle(parcel, problem)
 
     async def _settle(self, parcel: Parcel, problem: PlatformError | None) -> None:
+        """Write down what became of it, as soon as the database is there."""
+        if problem is not None:
+            log.warning("delivery %s to %s failed: %s", parcel.delivery, parcel.platform, problem)
+        while True:
+            try:
+                await self._write_down(parcel, problem)
+            except StaleWrite as late:
+                log.warning("delivery %s was settled by another node: %s", parcel.delivery, late)
+            except Error as away:
+                if away.retryable:
+                    await asyncio.sleep(_REST_SECONDS)
+                    continue
+                log.error("delivery %s cannot be settled: %s", parcel.delivery, away)  # noqa: TRY400
+            return
+
+    async def _write_down(self, parcel: Parcel, problem: PlatformError | None) -> None:
         outbox = self._store.outbox
-        try:
-            if problem is None:
-                await outbox.done(parcel)
-            elif isinstance(problem, OutcomeUnknown):
-                await outbox.failed(parcel, problem.message, outcome="unknown")
-            elif problem.retryable and parcel.attempts < self._tries:
-                pause = _pause(parcel, problem)
-                await outbox.failed(parcel, problem.message, retry_after=pause)
-            else:
-                await outbox.failed(parcel, problem.message, outcome="dead")
-        except StaleWrite as late:
-            log.warning("delivery %s was settled by another node: %s", parcel.delivery, late)
+        if problem is None:
+            await outbox.done(parcel)
+        elif isinstance(problem, OutcomeUnknown):
+            await outbox.failed(parcel, problem.message, outcome="unknown")
+        elif problem.retryable and parcel.attempts < self._tries:
+            await outbox.failed(parcel, problem.message, retry_after=_pause(parcel, problem))
+        else:
+            await outbox.failed(parcel, problem.message, outcome="dead")
 
 
 def _outgoing(parcel: Parcel) -> Outgoing:

@@ -24,7 +24,8 @@ from tertulia.core.message import INTERRUPTED, TOOL, USER, Message, ToolCall
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
 from tertulia.errors import Error, IllegalMove
-from tertulia.gateway.exchange import Exchange, HandedOver, Observe, Signals
+from tertulia.gateway.exchange import Exchange, HandedOver, Observe
+from tertulia.gateway.meanwhile import Signals
 from tertulia.gateway.path import Path
 from tertulia.records.inbox import Arrival
 
@@ -187,7 +188,7 @@ class Direct:
     @contextlib.asynccontextmanager
     async def _signals(self, key: str, stop: asyncio.Event) -> AsyncIterator[Signals]:
         """A turn that /stop ends, and that ends when whoever asked does not wait any more."""
-        with self._path.running.of(key) as signals:
+        with self._path.meanwhile.turn(key) as signals:
             watching = asyncio.create_task(_pass_on(stop, signals.stop))
             try:
                 yield signals

@@ -1,64 +1,33 @@
-"""One exchange with the agent: each of its events is made durable before the next one is asked for.
-
-What a person writes meanwhile waits in the inbox; by the rules it stays there, ends this turn, or
-is taken into it. It is looked for in the database, so it does not matter which node received it.
-"""
+"""One exchange with the agent: each of its events is made durable before the next is asked for."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
 
 from tertulia import aio
 from tertulia.agents.base import Agent, Delta, Event, Note, Request, Spent, Step, Tool, ToolResult
 from tertulia.agents.base import running as run_of
 from tertulia.aio.turns import Turn
 from tertulia.core.render import Format
-from tertulia.errors import AgentStopped, ContextOverflow, StaleWrite
+from tertulia.core.session import Notice
+from tertulia.errors import AgentFailed, AgentStopped, ContextOverflow, Error, StaleWrite
 from tertulia.gateway import commands, words
+from tertulia.gateway.meanwhile import Signals
 from tertulia.gateway.meter import Meter, Unmetered
 from tertulia.gateway.rules import Rules
+from tertulia.platforms import registry
 from tertulia.platforms.base import Adapter, Shown
 from tertulia.records.inbox import Arrival
 
-_LOOK_SECONDS = 0.5
+log = logging.getLogger("tertulia.gateway")
+
+_STEERED = 20  # at most, at one time
 
 Observe = Callable[[Event], Awaitable[None]]
-
-
-class Signals:
-    """How a turn under way is told to stop."""
-
-    def __init__(self) -> None:
-        self.stop = asyncio.Event()
-
-
-class Running:
-    """The turns of this node that are under way, by conversation."""
-
-    def __init__(self) -> None:
-        self._signals: dict[str, Signals] = {}
-
-    @contextlib.contextmanager
-    def of(self, key: str) -> Iterator[Signals]:
-        signals = self._signals[key] = Signals()
-        try:
-            yield signals
-        finally:
-            if self._signals.get(key) is signals:
-                del self._signals[key]
-
-    def holds(self, key: str) -> bool:
-        return key in self._signals
-
-    def __len__(self) -> int:
-        return len(self._signals)
-
-    def stop_all(self) -> None:
-        for signals in self._signals.values():
-            signals.stop.set()
 
 
 class HandedOver(Exception):
@@ -100,12 +69,13 @@ class Exchange:
         self._observe = observe
 
     async def run(self, turn: Turn, signals: Signals, arrival: Arrival, text: str) -> None:
-        """Let the agent answer a turn that was entered; `text` is what it was entered with."""
-        if turn.notice is not None and turn.notice.notify and self._delivers:
+        """Have a message answered in the turn it was entered with."""
+        notice = await self._notice(turn, arrival)
+        is_told = registry.platform(arrival.source.platform).notify and self._delivers
+        if notice is not None and notice.notify and notice.had_activity and is_told:
             delivery = f"notice:{turn.session.id}"
-            await turn.deliver(words.notice(turn.notice), delivery=delivery)
-        watcher = asyncio.create_task(self._watch(arrival, signals))
-        await self._show(turn, arrival, "began")
+            await turn.deliver(words.notice(notice), delivery=delivery)
+        await self._show(arrival, "began")
         began, outcome = time.monotonic(), "interrupted"
         try:
             await self._answer(turn, self._request(turn, signals, arrival, text), arrival)
@@ -115,35 +85,60 @@ class Exchange:
             raise
         finally:
             self._meter.turned(arrival.source.platform, outcome, time.monotonic() - began)
-            watcher.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watcher
-            await self._show(turn, arrival, "ended")
+            await self._show(arrival, "ended")
+
+    async def _notice(self, turn: Turn, arrival: Arrival) -> Notice | None:
+        """What ended the session before; also where a node was lost before it had said so."""
+        session = turn.session
+        if turn.notice is not None or arrival.attempts < 2 or session.parent_kind != "reset":
+            return turn.notice
+        before = await self._store.sessions.get(session.parent_id or "")
+        if before is None or before.end_reason not in words.REASONS:
+            return None
+        policies = registry.policies(self._store.settings.policies)
+        policy = policies.for_chat(before.origin.platform, before.origin.chat_type)
+        return Notice(before.end_reason, True, before.id, notify=policy.notify)
 
     async def _answer(self, turn: Turn, request: Request, arrival: Arrival) -> None:
         try:
             await self._once(turn, request, arrival)
         except ContextOverflow:
-            # What was said is summed up, and the model is asked once more.
-            transcript = self._store.transcript(turn.session.id)
-            if await transcript.compact(keep_turns=self._rules.compact_turns) is None:
+            if not await self._compact(turn):
                 raise
             await self._once(turn, request, arrival)
 
+    async def _compact(self, turn: Turn) -> bool:
+        """Sum up what was said before, so that the model can be asked once more."""
+        transcript = self._store.transcript(turn.session.id)
+        for kept in (self._rules.compact_turns, 1):
+            if await transcript.compact(keep_turns=kept) is not None:
+                return True
+        return False
+
     async def _once(self, turn: Turn, request: Request, arrival: Arrival) -> None:
+        is_answered = False
         try:
             async with run_of(self._agent, request) as events:
                 async for event in events:
                     await self._keep(turn, event, arrival)
+                    is_answered = is_answered or (isinstance(event, Step) and not event.tool_calls)
         except AgentStopped as stopped:
             partial = getattr(stopped, "partial", None)
-            if partial:
+            if partial and not is_answered:
                 await turn.add_assistant(partial, stopped=True, deliver=self._target)
+        except (Error, HandedOver):
+            raise
+        except Exception as bug:
+            log.exception("the agent %s has a bug", self._agent.name)
+            raise AgentFailed("The agent failed in a way that nobody thought of.") from bug
+        else:
+            if not is_answered:
+                raise AgentFailed("The agent ended without an answer.")
 
     async def _keep(self, turn: Turn, event: Event, arrival: Arrival) -> None:
         match event:
             case Delta(text):
-                await self._show(turn, arrival, "delta", text)
+                await self._show(arrival, "delta", text)
             case Step():
                 await self._keep_step(turn, event, arrival)
             case ToolResult(call_id, content):
@@ -167,7 +162,7 @@ class Exchange:
             **step.extra,
         )
         for call in step.tool_calls:
-            await self._show(turn, arrival, "tool", call.name)
+            await self._show(arrival, "tool", call.name)
 
     @property
     def _target(self) -> str | None:
@@ -198,36 +193,28 @@ class Exchange:
             steer=steer,
         )
 
-    # -- what comes meanwhile
-
     async def _steer(self, turn: Turn, arrival: Arrival) -> Sequence[str]:
         """Take what waits into the turn, up to the first command."""
         taken: list[str] = []
-        if self._rules.meanwhile == "steer":
-            for waiting in await self._waiting(arrival):
-                if commands.parse(waiting.text) is not None:
-                    break
-                with contextlib.suppress(StaleWrite):
-                    await turn.take_in(waiting)
-                    taken.append(waiting.text or "")
+        if self._rules.meanwhile != "steer":
+            return taken
+        page = await self._store.inbox.find(key=arrival.key, state="waiting", limit=_STEERED)
+        for waiting in page.items:
+            if commands.parse(waiting.text) is not None:
+                break
+            with contextlib.suppress(StaleWrite):
+                await turn.take_in(waiting)
+                taken.append(waiting.text or "")
         return taken
 
-    async def _watch(self, arrival: Arrival, signals: Signals) -> None:
-        """Stop the turn when the person says so, on whichever node that came in."""
-        while not signals.stop.is_set():
-            for waiting in await self._waiting(arrival):
-                command = commands.parse(waiting.text)
-                if (command is not None and command.name == "stop") or (
-                    command is None and self._rules.meanwhile == "interrupt"
-                ):
-                    signals.stop.set()
-            await asyncio.sleep(_LOOK_SECONDS)
-
-    async def _waiting(self, arrival: Arrival) -> Sequence[Arrival]:
-        page = await self._store.inbox.find(key=arrival.key, state="waiting", limit=20)
-        return page.items
-
-    async def _show(self, turn: Turn, arrival: Arrival, kind: str, text: str = "") -> None:
-        if self._adapter is not None:
-            shown = Shown(kind=kind, turn=str(arrival.id), text=text)  # type: ignore[arg-type]
+    async def _show(
+        self, arrival: Arrival, kind: Literal["began", "delta", "tool", "ended"], text: str = ""
+    ) -> None:
+        if self._adapter is None:
+            return
+        try:
+            shown = Shown(kind=kind, turn=str(arrival.id), text=text)
             await self._adapter.show(arrival.source, shown)
+        except Exception:
+            # Whatever a foreign adapter does wrong here may be missed; the answer may not.
+            log.exception("%s cannot show a turn under way", self._adapter.name)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from tertulia import aio
 from tertulia.errors import Error, StaleWrite
+from tertulia.records.boxes import LIMIT
 from tertulia.records.inbox import Arrival
 
 log = logging.getLogger("tertulia.gateway")
@@ -35,12 +37,8 @@ class Lanes:
 
     async def run(self) -> None:
         """Answer until cancelled; what is under way then goes on until `drain`."""
-        keeper = asyncio.create_task(self._keep())
-        try:
-            while True:
-                await self._take()
-        finally:
-            keeper.cancel()
+        while True:
+            await self._take()
 
     async def drain(self, seconds: float) -> int:
         """Wait for what is under way, then cut it off; how many were cut off."""
@@ -53,31 +51,8 @@ class Lanes:
         await asyncio.gather(*left, return_exceptions=True)
         return len(left)
 
-    async def _take(self) -> None:
-        free = self._width - len(self._under_way)
-        if free <= 0:
-            self._freed.clear()
-            await self._freed.wait()
-            return
-        try:
-            if await self._store.inbox.wait(_WAIT_SECONDS):
-                for arrival in await self._store.inbox.claim(free, lease_seconds=self._lease):
-                    self._begin(arrival)
-        except Error as problem:
-            log.warning("nothing can be taken from the inbox now: %s", problem)
-            await asyncio.sleep(_REST_SECONDS)
-
-    def _begin(self, arrival: Arrival) -> None:
-        task = asyncio.create_task(self._answer(arrival))
-        self._under_way[arrival.id] = arrival, task
-        task.add_done_callback(lambda _: self._end(arrival))
-
-    def _end(self, arrival: Arrival) -> None:
-        self._under_way.pop(arrival.id, None)
-        self._freed.set()
-
-    async def _keep(self) -> None:
-        """Renew the claims of what is being answered."""
+    async def keep(self) -> None:
+        """Renew the claims of what is being answered, until cancelled: while it drains too."""
         while True:
             await asyncio.sleep(self._lease / 3)
             for arrival, _ in list(self._under_way.values()):
@@ -87,6 +62,44 @@ class Lanes:
                     continue  # it is settled, or another node has it; the turn itself will tell
                 except Error as problem:
                     log.warning("a claim could not be renewed: %s", problem)
+
+    async def _take(self) -> None:
+        free = self._width - len(self._under_way)
+        if free <= 0:
+            self._freed.clear()
+            await self._freed.wait()
+            return
+        try:
+            if await self._store.inbox.wait(_WAIT_SECONDS):
+                await self._begin_some(free)
+        except Error as problem:
+            log.warning("nothing can be taken from the inbox now: %s", problem)
+            await asyncio.sleep(_REST_SECONDS)
+
+    async def _begin_some(self, free: int) -> None:
+        """Claim and begin. Who is cancelled meanwhile begins them all the same, and then drains:
+        what is claimed and not begun would wait for its claim to run out."""
+        claiming = asyncio.ensure_future(
+            self._store.inbox.claim(min(free, LIMIT), lease_seconds=self._lease)
+        )
+        try:
+            found = await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            await asyncio.wait([claiming])
+            if claiming.exception() is None:
+                self._begin(claiming.result())
+            raise
+        self._begin(found)
+
+    def _begin(self, arrivals: Sequence[Arrival]) -> None:
+        for arrival in arrivals:
+            task = asyncio.create_task(self._answer(arrival))
+            self._under_way[arrival.id] = arrival, task
+            task.add_done_callback(partial(self._end, arrival))
+
+    def _end(self, arrival: Arrival, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(arrival.id, None)
+        self._freed.set()
 
     @property
     def _lease(self) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Mapping
 
 from tertulia import aio
@@ -19,16 +20,19 @@ from tertulia.agents.base import Agent, Tool
 from tertulia.core.source import Source
 from tertulia.errors import AgentError, BudgetExceeded, Conflict, Error, SessionBusy
 from tertulia.gateway import admit, commands, words
-from tertulia.gateway.exchange import Exchange, Running
+from tertulia.gateway.exchange import Exchange
+from tertulia.gateway.meanwhile import Meanwhile
 from tertulia.gateway.meter import Meter, Unmetered
 from tertulia.gateway.rules import Rules
 from tertulia.platforms.base import Adapter, Incoming
 from tertulia.records.inbox import Arrival
+from tertulia.records.people import Role
+from tertulia.records.said import Said
 
 log = logging.getLogger("tertulia.gateway")
 
-# Nobody waits here for long: the lane itself sees to it that only one turn comes at a time.
-_WAIT_SECONDS = 10.0
+_CUT_OFF = Error("The gateway stopped before this was answered.")
+_BUG = Error("The gateway has a bug.", hint="Its log says where.")
 
 
 class Path:
@@ -47,14 +51,15 @@ class Path:
         self.adapters = adapters
         self.rules = rules
         self.tools = tools
-        self.running = Running()
+        self.meanwhile = Meanwhile(store, rules)
         self.meter: Meter = Unmetered()
 
     # -- receive → admit → inbox
 
     async def receive(self, incoming: Incoming) -> None:
         """Accept a message. When this returns, it is stored, or it is none of ours."""
-        verdict = await self._admit(incoming)
+        role = await self._role(incoming.source)
+        verdict = admit.decide(incoming, role, self.rules.of(incoming.source.platform))
         if verdict == "stranger":
             await self._offer_pairing(incoming)
         elif verdict == "welcome":
@@ -64,36 +69,37 @@ class Path:
             else:
                 await self._accept(incoming, is_command=command is not None)
 
-    async def _admit(self, incoming: Incoming) -> admit.Verdict:
-        rules = self.rules.of(incoming.source.platform)
-        role = await self.store.people.role_of(incoming.source)
-        if role == "guest" and admit.is_owner(incoming, rules):
-            await self.store.people.meet(incoming.source, role="owner")
-            role = "owner"
-        return admit.decide(incoming, role, rules)
+    async def _role(self, source: Source) -> Role:
+        stored = await self.store.people.role_of(source)
+        return admit.role_of(source, stored, self.rules.of(source.platform))
 
     async def _accept(self, incoming: Incoming, *, is_command: bool) -> None:
-        await self.store.inbox.put(
+        arrival = await self.store.inbox.put(
             incoming.source,
             incoming.text,
-            message_id=incoming.message_id,
+            # Without one of its own it could not be known again after a crash, nor be forgotten.
+            message_id=incoming.message_id or uuid.uuid4().hex,
             media=incoming.media,
             gather_seconds=0 if is_command else self.rules.gather_seconds,
         )
+        if arrival.is_new:
+            await self.meanwhile.hear(arrival)
 
     async def _offer_pairing(self, incoming: Incoming) -> None:
         code = await self.store.people.ask(incoming.source)
         if code is not None:
-            await self._say(incoming, words.pairing(code), f"pair:{code}")
+            await self.store.outbox.put(
+                words.pairing(code), "origin", origin=incoming.source, delivery=f"pair:{code}"
+            )
 
     async def _answer_at_once(self, incoming: Incoming, command: commands.Asked) -> None:
         """A question about the gateway itself does not wait for a turn to end."""
         reply = await self._command(incoming.source, command)
-        name = f"{incoming.source.platform}:{incoming.source.chat_id}:{incoming.message_id}"
-        await self._say(incoming, reply.text, f"command:{name}" if incoming.message_id else None)
-
-    async def _say(self, incoming: Incoming, text: str, delivery: str | None) -> None:
-        await self.store.outbox.put(text, "origin", origin=incoming.source, delivery=delivery)
+        name = Said(incoming.source, None, incoming.message_id, ()).arrival
+        await self.store.outbox.put(
+            reply.text, "origin", origin=incoming.source, session_id=reply.about,
+            delivery=None if name is None else f"command:{name}",
+        )  # fmt: skip
 
     # -- lane → turn → agent → outbox
 
@@ -101,64 +107,80 @@ class Path:
         """Answer what a lane has claimed; what becomes of it is written down in any case."""
         try:
             await self._answer(arrival)
+        except asyncio.CancelledError:
+            # The gateway stops: whoever starts next goes on with it, and need not wait.
+            await asyncio.shield(self._later(arrival, _CUT_OFF, 0))
+            raise
         except SessionBusy as problem:
             await self._later(arrival, problem, 0.5)
         except Conflict as problem:
             log.info("another node went on with %s: %s", arrival.id, problem.message)
         except Error as problem:
             log.warning("message %s was not answered: %s", arrival.id, problem)
-            await self._later(arrival, problem, 2.0**arrival.attempts)
+            gives_up = arrival.attempts >= self.rules.tries and not problem.retryable
+            await self._later(arrival, problem, 2.0**arrival.attempts, gives_up=gives_up)
+        except Exception:
+            log.exception("message %s was not answered", arrival.id)
+            gives_up = arrival.attempts >= self.rules.tries
+            await self._later(arrival, _BUG, 2.0**arrival.attempts, gives_up=gives_up)
 
     async def _answer(self, arrival: Arrival) -> None:
         command = commands.parse(arrival.text)
+        if arrival.attempts > self.rules.tries * 4:
+            # It has ended every node that took it: one message must not end them all.
+            await self._later(arrival, _CUT_OFF, 0, gives_up=True)
+            return
         if command is None:
-            await self._converse(arrival)
+            await self._converse(arrival, Said(arrival.source, arrival.text, None, arrival.media))
         elif arrival.attempts > 1 and not command.is_repeatable:
             # A node was lost in the middle of it: what has run is not run again by itself.
             await self._reply(arrival, words.interrupted(command.name))
         else:
             reply = await self._command(arrival.source, command)
             if reply.text:
-                await self._reply(arrival, reply.text)
+                await self._reply(arrival, reply.text, about=reply.about)
             if reply.again is not None:
-                await self._converse(arrival, text=reply.again)
+                await self._converse(arrival, reply.again)
         await self.store.inbox.done(arrival)
 
     async def _command(self, source: Source, command: commands.Asked) -> commands.Reply:
-        place = commands.Place(self.store.sync, source, self.rules, self.running)
+        place = commands.Place(self.store.sync, source, self.rules, await self._role(source))
         return await asyncio.to_thread(commands.run, place, command)
 
-    async def _converse(self, arrival: Arrival, text: str | None = None) -> None:
+    async def _converse(self, arrival: Arrival, said: Said) -> None:
+        adapter = self.adapters.get(arrival.source.platform)
         exchange = Exchange(
-            self.store, self.agent, self.adapters.get(arrival.source.platform), self.rules,
-            self.tools, meter=self.meter,
-        )  # fmt: skip
-        said = arrival.text if text is None else text
+            self.store, self.agent, adapter, self.rules, self.tools, meter=self.meter
+        )
         turn = self.store.turn(
             arrival.source,
-            said,
+            said.text,
             message_id=arrival.message_id,
-            media=arrival.media,
-            wait=_WAIT_SECONDS,
+            media=said.media,
+            wait=self.store.settings.lease_seconds,
         )
         try:
             async with turn:
                 if not turn.duplicate:
-                    with self.running.of(arrival.key) as signals:
-                        await exchange.run(turn, signals, arrival, said or "")
+                    with self.meanwhile.turn(arrival.key) as signals:
+                        await exchange.run(turn, signals, arrival, said.text or "")
         except BudgetExceeded as refusal:
             await self._reply(arrival, words.refused(refusal))
         except AgentError as problem:
-            await self._reply(arrival, words.failed(problem))
+            log.warning("the agent did not answer message %s: %s", arrival.id, problem)
+            if turn.answer is None:
+                await self._reply(arrival, words.failed(problem), about=turn.session.id)
 
-    async def _reply(self, arrival: Arrival, text: str) -> None:
+    async def _reply(self, arrival: Arrival, text: str, about: str | None = None) -> None:
         """Said by the gateway, not by the agent; once, however often the message is tried."""
         await self.store.outbox.put(
-            text, "origin", origin=arrival.source, delivery=f"reply:{arrival.id}"
-        )
+            text, "origin", origin=arrival.source, session_id=about,
+            delivery=words.reply_key(arrival),
+        )  # fmt: skip
 
-    async def _later(self, arrival: Arrival, problem: Error, seconds: float) -> None:
-        gives_up = arrival.attempts >= self.rules.tries and not isinstance(problem, SessionBusy)
+    async def _later(
+        self, arrival: Arrival, problem: Error, seconds: float, *, gives_up: bool = False
+    ) -> None:
         try:
             if gives_up:
                 await self._reply(arrival, words.given_up(problem))

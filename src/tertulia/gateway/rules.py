@@ -59,11 +59,16 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in ("turns", "tries", "sends", "history_messages", "compact_turns"):
             if getattr(self, name) < 1:
-                raise ConfigError(
-                    f"{name} is {getattr(self, name)!r}.",
-                    hint="Give a whole number above 0.",
-                    field=name,
-                )
+                raise _wrong(name, getattr(self, name), "Give a whole number above 0.")
+        if not 0 < self.watch_seconds < float("inf"):
+            raise _wrong("watch_seconds", self.watch_seconds, "Give a number of seconds above 0.")
+        for name in ("gather_seconds", "drain_seconds"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise _wrong(name, getattr(self, name), "Give a number of seconds, or 0.")
 
     def of(self, platform: str) -> PlatformRules:
         return self.platforms.get(platform, PlatformRules())
+
+
+def _wrong(name: str, value: object, hint: str) -> ConfigError:
+    return ConfigError(f"{name} is {value!r}.", hint=hint, field=name)

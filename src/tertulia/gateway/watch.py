@@ -12,6 +12,8 @@ from tertulia.errors import Error
 
 log = logging.getLogger("tertulia.gateway")
 
+_AT_ONCE = 8
+
 Flush = Callable[[Session], Awaitable[None]]
 
 
@@ -46,13 +48,20 @@ class Watcher:
     async def remember(self) -> int:
         """Save the memory of what has ended, also where a new message ended it; how many."""
         saved = 0
-        while self._flush is not None and (due := await self._store.flushes.claim()):
-            for session in due:
-                try:
-                    await self._flush(session)
-                except Error as problem:
-                    log.warning("session %s left no memory: %s", session.id, problem)
-                else:
-                    await self._store.flushes.done(session.id)
-                    saved += 1
+        while self._flush is not None and (due := await self._store.flushes.claim(_AT_ONCE)):
+            saved += sum(await asyncio.gather(*(self._save(session) for session in due)))
         return saved
+
+    async def _save(self, session: Session) -> bool:
+        assert self._flush is not None
+        try:
+            await self._flush(session)
+            await self._store.flushes.done(session.id)
+        except Error as problem:
+            log.warning("session %s left no memory: %s", session.id, problem)
+            return False
+        except Exception:
+            # It is foreign code; what it did not save is tried again, three times at most.
+            log.exception("session %s left no memory", session.id)
+            return False
+        return True

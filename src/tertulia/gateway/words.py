@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from tertulia.core.session import Notice
 from tertulia.errors import AgentError, BudgetExceeded, Error
+from tertulia.records.inbox import Arrival
 
-_REASONS = {"idle": "you had not written for a while", "daily": "a new day has begun"}
+STOPPED = "Stopped."
+REASONS = {"idle": "you had not written for a while", "daily": "a new day has begun"}
+
+
+def reply_key(arrival: Arrival) -> str:
+    """What the gateway says to a message it says once, however often the message is tried."""
+    return f"reply:{arrival.id}"
 
 
 def pairing(code: str) -> str:
@@ -17,14 +24,15 @@ def pairing(code: str) -> str:
 
 def notice(given: Notice) -> str:
     """The conversation began anew by itself, and how to go back."""
-    reason = _REASONS.get(given.reason, given.reason)
+    reason = REASONS.get(given.reason, given.reason)
     return f"This is a new conversation: {reason}. To go on with the last one, say /resume 1."
 
 
 def interrupted(command: str) -> str:
+    again = "/redo, then /retry" if command == "retry" else "it again"
     return (
         f"/{command} was cut off, and I cannot tell whether it was done. I did not repeat it: look"
-        " with /history or /sessions, and say it again if you need to."
+        f" with /history or /sessions, and say {again} if you need to."
     )
 
 
@@ -39,7 +47,10 @@ def failed(problem: AgentError) -> str:
         "agent_unavailable": "the model cannot be reached right now",
         "context_overflow": "this conversation has become too long for the model",
     }.get(problem.code, "something went wrong on the model's side")
-    return f"I could not answer: {reason}. Your message is kept; say /retry to try again."
+    way_out = (
+        "/new to begin afresh" if problem.code == "context_overflow" else "/retry to try again"
+    )
+    return f"I could not answer: {reason}. Your message is kept; say {way_out}."
 
 
 def given_up(problem: Error) -> str:

@@ -145,6 +145,11 @@ class Inbox:
         """It was answered."""
         self._settle(arrival, "done", None, None)
 
+    def dismiss(self, arrival: Arrival) -> None:
+        """Settle a message that still waits and needs no answer; `StaleWrite` if it was taken."""
+        self._db.write(lambda tx: take_in(tx, arrival))
+        self._db.ring(BELL)
+
     def failed(
         self,
         arrival: Arrival,

@@ -1,0 +1,148 @@
+"""A whole gateway with the parrot: a thousand conversations at once, beside nanobot's own loop.
+
+Each person writes, waits for the answer, and writes again. Nothing is saved on: a message is in the
+database before it is accepted, so is the answer before it is sent, and that it was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import tertulia
+from benchmarks import against
+from benchmarks.measure import percentile
+from benchmarks.peers import PeerError
+from benchmarks.report import Limit, Row
+from benchmarks.stage import Stage
+from tertulia import Source
+from tertulia.agents.parrot import ParrotAgent
+from tertulia.gateway.app import Gateway
+from tertulia.gateway.rules import PlatformRules, Rules
+from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
+
+PEER = "nanobot-ai"
+LEAST = Limit("≥", 10)
+LAG = Limit("≤", 20, "ms")
+_LOOK_SECONDS = 0.005
+
+
+class Found(NamedTuple):
+    """What one run came to."""
+
+    rate: float
+    waits: list[float]
+    lags: list[float]
+    megabytes: float
+
+
+class Crowd(Adapter):
+    """A chat app with so many people, of whom each writes so many messages."""
+
+    name = "telegram"
+
+    def __init__(self, people: int, messages: int) -> None:
+        self._people = people
+        self._messages = messages
+        self._answers: dict[str, asyncio.Future[None]] = {}
+        self.waits: list[float] = []
+        self.ended = asyncio.Event()
+
+    async def listen(self, receive: Receive) -> None:
+        await asyncio.gather(*(self._talk(receive, f"{n}") for n in range(self._people)))
+        self.ended.set()
+
+    async def _talk(self, receive: Receive, chat: str) -> None:
+        source = Source("telegram", chat, user_id=chat, user_name="Ana")
+        for number in range(self._messages):
+            began = time.perf_counter()
+            answered = self._answers[chat] = asyncio.get_running_loop().create_future()
+            text = f"question {number}: what about the harbour, and who told you so?"
+            await receive(Incoming(source=source, text=text, message_id=f"{number}"))
+            await answered
+            self.waits.append(time.perf_counter() - began)
+
+    async def send(self, message: Outgoing) -> None:
+        self._answers[str(message.chat_id)].set_result(None)
+
+
+async def talk(path: Path, people: int, messages: int) -> Found:
+    """Let so many people talk with a gateway on a new store."""
+    rules = Rules(platforms={"telegram": PlatformRules(admission="everyone")})
+    async with tertulia.aio.open(path) as store:
+        crowd = Crowd(people, messages)
+        gateway = Gateway(store, ParrotAgent(), [crowd], rules=rules)
+        began = time.perf_counter()
+        running = asyncio.create_task(gateway.run())
+        lags: list[float] = []
+        while not crowd.ended.is_set() and not running.done():
+            at = time.perf_counter()
+            await asyncio.sleep(_LOOK_SECONDS)
+            lags.append(max(0.0, time.perf_counter() - at - _LOOK_SECONDS))
+        seconds = time.perf_counter() - began
+        gateway.stop()
+        await running
+        stored = await store.sessions.count()
+        assert (stored, len(crowd.waits)) == (people, people * messages)
+    return Found(people * messages / seconds, crowd.waits, lags, _megabytes())
+
+
+def run(stage: Stage) -> list[Row]:
+    people, messages = stage.sizes.crowd
+    found = asyncio.run(talk(stage.new_path("gateway"), people, messages))
+    theirs = _ask_nanobot(stage, people, messages, found)
+    size = f"{people:,} conversations at once, {messages} messages each"
+    p50, p99 = percentile(found.waits, 0.5), percentile(found.waits, 0.99)
+    lag = percentile(found.lags, 0.99) * 1000
+    rate = Row(
+        "gateway",
+        f"the gateway with the parrot, {size}",
+        0.0 if theirs is None else found.rate / theirs,
+        LEAST,
+        ours=f"{found.rate:,.0f} turns/s",
+        against="nanobot was not there" if theirs is None else f"nanobot {theirs:,.0f} turns/s",
+        numbers={
+            "turns_per_second": found.rate,
+            "nanobot_turns_per_second": theirs or 0.0,
+            "p50_ms": p50 * 1000,
+            "p99_ms": p99 * 1000,
+            "peak_megabytes": found.megabytes,
+        },
+    )
+    lags = Row(
+        "gateway_lag",
+        "the gateway's event loop meanwhile, 99th percentile",
+        lag,
+        LAG,
+        unit="ms",
+        ours=f"{lag:.1f} ms",
+        against=f"an answer: p50 {p50 * 1000:,.0f} ms, p99 {p99 * 1000:,.0f} ms,"
+        f" {found.megabytes:,.0f} MB",
+        numbers={"p99_ms": lag, "median_ms": percentile(found.lags, 0.5) * 1000},
+    )
+    return [rate, lags]
+
+
+def _ask_nanobot(stage: Stage, people: int, messages: int, found: Found) -> float | None:
+    for peer in stage.peers:
+        try:
+            rate: float = peer.figure("gateway", people=people, messages=messages)
+        except PeerError as problem:
+            against.refused(stage, "gateway", peer, problem)
+            continue
+        against.note(
+            stage, "gateway", peer, rate, size=f"{people:,} conversations", ours=found.rate,
+            unit="turns/s",
+        )  # fmt: skip
+        return rate
+    return None
+
+
+def _megabytes() -> float:
+    """The most memory that this process has had."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1_000_000 if sys.platform == "darwin" else 1_000)

@@ -1,0 +1,173 @@
+"""Who is answered: default deny, a code in private and nothing else, groups by their rule."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tertulia import Source
+from tertulia.gateway import admit
+from tertulia.gateway.rules import PlatformRules, Rules
+from tertulia.platforms.base import Incoming
+from tertulia.records.people import ROLES
+from tests.gateway.scene import ANA, BEN, App, Echo, house
+
+ids = st.sampled_from(["42", "43", "x:1", "", None])
+some_rules = st.builds(
+    PlatformRules,
+    admission=st.sampled_from(["everyone", "paired", "nobody"]),
+    groups=st.sampled_from(["mention", "always", "never"]),
+    allow=st.lists(st.sampled_from(["42", "x:1"])).map(tuple),
+    owners=st.lists(st.sampled_from(["43", "x:1"])).map(tuple),
+)
+incomings = st.builds(
+    Incoming,
+    source=st.builds(
+        Source,
+        st.sampled_from(["telegram", "slack", "api"]),
+        st.just("1"),
+        chat_type=st.sampled_from(["dm", "group", "channel", "thread"]),
+        user_id=ids,
+        user_id_alt=ids,
+    ),
+    text=st.just("hello"),
+    is_addressed=st.booleans(),
+)
+
+
+@given(incomings, st.sampled_from(ROLES), some_rules)
+def test_the_decision_is_this_table(incoming: Incoming, stored: str, rules: PlatformRules) -> None:
+    source = incoming.source
+    role = admit.role_of(source, stored, rules)  # type: ignore[arg-type]
+    found = admit.decide(incoming, role, rules)
+    named = {source.user_id, source.user_id_alt}
+    is_known = stored != "guest" or bool(named & {*rules.owners, *rules.allow})
+    is_private = source.chat_type == "dm"
+    is_heard = (
+        is_private
+        or rules.groups == "always"
+        or (rules.groups == "mention" and incoming.is_addressed)
+    )
+    if not is_heard:
+        assert found == "ignored"
+    elif is_known or rules.admission == "everyone":
+        assert found == "welcome"
+    elif is_private and rules.admission == "paired":
+        assert found == "stranger"
+    else:
+        assert found == "ignored"
+
+
+@given(incomings, some_rules)
+def test_a_guest_is_never_welcome_unless_allowed(incoming: Incoming, rules: PlatformRules) -> None:
+    if rules.admission != "everyone":
+        assert admit.decide(incoming, "guest", rules) != "welcome"
+    assert admit.decide(incoming, "guest", PlatformRules()) != "welcome"
+
+
+@given(incomings, st.sampled_from(ROLES), some_rules)
+def test_the_configuration_raises_a_role_and_never_lowers_one(
+    incoming: Incoming, stored: str, rules: PlatformRules
+) -> None:
+    role = admit.role_of(incoming.source, stored, rules)  # type: ignore[arg-type]
+    assert ROLES.index(role) <= ROLES.index(stored)
+    named = {incoming.source.user_id, incoming.source.user_id_alt} - {None}
+    assert (role == "owner") == (stored == "owner" or bool(named & {*rules.owners}))
+
+
+def test_a_stranger_gets_a_code_and_nothing_else(where: str) -> None:
+    async def play() -> None:
+        agent = Echo()
+        async with house(where, agent, rules=Rules()) as node:
+            (told,) = await node.say("let me in: what is the secret?")
+            assert "secret" not in told
+            code = told.splitlines()[0].rsplit(" ", maxsplit=1)[-1]
+            assert len(code) == 8
+            # Asking again, or with a command, tells nothing more.
+            for text in ("hello?", "/help", "/whoami", "/new", "/pair", f"/pair {code}"):
+                assert await node.say(text) == []
+            assert agent.asked == []
+            assert not (await node.store.inbox.find()).items
+            assert not await node.store.sessions.has_any()
+
+            await node.store.people.approve(code)
+            assert await node.say("hello") == ["re hello"]
+            assert await node.say("/whoami") == ["You are Ana, member."]
+
+    asyncio.run(play())
+
+
+def test_groups_are_answered_by_their_rule(tmp_path: Path) -> None:
+    group = Source("telegram", "-5", chat_type="group", user_id="42", user_name="Ana")
+    stranger = Source("telegram", "-5", chat_type="group", user_id="99")
+
+    async def heard(groups: str, who: Source, *, is_addressed: bool) -> list[str]:
+        rules = Rules(platforms={"telegram": PlatformRules(groups=groups, allow=("42",))})  # type: ignore[arg-type]
+        place = str(tmp_path / f"{groups}-{who.user_id}-{is_addressed}.db")
+        async with house(place, Echo(), rules=rules) as node:
+            return await node.say("hello", who, is_addressed=is_addressed)
+
+    async def play() -> None:
+        assert await heard("mention", group, is_addressed=True) == ["re hello"]
+        assert await heard("mention", group, is_addressed=False) == []
+        assert await heard("always", group, is_addressed=False) == ["re hello"]
+        assert await heard("never", group, is_addressed=True) == []
+        # A stranger is told nothing where others read along, whatever the rule.
+        assert await heard("always", stranger, is_addressed=True) == []
+
+    asyncio.run(play())
+
+
+def test_owners_are_those_of_the_configuration_as_long_as_it_names_them(where: str) -> None:
+    def named(*owners: str) -> Rules:
+        return Rules(platforms={"telegram": PlatformRules(owners=owners)})
+
+    async def play() -> None:
+        async with house(where, Echo(), rules=named("42")) as node:
+            assert await node.hears("/whoami") == "You are Ana, owner."
+            assert await node.hears("/pair") == "Nobody is waiting to be let in."
+            (told,) = await node.say("hello", BEN)
+            code = told.splitlines()[0].rsplit(" ", maxsplit=1)[-1]
+            assert "telegram" in await node.hears("/pair")
+            assert await node.hears(f"/pair {code}") == "Ben may write to me now."
+            assert await node.hears("hello", BEN) == "re hello"
+            assert await node.hears("/pair 12345678") == (
+                "That code is not known. It may be older than an hour."
+            )
+        async with house(where, Echo(), rules=named("7")) as node:
+            heard = await node.say("/pair", ANA)
+            assert len(heard) == 1
+            assert "I do not know you yet" in heard[0]
+
+    asyncio.run(play())
+
+
+def test_a_guest_and_a_member_cannot_use_an_owners_command(where: str) -> None:
+    async def play() -> None:
+        async with house(where, Echo()) as node:
+            denied = "This needs the role owner. Ask the owner."
+            code = await node.store.people.ask(BEN)
+            assert await node.hears(f"/pair {code}") == denied
+            await node.hears("hello")
+            await node.store.people.set_role("telegram:42", "member")
+            assert await node.hears(f"/pair {code}") == denied
+            assert await node.hears("/whoami") == "You are Ana, member."
+            assert "/pair" not in await node.hears("/help")
+            assert await node.store.people.role_of(BEN) == "guest"
+
+    asyncio.run(play())
+
+
+def test_the_terminal_is_the_owners(tmp_path: Path) -> None:
+    async def play() -> None:
+        here = Source("local", "cli")
+        async with house(
+            str(tmp_path / "talk.db"), Echo(), apps=[App("local")], rules=Rules()
+        ) as node:
+            assert await node.hears("hello", here) == "re hello"
+            assert "/pair" in await node.hears("/help", here)
+
+    asyncio.run(play())
