@@ -96,6 +96,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     sends             how often a delivery is tried before it is given up
     watch_seconds     how often sessions are looked for that their policy ends
     drain_seconds     how long turns may go on when the program is told to stop
+    memory            the folder for what is remembered of sessions that ended by themselves, where
+                      store.remember is on; without one: in the data folder
     """
 
     meanwhile: Meanwhile = "queue"
@@ -108,12 +110,13 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     sends: int = 8
     watch_seconds: float = 300
     drain_seconds: float = 30
+    memory: str | None = None
 
     def __post_init__(self) -> None:
         self.rules({})
 
     def rules(self, platforms: Mapping[str, PlatformRules]) -> Rules:
-        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        given = {n: getattr(self, n) for n in self.__struct_fields__ if n != "memory"}
         return Rules(**given, platforms=platforms)
 
 

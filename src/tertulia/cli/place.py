@@ -55,9 +55,14 @@ def where(request: Request) -> str:
 
 def default_path() -> str:
     """A file in the platform's data folder."""
+    return os.path.join(data_folder(), _FILE)
+
+
+def data_folder() -> str:
+    """Where the platform keeps what programs keep for a user."""
     import platformdirs
 
-    return str(platformdirs.user_data_path("tertulia", appauthor=False) / _FILE)
+    return str(platformdirs.user_data_path("tertulia", appauthor=False))
 
 
 def existing(request: Request) -> Store:

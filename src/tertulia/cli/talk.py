@@ -25,8 +25,10 @@ from tertulia.storage.opening import public_name
 
 if TYPE_CHECKING:
     from tertulia import aio
+    from tertulia.agents.base import Agent
     from tertulia.aio.opening import Opening
     from tertulia.gateway.app import Gateway
+    from tertulia.gateway.watch import Flush
     from tertulia.http.settings import HttpSettings
     from tertulia.platforms.base import Adapter
     from tertulia.platforms.local import LocalAdapter
@@ -113,7 +115,9 @@ async def _serve(
     from tertulia.gateway.logs import Logged, writing
 
     agent = Logged(agent_of(config.agent))
-    gateway = Gateway(store, agent, adapters, rules=config.rules)
+    gateway = Gateway(
+        store, agent, adapters, rules=config.rules, flush=_flush(config, store, agent)
+    )
     with writing(config.log, store.sync.redactor, is_quiet=is_quiet):
         _stop_at_signals(gateway)
         leaving = asyncio.create_task(_leave(local, gateway)) if local is not None else None
@@ -127,6 +131,17 @@ async def _serve(
                     await leaving
     if local is not None and local.problem is not None:
         raise local.problem
+
+
+def _flush(config: Config, store: aio.Store, agent: Agent) -> Flush | None:
+    """Saves what is to be remembered. The parrot would only remember what it was asked."""
+    if not config.store.remember or config.agent.kind == "parrot":
+        return None
+    from tertulia.gateway.memory import MemoryFlush
+    from tertulia.memory import FileMemory
+
+    folder = config.gateway.memory or os.path.join(place.data_folder(), "memory")
+    return MemoryFlush(store, agent, FileMemory(folder, agent=config.store.agent))
 
 
 @asynccontextmanager
