@@ -125,6 +125,16 @@ class Nanobot(Talker):
         return manager
 
 
+class _Words:
+    """A tokenizer that only counts."""
+
+    def encode(self, text: str, **options: Any) -> list[int]:
+        return [0] * (len(text) // 4)
+
+    def decode(self, tokens: list[int]) -> str:
+        return " " * (4 * len(tokens))
+
+
 async def _talk(workspace: Path, people: int, messages: int, seconds: float) -> float:
     """Turns per second; each person writes again when the answer has come.
 
@@ -132,6 +142,8 @@ async def _talk(workspace: Path, people: int, messages: int, seconds: float) -> 
     time and no part of the question here.
     """
     import_module("loguru").logger.remove()
+    # Its tokenizer is fetched from the net at first use; a quicker one stands for it.
+    setattr(import_module("nanobot.utils.helpers"), "_get_token_encoding", lambda *_: _Words())  # noqa: B010
     import_module("nanobot.config.loader").load_config(workspace / "none.json")  # its defaults
     bus = import_module("nanobot.bus.queue").MessageBus()
     incoming = import_module("nanobot.bus.events").InboundMessage

@@ -12,7 +12,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Callers that wait for the same commit share it, so a few more threads than cores pay off.
-_THREADS = 16
+_THREADS = 32
 
 
 class Threads:

@@ -154,5 +154,8 @@ class Turn:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self.sync.is_over:
+            self.sync.leave(failed=problem is not None)  # its answer has closed it: no database
+            return
         leaving = self._threads.run(self.sync.leave, failed=problem is not None)
         await asyncio.shield(leaving)

@@ -22,7 +22,6 @@ log = logging.getLogger("tertulia.gateway")
 
 _WAIT_SECONDS = 1.0
 _REST_SECONDS = 0.5
-_LEASE_SECONDS = 60.0
 _AT_ONCE = 64
 _LONGEST_PAUSE = 300.0
 
@@ -66,10 +65,10 @@ class Deliveries:
     async def keep(self) -> None:
         """Renew the claims of what takes long to send, until cancelled."""
         while True:
-            await asyncio.sleep(_LEASE_SECONDS / 3)
+            await asyncio.sleep(self._lease / 3)
             for parcel, _ in list(self._under_way.values()):
                 try:
-                    await self._store.outbox.renew(parcel, lease_seconds=_LEASE_SECONDS)
+                    await self._store.outbox.renew(parcel, lease_seconds=self._lease)
                 except Error as problem:
                     log.warning("a claim could not be renewed: %s", problem)
 
@@ -91,7 +90,7 @@ class Deliveries:
         claiming = asyncio.ensure_future(
             self._store.outbox.claim(
                 room,
-                lease_seconds=_LEASE_SECONDS,
+                lease_seconds=self._lease,
                 platforms={platform},
                 idempotent=self._idempotent,
             )
@@ -160,6 +159,10 @@ class Deliveries:
             await outbox.failed(parcel, problem.message, retry_after=_pause(parcel, problem))
         else:
             await outbox.failed(parcel, problem.message, outcome="dead")
+
+    @property
+    def _lease(self) -> float:
+        return self._store.settings.lease_seconds
 
 
 def _outgoing(parcel: Parcel) -> Outgoing:

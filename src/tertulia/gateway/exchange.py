@@ -60,7 +60,9 @@ class Exchange:
     ) -> None:
         self._store = store
         self._agent = agent
-        self._adapter = adapter
+        # Most of what an agent gives is to be shown; who shows nothing is not asked.
+        shows = adapter is not None and type(adapter).show is not Adapter.show
+        self._adapter = adapter if shows else None
         self._rules = rules
         self._tools = tools
         self._meter = meter or Unmetered()
@@ -120,6 +122,10 @@ class Exchange:
         try:
             async with run_of(self._agent, request) as events:
                 async for event in events:
+                    if isinstance(event, Delta):
+                        if self._adapter is not None:
+                            await self._show(arrival, "delta", event.text)
+                        continue
                     await self._keep(turn, event, arrival)
                     is_answered = is_answered or (isinstance(event, Step) and not event.tool_calls)
         except AgentStopped as stopped:
@@ -137,8 +143,6 @@ class Exchange:
 
     async def _keep(self, turn: Turn, event: Event, arrival: Arrival) -> None:
         match event:
-            case Delta(text):
-                await self._show(arrival, "delta", text)
             case Step():
                 await self._keep_step(turn, event, arrival)
             case ToolResult(call_id, content):

@@ -130,8 +130,10 @@ class Path:
             # It has ended every node that took it: one message must not end them all.
             await self._later(arrival, _CUT_OFF, 0, gives_up=True)
             return
+        is_settled = False
         if command is None:
-            await self._converse(arrival, Said(arrival.source, arrival.text, None, arrival.media))
+            said = Said(arrival.source, arrival.text, None, arrival.media)
+            is_settled = await self._converse(arrival, said)
         elif arrival.attempts > 1 and not command.is_repeatable:
             # A node was lost in the middle of it: what has run is not run again by itself.
             await self._reply(arrival, words.interrupted(command.name))
@@ -140,14 +142,16 @@ class Path:
             if reply.text:
                 await self._reply(arrival, reply.text, about=reply.about)
             if reply.again is not None:
-                await self._converse(arrival, reply.again)
-        await self.store.inbox.done(arrival)
+                is_settled = await self._converse(arrival, reply.again)
+        if not is_settled:
+            await self.store.inbox.done(arrival)
 
     async def _command(self, source: Source, command: commands.Asked) -> commands.Reply:
         place = commands.Place(self.store.sync, source, self.rules, await self._role(source))
         return await asyncio.to_thread(commands.run, place, command)
 
-    async def _converse(self, arrival: Arrival, said: Said) -> None:
+    async def _converse(self, arrival: Arrival, said: Said) -> bool:
+        """Have it answered in a turn; whether the answer has settled it too."""
         adapter = self.adapters.get(arrival.source.platform)
         exchange = Exchange(
             self.store, self.agent, adapter, self.rules, self.tools, meter=self.meter
@@ -162,6 +166,7 @@ class Path:
         try:
             async with turn:
                 if not turn.duplicate:
+                    turn.sync.settles = arrival
                     with self.meanwhile.turn(arrival.key) as signals:
                         await exchange.run(turn, signals, arrival, said.text or "")
         except BudgetExceeded as refusal:
@@ -170,6 +175,7 @@ class Path:
             log.warning("the agent did not answer message %s: %s", arrival.id, problem)
             if turn.answer is None:
                 await self._reply(arrival, words.failed(problem), about=turn.session.id)
+        return turn.sync.has_settled
 
     async def _reply(self, arrival: Arrival, text: str, about: str | None = None) -> None:
         """Said by the gateway, not by the agent; once, however often the message is tried."""

@@ -147,7 +147,7 @@ class Inbox:
 
     def dismiss(self, arrival: Arrival) -> None:
         """Settle a message that still waits and needs no answer; `StaleWrite` if it was taken."""
-        self._db.write(lambda tx: take_in(tx, arrival))
+        self._db.write(lambda tx: take_in(tx, arrival), lane=_lane(arrival))
         self._db.ring(BELL)
 
     def failed(
@@ -193,15 +193,7 @@ class Inbox:
             "problem": acts.storable(problem),
             "not_before": to_micros(later),
         }
-
-        def work(tx: Transaction) -> None:
-            settled = tx.one("inbox_settle", params)
-            if settled is None:
-                raise _taken_over()
-            if state != "waiting":
-                promote(tx, settled[0])
-
-        self._db.write(work, lane=_lane(arrival))
+        self._db.write(lambda tx: _settle(tx, params), lane=_lane(arrival))
         self._db.ring(BELL)
 
 
@@ -232,8 +224,30 @@ def _gather(tx: Transaction, asked: Mapping[str, Any], seconds: float) -> Row | 
     return tx.one("inbox_put_gathered", {**asked, "body": empty, "into": before.id})
 
 
+def settle_answered(tx: Transaction, arrival: Arrival) -> None:
+    """A message that was claimed is answered by the turn whose answer is being stored."""
+    tx.hold(_lane(arrival))
+    params = {
+        "id": arrival.id,
+        "state": "done",
+        "attempts": arrival.attempts,
+        "problem": None,
+        "not_before": to_micros(arrival.not_before),
+    }
+    _settle(tx, params)
+
+
+def _settle(tx: Transaction, params: Mapping[str, Any]) -> None:
+    settled = tx.one("inbox_settle", params)
+    if settled is None:
+        raise _taken_over()
+    if params["state"] != "waiting":
+        promote(tx, settled[0])
+
+
 def take_in(tx: Transaction, arrival: Arrival) -> None:
     """A message that waits is answered by a turn under way."""
+    tx.hold(_lane(arrival))
     settled = tx.one("inbox_take_in", {"id": arrival.id, "attempts": arrival.attempts})
     if settled is None:
         raise _taken_over()

@@ -93,6 +93,9 @@ class Turn:
         self.notice: Notice | None = None
         self.duplicate = False
         self.answer: str | None = None
+        # What was claimed from the inbox and is settled with the answer, in one transaction.
+        self.settles: Arrival | None = None
+        self.has_settled = False
         # Asked by whoever renews the lease, where the turn is not held by a `with` block.
         self.is_given_up: Callable[[], bool] | None = None
 
@@ -305,6 +308,11 @@ class Turn:
     ) -> None:
         self.leave(failed=problem is not None)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether leaving writes nothing: the answer has closed the turn."""
+        return not self._is_open
+
     def leave(self, *, failed: bool = False, keep_calls: bool = False) -> None:
         """Close the turn if its answer has not done so.
 
@@ -502,9 +510,14 @@ class Turn:
                 outbox.put_in(tx, parcels, now)
             if is_last:
                 self._mark(tx, place, "answered", now, last_seq)
+                if self.settles is not None:
+                    inbox.settle_answered(tx, self.settles)
             return int(last_seq)
 
         last_seq = self._db.write(work, lane=self._lane)
+        if is_last and self.settles is not None:
+            self.settles, self.has_settled = None, True
+            self._db.ring(inbox.BELL)
         if not is_after:
             self._is_open = not is_last
         if parcels:
