@@ -141,7 +141,7 @@ async def serve(where: str, folder: Path, step: str, plan: dict[str, list[str]])
 
 async def is_busy(store: aio.Store) -> bool:
     for state in ("waiting", "taken"):
-        if (await store.inbox.find(state=state, limit=1)).items:  # type: ignore[arg-type]
+        if (await store.inbox.find(state=state, limit=1)).items:
             return True
     for state in ("waiting", "sending"):
         if (await store.outbox.find(state=state, limit=1)).items:  # type: ignore[arg-type]

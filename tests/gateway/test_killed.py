@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import tertulia
+from tertulia.records.outbox import Parcel
 from tests.gateway.node import SETTINGS, STEPS, lines
 from tests.history.validators import faults
 
@@ -129,7 +130,8 @@ def _under_load(
     delivered = Counter(text for _, text in lines(folder / "delivered"))
     wanted_texts = {f"re {text}" for texts in plan.values() for text in texts}
     with check(where) as store:
-        parcels, cursor = [], None
+        parcels: list[Parcel] = []
+        cursor = None
         while True:
             page = store.outbox.find(limit=1000, cursor=cursor)
             parcels += page.items
