@@ -82,8 +82,11 @@ format: setup ## put the code into the house format, and mend what ruff can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-run: setup ## show a conversation being kept, on a store of its own
-	$(BIN)/python examples/first_steps.py
+# The store is talk.db in this folder; whatever the machine has configured is left out of it.
+run: setup ## talk with the parrot here; without a terminal, show a conversation being kept
+	@if [ -t 0 ] && [ -t 1 ]; then \
+	  TERTULIA_AGENT_KIND=parrot $(BIN)/tertulia chat --config /dev/null --store talk.db; \
+	else $(BIN)/python examples/first_steps.py; fi
 
 bench: setup ## measure, against raw SQLite and the peers
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -17,7 +17,7 @@ from tertulia.core.redact import Redactor
 from tertulia.core.session import Page, Session
 from tertulia.core.settings import Settings, zone
 from tertulia.core.source import Source
-from tertulia.errors import ConfigError
+from tertulia.errors import ConfigError, NotAStore
 from tertulia.platforms import registry
 from tertulia.records.desk import desk_of
 from tertulia.records.flushes import Flushes
@@ -57,6 +57,11 @@ class Store:
         self.settings = settings or Settings()
         self._db: Database = open_database(where, self.settings)
         self.path = self._db.name
+        try:
+            self._refuse_moved()
+        except BaseException:
+            self._db.close()
+            raise
         self._search = Search(self._db)
         self._indexer = Indexer(self._search)
         self._house = House(
@@ -210,6 +215,23 @@ class Store:
         if before is None or before.end_reason is None:
             return None
         return Previous(before.id, before.end_reason, before.title)
+
+    def _refuse_moved(self) -> None:
+        """A store that was moved, or is on its way, is none to write to."""
+        found = self._db.read(lambda tx: tx.one("installation_moves"))
+        moved_to, moving = found or (None, None)
+        if moved_to is not None:
+            raise NotAStore(
+                f"The conversations in {self.path} were moved to {moved_to}.",
+                hint="Open that store instead.",
+                where=self.path,
+            )
+        if moving is not None:
+            raise NotAStore(
+                f"A store is being moved to {self.path}, and is not whole yet.",
+                hint="Wait for that move, or run it again: tertulia store move OLD NEW",
+                where=self.path,
+            )
 
     def _zone(self) -> tzinfo:
         if self.settings.zone is not None:

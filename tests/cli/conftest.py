@@ -86,7 +86,15 @@ class Typed:
 @pytest.fixture(autouse=True)
 def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No store, folder, width or colour of the machine is seen."""
-    for name in ("TERTULIA_STORE", "COLUMNS", "NO_COLOR", "FORCE_COLOR", "XDG_DATA_HOME"):
+    for name in (
+        "TERTULIA_STORE",
+        "COLUMNS",
+        "NO_COLOR",
+        "FORCE_COLOR",
+        "XDG_DATA_HOME",
+        "TERTULIA_CONFIG",
+        "XDG_CONFIG_HOME",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TZ", "UTC")

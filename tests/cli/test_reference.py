@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from tertulia import Session
+import tertulia
+from tertulia import Session, Source
 from tertulia.cli import failures, main
 from tertulia.cli.reference import SHAPES, reference
 from tests.cli.conftest import Demo, Typed
@@ -61,7 +62,12 @@ def test_the_fields_are_the_ones_that_are_told(typed: Typed, demo: Demo, command
         "store backup": ["copy.db"],
         "export": ["--output", "a.zip"],
         "import archive": ["a.zip"],
+        "config init": ["--config", "config.toml"],
+        "pair revoke": ["telegram:42"],
     }
+    if command == "pair approve":
+        with tertulia.open(demo.path) as store:
+            more[command] = [str(store.people.ask(Source("signal", "7", user_id="7")))]
     more |= {f"import {kind}": ["."] for kind in ("hermes", "nanobot", "openclaw", "jsonl")}
     noun, _, verb = command.partition(" ")
     needs_id = noun == "sessions" and verb not in ("list", "search")

@@ -12,7 +12,7 @@ import itertools
 from typing import NamedTuple
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tertulia.core.keys import escape, person_id, person_of, session_key, unescape
@@ -364,6 +364,7 @@ class TestInjective:
 
     @given(cases())
     def test_a_key_can_be_read_back(self, case: Case) -> None:
+        assume(":~~" not in case.key)  # a part that is too long stands there as its hash
         assert read(case.key) == conversation_of(case)
 
     def test_all_sources_over_a_few_nasty_ids(self) -> None:

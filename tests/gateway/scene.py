@@ -155,15 +155,13 @@ class House:
         await self.until(self._is_quiet, "all is answered and sent")
 
     async def _is_quiet(self) -> bool:
-        inbox, outbox = self.store.inbox, self.store.outbox
-        for state in ("waiting", "taken"):
-            if (await inbox.find(state=state, limit=1)).items:
-                return False
-        for state in ("waiting", "sending"):
-            found = (await outbox.find(state=state)).items  # type: ignore[arg-type]
-            if any(parcel.platform in self.apps for parcel in found):
-                return False
-        return True
+        """Each box in one look: between two, what is sent may have become what waits again."""
+        arrivals = (await self.store.inbox.find(limit=1000)).items
+        if any(arrival.state in ("waiting", "taken") for arrival in arrivals):
+            return False
+        parcels = (await self.store.outbox.find(limit=1000)).items
+        due = [parcel for parcel in parcels if parcel.state in ("waiting", "sending")]
+        return not any(parcel.platform in self.apps for parcel in due)
 
     async def until(self, condition: Callable[[], Any], what: str) -> None:
         await until(condition, what, self.running)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -98,18 +98,21 @@ def server() -> Iterator[Server]:
 
 
 @contextmanager
-def own_server(hba: str | None = None) -> Iterator[Server]:
-    """A server that may be stopped, started, and configured as a test likes."""
-    programs = _programs()
-    if programs is None:
+def own_server(hba: str | None = None, *, is_durable: bool = False) -> Iterator[Server]:
+    """A server that may be stopped, started, and configured as a test likes.
+
+    One that is durable has its data on a disk and waits for it, as in real life.
+    """
+    found = programs()
+    if found is None:
         raise RuntimeError(MISSING)
-    folder = Path(tempfile.mkdtemp(prefix="pg-", dir=_memory()))
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir=None if is_durable else _memory()))
     user = _user()
     process: subprocess.Popen[bytes] | None = None
 
     def start() -> None:
         nonlocal process
-        process = _start(programs, folder, user)
+        process = _start(found, folder, user, _DURABLE if is_durable else _QUICK)
 
     def stop(how: signal.Signals = signal.SIGINT) -> None:
         nonlocal process
@@ -121,7 +124,7 @@ def own_server(hba: str | None = None) -> Iterator[Server]:
     try:
         if user is not None:
             os.chown(folder, user.pw_uid, user.pw_gid)
-        _run([programs / "initdb", "-D", folder / "data", "-A", "trust", "-U", "postgres",
+        _run([found / "initdb", "-D", folder / "data", "-A", "trust", "-U", "postgres",
               "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"], user)  # fmt: skip
         if hba is not None:
             (folder / "data" / "pg_hba.conf").write_text(hba)
@@ -134,14 +137,21 @@ def own_server(hba: str | None = None) -> Iterator[Server]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(programs: Path, folder: Path, user: pwd.struct_passwd | None) -> subprocess.Popen[bytes]:
+_QUICK = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "64MB"}
+_DURABLE = {"shared_buffers": "2GB", "max_wal_size": "8GB"}
+
+
+def _start(
+    programs: Path,
+    folder: Path,
+    user: pwd.struct_passwd | None,
+    how: Mapping[str, str],
+) -> subprocess.Popen[bytes]:
     options = {
         "listen_addresses": "",
         "unix_socket_directories": str(folder),
-        "fsync": "off",
-        "full_page_writes": "off",
         "max_connections": "200",
-        "shared_buffers": "64MB",
+        **how,
     }
     arguments = [f"-c{name}={value}" for name, value in options.items()]
     with (folder / "log").open("wb") as log:
@@ -187,7 +197,8 @@ def _run(command: list[object], user: pwd.struct_passwd | None) -> None:
         raise RuntimeError(done.stderr)
 
 
-def _programs() -> Path | None:
+def programs() -> Path | None:
+    """The folder of the newest server on this machine."""
     found = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda p: float(p.parts[-3])
     )

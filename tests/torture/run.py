@@ -100,6 +100,7 @@ class Torture:
             for node in self._nodes.values():
                 node.kill()
             self._server.shutdown()
+            self._server.server_close()
         found = [f"a node ended with {code}" for code in ends if code]
         return self._report(found + self._faults())
 

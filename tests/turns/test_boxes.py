@@ -9,6 +9,7 @@ from tests.storage.inside import sqlite_of
 from tests.turns.scene import ANA, ask
 
 
+@pytest.mark.parametrize("where", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("name", ["outbox_lost", "outbox_claim", "inbox_expire", "inbox_claim"])
 def test_claiming_looks_at_what_is_not_settled_only(store: Store, name: str) -> None:
     """However much was sent and answered before."""

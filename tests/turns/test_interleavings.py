@@ -40,8 +40,8 @@ EXPIRY, RENEWAL, UNDO, RESET = "expiry", "renewal", "undo", "reset"
 EVENTS = (EXPIRY, RENEWAL, UNDO, RESET)
 
 # How many orders of a case are played: all of them, if there are no more.
-MANY = 1_500
-ON_POSTGRES = 40 if settings().max_examples <= 200 else 300
+MANY = 1_000
+ON_POSTGRES = 40 if settings().max_examples <= 200 else 100
 
 LONG = ("enter", "call", "result", "answer")
 SHORT = ("enter", "answer")

@@ -86,7 +86,8 @@ def failure(problem: Exception) -> Failure:
     if isinstance(problem, click.ClickException):
         return Failure(USAGE, "usage", _sentence(problem.format_message()), _usage_hint(problem))
     if isinstance(problem, ModuleNotFoundError):
-        hint = "pip install 'tertulia[cli]'"
+        extra = "gateway" if problem.name in ("prompt_toolkit", "structlog") else "cli"
+        hint = f"pip install 'tertulia[{extra}]'"
         return Failure(USAGE, "config", f"The package {problem.name} is not installed.", hint)
     return Failure(STORE, "system", f"The system refused: {problem}.")
 

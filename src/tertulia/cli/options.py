@@ -1,7 +1,7 @@
-"""What every command understands: where the store is, and how to print.
+"""What every command understands: where the store and the configuration are, and how to print.
 
-`--store` and `--no-color` may stand anywhere on the line, `tertulia --store X sessions list` and
-`tertulia sessions list --store X` are the same; the one nearest to the command wins.
+`--store`, `--config` and `--no-color` may stand anywhere on the line: `tertulia --store X sessions
+list` and `tertulia sessions list --store X` are the same; the one nearest to the command wins.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ class Request:
 
     def __init__(self) -> None:
         self.store: str | None = None
+        self.config: str | None = None
         self.json = False
         self.no_color = False
 
@@ -78,6 +79,14 @@ def _common() -> list[click.Parameter]:
             "else a file in the platform's data folder.",
         ),
         click.Option(
+            ["--config"],
+            metavar="FILE",
+            expose_value=False,
+            callback=_config,
+            help="The configuration. Default: $TERTULIA_CONFIG, else config.toml in the platform's "
+            "config folder, if there is one.",
+        ),
+        click.Option(
             ["--no-color"],
             is_flag=True,
             expose_value=False,
@@ -90,6 +99,11 @@ def _common() -> list[click.Parameter]:
 def _store(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
         ctx.ensure_object(Request).store = value
+
+
+def _config(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Request).config = value
 
 
 def _json(ctx: click.Context, param: click.Parameter, value: bool) -> None:

@@ -1,39 +1,68 @@
-"""Where the store is, and opening it."""
+"""Where the configuration and the store are, and opening them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import tzinfo
+
+import msgspec
 
 import tertulia
 from tertulia.cli.options import Request
+from tertulia.config_file import Read, read
 from tertulia.core.settings import Settings
 from tertulia.errors import ConfigError, StoreUnavailable
 from tertulia.storage.opening import is_server, look, public_name
 from tertulia.store import Store
 
 VARIABLE = "TERTULIA_STORE"
+CONFIG_VARIABLE = "TERTULIA_CONFIG"
 
 _FILE = "talk.db"
 
 # A person waits before the terminal, so the program gives up sooner than a gateway would.
-_SETTINGS = Settings(busy_seconds=10)
+_BUSY_SECONDS = 10
+_SETTINGS = Settings(busy_seconds=_BUSY_SECONDS)
+
+
+def config_path(request: Request) -> str:
+    """The configuration that is meant, whether or not it exists."""
+    return request.config or os.environ.get(CONFIG_VARIABLE) or default_config_path()
+
+
+def default_config_path() -> str:
+    """A file in the platform's config folder."""
+    import platformdirs
+
+    return str(platformdirs.user_config_path("tertulia", appauthor=False) / "config.toml")
+
+
+def config(request: Request) -> Read:
+    """The configuration. One that was named has to exist; the one in the folder need not."""
+    path = config_path(request)
+    is_named = path != default_config_path()
+    return read(path if is_named or os.path.exists(path) else None, os.environ)
 
 
 def where(request: Request) -> str:
     """The store that is meant, as it was given."""
     if request.store is not None:
         return request.store  # an empty one too: the default is not what a lost variable meant
-    return os.environ.get(VARIABLE) or default_path()
+    return config(request).config.store.where or default_path()
 
 
 def default_path() -> str:
     """A file in the platform's data folder."""
+    return os.path.join(data_folder(), _FILE)
+
+
+def data_folder() -> str:
+    """Where the platform keeps what programs keep for a user."""
     import platformdirs
 
-    return str(platformdirs.user_data_path("tertulia", appauthor=False) / _FILE)
+    return str(platformdirs.user_data_path("tertulia", appauthor=False))
 
 
 def existing(request: Request) -> Store:
@@ -41,7 +70,13 @@ def existing(request: Request) -> Store:
     place = where(request)
     if is_missing(place):
         raise missing(place)
-    return opened(place)
+    return opened(place, settings(request))
+
+
+def settings(request: Request) -> Settings:
+    """How the configuration wants the store, but for how long a person waits."""
+    found = config(request).config.settings
+    return msgspec.structs.replace(found, busy_seconds=min(found.busy_seconds, _BUSY_SECONDS))
 
 
 def made(request: Request) -> Store:
@@ -50,7 +85,22 @@ def made(request: Request) -> Store:
     with private_files():
         if place == default_path():
             _make_folder(os.path.dirname(place))
-        return opened(place)
+        return opened(place, settings(request))
+
+
+def make_private(place: str) -> None:
+    """Make what is missing of a file and its folder, so that nobody else may read it.
+
+    For those who cannot open the store within `private_files`, since they open it in a thread.
+    """
+    if is_server(place) or "://" in public_name(place) or not is_missing(place):
+        return
+    path = public_name(place)
+    if place == default_path():
+        with private_files():
+            _make_folder(os.path.dirname(place))
+    with suppress(OSError):  # the library says what is wrong with it
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
 
 
 def is_missing(place: str) -> bool:
@@ -115,10 +165,10 @@ def private_files() -> Iterator[None]:
         os.umask(before)
 
 
-def opened(place: str) -> Store:
+def opened(place: str, wanted: Settings = _SETTINGS) -> Store:
     """Open a store as a command does."""
     zone()  # before the library asks for it, so that a wrong one is told
-    return tertulia.open(place, settings=_SETTINGS)
+    return tertulia.open(place, settings=wanted)
 
 
 def _make_folder(folder: str) -> None:

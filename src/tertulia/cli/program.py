@@ -15,12 +15,15 @@ from click.shell_completion import shell_complete
 
 from tertulia.cli import failures
 from tertulia.cli.completion import completion
+from tertulia.cli.config import config
 from tertulia.cli.doctor import doctor
 from tertulia.cli.export import export
 from tertulia.cli.imports import import_
 from tertulia.cli.options import Group
+from tertulia.cli.pair import pair
 from tertulia.cli.sessions import sessions
 from tertulia.cli.store import store
+from tertulia.cli.talk import chat, run
 from tertulia.cli.usage import usage
 from tertulia.version import __version__
 
@@ -80,7 +83,19 @@ def main() -> None:
     """The conversation keeper for AI agents that live in chat apps."""
 
 
-for _command in (sessions, usage, export, import_, store, doctor, completion):
+for _command in (
+    chat,
+    run,
+    config,
+    pair,
+    sessions,
+    usage,
+    export,
+    import_,
+    store,
+    doctor,
+    completion,
+):
     main.add_command(_command)
 
 

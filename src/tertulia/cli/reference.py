@@ -15,7 +15,7 @@ from tertulia.cli.failures import EXIT_CODES
 from tertulia.cli.options import Command
 from tertulia.cli.program import NAME, main
 
-_COMMON = {"--store", "--no-color", "--help"}
+_COMMON = {"--store", "--config", "--no-color", "--help"}
 
 _PLACES = "`seq`, `turn`, `kind`, `at` and `author` of each"
 
@@ -42,6 +42,12 @@ SHAPES = {
     "store check": "`store`, `sound`, `faults`",
     "store backup": "`store`, `backup`, `bytes`",
     "store vacuum": "`store`, `bytes_before`, `bytes_after`",
+    "config init": "`config` (its path)",
+    "config show": "`config`, `variables`, `settings`",
+    "config check": "`config`, `variables`, `valid`",
+    "pair list": "`waiting`, `people`",
+    "pair approve": "`id`, `platform`, `name`, `role`, `since`",
+    "pair revoke": "`id`, `platform`, `name`, `role`, `since`",
     "doctor": "`healthy`, `findings` (`name`, `state`, `detail` and `advice` of each)",
 }
 
@@ -65,10 +71,10 @@ $ tertulia doctor
 ## The store
 
 A command works on the store that `--store` names, else on the one in the variable
-`TERTULIA_STORE`, else on `talk.db` in the platform's data folder (on Linux
-`~/.local/share/tertulia`, on macOS `~/Library/Application Support/tertulia`, on Windows
-`%LOCALAPPDATA%\\tertulia`). `tertulia store migrate` makes it, for this user only to read; every
-other command refuses a store that does not exist.
+`TERTULIA_STORE`, else on the one in the [configuration](config.md), else on `talk.db` in the
+platform's data folder (on Linux `~/.local/share/tertulia`, on macOS `~/Library/Application
+Support/tertulia`, on Windows `%LOCALAPPDATA%\\tertulia`). `tertulia store migrate`, `chat` and
+`run` make it, for this user only to read; every other command refuses a store that does not exist.
 
 ## What is printed
 

@@ -99,6 +99,33 @@ def vacuum(request: Request) -> None:
         output.say(request, f"{opened.path} had nothing to give back ({figures.size(after)}).")
 
 
+@store.command()
+@click.argument("source", metavar="OLD")
+@click.argument("target", metavar="NEW")
+@json_option
+@click.pass_obj
+def move(request: Request, source: str, target: str) -> None:
+    """Move the store OLD to the empty database NEW, while it is in use.
+
+    Between SQLite and PostgreSQL, either way. In the last moments nobody can write to OLD; then it
+    is closed and says where its conversations are. A move that was interrupted is run again.
+    """
+    from tertulia.transfer.relocation import move as move_store
+
+    if place.is_missing(source):
+        raise place.missing(source)
+    with place.private_files(), output.bar(request, "Moving") as progress:
+        moved = move_store(source, target, progress=progress)
+    with place.opened(target) as opened, output.waiting(request, "Making the search index …"):
+        opened.settle()
+    if request.json:
+        tables = {name: found._asdict() for name, found in moved.tables.items()}
+        output.print_json({"from": moved.source, "to": moved.target, "tables": tables})
+    else:
+        told = f"{moved.rows:,} rows in {len(moved.tables)} tables, each compared by its hash"
+        output.say(request, f"{moved.source} is moved to {moved.target}: {told}.")
+
+
 def _checked(request: Request, rebuild_search: bool) -> tuple[str, list[str]]:
     with place.existing(request) as opened:
         if rebuild_search:

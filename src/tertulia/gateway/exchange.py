@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 from tertulia import aio
@@ -16,6 +17,7 @@ from tertulia.core.session import Notice
 from tertulia.errors import AgentFailed, AgentStopped, ContextOverflow, Error, StaleWrite
 from tertulia.gateway import commands, words
 from tertulia.gateway.meanwhile import Signals
+from tertulia.gateway.meter import Meter, Unmetered
 from tertulia.gateway.rules import Rules
 from tertulia.platforms import registry
 from tertulia.platforms.base import Adapter, Shown
@@ -25,9 +27,23 @@ log = logging.getLogger("tertulia.gateway")
 
 _STEERED = 20  # at most, at one time
 
+Observe = Callable[[Event], Awaitable[None]]
+
+
+class HandedOver(Exception):
+    """Raised by an observer: the calls of this step are made elsewhere, and the turn waits."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        self.step = step
+
 
 class Exchange:
-    """What happens between a question and its answer."""
+    """What happens between a question and its answer.
+
+    Without `delivers` nothing is put into the outbox: whoever asked waits for the answer, and hears
+    each event from `observe` once it is stored. `instructions` are added to the context prompt.
+    """
 
     def __init__(
         self,
@@ -36,6 +52,11 @@ class Exchange:
         adapter: Adapter | None,
         rules: Rules,
         tools: tuple[Tool, ...],
+        *,
+        meter: Meter | None = None,
+        delivers: bool = True,
+        instructions: str = "",
+        observe: Observe | None = None,
     ) -> None:
         self._store = store
         self._agent = agent
@@ -44,18 +65,28 @@ class Exchange:
         self._adapter = adapter if shows else None
         self._rules = rules
         self._tools = tools
+        self._meter = meter or Unmetered()
+        self._delivers = delivers
+        self._instructions = instructions
+        self._observe = observe
 
     async def run(self, turn: Turn, signals: Signals, arrival: Arrival, text: str) -> None:
         """Have a message answered in the turn it was entered with."""
         notice = await self._notice(turn, arrival)
-        is_told = registry.platform(arrival.source.platform).notify
+        is_told = registry.platform(arrival.source.platform).notify and self._delivers
         if notice is not None and notice.notify and notice.had_activity and is_told:
             delivery = f"notice:{turn.session.id}"
             await turn.deliver(words.notice(notice), delivery=delivery)
         await self._show(arrival, "began")
+        began, outcome = time.monotonic(), "interrupted"
         try:
             await self._answer(turn, self._request(turn, signals, arrival, text), arrival)
+            outcome = "answered"
+        except HandedOver:
+            outcome = "handed_over"
+            raise
         finally:
+            self._meter.turned(arrival.source.platform, outcome, time.monotonic() - began)
             await self._show(arrival, "ended")
 
     async def _notice(self, turn: Turn, arrival: Arrival) -> Notice | None:
@@ -100,8 +131,8 @@ class Exchange:
         except AgentStopped as stopped:
             partial = getattr(stopped, "partial", None)
             if partial and not is_answered:
-                await turn.add_assistant(partial, stopped=True, deliver="origin")
-        except Error:
+                await turn.add_assistant(partial, stopped=True, deliver=self._target)
+        except (Error, HandedOver):
             raise
         except Exception as bug:
             log.exception("the agent %s has a bug", self._agent.name)
@@ -118,8 +149,12 @@ class Exchange:
                 await turn.add_tool_result(call_id, content)
             case Spent(usage):
                 await turn.add_usage(usage)
-            case Note(text):
+            case Note(text) if self._delivers:
                 await turn.deliver(text)
+        if isinstance(event, Step | Spent) and event.usage is not None:
+            self._meter.spent(arrival.source.platform, event.usage)
+        if self._observe is not None:
+            await self._observe(event)
 
     async def _keep_step(self, turn: Turn, step: Step, arrival: Arrival) -> None:
         await turn.add_assistant(
@@ -127,11 +162,15 @@ class Exchange:
             tool_calls=step.tool_calls,
             reasoning=step.reasoning,
             usage=step.usage,
-            deliver=None if step.tool_calls else "origin",
+            deliver=None if step.tool_calls else self._target,
             **step.extra,
         )
         for call in step.tool_calls:
             await self._show(arrival, "tool", call.name)
+
+    @property
+    def _target(self) -> str | None:
+        return "origin" if self._delivers else None
 
     def _request(self, turn: Turn, signals: Signals, arrival: Arrival, text: str) -> Request:
         async def history(
@@ -149,7 +188,7 @@ class Exchange:
         return Request(
             text=text,
             history=history,
-            system=turn.context_prompt,
+            system="\n\n".join(filter(None, (turn.context_prompt, self._instructions))),
             tools=self._tools,
             session_id=turn.session.id,
             key=turn.session.key,

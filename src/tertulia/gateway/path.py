@@ -22,6 +22,7 @@ from tertulia.errors import AgentError, BudgetExceeded, Conflict, Error, Session
 from tertulia.gateway import admit, commands, words
 from tertulia.gateway.exchange import Exchange
 from tertulia.gateway.meanwhile import Meanwhile
+from tertulia.gateway.meter import Meter, Unmetered
 from tertulia.gateway.rules import Rules
 from tertulia.platforms.base import Adapter, Incoming
 from tertulia.records.inbox import Arrival
@@ -51,6 +52,7 @@ class Path:
         self.rules = rules
         self.tools = tools
         self.meanwhile = Meanwhile(store, rules)
+        self.meter: Meter = Unmetered()
 
     # -- receive → admit → inbox
 
@@ -151,7 +153,9 @@ class Path:
     async def _converse(self, arrival: Arrival, said: Said) -> bool:
         """Have it answered in a turn; whether the answer has settled it too."""
         adapter = self.adapters.get(arrival.source.platform)
-        exchange = Exchange(self.store, self.agent, adapter, self.rules, self.tools)
+        exchange = Exchange(
+            self.store, self.agent, adapter, self.rules, self.tools, meter=self.meter
+        )
         turn = self.store.turn(
             arrival.source,
             said.text,

@@ -98,7 +98,7 @@ def append(
     row = tx.one("session_append", params)
     if row is None:
         raise acts.missing(session_id)
-    ref, last_seq, turn = row
+    ref, last_seq, turn = row[:3]
     number, seq = turn - sum(begins), last_seq - len(lines)
     numbers = [number := number + is_one for is_one in begins]
     for kind, group in groupby(zip(lines, numbers, strict=True), key=lambda pair: pair[0].kind):

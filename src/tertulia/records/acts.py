@@ -27,6 +27,11 @@ def require(tx: Transaction, session_id: str) -> SessionRow:
     return session_row(row)
 
 
+def lane_of(key: str) -> str:
+    """The lane of a conversation: what is done in it is done one after the other."""
+    return f"conversation {key}"
+
+
 def database_time(tx: Transaction) -> int:
     """The database's time, in microseconds: leases run on it."""
     row = tx.one("db_now")

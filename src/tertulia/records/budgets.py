@@ -12,6 +12,8 @@ from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros
 
 _AT_ONCE = 1000
+# Shared by whoever writes to the ledger, had alone by whoever adds it up.
+LEDGER = "ledger"
 
 
 def check(
@@ -62,8 +64,15 @@ def _used(
     return int(found[0]), int(found[1])
 
 
+def will_spend(tx: Transaction, house: House) -> None:
+    """Said before a row of the ledger is written, where budgets are."""
+    if house.settings.budgets:
+        tx.hold(LEDGER, shared=True)
+
+
 def bring_up_to_date(tx: Transaction, house: House) -> None:
     """Add what the ledger got since a budget was asked last; each call is added once, ever."""
+    tx.hold(LEDGER)  # whoever has a number of the ledger and has not committed yet is waited for
     row = tx.one("installation_get", {"name": "spending_upto"})
     upto = int(row[0]) if row else 0
     while found := tx.all("usage_since", {"after": upto, "limit": _AT_ONCE}):

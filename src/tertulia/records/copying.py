@@ -15,7 +15,7 @@ from tertulia.storage.base import Row, Transaction
 _PAGE = 500
 _PAGE_OF_MESSAGES = 200
 _PAGE_OF_BLOBS = 1  # one may be a film
-_LOWEST: Mapping[type, int | str] = {int: -(2**63), str: ""}
+LOWEST: Mapping[type, int | str] = {int: -(2**63), str: ""}
 
 # Tables of which nothing is carried.
 NOT_COPIED = {
@@ -46,10 +46,14 @@ class Table(NamedTuple):
     def pages(self, tx: Transaction) -> Iterator[list[Row]]:
         """All its rows, some at a time."""
         at = [self.columns.index(name) for name in self.key]
-        after = {name: _LOWEST[kind] for name, kind in self.key.items()}
-        while found := tx.all(f"copy_{self.name}_page", {**after, "limit": self.page}):
+        after = {name: LOWEST[kind] for name, kind in self.key.items()}
+        while found := self.page_after(tx, after):
             yield found
             after = dict(zip(self.key, (found[-1][place] for place in at), strict=True))
+
+    def page_after(self, tx: Transaction, key: Mapping[str, Any]) -> list[Row]:
+        """The rows that come next after a key."""
+        return tx.all(f"copy_{self.name}_page", {**key, "limit": self.page})
 
     def put(self, tx: Transaction, rows: Iterable[Row]) -> None:
         """Write rows as they were read."""

@@ -28,6 +28,8 @@ from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 BELL: Final = "inbox"
+# Whoever takes from the box does so one after the other; each only takes heads of lanes.
+CLAIMS: Final = "claims from the inbox"
 
 ArrivalState = Literal["waiting", "taken", "done", "dead", "gathered"]
 ARRIVAL_STATES: tuple[ArrivalState, ...] = ("waiting", "taken", "done", "dead", "gathered")
@@ -96,13 +98,16 @@ class Inbox:
             known = tx.one("inbox_by_arrival", {"arrival": arrival}) if arrival else None
             if known is not None:
                 return _arrival(known)
-            asked = {**params, "key": linked_key(tx, source, key)}
+            shared = linked_key(tx, source, key)
+            if shared != key:
+                tx.hold(acts.lane_of(shared))
+            asked = {**params, "key": shared}
             row = _gather(tx, asked, gather_seconds) if gather_seconds else None
             row = row or tx.one("inbox_put", asked)
             assert row is not None
             return _arrival(row, is_new=True)
 
-        accepted = self._db.write(work)
+        accepted = self._db.write(work, lane=acts.lane_of(key))
         if accepted.is_new:
             self._db.ring(BELL)
         return accepted
@@ -123,7 +128,7 @@ class Inbox:
             tx.run("inbox_expire")
             return sorted(map(_arrival, tx.all("inbox_claim", params)), key=lambda a: a.id)
 
-        return self._db.write(work)
+        return self._db.write(work, lane=CLAIMS)
 
     def wait(self, seconds: float) -> bool:
         """Wait until there is something to claim; False if nothing came in that time."""
@@ -133,7 +138,7 @@ class Inbox:
         """Keep a claim for longer."""
         lease = boxes.lease_micros(lease_seconds)
         params = {"id": arrival.id, "attempts": arrival.attempts, "lease": lease}
-        if self._db.write(lambda tx: tx.run("inbox_renew", params)) == 0:
+        if self._db.write(lambda tx: tx.run("inbox_renew", params), lane=_lane(arrival)) == 0:
             raise _taken_over()
 
     def done(self, arrival: Arrival) -> None:
@@ -142,7 +147,7 @@ class Inbox:
 
     def dismiss(self, arrival: Arrival) -> None:
         """Settle a message that still waits and needs no answer; `StaleWrite` if it was taken."""
-        self._db.write(lambda tx: take_in(tx, arrival))
+        self._db.write(lambda tx: take_in(tx, arrival), lane=_lane(arrival))
         self._db.ring(BELL)
 
     def failed(
@@ -188,7 +193,7 @@ class Inbox:
             "problem": acts.storable(problem),
             "not_before": to_micros(later),
         }
-        self._db.write(lambda tx: _settle(tx, params))
+        self._db.write(lambda tx: _settle(tx, params), lane=_lane(arrival))
         self._db.ring(BELL)
 
 
@@ -221,6 +226,7 @@ def _gather(tx: Transaction, asked: Mapping[str, Any], seconds: float) -> Row | 
 
 def settle_answered(tx: Transaction, arrival: Arrival) -> None:
     """A message that was claimed is answered by the turn whose answer is being stored."""
+    tx.hold(_lane(arrival))
     params = {
         "id": arrival.id,
         "state": "done",
@@ -241,6 +247,7 @@ def _settle(tx: Transaction, params: Mapping[str, Any]) -> None:
 
 def take_in(tx: Transaction, arrival: Arrival) -> None:
     """A message that waits is answered by a turn under way."""
+    tx.hold(_lane(arrival))
     # What it said stands in the transcript, and is forgotten with that.
     empty = to_json({"text": None, "message_id": arrival.message_id, "media": []})
     params = {"id": arrival.id, "attempts": arrival.attempts, "body": empty}
@@ -258,8 +265,13 @@ def promote(tx: Transaction, key: str) -> None:
 def forget(tx: Transaction, session: int) -> None:
     """Delete what was accepted for the turns of a session."""
     tx.run("inbox_delete_gathered", {"session": session})
-    for (key,) in set(tx.all("inbox_delete", {"session": session})):
+    for (key,) in sorted(set(tx.all("inbox_delete", {"session": session}))):
+        tx.hold(acts.lane_of(key))
         promote(tx, key)
+
+
+def _lane(arrival: Arrival) -> str:
+    return acts.lane_of(arrival.key)
 
 
 def _taken_over() -> StaleWrite:

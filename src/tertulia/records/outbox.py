@@ -30,6 +30,7 @@ from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 BELL: Final = "outbox"
+CLAIMS: Final = "claims from the outbox"
 
 DeliveryState = Literal["waiting", "sending", "sent", "unknown", "dead"]
 DELIVERY_STATES: tuple[DeliveryState, ...] = ("waiting", "sending", "sent", "unknown", "dead")
@@ -82,7 +83,7 @@ class Outbox:
             put_in(tx, made, now)
             return _require(tx, made[0].delivery)
 
-        put = self._db.write(work)
+        put = self._db.write(work, lane=lane_of(made[0]))
         self._db.ring(BELL)
         return put
 
@@ -121,7 +122,7 @@ class Outbox:
                 rows = _claim_for(tx, sorted(platforms), params)
             return sorted(map(_parcel, rows), key=lambda p: p.id)
 
-        return self._db.write(work)
+        return self._db.write(work, lane=CLAIMS)
 
     def wait(self, seconds: float, *, platforms: Collection[str] | None = None) -> bool:
         """Wait until there is something to claim; False if nothing came in that time."""
@@ -139,7 +140,7 @@ class Outbox:
             if tx.run("outbox_renew", params) == 0:
                 raise _taken_over(tx, parcel)
 
-        self._db.write(work)
+        self._db.write(work, lane=lane_of(parcel))
 
     def done(self, parcel: Parcel) -> Parcel:
         """It was sent."""
@@ -200,7 +201,7 @@ class Outbox:
             promote(tx, chat)
             return _require(tx, parcel.delivery)
 
-        settled = self._db.write(work)
+        settled = self._db.write(work, lane=lane_of(parcel))
         self._db.ring(BELL)
         return settled
 
@@ -256,6 +257,7 @@ def _part(whole: Parcel, number: int, text: str) -> Parcel:
 
 def put_in(tx: Transaction, made: Sequence[Parcel], now: int) -> None:
     """Put the parts of a delivery in within a transaction."""
+    tx.hold(lane_of(made[0]))
     for parcel in made:
         params = {
             "delivery": parcel.delivery,
@@ -280,8 +282,18 @@ def _claim_for(tx: Transaction, platforms: Sequence[str], params: Mapping[str, A
     return found
 
 
+def lane_of(parcel: Parcel) -> str:
+    """The lane of a chat: what is put in and sent there goes one after the other."""
+    return _lane(parcel.platform, parcel.account, parcel.chat_id, parcel.thread_id)
+
+
+def _lane(*chat: str | None) -> str:
+    return f"chat {':'.join(keys.escape(part or '') for part in chat)}"
+
+
 def promote(tx: Transaction, chat: Row) -> None:
     """Let the oldest delivery that waits for a chat be the next one, if none is."""
+    tx.hold(_lane(*chat))
     platform, account, chat_id, thread_id = chat
     params = {
         "platform": platform,
@@ -294,7 +306,7 @@ def promote(tx: Transaction, chat: Row) -> None:
 
 def forget(tx: Transaction, session_id: str) -> None:
     """Delete what a session has to deliver, and what it delivered."""
-    for chat in set(tx.all("outbox_delete", {"session_id": session_id})):
+    for chat in sorted(set(tx.all("outbox_delete", {"session_id": session_id})), key=str):
         promote(tx, chat)
 
 

@@ -61,7 +61,7 @@ class Sessions:
         has_processes: bool | None = None
         while True:
             attempt = Attempt(self._house, source, key, self._now(), force_new, has_processes)
-            found = self._db.write(attempt.open)
+            found = self._db.write(attempt.open, lane=acts.lane_of(attempt.key))
             if isinstance(found, Session):
                 if found.created_at == found.updated_at:
                     self._log("began", found)
@@ -269,7 +269,8 @@ class Sessions:
 
     def delete(self, session_id: str) -> None:
         """Remove a session with everything it holds; only what it cost stays in the ledger."""
-        self._db.write(lambda tx: removal.remove(tx, acts.require(tx, session_id)))
+        lane = acts.lane_of(self.require(session_id).key)
+        self._db.write(lambda tx: removal.remove(tx, acts.require(tx, session_id)), lane=lane)
 
     # -- many sessions
 

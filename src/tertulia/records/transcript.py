@@ -29,7 +29,7 @@ from tertulia.core.usage import Usage
 from tertulia.core.view import Span, View, newest_of, opened
 from tertulia.core.window import DECENT, Budget, fit
 from tertulia.errors import ConfigError, IllegalMove, NotFound
-from tertulia.records import acts
+from tertulia.records import acts, budgets
 from tertulia.records.house import House
 from tertulia.records.usage import Charge, charge
 from tertulia.storage import rows
@@ -78,7 +78,14 @@ class Transcript:
     def _extend(self, drafts: Sequence[Draft], usage: Usage | None) -> int:
         now = to_micros(self._house.clock.now())
         cost = None if usage is None else charge(usage)
-        last = self._db.write(lambda tx: append_in(tx, self.session_id, drafts, cost, now))
+
+        def work(tx: Transaction) -> int:
+            if cost is not None:
+                budgets.will_spend(tx, self._house)
+            return append_in(tx, self.session_id, drafts, cost, now)
+
+        # Its first statement takes the session's row, and nobody else's is touched.
+        last = self._db.write(work, lane=f"session {self.session_id}")
         self._house.ring()
         return last
 
@@ -343,12 +350,15 @@ def append_in(
         row = tx.one("session_append_with_usage", params)
     if row is None:
         raise acts.missing(session_id)
-    ref, last_seq, turn = row[:3]
+    ref, last_seq, turn, *owner, is_awaited = row
     begun = turn - people
     numbers = [begun := begun + (item.role == USER) for item in drafts]
-    insert(tx, ref, last_seq, drafts, now, turns=numbers, times=times, kinds=kinds)
+    insert(
+        tx, ref, last_seq, drafts, now, turns=numbers, times=times, kinds=kinds,
+        is_awaited=is_awaited,
+    )  # fmt: skip
     if cost is not None:
-        params.update(turn=turn, platform=row[3], person=row[4])
+        params.update(turn=turn, platform=owner[0], person=owner[1])
         tx.run("usage_insert", params)
     return int(last_seq)
 
@@ -365,10 +375,12 @@ def insert(
     kind: str | None = None,
     times: Sequence[int] | None = None,
     kinds: Sequence[str | None] | None = None,
+    is_awaited: bool = False,
 ) -> None:
     """Write messages into the log so that the last one has the number `last_seq`.
 
-    `times` and `kinds` stand in for `now` and `kind` where each message has its own.
+    `times` and `kinds` stand in for `now` and `kind` where each message has its own. A session
+    `is_awaited` if messages before these are not indexed yet: then the index knows of it.
     """
     place = (ref << 32) + last_seq - len(drafts)
     entries = []
@@ -380,7 +392,8 @@ def insert(
         if item.blobs:
             _put_away(tx, place, item)
     tx.many("message_insert", entries)
-    tx.run("unindexed_put", {"session": ref})
+    if not is_awaited:
+        tx.run("unindexed_put", {"session": ref})
 
 
 def read(tx: Transaction, spans: Iterable[Span]) -> list[Message]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -295,7 +295,8 @@ class Turn:
         """Leave the queue."""
         if self._ticket is not None:
             ticket, self._ticket = self._ticket, None
-            acts.try_to(lambda: self._db.write(lambda tx: tx.run("ticket_drop", {"id": ticket})))
+            drop = partial(_drop_ticket, ticket=ticket)
+            acts.try_to(lambda: self._db.write(drop, lane=self._lane))
 
     # -- leaving
 
@@ -338,7 +339,7 @@ class Turn:
             return True
         params = {**_epoch(place), "lease": lease_micros(self._house)}
         try:
-            return self._db.write(lambda tx: tx.run("turn_renew", params)) > 0
+            return self._db.write(lambda tx: tx.run("turn_renew", params), lane=self._lane) > 0
         except Error as problem:
             acts.log.warning("a lease could not be renewed: %s", problem)
             return True
@@ -364,11 +365,16 @@ class Turn:
                 self._ticket,
                 has_processes,
             )
-            found = self._db.write(attempt.enter)
+            found = self._db.write(attempt.enter, lane=self._lane)
             if not isinstance(found, Ask):
                 return found
             guard = self._house.settings.has_active_processes
             has_processes = bool(guard and guard(self._key))
+
+    @property
+    def _lane(self) -> str:
+        """Where chats are linked, two keys share a conversation, and its row is what they share."""
+        return acts.lane_of(self._key)
 
     def _left(self, seconds: float) -> float:
         if seconds <= 0:
@@ -405,7 +411,7 @@ class Turn:
             assert row is not None
             return int(row[0])
 
-        self._ticket = self._db.write(work)
+        self._ticket = self._db.write(work, lane=self._lane)
         self._ticket_until = time.monotonic() + TICKET_SECONDS / 3
 
     def _record_refusal(self, refusal: BudgetExceeded) -> None:
@@ -487,6 +493,7 @@ class Turn:
                 also(tx)
             if cost is not None:
                 # In a chat that several people share, whoever wrote has used it.
+                budgets.will_spend(tx, self._house)
                 spender = keys.person_of(self._said.source) or person
                 tx.run(
                     "usage_insert",
@@ -507,7 +514,7 @@ class Turn:
                     inbox.settle_answered(tx, self.settles)
             return int(last_seq)
 
-        last_seq = self._db.write(work)
+        last_seq = self._db.write(work, lane=self._lane)
         if is_last and self.settles is not None:
             self.settles, self.has_settled = None, True
             self._db.ring(inbox.BELL)
@@ -552,9 +559,9 @@ class Turn:
 
         if failed:
             # The block has failed already; what it raised says more than a lost lease would.
-            acts.try_to(lambda: self._db.write(work))
+            acts.try_to(lambda: self._db.write(work, lane=self._lane))
         else:
-            self._db.write(work)
+            self._db.write(work, lane=self._lane)
 
     def _mark(
         self, tx: Transaction, place: Place, state: str, now: int, answer_seq: int | None
@@ -580,6 +587,10 @@ class Turn:
             hint="Its lease had run out: raise lease_seconds, or answer sooner.",
             session_id=self.session.id,
         )
+
+
+def _drop_ticket(tx: Transaction, ticket: int) -> None:
+    tx.run("ticket_drop", {"id": ticket})
 
 
 def _epoch(place: Place) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from tertulia.core import prices
 from tertulia.core.usage import STATUSES, Usage, from_nano, to_nano
 from tertulia.errors import ConfigError
-from tertulia.records import acts
+from tertulia.records import acts, budgets
 from tertulia.records.house import House
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import from_micros, to_micros
@@ -38,7 +38,12 @@ class Ledger:
     def add(self, session_id: str, usage: Usage) -> None:
         """Enter one model call."""
         cost, now = charge(usage), to_micros(self._house.clock.now())
-        self._db.write(lambda tx: add_in(tx, session_id, cost, now))
+
+        def work(tx: Transaction) -> None:
+            budgets.will_spend(tx, self._house)
+            add_in(tx, session_id, cost, now)
+
+        self._db.write(work)
 
     def sum(
         self, by: By = "day", since: datetime | None = None, until: datetime | None = None
@@ -74,7 +79,7 @@ def add_in(tx: Transaction, session_id: str, cost: Charge, now: int) -> None:
     row = tx.one("session_append_with_usage", params)
     if row is None:
         raise acts.missing(session_id)
-    _, _, turn, platform, person = row
+    _, _, turn, platform, person, _ = row
     tx.run("usage_insert", {**params, "turn": turn, "platform": platform, "person": person})
 
 

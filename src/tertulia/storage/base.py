@@ -4,7 +4,9 @@
     nothing. What `work` raises comes out of `write`, and then nothing of it is stored.
 2.  **Durable.** When `write` returns, what it did survives `kill -9`; with `durability="safe"` it
     survives power loss too.
-3.  **Serial.** Writes behave as if they ran one after the other, across threads and processes.
+3.  **Serial.** Writes behave as if they ran one after the other, across threads and processes. Work
+    that names its `lane` promises to touch only what belongs to it (a conversation, a chat), and
+    what constraints guard; then it waits for others of its lane, and for nobody else.
 4.  **Apart.** A `work` that fails takes no other one with it, also where several are committed
     together.
 5.  **Consistent reads.** `read(work)` sees one state of the database: everything that was
@@ -49,6 +51,9 @@ class Transaction(Protocol):
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         """Run a statement once for each of `rows`."""
 
+    def hold(self, name: str, *, shared: bool = False) -> None:
+        """Have a name until the end; who wants it meanwhile waits, unless both only share it."""
+
     def search_entry(self, text: str) -> Any:
         """What its search index takes for a folded text."""
 
@@ -59,9 +64,12 @@ class Transaction(Protocol):
 class Database(Protocol):
     """A place to keep conversations in; the module's head lists its promises."""
 
-    def write(self, work: Callable[[Transaction], T]) -> T: ...
+    def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T: ...
 
     def read(self, work: Callable[[Transaction], T]) -> T: ...
+
+    def exclusive(self, work: Callable[[Transaction], T]) -> T:
+        """The same as `write`, and nobody else writes from its beginning to its end."""
 
     def close(self) -> None: ...
 

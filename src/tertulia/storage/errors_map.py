@@ -8,6 +8,7 @@ from tertulia.errors import (
     ConfigError,
     Error,
     NotAStore,
+    SchemaMismatch,
     StoreCorrupt,
     StoreError,
     StoreFull,
@@ -88,6 +89,13 @@ def translated(problem: Exception, where: str) -> Error:
     for kind, ours, words, hint in _KINDS:
         if isinstance(problem, kind):
             return ours(f"{words} ({where}: {problem}).", hint=hint, where=where)
+    if isinstance(problem, apsw.SQLError) and "no such table" in str(problem):
+        # SQLite has one code for all that is wrong with a statement, and ours are tested.
+        return SchemaMismatch(
+            f"The store is not of this version, or was moved to another one ({where}: {problem}).",
+            hint="Open it again: that says where it is, or what to do.",
+            where=where,
+        )
     return StoreError(
         f"SQLite refused ({where}: {type(problem).__name__}: {problem}).",
         hint="Look for faults with: tertulia store check",

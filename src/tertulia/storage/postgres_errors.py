@@ -61,8 +61,8 @@ _KINDS: tuple[tuple[type[Exception], type[StoreError], str, str], ...] = (
     (
         pg.UndefinedTable,
         SchemaMismatch,
-        "The store in this database is not of this version",
-        "Run: tertulia store migrate.",
+        "The store in this database is not of this version, or was moved to another one",
+        "Open it again: that says where it is, or what to do.",
     ),
     (
         pg.DataCorrupted,

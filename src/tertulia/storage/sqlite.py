@@ -66,6 +66,9 @@ class SqliteTransaction:
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         self._connection.executemany(self._sql[statement], rows)
 
+    def hold(self, name: str, *, shared: bool = False) -> None:
+        return  # whoever writes has everything
+
     def search_entry(self, text: str) -> Any:
         return text
 
@@ -123,7 +126,6 @@ class SqliteDatabase:
         self._waiting: deque[_Job] = deque()
         self._reading: dict[object, int] = {}
         self._readers: deque[tuple[apsw.Connection, SqliteTransaction]] = deque()
-        self._bells = bells_of(self.identity)
         try:
             _refuse_strangers(path, busy_seconds)
             _create_private(path)
@@ -142,9 +144,10 @@ class SqliteDatabase:
             raise ConfigError(
                 f"{path!r} is no file name.", hint="Give a path, as talk.db.", field="where"
             ) from problem
+        self._bells = bells_of(self.identity)
 
-    def write(self, work: Callable[[Transaction], T]) -> T:
-        self._check_usable()
+    def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T:
+        self._check_usable()  # there is one lane: the file
         job = _Job(work)
         try:
             with self._mutex:
@@ -161,6 +164,9 @@ class SqliteDatabase:
             self._withdraw(job)
             raise
         return job.outcome()  # type: ignore[no-any-return]
+
+    def exclusive(self, work: Callable[[Transaction], T]) -> T:
+        return self.write(work)
 
     def read(self, work: Callable[[Transaction], T]) -> T:
         ticket = object()

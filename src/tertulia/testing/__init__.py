@@ -1,4 +1,4 @@
-"""What a store and an agent have to keep to, as tests; for whoever writes another. Needs pytest."""
+"""What a store, an agent and an adapter have to keep to, as tests. Needs pytest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 # A failed promise then shows its values, as it does in a test file.
 pytest.register_assert_rewrite(
+    "tertulia.testing.adapter_contract",
     "tertulia.testing.agent_contract",
     "tertulia.testing.database_promises",
     "tertulia.testing.ending_promises",
@@ -18,9 +19,10 @@ pytest.register_assert_rewrite(
     "tertulia.testing.usage_promises",
 )
 
+from tertulia.testing.adapter_contract import AdapterContract  # noqa: E402
 from tertulia.testing.agent_contract import AgentContract  # noqa: E402
 from tertulia.testing.clock import FakeClock  # noqa: E402
 from tertulia.testing.stage import Stage  # noqa: E402
 from tertulia.testing.store_contract import StoreContract  # noqa: E402
 
-__all__ = ["AgentContract", "FakeClock", "Stage", "StoreContract"]
+__all__ = ["AdapterContract", "AgentContract", "FakeClock", "Stage", "StoreContract"]

@@ -31,10 +31,10 @@ def watch(store: Store, call: Callable[[int, Moment], Any]) -> None:
     thread = threading.get_ident()
     number = 0
 
-    def watched(work: Callable[[Transaction], T]) -> T:
+    def watched(work: Callable[[Transaction], T], *, lane: str | None = None) -> T:
         nonlocal number
         if threading.get_ident() != thread:
-            return write(work)
+            return write(work, lane=lane)
         number += 1
 
         def to_the_end(tx: Transaction) -> T:
@@ -42,7 +42,7 @@ def watch(store: Store, call: Callable[[int, Moment], Any]) -> None:
             call(number, "before")
             return result
 
-        result = write(to_the_end)
+        result = write(to_the_end, lane=lane)
         call(number, "after")
         return result
 

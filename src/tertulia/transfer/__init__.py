@@ -16,6 +16,7 @@ from tertulia.errors import ConfigError
 from tertulia.records.reading import Selection
 from tertulia.transfer.archive import Manifest, restore, write_archive
 from tertulia.transfer.export import Document, Exported, document, export_to
+from tertulia.transfer.relocation import Moved, move
 from tertulia.transfer.report import Problem, Report
 from tertulia.transfer.taking import Progress
 
@@ -33,6 +34,7 @@ __all__ = [
     "Exported",
     "Kind",
     "Manifest",
+    "Moved",
     "Problem",
     "Progress",
     "Report",
@@ -40,6 +42,7 @@ __all__ = [
     "document",
     "export_to",
     "import_from",
+    "move",
     "restore",
     "write_archive",
 ]

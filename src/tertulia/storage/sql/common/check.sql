@@ -46,3 +46,7 @@ group by platform, account, coalesce(chat_id, ''), coalesce(thread_id, '') havin
 select id from inbox where is_next = 1 and state in ('done', 'dead')
 union all
 select id from outbox where is_next = 1 and state in ('sent', 'unknown', 'dead')
+
+-- name: check_messages_of_a_session_will_never_be_indexed
+select id from sessions
+where last_seq > indexed_seq and ref not in (select session from unindexed)

@@ -3,7 +3,9 @@
 
 -- name: copy_installation_page
 select name, value
-from installation where name > :name and name <> 'search_rule' order by name limit :limit
+from installation
+where name > :name and name not in ('search_rule', 'moving', 'moved_to')
+order by name limit :limit
 
 -- name: copy_installation_put
 insert into installation (name, value)

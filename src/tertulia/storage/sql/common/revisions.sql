@@ -6,10 +6,10 @@ from sessions join revisions
     on revisions.session = sessions.ref and revisions.number = sessions.revision
 
 -- name: transcript_view
-{part_view} where sessions.id = :id
+{part_view} where sessions.id = :id /* hold */
 
 -- name: transcript_view_of
-{part_view} where sessions.ref = :ref
+{part_view} where sessions.ref = :ref /* hold */
 
 -- name: revision_insert
 insert into revisions (

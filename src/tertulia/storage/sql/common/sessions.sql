@@ -17,13 +17,13 @@ sessions.lease_until, sessions.open_turn
 
 -- name: session_current
 select {part_session}, (select zone from people where people.person = sessions.person)
-from sessions where key = :key and ended_at is null
+from sessions where key = :key and ended_at is null /* hold */
 
 -- name: session_by_id
-select {part_session} from sessions where id = :id
+select {part_session} from sessions where id = :id /* hold */
 
 -- name: session_by_ref
-select {part_session} from sessions where ref = :ref
+select {part_session} from sessions where ref = :ref /* hold */
 
 -- name: session_latest_ended
 select {part_session} from sessions where key = :key and ended_at is not null
@@ -167,3 +167,10 @@ where ref > :after
     and (cast(:since as bigint) is null or updated_at >= :since)
     and (cast(:state as text) = 'all' or case when ended_at is null then 'current' else 'ended' end = :state)
 order by ref limit :limit
+
+-- name: installation_drop
+delete from installation where name = :name
+
+-- name: installation_moves
+select (select value from installation where name = 'moved_to'),
+    (select value from installation where name = 'moving')

@@ -5,7 +5,7 @@ update sessions set
     updated_at = case when :is_activity and ended_at is null then :now else updated_at end,
     version = version + 1
 where id = :id
-returning ref, last_seq, turns
+returning ref, last_seq, turns, last_seq - :count > indexed_seq
 
 -- name: session_append_with_usage
 update sessions set
@@ -25,7 +25,7 @@ update sessions set
     model = coalesce(:model, model),
     provider = coalesce(:provider, provider)
 where id = :id
-returning ref, last_seq, turns, platform, person
+returning ref, last_seq, turns, platform, person, last_seq - :count > indexed_seq
 
 -- name: message_insert
 -- By place and not by name, since a turn runs it several times.

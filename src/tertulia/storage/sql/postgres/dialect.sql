@@ -9,3 +9,14 @@ for update skip locked
 platform = :platform and account = :account
 and md5(coalesce(chat_id, '')) = md5(coalesce(cast(:chat_id as text), ''))
 and md5(coalesce(thread_id, '')) = md5(coalesce(cast(:thread_id as text), ''))
+
+-- name: lock_out
+-- From here on nobody else may write. `sessions` is locked against readers too: a reader that goes
+-- on to write would otherwise wait for this one, and this one for it, when it comes to close them.
+lock table sessions in access exclusive mode
+
+-- name: lock_out_rest
+lock table
+    installation, people, links, codes, wrong_codes, messages, blobs, message_blobs,
+    revisions, borrowings, turns, events, usage, spending, inbox, outbox, flushes, arrivals
+in exclusive mode

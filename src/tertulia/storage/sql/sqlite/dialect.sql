@@ -8,3 +8,10 @@ cast(unixepoch('subsec') * 1000000 as integer)
 platform = :platform and account = :account
 and coalesce(chat_id, '') = coalesce(cast(:chat_id as text), '')
 and coalesce(thread_id, '') = coalesce(cast(:thread_id as text), '')
+
+-- name: lock_out
+-- A transaction that writes has the file for itself.
+select 1
+
+-- name: lock_out_rest
+select 1

@@ -1,7 +1,8 @@
--- The store: sessions, their messages, how they are seen, what they cost.
+-- The store: sessions, their messages, how they are seen, what they cost. Keys that are texts are in
+-- the order of their bytes, as in SQLite: so a store can be moved from one to the other in pages.
 
 create table installation (
-    name text primary key,
+    name text collate "C" primary key,
     value text not null
 );
 
@@ -74,14 +75,14 @@ create table messages (
 );
 
 create table blobs (
-    hash text primary key,
+    hash text collate "C" primary key,
     size bigint not null,
     data bytea not null
 );
 
 create table message_blobs (
     place bigint not null,
-    hash text not null,
+    hash text collate "C" not null,
     primary key (place, hash)
 );
 
@@ -140,7 +141,7 @@ create table usage (
 );
 
 create table people (
-    person text primary key,
+    person text collate "C" primary key,
     platform text not null,
     account text not null,
     user_id text not null,

@@ -77,8 +77,8 @@ create index inbox_due on inbox (key, id) where state in ('waiting', 'taken');
 -- What was used on each day, for budgets: a sum over a few rows instead of over the ledger.
 create table spending (
     day bigint not null,       -- days since 1970 in the store's zone
-    platform text not null,
-    person text not null,
+    platform text collate "C" not null,
+    person text collate "C" not null,
     tokens bigint not null,
     cost bigint not null,
     primary key (day, platform, person)
@@ -88,7 +88,7 @@ alter table people add column role text not null default 'guest';
 
 -- Codes that prove something: who may write here, which chats belong to one person.
 create table codes (
-    hash text primary key,
+    hash text collate "C" primary key,
     purpose text not null,      -- pair, link
     platform text not null,
     account text not null,
@@ -100,14 +100,14 @@ create table codes (
 create index codes_subject on codes (subject, purpose);
 
 create table wrong_codes (
-    place text not null,        -- who tried
+    place text collate "C" not null,        -- who tried
     at bigint not null,
     primary key (place, at)
 );
 
 -- Keys of one person that share one conversation.
 create table links (
-    key text primary key,
+    key text collate "C" primary key,
     shared_key text not null,
     made_at bigint not null
 );

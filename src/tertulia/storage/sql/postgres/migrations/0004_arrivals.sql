@@ -1,7 +1,7 @@
 -- Arrivals: sessions that came from another system, so that each comes once.
 
 create table arrivals (
-    name text primary key,      -- what the session is called where it came from
+    name text collate "C" primary key,      -- what the session is called where it came from
     session bigint not null,
     taken bigint not null,      -- how many of its messages are here
     digest text not null,       -- of those messages, one after the other

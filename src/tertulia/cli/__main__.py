@@ -1,0 +1,5 @@
+"""`python -m tertulia.cli`."""
+
+from tertulia.cli import main
+
+main()

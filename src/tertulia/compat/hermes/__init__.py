@@ -1,0 +1,1 @@
+"""Hermes Agent's session API: `config`, `session` and `delivery`, as they are called there."""

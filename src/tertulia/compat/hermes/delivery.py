@@ -1,0 +1,59 @@
+"""Where Hermes Agent delivers something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from tertulia.compat.hermes.config import Platform, known_platform
+from tertulia.compat.hermes.session import SessionSource
+from tertulia.core.keys import escape, unescape
+from tertulia.core.target import ORIGIN
+
+
+@dataclass
+class DeliveryTarget:
+    """One place: the origin, files on this machine, the home of a platform, or a chat by its id."""
+
+    platform: Platform
+    chat_id: str | None = None
+    thread_id: str | None = None
+    is_origin: bool = False
+    is_explicit: bool = False
+
+    @classmethod
+    def parse(cls, text: str, origin: SessionSource | None = None) -> Self:
+        """Read `origin`, `local`, a platform, or `platform:chat[:thread]`.
+
+        A platform nobody knows is local. A colon inside a chat's id is written `%3A`; what follows
+        the second colon is the thread, with whatever colons it has.
+        """
+        text = text.strip()
+        if text.lower() == ORIGIN:
+            return cls._of_origin(origin)
+        name, *ids = text.split(":", 2)
+        platform = known_platform(name.strip().lower())
+        if platform is None:
+            return cls(Platform.LOCAL)
+        chat, thread, *_ = (*map(_read, ids), None, None)
+        return cls(platform, chat, thread if chat else None, is_explicit=chat is not None)
+
+    @classmethod
+    def _of_origin(cls, origin: SessionSource | None) -> Self:
+        if origin is None:
+            return cls(Platform.LOCAL, is_origin=True)
+        return cls(origin.platform, origin.chat_id, origin.thread_id, is_origin=True)
+
+    def to_string(self) -> str:
+        """The form that `parse` reads."""
+        if self.is_origin:
+            return ORIGIN
+        ids = (self.chat_id, self.thread_id) if self.chat_id else ()
+        return ":".join([self.platform.value, *(escape(part) for part in ids if part)])
+
+
+def _read(part: str) -> str | None:
+    try:
+        return unescape(part.strip()) or None
+    except UnicodeDecodeError:
+        return part.strip()  # a percent sign of its own, and no character's number behind it

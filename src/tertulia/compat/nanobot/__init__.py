@@ -1,0 +1,1 @@
+"""nanobot's session API: `manager`, as it is called there."""

@@ -1,0 +1,25 @@
+"""What a gateway counts: turns, how long they took, and what they used."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tertulia.core.usage import Usage
+
+
+class Meter(Protocol):
+    """Told of each turn when it is over, and of each model call when it is stored."""
+
+    def turned(self, platform: str, outcome: str, seconds: float) -> None: ...
+
+    def spent(self, platform: str, usage: Usage) -> None: ...
+
+
+class Unmetered:
+    """Nobody counts."""
+
+    def turned(self, platform: str, outcome: str, seconds: float) -> None:
+        return
+
+    def spent(self, platform: str, usage: Usage) -> None:
+        return

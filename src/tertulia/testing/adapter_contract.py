@@ -1,0 +1,263 @@
+"""Every promise of an adapter as a test (`platforms/base.py` numbers them).
+
+An adapter proves itself by a subclass that says how to come by one with its platform:
+
+    class TestMyAdapter(AdapterContract):
+        @asynccontextmanager
+        async def scene(self) -> AsyncIterator[Scene]:
+            yield MyScene(...)
+
+A scene is the other side: it writes as a person would, it has what arrived, and it can be told to
+refuse what is sent next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import ClassVar, Literal
+
+import pytest
+
+from tertulia.core.source import Source
+from tertulia.errors import (
+    OutcomeUnknown,
+    PlatformError,
+    PlatformUnavailable,
+    RateLimited,
+    Refused,
+    StoreUnavailable,
+    TooLarge,
+)
+from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive, Shown
+
+# Long enough for any machine; a test that needs it has failed.
+_PATIENCE = 60.0
+
+Mishap = Literal["unavailable", "rate_limited", "refused", "too_large", "unknown"]
+
+_RAISED: dict[Mishap, type[PlatformError]] = {
+    "unavailable": PlatformUnavailable,
+    "rate_limited": RateLimited,
+    "refused": Refused,
+    "too_large": TooLarge,
+    "unknown": OutcomeUnknown,
+}
+
+
+class Scene(ABC):
+    """A platform with an adapter to it. `chat` is where everything happens."""
+
+    adapter: Adapter
+    chat: ClassVar[str] = "chat-1"
+    account: ClassVar[str] = ""
+    # What can be made to go wrong with what is sent.
+    mishaps: ClassVar[tuple[Mishap, ...]] = ()
+
+    @abstractmethod
+    async def write(self, text: str, message_id: str) -> bool:
+        """A person writes; whether the platform was told "received"."""
+
+    @abstractmethod
+    async def arrived(self, count: int) -> list[str]:
+        """The texts that arrived, as soon as there are so many; each as often as it came."""
+
+    def spoil(self, mishap: Mishap) -> None:
+        """Let this happen to whatever is sent from now on."""
+        raise NotImplementedError
+
+    def tries(self) -> int:
+        """How often something was sent since it was spoiled."""
+        raise NotImplementedError
+
+
+class AdapterContract:
+    """What `platforms/base.py` promises."""
+
+    def scene(self) -> AbstractAsyncContextManager[Scene]:
+        """A platform, and an adapter to it that does not listen yet."""
+        raise NotImplementedError
+
+    def play(self, act: Callable[[Scene], Awaitable[None]], receive: Receive | None = None) -> None:
+        """Run a test while the adapter listens."""
+
+        async def nothing(incoming: Incoming) -> None:
+            return
+
+        async def run() -> None:
+            async with asyncio.timeout(_PATIENCE), self.scene() as scene:
+                listening = asyncio.create_task(scene.adapter.listen(receive or nothing))
+                try:
+                    await asyncio.sleep(0)
+                    await act(scene)
+                    assert not listening.done()
+                finally:
+                    # 7: it ends when it is cancelled, and lets go.
+                    listening.cancel()
+                    await asyncio.gather(listening, return_exceptions=True)
+                    assert listening.cancelled()
+                    await scene.adapter.close()
+
+        asyncio.run(run())
+
+    # -- 1: accepted before acknowledged
+
+    def test_nothing_is_acknowledged_before_it_is_accepted(self) -> None:
+        order: list[str] = []
+        came, may_end = asyncio.Event(), asyncio.Event()
+
+        async def receive(incoming: Incoming) -> None:
+            came.set()
+            await may_end.wait()
+            order.append("accepted")
+
+        async def act(scene: Scene) -> None:
+            writing = asyncio.create_task(scene.write("hola", "1"))
+            writing.add_done_callback(lambda _: order.append("acknowledged"))
+            await came.wait()
+            may_end.set()
+            assert await writing
+            await asyncio.sleep(0)
+
+        self.play(act, receive)
+        assert order == ["accepted", "acknowledged"]
+
+    def test_what_was_not_accepted_is_not_acknowledged(self) -> None:
+        tries: list[str | None] = []
+
+        async def receive(incoming: Incoming) -> None:
+            tries.append(incoming.message_id)
+            if len(tries) == 1:
+                raise StoreUnavailable("The store is locked.", hint="Try again.")
+
+        async def act(scene: Scene) -> None:
+            assert not await scene.write("hola", "1")
+            assert await scene.write("hola", "1")
+
+        self.play(act, receive)
+        assert len(tries) == 2
+        assert len(set(tries)) == 1  # 2: the same message has the same id
+
+    # -- 2, 3: what is handed over
+
+    def test_a_message_becomes_a_source_and_a_text(self) -> None:
+        heard: list[Incoming] = []
+
+        async def receive(incoming: Incoming) -> None:
+            heard.append(incoming)
+
+        text = "**¡hola!** <b>再见</b> [from: me]\n\\o/ 👋"
+
+        async def act(scene: Scene) -> None:
+            assert await scene.write(text, "1")
+            (found,) = heard
+            assert found.source.platform == scene.adapter.name
+            assert found.source.chat_id == scene.chat
+            assert found.source.account == scene.account
+            assert found.source.participant
+            assert found.text == text
+            assert found.message_id
+
+        self.play(act, receive)
+
+    def test_different_messages_have_different_ids(self) -> None:
+        ids: list[str | None] = []
+
+        async def receive(incoming: Incoming) -> None:
+            ids.append(incoming.message_id)
+
+        async def act(scene: Scene) -> None:
+            assert await scene.write("hola", "1")
+            assert await scene.write("hola", "2")
+
+        self.play(act, receive)
+        assert len(set(ids)) == 2
+
+    # -- 4: order
+
+    def test_messages_of_a_chat_are_handed_over_one_after_the_other(self) -> None:
+        heard: list[str | None] = []
+        inside: list[str | None] = []
+        most: list[int] = []
+
+        async def receive(incoming: Incoming) -> None:
+            inside.append(incoming.text)
+            most.append(len(inside))
+            await asyncio.sleep(0.01)
+            inside.remove(incoming.text)
+            heard.append(incoming.text)
+
+        async def act(scene: Scene) -> None:
+            for number in range(3):
+                assert await scene.write(f"first {number}", f"a{number}")
+            at_once = (scene.write(f"then {number}", f"b{number}") for number in range(4))
+            assert all(await asyncio.gather(*at_once))
+
+        self.play(act, receive)
+        assert heard[:3] == ["first 0", "first 1", "first 2"]
+        assert len(heard) == 7
+        assert max(most) == 1
+
+    # -- 5, 6: send
+
+    def test_what_is_sent_arrives_in_order(self) -> None:
+        texts = ["¡hola!", "```python\nprint('再见')\n```", "third 👋"]
+
+        async def act(scene: Scene) -> None:
+            for number, text in enumerate(texts):
+                await scene.adapter.send(outgoing(scene, text, f"d{number}"))
+            assert await scene.arrived(len(texts)) == texts
+
+        self.play(act)
+
+    @pytest.mark.parametrize("mishap", list(_RAISED))
+    def test_what_goes_wrong_is_told_and_not_tried_again(self, mishap: Mishap) -> None:
+        async def act(scene: Scene) -> None:
+            if mishap not in scene.mishaps:
+                pytest.skip("this platform cannot be made to do that")
+            scene.spoil(mishap)
+            with pytest.raises(PlatformError) as caught:
+                await scene.adapter.send(outgoing(scene, "hola", "d1"))
+            assert type(caught.value) is _RAISED[mishap]
+            assert caught.value.hint
+            if mishap == "rate_limited":
+                assert caught.value.retry_after > 0
+            assert scene.tries() <= 1
+
+        self.play(act)
+
+    def test_a_delivery_that_is_repeated_arrives_once(self) -> None:
+        async def act(scene: Scene) -> None:
+            if not scene.adapter.is_idempotent:
+                pytest.skip("this adapter does not promise it")
+            for _ in range(2):
+                await scene.adapter.send(outgoing(scene, "once", "d1"))
+            await scene.adapter.send(outgoing(scene, "last", "d2"))
+            assert await scene.arrived(2) == ["once", "last"]
+
+        self.play(act)
+
+    # -- 8: show
+
+    def test_show_never_fails(self) -> None:
+        async def act(scene: Scene) -> None:
+            for chat in (scene.chat, "a chat that nobody ever wrote in"):
+                source = Source(scene.adapter.name, chat, account=scene.account, user_id="u")
+                for kind in ("began", "delta", "tool", "ended"):
+                    shown = Shown(kind=kind, turn="1", text="…")
+                    await scene.adapter.show(source, shown)
+            await scene.adapter.fill_menu(())
+
+        self.play(act)
+
+    def test_it_says_who_it_is(self) -> None:
+        async def act(scene: Scene) -> None:
+            assert scene.adapter.name
+
+        self.play(act)
+
+
+def outgoing(scene: Scene, text: str, delivery: str) -> Outgoing:
+    return Outgoing(delivery=delivery, chat_id=scene.chat, account=scene.account, text=text)

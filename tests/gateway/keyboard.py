@@ -1,0 +1,129 @@
+"""A person at a real pseudo-terminal: keys go in, and the screen is read as they would see it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import pyte
+
+PROMPT = "› "
+PATIENCE = 60
+_COLUMNS, _ROWS = 120, 200
+_SOURCES = str(Path(__file__).resolve().parents[2] / "src")
+
+
+class Terminal:
+    """A program in a terminal of its own."""
+
+    def __init__(self, command: Sequence[str], folder: Path, environ: Mapping[str, str]) -> None:
+        self._screen = _Screen(self._write)
+        self._stream = pyte.ByteStream(self._screen)
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+        self.process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, cwd=folder, env=dict(environ),
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(slave)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+    @property
+    def text(self) -> str:
+        """What stands on the screen."""
+        return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
+
+    def press(self, keys: str) -> None:
+        self._write(keys)
+
+    def ask(self, text: str, expect: str) -> str:
+        """Type a line and send it; what was said to it, as soon as `expect` is there."""
+        before = self.text.count(PROMPT + text)
+        self.press(f"{text}\r")
+        self.until(lambda: self.text.count(PROMPT + text) > before and expect in self._after(text),
+                   f"{expect!r} after {text!r}")  # fmt: skip
+        return self._after(text)
+
+    def sees(self, text: str) -> None:
+        self.until(lambda: text in self.text, repr(text))
+
+    def until(self, is_so: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not is_so():
+            is_open = self._read(0.1)
+            assert is_open or is_so(), f"the program ended before {what}:\n{self.text}"
+            assert time.monotonic() < deadline, f"there was no {what}:\n{self.text}"
+
+    def ends(self) -> int:
+        """The number the program ends with."""
+        deadline = time.monotonic() + PATIENCE
+        while self._read(0.1):
+            assert time.monotonic() < deadline, f"it did not end:\n{self.text}"
+        return self.process.wait(PATIENCE)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def _after(self, text: str) -> str:
+        return self.text.rpartition(PROMPT + text)[2]
+
+    def _read(self, seconds: float) -> bool:
+        """Take in what was written; whether more may come."""
+        if not select.select([self._master], [], [], seconds)[0]:
+            return True
+        try:
+            found = os.read(self._master, 65536)
+        except OSError:  # Linux says so when the other side is closed
+            return False
+        self._stream.feed(found)
+        return bool(found)
+
+    def _write(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+
+class _Screen(pyte.Screen):
+    """A screen that answers when the program asks where the cursor is."""
+
+    def __init__(self, answer: Callable[[str], None]) -> None:
+        super().__init__(_COLUMNS, _ROWS)
+        self._answer = answer
+
+    def write_process_input(self, data: str) -> None:
+        self._answer(data)
+
+    def report_device_status(self, mode: int, **_: Any) -> None:
+        super().report_device_status(mode)
+
+
+@contextmanager
+def tertulia(folder: Path, *args: str, **environ: str) -> Iterator[Terminal]:
+    """`tertulia …` in a terminal, with a home of its own."""
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    keep = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    own = {"HOME": str(home), "TERM": "xterm-256color", "TZ": "UTC", "PYTHONPATH": _SOURCES}
+    own["PYTHONUTF8"] = "1"
+    command = [sys.executable, "-m", "tertulia", *args]
+    with Terminal(command, folder, {**keep, **own, **environ}) as terminal:
+        yield terminal

@@ -1,0 +1,130 @@
+"""The whole house as a program: a configuration, `tertulia run`, a client, a signal, a restart."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CONFIG = """
+[store]
+where = "{where}"
+
+[http]
+enabled = true
+port = 0
+{more}
+"""
+
+
+@contextmanager
+def house(folder: Path, more: str = "") -> Iterator[str]:
+    """A running house; the address it is reached at. It is told to stop in the end."""
+    config = folder / "tertulia.toml"
+    config.write_text(CONFIG.format(where=folder / "talk.db", more=more))
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tertulia.cli", "run", "--config", str(config)],
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield _address(child)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(60) == 0
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def _address(child: subprocess.Popen[str]) -> str:
+    assert child.stderr is not None
+    for line in child.stderr:
+        found = re.search(r"http://[\d.]+:\d+", line)
+        if found:
+            return found[0]
+    raise AssertionError(f"it ended with {child.wait()}")
+
+
+def asked(address: str, text: str, conversation: str = "c1", **headers: str) -> Any:
+    body = {"model": "tertulia", "messages": [{"role": "user", "content": text}]}
+    request = urllib.request.Request(
+        f"{address}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"content-type": "application/json", "X-Conversation-Id": conversation, **headers},
+    )
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.load(response)["choices"][0]["message"]["content"]
+
+
+def test_a_conversation_outlives_the_house(tmp_path: Path) -> None:
+    with house(tmp_path) as address:
+        assert "I was shown 1 message" in asked(address, "hello")
+        with urllib.request.urlopen(f"{address}/readyz", timeout=60) as response:
+            assert json.load(response) == {"status": "ok"}
+    with house(tmp_path) as address:
+        assert "I was shown 3 messages" in asked(address, "and on")
+        assert "I was shown 1 message" in asked(address, "elsewhere", "c2")
+
+
+def test_without_its_token_nobody_comes_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANAS_TOKEN", "a-long-enough-secret")
+    token = '[[http.tokens]]\nname = "ana"\ntoken_env = "ANAS_TOKEN"\n'
+    with house(tmp_path, token) as address:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            asked(address, "hello")
+        assert refused.value.code == 401
+        refused.value.close()
+        bearer = "Bearer a-long-enough-secret"
+        assert "You said: hello" in asked(address, "hello", Authorization=bearer)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ('[[http.tokens]]\nname = "ana"\ntoken_env = "NOT_SET_ANYWHERE"', "NOT_SET_ANYWHERE"),
+        ("[platforms.webhook]", "no secret to sign with"),
+        ("[platforms.smoke_signals]", "Did you mean signal?"),
+        ("[platforms.telegram]", "no adapter for it"),
+        ("hots = 1", "host"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path: Path, more: str, told: str) -> None:
+    config = tmp_path / "tertulia.toml"
+    config.write_text(CONFIG.format(where=tmp_path / "talk.db", more=more))
+    done = subprocess.run(
+        [sys.executable, "-m", "tertulia.cli", "run", "--config", str(config)],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_page_needs_http(tmp_path: Path) -> None:
+    config = tmp_path / "tertulia.toml"
+    config.write_text("[platforms.web]\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "tertulia.cli", "run", "--config", str(config)],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, "enabled = true" in done.stderr) == (2, True)
+    assert not (tmp_path / "talk.db").exists()

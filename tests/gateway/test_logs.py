@@ -1,0 +1,98 @@
+"""The log: a line for each turn, and nothing in it that should not be there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tertulia.agents import ParrotAgent, Request, Step
+from tertulia.config import LogConfig
+from tertulia.core.redact import Redactor
+from tertulia.core.render import Format
+from tertulia.errors import AgentStopped, ConfigError
+from tertulia.gateway.logs import Logged, writing
+from tertulia.platforms.registry import needs_raw_ids
+
+KEY = "agent:main:whatsapp:dm:34600123456"
+REDACTOR = Redactor(b"0" * 32, needs_raw_ids)
+
+
+async def history(
+    *, format: Format = "openai", max_tokens: int | None = None
+) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": "a secret wish"}]
+
+
+def request() -> Request:
+    return Request(
+        text="a secret wish", history=history, session_id="s1", key=KEY, platform="whatsapp"
+    )
+
+
+def answered(given: Request) -> list[Any]:
+    async def run() -> list[Any]:
+        return [event async for event in Logged(ParrotAgent()).run(given)]
+
+    return asyncio.run(run())
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def test_a_turn_is_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with writing(LogConfig(format="json", file=str(path)), REDACTOR):
+        events = answered(request())
+    assert isinstance(events[-1], Step)
+    (line,) = lines(path)
+    assert line["event"] == "turn"
+    assert (line["session"], line["platform"], line["agent"]) == ("s1", "whatsapp", "parrot")
+    assert (line["outcome"], line["steps"], line["tools"], line["level"]) == (
+        "answered", 1, 0, "info",
+    )  # fmt: skip
+    assert line["input_tokens"] > 0
+    assert line["key"].startswith("agent:main:whatsapp:dm:")
+    text = path.read_text("utf-8")
+    assert "34600123456" not in text
+    assert "wish" not in text
+
+
+def test_a_turn_that_is_stopped_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    given = request()
+    given.stop.set()
+    with writing(LogConfig(format="json", file=str(path)), REDACTOR), pytest.raises(AgentStopped):
+        answered(given)
+    assert [line["outcome"] for line in lines(path)] == ["stopped"]
+
+
+def test_the_level_counts_and_is_given_back(tmp_path: Path) -> None:
+    logger, path = logging.getLogger("tertulia"), tmp_path / "log"
+    before = list(logger.handlers), logger.level, logger.propagate
+    with writing(LogConfig(level="warning", file=str(path)), REDACTOR):
+        answered(request())
+        logging.getLogger("tertulia.gateway").warning("no answer for %s", "+34 600 123 456")
+    assert (list(logger.handlers), logger.level, logger.propagate) == before
+    (line,) = path.read_text("utf-8").splitlines()
+    assert "no answer for" in line
+    assert "600 123" not in line
+
+
+def test_a_person_who_talks_here_sees_only_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    with writing(LogConfig(), REDACTOR, is_quiet=True):
+        answered(request())
+        assert capsys.readouterr().err == ""
+        logging.getLogger("tertulia.gateway").warning("look here")
+    assert "look here" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    wanted = LogConfig(file=str(tmp_path / "nowhere" / "log"))
+    with pytest.raises(ConfigError, match="cannot be written"), writing(wanted, REDACTOR):
+        pass

@@ -1,0 +1,194 @@
+"""A conversation in a real terminal, with real keys: what a person sees, and comes back to."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.keyboard import PROMPT, Terminal, tertulia
+
+AGENT = Path(__file__).with_name("slow_agent.py")
+
+
+def test_a_conversation_goes_its_ways_and_is_there_the_next_time(tmp_path: Path) -> None:
+    with tertulia(tmp_path, "chat") as talk:
+        talk.sees("You talk with the parrot")
+        talk.sees("This is a new conversation.")
+        talk.sees(PROMPT.strip())
+        assert "I was shown 1 message," in talk.ask("hello garden", "Say “help”")
+        talk.ask("/title Garden", 'now called "Garden"')
+        assert "I was shown 3 messages" in talk.ask("tomatoes", "Say “help”")
+
+        talk.ask("/undo", "1 exchange taken back")
+        assert "tomatoes" not in talk.ask("beans", "Say “help”")
+        talk.ask("/undo", "1 exchange taken back")
+        talk.ask("/redo", "It is back.")
+        assert "user: beans" in talk.ask("/history", "user: beans")
+        assert "I was shown 3 messages" in talk.ask("/retry", "Say “help”")
+
+        talk.ask("/fork", "a copy with the same past")
+        assert "I was shown 5 messages" in talk.ask("only in the copy", "Say “help”")
+        talk.ask("/resume 1", 'We go on with "Garden"')
+        told = talk.ask("in the first one", "Say “help”")
+        assert "I was shown 5 messages" in told
+        assert "only in the copy" not in told
+
+        talk.ask("/new", "A new conversation begins.")
+        assert "I was shown 1 message," in talk.ask("something else", "Say “help”")
+        talk.ask("/resume Garden", 'We go on with "Garden"')
+        talk.ask("/search hello", "garden")
+        talk.ask("/usage", "tokens in")
+        assert 'Conversation: "Garden"' in talk.ask("/status", "in the queue")
+        page = talk.ask("/export", "in the first one")
+        assert "# Garden" in page
+        assert "hello garden" in page
+        assert "only in the copy" not in page
+        talk.ask("/nonsense", "There is no command /nonsense")
+        talk.press("\x04")
+        assert talk.ends() == 0
+        assert "Traceback" not in talk.text
+
+    with tertulia(tmp_path, "chat") as again:
+        again.sees('We go on with "Garden": 6 messages so far.')
+        assert "I was shown 7 messages" in again.ask("still there?", "Say “help”")
+        again.press("/quit\r")
+        assert again.ends() == 0
+
+
+def test_each_answer_is_seen_once(tmp_path: Path) -> None:
+    with tertulia(tmp_path, "chat") as talk:
+        talk.sees(PROMPT.strip())
+        talk.ask("only once", "Say “help”")
+        talk.ask("/whoami", "")
+        talk.press("\x04")
+        assert talk.ends() == 0
+        assert talk.text.count("You said: only once") == 1
+        assert talk.text.count("Say “help” for what else") == 1
+
+
+class TestUnderWay:
+    """An answer that takes its time, from a program that waits for a file."""
+
+    @pytest.fixture
+    def go(self, tmp_path: Path) -> Path:
+        command = json.dumps([sys.executable, str(AGENT), str(tmp_path / "go")])
+        folder = tmp_path / "home/.config/tertulia"
+        folder.mkdir(parents=True)
+        (folder / "config.toml").write_text(
+            f'[agent]\nkind = "command"\ncommand = {command}\n'
+            "[store]\nlease_seconds = 2\n"
+            '[log]\nformat = "json"\nfile = "log.jsonl"\n'
+        )
+        return tmp_path / "go"
+
+    def test_it_is_seen_while_it_is_written(self, tmp_path: Path, go: Path) -> None:
+        with tertulia(tmp_path, "chat") as talk:
+            _begin(talk, "plums")
+            go.touch()
+            talk.sees("Thinking of plums")
+            talk.press("\x04")
+            assert talk.ends() == 0
+            assert talk.text.count("Thinking of") == 1
+
+    def test_ctrl_c_stops_it_and_the_talk_goes_on(self, tmp_path: Path, go: Path) -> None:
+        with tertulia(tmp_path, "chat") as talk:
+            _begin(talk, "plums")
+            talk.press("\x03")
+            talk.sees("Stopped.")
+            go.touch()
+            talk.ask("pears", "Thinking of pears")
+            talk.press("\x04")
+            assert talk.ends() == 0
+            assert "Thinking of plums" not in talk.text
+
+    def test_it_is_answered_after_the_program_was_killed(self, tmp_path: Path, go: Path) -> None:
+        with tertulia(tmp_path, "chat") as talk:
+            _begin(talk, "plums")
+            talk.signal(signal.SIGKILL)
+            talk.process.wait()
+        go.touch()
+        with tertulia(tmp_path, "chat") as again:
+            again.sees("Thinking of plums")
+            again.press("\x04")
+            assert again.ends() == 0
+            assert again.text.count("Thinking of plums") == 1
+
+    def test_sigterm_lets_it_finish(self, tmp_path: Path, go: Path) -> None:
+        with tertulia(tmp_path, "run") as talk:
+            _begin(talk, "plums")
+            talk.signal(signal.SIGTERM)
+            go.touch()
+            assert talk.ends() == 0
+            assert "Thinking of plums" in talk.text
+
+    def test_each_turn_is_a_line_in_the_log(self, tmp_path: Path, go: Path) -> None:
+        go.touch()
+        with tertulia(tmp_path, "chat") as talk:
+            talk.sees(PROMPT.strip())
+            talk.ask("plums", "Thinking of plums")
+            talk.ask("pears", "Thinking of pears")
+            talk.press("\x04")
+            assert talk.ends() == 0
+        text = (tmp_path / "home/.config/tertulia/log.jsonl").read_text("utf-8")
+        lines = [json.loads(line) for line in text.splitlines()]
+        turns = [line for line in lines if line["event"] == "turn"]
+        assert [turn["outcome"] for turn in turns] == ["answered", "answered"]
+        assert all(turn["agent"] == "command" and turn["session"] for turn in turns)
+        assert "plums" not in text
+
+
+def test_the_first_questions_make_a_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "home/.config/tertulia/config.toml"
+    with tertulia(tmp_path, "run") as talk:
+        talk.sees("Who answers?")
+        talk.press("openai\r")
+        talk.sees("Which model")
+        talk.press("my-model\r")
+        talk.sees("Where is it?")
+        talk.press("http://127.0.0.1:9/v1\r")
+        talk.sees("holds the key?")
+        talk.press("MY_KEY\r")
+        talk.sees("names the variable MY_KEY, which is not set")
+        assert talk.ends() == 2
+    assert path.stat().st_mode & 0o777 == 0o600
+    with tertulia(tmp_path, "run", MY_KEY="sk-secret") as talk:
+        talk.sees("You talk with my-model (openai)")
+        talk.sees(PROMPT.strip())
+        talk.press("\x04")
+        assert talk.ends() == 0
+    assert "sk-secret" not in path.read_text("utf-8")
+
+
+def test_without_a_terminal_there_has_to_be_something_to_serve(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "TZ": "UTC", "PYTHONPATH": str(AGENT.parents[2] / "src")}
+    done = subprocess.run(
+        [sys.executable, "-m", "tertulia", "run"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environ, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "There is nothing to serve" in done.stderr
+
+
+def test_what_is_piped_in_is_answered_in_order(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "TZ": "UTC", "PYTHONPATH": str(AGENT.parents[2] / "src")}
+    said = "one\n/title Piped\n/status\ntwo\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "tertulia", "chat"],
+        input=said, capture_output=True, text=True, env=environ, check=True,
+    )  # fmt: skip
+    marks = ["You said: one", 'called "Piped"', "Messages: 2", "You said: two"]
+    places = [done.stdout.find(mark) for mark in marks]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert done.stderr == ""
+
+
+def _begin(talk: Terminal, text: str) -> None:
+    talk.sees(PROMPT.strip())
+    talk.press(f"{text}\r")
+    talk.sees("Thinking of")

@@ -1,0 +1,332 @@
+"""The terminal adapter: lines from a pipe, keys from a terminal, each thing printed once."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from prompt_toolkit.input import PipeInput, create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from tertulia.core.source import Source
+from tertulia.errors import Error, StoreUnavailable
+from tertulia.gateway import commands
+from tertulia.platforms.base import Incoming, Outgoing, Shown
+from tertulia.platforms.local import LocalAdapter
+
+PATIENCE = 20
+
+
+class Screen(DummyOutput):
+    """Keeps what the adapter itself prints, not what prompt_toolkit draws."""
+
+    def __init__(self) -> None:
+        self.printed = ""
+        self.is_drawing = False
+
+    def write(self, data: str) -> None:
+        self.printed += data
+
+
+class Heard:
+    """Takes what an adapter hands over."""
+
+    def __init__(self) -> None:
+        self.messages: list[Incoming] = []
+        self.problem: Error | None = None
+
+    async def __call__(self, incoming: Incoming) -> None:
+        if self.problem is not None:
+            raise self.problem
+        self.messages.append(incoming)
+
+    @property
+    def texts(self) -> list[str | None]:
+        return [message.text for message in self.messages]
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def timed() -> None:
+        await asyncio.wait_for(test(), PATIENCE)
+
+    asyncio.run(timed())
+
+
+def piped(text: str, **more: Any) -> tuple[LocalAdapter, io.StringIO]:
+    out = io.StringIO()
+    return LocalAdapter(stdin=io.StringIO(text), stdout=out, **more), out
+
+
+def said(text: str, delivery: str = "d") -> Outgoing:
+    return Outgoing(delivery=delivery, chat_id="cli", text=text)
+
+
+class TestPipe:
+    def test_each_line_is_a_message_with_an_id_of_its_own(self) -> None:
+        async def test() -> None:
+            adapter, _ = piped("one\n\n  \none\r\nlast without end")
+            heard = Heard()
+            await adapter.listen(heard)
+            assert heard.texts == ["one", "one", "last without end"]
+            assert len({message.message_id for message in heard.messages}) == 3
+            assert {message.source for message in heard.messages} == {Source.local()}
+            assert adapter.finished.is_set()
+
+        run(test)
+
+    def test_a_line_that_ends_in_a_backslash_goes_on(self) -> None:
+        async def test() -> None:
+            adapter, _ = piped("one\\\ntwo\nthree\\")
+            heard = Heard()
+            await adapter.listen(heard)
+            assert heard.texts == ["one\ntwo", "three\\"]
+
+        run(test)
+
+    def test_the_next_line_waits_until_the_last_is_answered(self) -> None:
+        async def test() -> None:
+            order: list[str | None] = []
+
+            async def settled() -> None:
+                order.append("settled")
+
+            async def receive(incoming: Incoming) -> None:
+                order.append(incoming.text)
+
+            adapter, _ = piped("one\ntwo\n", settled=settled)
+            await adapter.listen(receive)
+            assert order == ["one", "settled", "two", "settled", "settled"]
+
+        run(test)
+
+    def test_nothing_is_read_after_quit(self) -> None:
+        async def test() -> None:
+            adapter, _ = piped("one\n/quit\ntwo\n")
+            heard = Heard()
+            await adapter.listen(heard)
+            assert heard.texts == ["one"]
+
+        run(test)
+
+    def test_a_line_that_could_not_be_kept_ends_it_with_the_reason(self) -> None:
+        async def test() -> None:
+            adapter, _ = piped("one\ntwo\n")
+            heard = Heard()
+            heard.problem = StoreUnavailable("The store is away.")
+            with pytest.raises(StoreUnavailable):
+                await adapter.listen(heard)
+            assert adapter.problem is heard.problem
+            assert adapter.finished.is_set()
+
+        run(test)
+
+    def test_bytes_that_are_no_text_are_no_reason_to_fail(self) -> None:
+        async def test() -> None:
+            adapter, _ = piped("caf\udce9\n")
+            heard = Heard()
+            await adapter.listen(heard)
+            assert heard.texts == ["caf?"]
+
+        run(test)
+
+
+class TestPrinting:
+    def test_the_same_delivery_is_printed_once(self) -> None:
+        async def test() -> None:
+            adapter, out = piped("")
+            await adapter.send(said("hello"))
+            await adapter.send(said("hello"))
+            await adapter.send(said("hello", "another"))
+            assert out.getvalue() == "hello\n\nhello\n\n"
+
+        run(test)
+
+    @pytest.mark.parametrize("is_late", [False, True])
+    def test_what_was_streamed_is_not_printed_again(self, is_late: bool) -> None:
+        async def test() -> None:
+            adapter, out = piped("")
+            await stream(adapter, "Hel", "lo\nyo", "u")
+            if is_late:
+                await show(adapter, "ended")
+                await adapter.send(said("Hello\nyou"))
+            else:
+                await adapter.send(said("Hello\nyou"))
+                await show(adapter, "ended")
+            assert out.getvalue() == "Hello\nyou\n\n"
+            await adapter.send(said("Hello\nyou", "said again"))
+            assert out.getvalue() == "Hello\nyou\n\n" * 2
+
+        run(test)
+
+    def test_lines_come_while_the_answer_is_being_written(self) -> None:
+        async def test() -> None:
+            adapter, out = piped("")
+            await stream(adapter, "first\nsec")
+            assert out.getvalue() == "first\n"
+
+        run(test)
+
+    def test_another_message_in_between_is_told_apart(self) -> None:
+        async def test() -> None:
+            adapter, out = piped("")
+            await stream(adapter, "one ")
+            await adapter.send(said("status", "other"))
+            await show(adapter, "delta", "two")
+            await adapter.send(said("one two"))
+            await show(adapter, "ended")
+            assert out.getvalue() == "one \n\nstatus\n\ntwo\n\n"
+
+        run(test)
+
+    def test_what_precedes_a_tool_is_not_taken_for_the_answer(self) -> None:
+        async def test() -> None:
+            adapter, out = piped("")
+            await stream(adapter, "Let me look.")
+            await show(adapter, "tool", "weather")
+            await stream(adapter, "Sunny.")
+            await adapter.send(said("Sunny."))
+            await show(adapter, "ended")
+            assert out.getvalue() == "Let me look.\n\n[weather …]\nSunny.\n\n"
+
+        run(test)
+
+    def test_nothing_in_a_text_acts_on_the_terminal(self) -> None:
+        async def test() -> None:
+            adapter, out = piped("")
+            await adapter.send(said("a\x1b[31mb"))
+            await stream(adapter, "c\x1b]0;title\x07\n")
+            assert "\x1b" not in out.getvalue()
+            assert "\x07" not in out.getvalue()
+
+        run(test)
+
+
+class TestKeys:
+    def test_enter_sends_and_alt_enter_makes_a_line(self) -> None:
+        async def test() -> None:
+            async with typing() as (adapter, keys, heard, _):
+                keys.send_text("one\r")
+                await until(lambda: heard.texts == ["one"])
+                keys.send_text("two\x1b\rthree\r")
+                await until(lambda: heard.texts == ["one", "two\nthree"])
+                assert not adapter.finished.is_set()
+
+        run(test)
+
+    def test_ctrl_d_and_quit_leave(self) -> None:
+        async def test() -> None:
+            for leave in ("\x04", "/quit\r"):
+                async with typing() as (adapter, keys, heard, _):
+                    keys.send_text(leave)
+                    await adapter.finished.wait()
+                    assert heard.texts == []
+
+        run(test)
+
+    def test_ctrl_c_stops_the_answer_under_way(self) -> None:
+        async def test() -> None:
+            async with typing() as (adapter, keys, heard, _):
+                await show(adapter, "began")
+                keys.send_text("unsent\x03")
+                await until(lambda: heard.texts == ["/stop"])
+                await show(adapter, "ended")
+                keys.send_text(" text\r")
+                await until(lambda: heard.texts == ["/stop", "unsent text"])
+
+        run(test)
+
+    def test_what_could_not_be_kept_stands_there_again(self) -> None:
+        async def test() -> None:
+            async with typing() as (_, keys, heard, screen):
+                heard.problem = StoreUnavailable("The store is away.")
+                keys.send_text("dear words\r")
+                await until(lambda: "This was not kept: The store is away." in screen.printed)
+                heard.problem = None
+                keys.send_text("\r")
+                await until(lambda: heard.texts == ["dear words"])
+
+        run(test)
+
+    def test_ctrl_c_without_one_clears_the_line(self) -> None:
+        async def test() -> None:
+            async with typing() as (_, keys, heard, _):
+                keys.send_text("unsent\x03sent\r")
+                await until(lambda: heard.texts == ["sent"])
+
+        run(test)
+
+    def test_tab_completes_commands(self) -> None:
+        async def test() -> None:
+            async with typing() as (adapter, keys, heard, _):
+                await adapter.fill_menu(commands.menu())
+                assert adapter._prompt is not None
+                buffer = adapter._prompt.default_buffer
+                keys.send_text("/expo")
+                await until(lambda: buffer.complete_state is not None)
+                keys.send_text("\t")
+                await until(lambda: buffer.text == "/export")
+                keys.send_text("\r\r")  # takes the choice, and sends
+                await until(lambda: heard.texts == ["/export"])
+
+        run(test)
+
+    def test_what_was_typed_is_kept_in_the_history_file(self, tmp_path: Any) -> None:
+        async def test() -> None:
+            path = tmp_path / "history"
+            async with typing(history=str(path)) as (_, keys, heard, _):
+                keys.send_text("remember me\r")
+                await until(lambda: heard.texts == ["remember me"])
+            async with typing(history=str(path)) as (_, keys, heard, _):
+                await asyncio.sleep(0.2)  # the file is read by a thread
+                keys.send_text("\x1b[A\r")
+                await until(lambda: heard.texts == ["remember me"])
+
+        run(test)
+
+    def test_it_is_printed_above_the_line_that_is_typed(self) -> None:
+        async def test() -> None:
+            async with typing() as (adapter, keys, heard, screen):
+                keys.send_text("half")
+                await adapter.send(said("news"))
+                assert "news" in screen.printed
+                keys.send_text(" done\r")
+                await until(lambda: heard.texts == ["half done"])
+
+        run(test)
+
+
+async def show(adapter: LocalAdapter, kind: Any, text: str = "") -> None:
+    await adapter.show(Source.local(), Shown(kind=kind, turn="1", text=text))
+
+
+async def stream(adapter: LocalAdapter, *pieces: str) -> None:
+    await show(adapter, "began")
+    for piece in pieces:
+        await show(adapter, "delta", piece)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110  what is waited for has no event
+        await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def typing(
+    **more: Any,
+) -> AsyncIterator[tuple[LocalAdapter, PipeInput, Heard, Screen]]:
+    """An adapter that listens to keys; it is cancelled and closed at the end."""
+    heard, screen = Heard(), Screen()
+    with create_pipe_input() as keys:
+        adapter = LocalAdapter(terminal=(keys, screen), **more)
+        listening = asyncio.create_task(adapter.listen(heard))
+        await asyncio.sleep(0.05)
+        try:
+            yield adapter, keys, heard, screen
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+            await adapter.close()
