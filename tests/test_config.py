@@ -240,7 +240,7 @@ def test_the_sections_have_what_can_be_set_and_the_same_defaults(
 ) -> None:
     left, right = ours(), theirs()
     names = set(theirs.__struct_fields__) - without  # type: ignore[attr-defined]
-    assert set(ours.__struct_fields__) - {"where"} == names  # type: ignore[attr-defined]
+    assert set(ours.__struct_fields__) - {"where", "memory"} == names  # type: ignore[attr-defined]
     assert {name: getattr(left, name) for name in names} == {
         name: getattr(right, name) for name in names
     }

@@ -60,6 +60,7 @@ def test_the_fields_are_the_ones_that_are_told(typed: Typed, demo: Demo, command
         "sessions search": ["message"],
         "sessions delete": ["--yes"],
         "store backup": ["copy.db"],
+        "store move": [demo.path, "moved.db"],
         "export": ["--output", "a.zip"],
         "import archive": ["a.zip"],
         "config init": ["--config", "config.toml"],

@@ -19,7 +19,6 @@ PROSE = st.lists(
             "two. Three!",
             "\n",
             "\n\n",
-            "```",
             "\n```py\n",
             "\n```\n",
             "x" * 30,

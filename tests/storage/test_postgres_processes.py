@@ -41,6 +41,7 @@ insert into revisions (session, number, ranges, made_by, start_seq, at)
 values (1, 1, '[[1,1,null]]', 'start', 0, 1);
 insert into messages (place, turn, role, at, body)
 values ((1::bigint << 32) + 1, 1, 'user', 1, '{{"role":"user","content":"long ago"}}');
+insert into unindexed (session) values (1);
 insert into migrations (name, applied_at) values ('{name}', '2024-01-01T00:00:00+00:00');
 """
 

@@ -42,6 +42,7 @@ SHAPES = {
     "store check": "`store`, `sound`, `faults`",
     "store backup": "`store`, `backup`, `bytes`",
     "store vacuum": "`store`, `bytes_before`, `bytes_after`",
+    "store move": "`from`, `to`, `tables` (`rows` and `digest` of each)",
     "config init": "`config` (its path)",
     "config show": "`config`, `variables`, `settings`",
     "config check": "`config`, `variables`, `valid`",

@@ -2,40 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
-import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
 
 import click
 
-from tertulia.cli import output, place
+from tertulia.cli import place
 from tertulia.cli.options import Command, Request
 from tertulia.cli.setup import asked_config
-from tertulia.config import Config
-from tertulia.config_file import Read
-from tertulia.core.inert import plain
-from tertulia.core.source import Source
-from tertulia.errors import ConfigError
-from tertulia.storage.opening import public_name
-
-if TYPE_CHECKING:
-    from tertulia import aio
-    from tertulia.agents.base import Agent
-    from tertulia.aio.opening import Opening
-    from tertulia.gateway.app import Gateway
-    from tertulia.gateway.watch import Flush
-    from tertulia.http.settings import HttpSettings
-    from tertulia.platforms.base import Adapter
-    from tertulia.platforms.local import LocalAdapter
-
-log = logging.getLogger("tertulia.gateway")
-
-_LOOK_SECONDS = 0.02
 
 
 @click.command(cls=Command)
@@ -51,8 +24,9 @@ def chat(request: Request) -> None:
     /help        the commands          ctrl-C   stop the answer under way
     alt-Enter    a new line            ctrl-D   leave
     """
-    found = place.config(request)
-    asyncio.run(_chat(request, found))
+    from tertulia.cli import serving
+
+    serving.chat(request, place.config(request))
 
 
 @click.command(cls=Command)
@@ -63,191 +37,11 @@ def run(request: Request) -> None:
     Where there is no configuration yet, a few questions make one. SIGTERM and ctrl-C let the
     answers under way finish; what waits is kept for the next start.
     """
+    from tertulia.cli import serving
+
     found = place.config(request)
     has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if found.path is None and has_terminal:
         asked_config(request)
         found = place.config(request)
-    asyncio.run(_run(request, found.config, has_terminal))
-
-
-async def _chat(request: Request, found: Read) -> None:
-    config = found.config
-    async with _opened(request, config) as store:
-        await _greet(request, store, found)
-        local = _local(config, store)
-        await _serve(config, store, [local], local, is_quiet=True)
-
-
-async def _run(request: Request, config: Config, has_terminal: bool) -> None:
-    from tertulia.assembly import adapters_of, http_of
-
-    adapters: list[Adapter] = adapters_of(config)
-    http = http_of(config)
-    has_local = has_terminal and config.local.enabled
-    if not adapters and not has_local and http is None:
-        raise ConfigError(
-            "There is nothing to serve: no platform is enabled, and there is no terminal.",
-            hint="Name a platform in the configuration, set enabled = true under [http], or talk"
-            " with: tertulia chat",
-            field="platforms",
-        )
-    async with _opened(request, config) as store:
-        local = _local(config, store) if has_local else None
-        if local is not None:
-            adapters.append(local)
-            await _greet(request, store, Read(config, place.config_path(request)))
-        await _serve(config, store, adapters, local, is_quiet=has_local, http=http)
-
-
-async def _serve(
-    config: Config,
-    store: aio.Store,
-    adapters: list[Adapter],
-    local: LocalAdapter | None,
-    *,
-    is_quiet: bool,
-    http: HttpSettings | None = None,
-) -> None:
-    """Run the gateway until a signal, or until the terminal has nothing more to say."""
-    from tertulia.assembly import agent_of
-    from tertulia.gateway.app import Gateway
-    from tertulia.gateway.logs import Logged, writing
-
-    agent = Logged(agent_of(config.agent))
-    gateway = Gateway(
-        store, agent, adapters, rules=config.rules, flush=_flush(config, store, agent)
-    )
-    with writing(config.log, store.sync.redactor, is_quiet=is_quiet):
-        _stop_at_signals(gateway)
-        leaving = asyncio.create_task(_leave(local, gateway)) if local is not None else None
-        try:
-            async with _reached(gateway, http):
-                await gateway.run()
-        finally:
-            if leaving is not None:
-                leaving.cancel()
-                with suppress(asyncio.CancelledError):
-                    await leaving
-    if local is not None and local.problem is not None:
-        raise local.problem
-
-
-def _flush(config: Config, store: aio.Store, agent: Agent) -> Flush | None:
-    """Saves what is to be remembered. The parrot would only remember what it was asked."""
-    if not config.store.remember or config.agent.kind == "parrot":
-        return None
-    from tertulia.gateway.memory import MemoryFlush
-    from tertulia.memory import FileMemory
-
-    folder = config.gateway.memory or os.path.join(place.data_folder(), "memory")
-    return MemoryFlush(store, agent, FileMemory(folder, agent=config.store.agent))
-
-
-@asynccontextmanager
-async def _reached(gateway: Gateway, http: HttpSettings | None) -> AsyncIterator[None]:
-    """Serve HTTP as long as the block lasts, if that is wanted."""
-    if http is None:
-        yield
-        return
-    from tertulia.http.server import serve
-
-    async with serve(gateway, http) as serving:
-        log.info("HTTP on http://%s:%s, described at /openapi.json", serving.host, serving.port)
-        yield
-
-
-async def _leave(local: LocalAdapter, gateway: Gateway) -> None:
-    await local.finished.wait()
-    gateway.stop()
-
-
-def _stop_at_signals(gateway: Gateway) -> None:
-    """The first signal lets the gateway finish; the second ends it as signals do."""
-    loop = asyncio.get_running_loop()
-
-    def stop(number: signal.Signals) -> None:
-        loop.remove_signal_handler(number)
-        gateway.stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with suppress(NotImplementedError):  # on Windows there is only Ctrl-C as an exception
-            loop.add_signal_handler(number, stop, number)
-
-
-def _opened(request: Request, config: Config) -> Opening:
-    from tertulia import aio
-
-    where = place.where(request)
-    place.zone()
-    place.make_private(where)
-    return aio.open(where, settings=config.settings)
-
-
-def _local(config: Config, store: aio.Store) -> LocalAdapter:
-    from tertulia.platforms.local import LocalAdapter
-
-    return LocalAdapter(settled=_settled(store), history=_history(config))
-
-
-def _history(config: Config) -> str | None:
-    """The file that keeps what was typed; it is for this user only."""
-    if not sys.stdin.isatty() or config.local.history == "":
-        return None
-    import platformdirs
-
-    folder = platformdirs.user_state_path("tertulia", appauthor=False)
-    path = os.path.expanduser(config.local.history or str(folder / "history"))
-    try:
-        os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
-    except OSError:
-        return None  # what was typed is then remembered until the end of the program
-    return path
-
-
-def _settled(store: aio.Store) -> Callable[[], Awaitable[None]]:
-    """Waits until all that was typed is answered, and the answers are printed."""
-
-    async def wait() -> None:
-        while await _has_work(store):  # noqa: ASYNC110  other nodes may do the work, too
-            await asyncio.sleep(_LOOK_SECONDS)
-
-    return wait
-
-
-async def _has_work(store: aio.Store) -> bool:
-    key = await asyncio.to_thread(store.sync.sessions.conversation, Source.local())
-    for arrival_state in ("taken", "waiting"):
-        if (await store.inbox.find(key=key, state=arrival_state, limit=1)).items:
-            return True
-    for state in ("waiting", "sending"):
-        parcels = (await store.outbox.find(state=state, limit=50)).items
-        if any(parcel.platform == "local" for parcel in parcels):
-            return True
-    return False
-
-
-async def _greet(request: Request, store: aio.Store, found: Read) -> None:
-    """Say who answers and where this is kept, if there is a person to read it."""
-    if not sys.stdin.isatty():
-        return
-    agent = found.config.agent
-    who = f"{agent.model} ({agent.kind})" if agent.model else f"the {agent.kind}"
-    output.say(request, f"You talk with {who}; it is kept in {public_name(store.sync.path)}.")
-    if agent.kind == "parrot":
-        output.say(
-            request, "The parrot is no model: it shows what one would be given. A real one: "
-            "tertulia config init",
-        )  # fmt: skip
-    output.say(request, await asyncio.to_thread(_where_we_were, store))
-    output.say(request, "/help lists the commands, alt-Enter makes a new line, ctrl-D leaves.\n")
-
-
-def _where_we_were(store: aio.Store) -> str:
-    sessions = store.sync.sessions
-    session = sessions.current(sessions.conversation(Source.local()))
-    if session is None:
-        return "This is a new conversation."
-    name = f'"{plain(session.title, 60)}"' if session.title else session.id
-    return f"We go on with {name}: {store.sync.transcript(session.id).count()} messages so far."
+    serving.run(request, found.config, has_terminal)

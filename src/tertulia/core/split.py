@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 from tertulia.core.platform import LengthUnit
 
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
+# What follows the marks names the language; a whole line of prose does not.
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n`]{0,30})$", re.MULTILINE)
 # Where to end a part, the best first: after a paragraph, a line, a sentence, a word.
 _PAUSES: Final = (
     re.compile(r"\n[ \t]*\n+"),

@@ -123,8 +123,7 @@ class Exchange:
             async with run_of(self._agent, request) as events:
                 async for event in events:
                     if isinstance(event, Delta):
-                        if self._adapter is not None:
-                            await self._show(arrival, "delta", event.text)
+                        await self._pass_on(event, arrival)
                         continue
                     await self._keep(turn, event, arrival)
                     is_answered = is_answered or (isinstance(event, Step) and not event.tool_calls)
@@ -140,6 +139,13 @@ class Exchange:
         else:
             if not is_answered:
                 raise AgentFailed("The agent ended without an answer.")
+
+    async def _pass_on(self, delta: Delta, arrival: Arrival) -> None:
+        """There are many of these, and nothing of them is kept."""
+        if self._adapter is not None:
+            await self._show(arrival, "delta", delta.text)
+        if self._observe is not None:
+            await self._observe(delta)
 
     async def _keep(self, turn: Turn, event: Event, arrival: Arrival) -> None:
         match event:

@@ -18,10 +18,20 @@ OLDEST_SERVER = 140_000
 _LOCK = 0x74727475
 
 
+_HAS_ANY = """
+select exists (
+    select 1 from pg_class join pg_namespace on pg_namespace.oid = pg_class.relnamespace
+    where relname = 'migrations' and nspname = any (current_schemas(false))
+)
+"""
+
+
 def applied(connection: psycopg.Connection[Any]) -> list[str]:
     """The names of the migrations the store has had, in order."""
-    row = connection.execute("select to_regclass('migrations')").fetchone()
-    if row is None or row[0] is None:
+    # Asked of the catalogue itself: what the server keeps in mind of a name, also that there is
+    # nothing of that name, may be older than the lock that was waited for.
+    row = connection.execute(_HAS_ANY).fetchone()
+    if row is None or not row[0]:
         return []
     return [name for (name,) in connection.execute("select name from migrations order by name")]
 
