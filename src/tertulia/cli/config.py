@@ -9,8 +9,6 @@ import click
 
 from tertulia.cli import output, place, setup
 from tertulia.cli.options import WORDS, Group, Request, json_option
-from tertulia.config import AgentConfig
-from tertulia.config_file import shown
 
 
 @click.group(cls=Group)
@@ -38,6 +36,8 @@ def init(request: Request, /, kind: str, force: bool, **given: str | None) -> No
     names = {"model": "model", "base_url": "base_url", "key_env": "api_key_env"}
     agent: dict[str, Any] = {"kind": kind}
     agent |= {names[name]: value for name, value in given.items() if value is not None}
+    from tertulia.config import AgentConfig
+
     AgentConfig(**agent)  # what does not fit is told before anything is written
     path = place.config_path(request)
     setup.write_config(path, setup.agent_text(agent), is_forced=force)
@@ -53,6 +53,8 @@ def init(request: Request, /, kind: str, force: bool, **given: str | None) -> No
 def show(request: Request) -> None:
     """Show what counts: the file, with variables and defaults; secrets stay hidden."""
     found = place.config(request)
+    from tertulia.config_file import shown
+
     told = shown(found.config)
     if request.json:
         output.print_json({"config": found.path, "variables": found.variables, "settings": told})

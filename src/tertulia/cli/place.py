@@ -6,16 +6,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import tzinfo
+from typing import TYPE_CHECKING
 
 import msgspec
 
 import tertulia
 from tertulia.cli.options import Request
-from tertulia.config_file import Read, read
 from tertulia.core.settings import Settings
 from tertulia.errors import ConfigError, StoreUnavailable
 from tertulia.storage.opening import is_server, look, public_name
 from tertulia.store import Store
+
+if TYPE_CHECKING:
+    from tertulia.config_file import Read
 
 VARIABLE = "TERTULIA_STORE"
 CONFIG_VARIABLE = "TERTULIA_CONFIG"
@@ -43,6 +46,8 @@ def config(request: Request) -> Read:
     """The configuration. One that was named has to exist; the one in the folder need not."""
     path = config_path(request)
     is_named = path != default_config_path()
+    from tertulia.config_file import read
+
     return read(path if is_named or os.path.exists(path) else None, os.environ)
 
 

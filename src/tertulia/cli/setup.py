@@ -9,7 +9,6 @@ import click
 
 from tertulia.cli import output, place
 from tertulia.cli.options import Request
-from tertulia.config import AgentConfig
 from tertulia.errors import ConfigError
 
 _KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
@@ -98,6 +97,8 @@ def write_config(path: str, text: str, *, is_forced: bool = False) -> None:
 
 
 def _suggestions(agent: dict[str, object]) -> list[str]:
+    from tertulia.config import AgentConfig
+
     if agent != {"kind": AgentConfig().kind}:
         return []
     return [
