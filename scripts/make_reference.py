@@ -39,6 +39,8 @@ VALUES = (
     ("core.message", "ToolCall"),
     ("records.inbox", "Arrival"),
     ("records.outbox", "Parcel"),
+    ("records.schedules", "Schedule"),
+    ("records.schedules", "Occurrence"),
 )
 # The third is how a program comes by one.
 CALLS = (
@@ -50,6 +52,7 @@ CALLS = (
     ("records.people", "People", "store.people"),
     ("records.inbox", "Inbox", "store.inbox"),
     ("records.outbox", "Outbox", "store.outbox"),
+    ("records.schedules", "Schedules", "store.schedules"),
 )
 # Public only because the async side calls it.
 WITHIN = {"abandon", "busy", "give_up", "ignore", "leave", "listen", "pause", "renew"}

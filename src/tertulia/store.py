@@ -27,6 +27,7 @@ from tertulia.records.indexer import Indexer
 from tertulia.records.outbox import Outbox
 from tertulia.records.people import People
 from tertulia.records.said import Said
+from tertulia.records.schedules import Schedules
 from tertulia.records.search import CATCH_UP_STEPS, Hit, Search
 from tertulia.records.sessions import Sessions
 from tertulia.records.transcript import Transcript
@@ -80,6 +81,7 @@ class Store:
         self.usage = Ledger(self._house)
         self.people = People(self._house)
         self.flushes = Flushes(self._house)
+        self.schedules = Schedules(self._house)
 
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""

@@ -65,7 +65,12 @@ def test_the_fields_are_the_ones_that_are_told(typed: Typed, demo: Demo, command
         "import archive": ["a.zip"],
         "config init": ["--config", "config.toml"],
         "pair revoke": ["telegram:42"],
+        "schedules add": ["every 2h", "look"],
     }
+    if command.startswith("schedules") and command != "schedules add":
+        number = str(typed.json("schedules", "add", "every 2h", "look")["id"])
+        typed("schedules", "run", number)
+        more[command] = [] if command == "schedules list" else [number]
     if command == "pair approve":
         with tertulia.open(demo.path) as store:
             more[command] = [str(store.people.ask(Source("signal", "7", user_id="7")))]

@@ -205,13 +205,15 @@ async def house(
     clock: FakeClock | None = None,
     tools: Iterable[Tool] = (),
     flush: Flush | None = None,
+    folder: str | None = None,
 ) -> AsyncIterator[House]:
     """A gateway that runs; in the end it is stopped, and its store must be sound."""
     given = list(apps) if apps is not None else [App()]
     async with aio.open(where, settings=settings, clock=clock) as store:
         gateway = Gateway(
-            store, agent or ParrotAgent(), given, rules=rules, tools=tuple(tools), flush=flush
-        )
+            store, agent or ParrotAgent(), given, rules=rules, tools=tuple(tools), flush=flush,
+            folder=folder,
+        )  # fmt: skip
         node = House(store, gateway, {app.name: app for app in given})
         try:
             yield node

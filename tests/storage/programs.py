@@ -25,8 +25,10 @@ import apsw
 
 import tertulia
 from tertulia import Policies, ResetPolicy, Settings, Source, Usage
+from tertulia.errors import StaleWrite
 from tertulia.records.house import Clock
 from tertulia.storage import sqlite
+from tertulia.testing import FakeClock
 from tests.storage.inside import sqlite_of
 
 NEVER = Policies(default=ResetPolicy(mode="none"))
@@ -539,6 +541,26 @@ def _stored(store: tertulia.Store, *names: str) -> dict[str, bool]:
         return row is not None
 
     return {name: found(name) for name in names}
+
+
+def schedule_node(path: str, minutes: int, lease: float) -> None:
+    """A node that runs what is due, a few at a time, and says what it took and what it ran."""
+    clock = FakeClock()
+    clock.forward(minutes=minutes)
+    store = opened(path, clock=clock)
+    say("ready")
+    wait_to_be_told()
+    while True:
+        runs = store.schedules.claim(20, lease_seconds=lease)
+        for run in runs:
+            say(["took", run.schedule.id])
+        for run in runs:
+            with contextlib.suppress(StaleWrite):
+                store.schedules.renew(run, lease_seconds=lease)
+                store.schedules.deliver(run, f"result of {run.schedule.id}")
+                say(["ran", run.schedule.id])
+        if not runs:
+            store.schedules.wait(0.2)
 
 
 if __name__ == "__main__":

@@ -136,6 +136,13 @@ def _append(store: Store, source: Source, words: str) -> None:
     )
 
 
+def _schedule(store: Store, source: Source, words: str) -> None:
+    made = store.schedules.create(source, "every 2h", words or "look")
+    store.schedules.run_now(made.id)
+    for run in store.schedules.claim(1):
+        store.schedules.failed(run, words, for_good=not words)
+
+
 ACTS: dict[str, Callable[[Store, Source, str], object]] = {
     "talk": talk,
     "append": _append,
@@ -155,6 +162,7 @@ ACTS: dict[str, Callable[[Store, Source, str], object]] = {
     "put": lambda store, source, words: store.inbox.put(source, words, message_id=words or None),
     "claim": _claim,
     "pair": _link,
+    "schedule": _schedule,
 }
 
 

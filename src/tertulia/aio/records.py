@@ -16,14 +16,17 @@ from tertulia.aio.threads import Threads
 from tertulia.aio.turns import Turn
 from tertulia.core.message import Message
 from tertulia.core.render import Format, Timestamps
+from tertulia.core.schedule import Misfire
 from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source
 from tertulia.core.summary import Compaction, Summariser
+from tertulia.core.target import ORIGIN
 from tertulia.core.usage import Usage
 from tertulia.records import flushes as sync_flushes
 from tertulia.records import inbox as sync_inbox
 from tertulia.records import outbox as sync_outbox
 from tertulia.records import people as sync_people
+from tertulia.records import schedules as sync_schedules
 from tertulia.records import sessions as sync_sessions
 from tertulia.records import transcript as sync_transcript
 from tertulia.records import usage as sync_usage
@@ -31,6 +34,7 @@ from tertulia.records import visible as sync_visible
 from tertulia.records.inbox import Arrival, ArrivalState
 from tertulia.records.outbox import DeliveryState, Parcel
 from tertulia.records.people import Pairing, Person, Role
+from tertulia.records.schedules import Occurrence, RunsIn, Schedule
 from tertulia.records.search import Hit
 from tertulia.records.transcript import Revision
 from tertulia.records.usage import By
@@ -544,6 +548,138 @@ class Flushes:
         await self._threads.run(self.sync.done, session_id)
 
 
+class Schedules:
+    """The schedules of a store. With `by`, what is not of that person is not found."""
+
+    def __init__(self, record: sync_schedules.Schedules, threads: Threads) -> None:
+        self.sync = record
+        self._threads = threads
+
+    async def create(
+        self,
+        source: Source,
+        when: str,
+        task: str,
+        *,
+        zone: str | None = None,
+        target: str = ORIGIN,
+        session: RunsIn = "own",
+        misfire: Misfire = "once",
+    ) -> Schedule:
+        """Plan a task for whoever writes from a source; `when` is as in "every 2h".
+
+        Times are those of `zone`, else of the person's zone, else of the store's.
+        """
+        return await self._threads.run(
+            self.sync.create,
+            source,
+            when,
+            task,
+            zone=zone,
+            target=target,
+            session=session,
+            misfire=misfire,
+        )
+
+    async def get(self, schedule_id: int, *, by: Source | None = None) -> Schedule | None:
+        """That schedule, or None."""
+        return await self._threads.run(self.sync.get, schedule_id, by=by)
+
+    async def require(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
+        """That schedule; `NotFound` if there is none."""
+        return await self._threads.run(self.sync.require, schedule_id, by=by)
+
+    async def find(
+        self, *, by: Source | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page[Schedule]:
+        """Schedules in the order they were made."""
+        return await self._threads.run(self.sync.find, by=by, limit=limit, cursor=cursor)
+
+    async def pause(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
+        """Let it run no more until it is resumed; what is under way goes on."""
+        return await self._threads.run(self.sync.pause, schedule_id, by=by)
+
+    async def resume(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
+        """Let it run again, from now on: what a pause left out is not made up for."""
+        return await self._threads.run(self.sync.resume, schedule_id, by=by)
+
+    async def remove(self, schedule_id: int, *, by: Source | None = None) -> None:
+        """Delete it with the history of its runs; what it said stays where it was said."""
+        await self._threads.run(self.sync.remove, schedule_id, by=by)
+
+    async def run_now(self, schedule_id: int, *, by: Source | None = None) -> Occurrence:
+        """Have it run as soon as somebody can, whatever its state; its plan stays as it is."""
+        return await self._threads.run(self.sync.run_now, schedule_id, by=by)
+
+    async def history(
+        self,
+        schedule_id: int,
+        *,
+        by: Source | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Occurrence]:
+        """Its runs, the newest first."""
+        return await self._threads.run(
+            self.sync.history, schedule_id, by=by, limit=limit, cursor=cursor
+        )
+
+    async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Occurrence]:
+        """Take what is due, one occurrence of a schedule at a time; nobody else gets it.
+
+        Whoever takes longer than the lease renews it, or another taker gets the occurrence.
+        """
+        return await self._threads.run(self.sync.claim, limit, lease_seconds=lease_seconds)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait until there is something to claim; False if nothing came in that time."""
+        return await self._threads.run(self.sync.wait, seconds)
+
+    async def renew(self, occurrence: Occurrence, *, lease_seconds: float = 60) -> None:
+        """Keep a claim for longer."""
+        await self._threads.run(self.sync.renew, occurrence, lease_seconds=lease_seconds)
+
+    async def deliver(
+        self, occurrence: Occurrence, text: str, *, session_id: str | None = None
+    ) -> None:
+        """It ran in a session: put what it said into the outbox, for its target.
+
+        In the same transaction that is recorded in the conversation where it arrives, unless it was
+        said there. `ConfigError` if there is no such target.
+        """
+        await self._threads.run(self.sync.deliver, occurrence, text, session_id=session_id)
+
+    async def tell(self, occurrence: Occurrence, text: str) -> None:
+        """Say something about a run to whoever made its schedule, and to nobody else; once."""
+        await self._threads.run(self.sync.tell, occurrence, text)
+
+    async def done(
+        self,
+        occurrence: Occurrence,
+        result: str | None = None,
+        *,
+        session_id: str | None = None,
+        problem: str | None = None,
+    ) -> None:
+        """It ran, and nothing is to be delivered; `problem` says what was wrong all the same."""
+        await self._threads.run(
+            self.sync.done, occurrence, result, session_id=session_id, problem=problem
+        )
+
+    async def failed(
+        self,
+        occurrence: Occurrence,
+        problem: str,
+        *,
+        retry_after: float | None = None,
+        for_good: bool = False,
+    ) -> None:
+        """It could not be run: try again after some seconds, or give up."""
+        await self._threads.run(
+            self.sync.failed, occurrence, problem, retry_after=retry_after, for_good=for_good
+        )
+
+
 class Visible:
     """A store through the eyes of one person."""
 
@@ -585,6 +721,7 @@ class Store:
         self.inbox = Inbox(store.inbox, threads)
         self.outbox = Outbox(store.outbox, threads)
         self.flushes = Flushes(store.flushes, threads)
+        self.schedules = Schedules(store.schedules, threads)
 
     async def __aenter__(self) -> Self:
         return self

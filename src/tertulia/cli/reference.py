@@ -19,6 +19,12 @@ _COMMON = {"--store", "--config", "--no-color", "--help"}
 
 _PLACES = "`seq`, `turn`, `kind`, `at` and `author` of each"
 
+_SCHEDULE = "`id`, `owner`, `when`, `task`, `target`, `session`, `misfire`, `state`, `next_at`, `created_at`"
+_RUN = (
+    "`id`, `schedule`, `planned_at`, `since`, `is_manual`, `state`, `attempts`, `ended_at`,"
+    " `session_id`, `result`, `problem`"
+)
+
 # What a program gets of each command that has `--json`.
 SHAPES = {
     "sessions list": "an array of sessions",
@@ -30,6 +36,11 @@ SHAPES = {
     "sessions resume": "the session",
     "sessions export": "as `sessions show`",
     "sessions delete": "`deleted` (the id), `messages` (how many)",
+    "schedules list": f"an array of schedules: {_SCHEDULE}",
+    **dict.fromkeys(("schedules add", "schedules pause", "schedules resume"), _SCHEDULE),
+    "schedules remove": f"what it was: {_SCHEDULE}",
+    "schedules run": _RUN,
+    "schedules history": f"an array of runs: {_RUN}",
     "usage": "`by`, `since`, `until`, `groups`, `total`",
     **dict.fromkeys(
         ("import hermes", "import nanobot", "import openclaw", "import jsonl"),

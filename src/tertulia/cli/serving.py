@@ -90,7 +90,12 @@ async def _serve(
 
     agent = Logged(agent_of(config.agent))
     gateway = Gateway(
-        store, agent, adapters, rules=config.rules, flush=_flush(config, store, agent)
+        store,
+        agent,
+        adapters,
+        rules=config.rules,
+        flush=_flush(config, store, agent),
+        folder=os.path.join(place.data_folder(), "schedules"),
     )
     with writing(config.log, store.sync.redactor, is_quiet=is_quiet):
         _stop_at_signals(gateway)

@@ -15,6 +15,7 @@ from tertulia.gateway.deliver import Deliveries
 from tertulia.gateway.lanes import Lanes
 from tertulia.gateway.path import Path
 from tertulia.gateway.rules import Rules
+from tertulia.gateway.schedule import AT_ONCE, Runner
 from tertulia.gateway.watch import Flush, Watcher
 from tertulia.platforms.base import Adapter
 
@@ -24,7 +25,10 @@ _REST_SECONDS = 5.0  # before an adapter that failed listens again
 
 
 class Gateway:
-    """One node. Many of them may run on one PostgreSQL; any of them may die at any moment."""
+    """One node. Many of them may run on one PostgreSQL; any of them may die at any moment.
+
+    `folder` is where results of schedules are written that go to `local`.
+    """
 
     def __init__(
         self,
@@ -35,13 +39,17 @@ class Gateway:
         rules: Rules | None = None,
         tools: Sequence[Tool] = (),
         flush: Flush | None = None,
+        folder: str | None = None,
     ) -> None:
         self.store = store
         self.agent = agent
         self.rules = rules or Rules()
         self.adapters = {adapter.name: adapter for adapter in adapters}
         self.path = Path(store, agent, self.adapters, self.rules, tuple(tools))
-        self.lanes = Lanes(store, self.path.answer, self.rules.turns)
+        lease = store.settings.lease_seconds
+        self.lanes = Lanes(store.inbox, self.path.answer, self.rules.turns, lease=lease)
+        runner = Runner(self.path, self.adapters, folder)
+        self.runs = Lanes(store.schedules, runner.run, AT_ONCE, lease=lease)
         self.deliveries = Deliveries(store, self.adapters, self.rules.sends)
         self.watcher = Watcher(store, every=self.rules.watch_seconds, flush=flush)
         self._stops = asyncio.Event()
@@ -53,16 +61,17 @@ class Gateway:
         """
         begin = asyncio.create_task
         inward = [begin(self._listen(adapter)) for adapter in self.adapters.values()]
-        lanes, outward = begin(self.lanes.run()), begin(self.deliveries.run())
+        lanes = [begin(self.lanes.run()), begin(self.runs.run())]
+        outward = begin(self.deliveries.run())
         beside = [begin(self.path.meanwhile.run()), begin(self.watcher.run())]
-        keepers = [begin(self.lanes.keep()), begin(self.deliveries.keep())]
+        keepers = [begin(one.keep()) for one in (self.lanes, self.runs, self.deliveries)]
         stops = begin(self._stops.wait())
         try:
-            parts = [stops, lanes, outward, *beside, *keepers]
+            parts = [stops, *lanes, outward, *beside, *keepers]
             await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         finally:
             # A turn under way can still be stopped, and what it answers is still sent.
-            failed = await _cancel(stops, *inward, lanes)
+            failed = await _cancel(stops, *inward, *lanes)
             await self._drain_turns()
             failed = await _cancel(outward, *beside) or failed
             await self._drain_deliveries()
@@ -93,7 +102,8 @@ class Gateway:
             await asyncio.sleep(_REST_SECONDS)
 
     async def _drain_turns(self) -> None:
-        cut_off = await self.lanes.drain(self.rules.drain_seconds)
+        drained = (one.drain(self.rules.drain_seconds) for one in (self.lanes, self.runs))
+        cut_off = sum(await asyncio.gather(*drained))
         if cut_off:
             log.warning("%s turns were cut off; they go on with the next start", cut_off)
 

@@ -21,6 +21,7 @@ from tertulia.errors import (
     IllegalMove,
     NotFound,
 )
+from tertulia.gateway import planning
 from tertulia.gateway.rules import Rules
 from tertulia.platforms.base import MenuEntry
 from tertulia.records.people import ROLES, Role
@@ -317,6 +318,10 @@ def _queue(place: Place, argument: str) -> Reply:
     return Reply("\n".join(f"{n}. {plain(a.text or '', 80)}" for n, a in enumerate(waiting, 1)))
 
 
+def _schedule(place: Place, argument: str) -> Reply:
+    return Reply(planning.said(place.store, place.source, place.role, argument))
+
+
 def _whoami(place: Place, argument: str) -> Reply:
     source = place.source
     name = plain(source.user_name or source.user_id or "unknown", 80)
@@ -438,6 +443,8 @@ TABLE: tuple[Command, ...] = (
     Command("queue", "/queue", "what waits to be answered", _queue, is_immediate=True),
     Command("policy", "/policy", "when this conversation ends by itself", _policy,
             is_immediate=True),
+    Command("schedule", "/schedule [add WHEN: TASK|pause N|resume N|remove N|run N]",
+            "tasks for later", _schedule, role="member"),
     Command("link", "/link [CODE|off]", "share one conversation between two chats", _link),
     Command("pair", "/pair [CODE]", "let somebody in", _pair, role="owner"),
     Command("whoami", "/whoami", "who I take you for", _whoami, is_immediate=True),

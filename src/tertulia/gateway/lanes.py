@@ -1,7 +1,8 @@
 """Lanes: one turn at a time for each conversation, fair between conversations.
 
 The queue is the inbox, in the database: this only takes from it as many as may be under way, keeps
-its claims while they are worked on, and gives none back that another node could not take over.
+its claims while they are worked on, and gives none back that another node could not take over. The
+runs of schedules are taken the same way, from the schedules.
 """
 
 from __future__ import annotations
@@ -10,12 +11,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-from tertulia import aio
 from tertulia.errors import Error, StaleWrite
 from tertulia.records.boxes import LIMIT
-from tertulia.records.inbox import Arrival
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -23,16 +22,42 @@ _WAIT_SECONDS = 1.0
 _REST_SECONDS = 0.5  # after the database was not there
 
 
-class Lanes:
-    """Takes messages from the inbox and has them answered."""
+class Claimed(Protocol):
+    """Something that was taken from a box."""
+
+    @property
+    def id(self) -> int: ...
+
+
+C = TypeVar("C", bound=Claimed)
+
+
+class Box(Protocol[C]):
+    """What there is to take from."""
+
+    async def wait(self, seconds: float) -> bool: ...
+
+    async def claim(self, limit: int = ..., *, lease_seconds: float = ...) -> list[C]: ...
+
+    async def renew(self, one: C, /, *, lease_seconds: float = ...) -> None: ...
+
+
+class Lanes(Generic[C]):
+    """Takes messages from the inbox, or what else a box holds, and has them answered."""
 
     def __init__(
-        self, store: aio.Store, answer: Callable[[Arrival], Coroutine[Any, Any, None]], width: int
+        self,
+        box: Box[C],
+        answer: Callable[[C], Coroutine[Any, Any, None]],
+        width: int,
+        *,
+        lease: float,
     ) -> None:
-        self._store = store
+        self._box = box
         self._answer = answer
         self._width = width
-        self._under_way: dict[int, tuple[Arrival, asyncio.Task[None]]] = {}
+        self._lease = lease
+        self._under_way: dict[int, tuple[C, asyncio.Task[None]]] = {}
         self._freed = asyncio.Event()
 
     async def run(self) -> None:
@@ -55,9 +80,9 @@ class Lanes:
         """Renew the claims of what is being answered, until cancelled: while it drains too."""
         while True:
             await asyncio.sleep(self._lease / 3)
-            for arrival, _ in list(self._under_way.values()):
+            for one, _ in list(self._under_way.values()):
                 try:
-                    await self._store.inbox.renew(arrival, lease_seconds=self._lease)
+                    await self._box.renew(one, lease_seconds=self._lease)
                 except StaleWrite:
                     continue  # it is settled, or another node has it; the turn itself will tell
                 except Error as problem:
@@ -70,17 +95,17 @@ class Lanes:
             await self._freed.wait()
             return
         try:
-            if await self._store.inbox.wait(_WAIT_SECONDS):
+            if await self._box.wait(_WAIT_SECONDS):
                 await self._begin_some(free)
         except Error as problem:
-            log.warning("nothing can be taken from the inbox now: %s", problem)
+            log.warning("nothing can be taken now: %s", problem)
             await asyncio.sleep(_REST_SECONDS)
 
     async def _begin_some(self, free: int) -> None:
         """Claim and begin. Who is cancelled meanwhile begins them all the same, and then drains:
         what is claimed and not begun would wait for its claim to run out."""
         claiming = asyncio.ensure_future(
-            self._store.inbox.claim(min(free, LIMIT), lease_seconds=self._lease)
+            self._box.claim(min(free, LIMIT), lease_seconds=self._lease)
         )
         try:
             found = await asyncio.shield(claiming)
@@ -91,16 +116,12 @@ class Lanes:
             raise
         self._begin(found)
 
-    def _begin(self, arrivals: Sequence[Arrival]) -> None:
-        for arrival in arrivals:
-            task = asyncio.create_task(self._answer(arrival))
-            self._under_way[arrival.id] = arrival, task
-            task.add_done_callback(partial(self._end, arrival))
+    def _begin(self, claimed: Sequence[C]) -> None:
+        for one in claimed:
+            task = asyncio.create_task(self._answer(one))
+            self._under_way[one.id] = one, task
+            task.add_done_callback(partial(self._end, one))
 
-    def _end(self, arrival: Arrival, task: asyncio.Task[None]) -> None:
-        self._under_way.pop(arrival.id, None)
+    def _end(self, one: C, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(one.id, None)
         self._freed.set()
-
-    @property
-    def _lease(self) -> float:
-        return self._store.settings.lease_seconds

@@ -19,7 +19,7 @@ from tertulia import aio
 from tertulia.agents.base import Agent, Tool
 from tertulia.core.source import Source
 from tertulia.errors import AgentError, BudgetExceeded, Conflict, Error, SessionBusy
-from tertulia.gateway import admit, commands, words
+from tertulia.gateway import admit, commands, planning, words
 from tertulia.gateway.exchange import Exchange
 from tertulia.gateway.meanwhile import Meanwhile
 from tertulia.gateway.meter import Meter, Unmetered
@@ -153,9 +153,9 @@ class Path:
     async def _converse(self, arrival: Arrival, said: Said) -> bool:
         """Have it answered in a turn; whether the answer has settled it too."""
         adapter = self.adapters.get(arrival.source.platform)
-        exchange = Exchange(
-            self.store, self.agent, adapter, self.rules, self.tools, meter=self.meter
-        )
+        role = await self._role(arrival.source)
+        tools = (*self.tools, *planning.tools(self.store, arrival.source, role))
+        exchange = Exchange(self.store, self.agent, adapter, self.rules, tools, meter=self.meter)
         turn = self.store.turn(
             arrival.source,
             said.text,

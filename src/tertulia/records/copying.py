@@ -177,6 +177,18 @@ TABLES: tuple[Table, ...] = (
         "session attempts",
         left="lease_until",
     ),
+    _table(
+        "schedules",
+        {"id": int},
+        "id owner key origin task rule misfire target session state next_at created_at",
+    ),
+    _table(
+        "occurrences",
+        {"id": int},
+        "id schedule planned_at since_at is_manual state attempts not_before ended_at session_id "
+        "delivery result problem",
+        left="lease_until",
+    ),
 )
 
 

@@ -26,6 +26,7 @@ from tertulia.testing.inbox_promises import InboxPromises
 from tertulia.testing.listing_promises import ListingPromises
 from tertulia.testing.outbox_promises import OutboxPromises
 from tertulia.testing.removal_promises import RemovalPromises
+from tertulia.testing.schedule_promises import SchedulePromises
 from tertulia.testing.search_promises import SearchPromises
 from tertulia.testing.session_promises import SessionPromises
 from tertulia.testing.stage import Stage
@@ -44,6 +45,7 @@ class StoreContract(
     RemovalPromises,
     InboxPromises,
     OutboxPromises,
+    SchedulePromises,
 ):
     """What `storage/base.py` promises, and what the records promise on top of it."""
 

@@ -190,3 +190,27 @@ from arrivals where name > :name order by name limit :limit
 -- name: copy_arrivals_put
 insert into arrivals (name, session, taken, digest, last_seq, is_complete, at)
 values (?, ?, ?, ?, ?, ?, ?)
+
+-- name: copy_schedules_page
+select
+    id, owner, key, origin, task, rule, misfire, target, session, state, next_at, created_at
+from schedules where id > :id order by id limit :limit
+
+-- name: copy_schedules_put
+insert into schedules (
+    id, owner, key, origin, task, rule, misfire, target, session, state, next_at, created_at
+) {part_given_numbers}
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: copy_occurrences_page
+select
+    id, schedule, planned_at, since_at, is_manual, state, attempts, not_before, ended_at,
+    session_id, delivery, result, problem
+from occurrences where id > :id order by id limit :limit
+
+-- name: copy_occurrences_put
+insert into occurrences (
+    id, schedule, planned_at, since_at, is_manual, state, attempts, not_before, ended_at,
+    session_id, delivery, result, problem
+) {part_given_numbers}
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -314,3 +314,36 @@ delete from flushes where session > :session
 -- name: move_close
 -- Whoever still has the old store open finds nothing to write to, so nothing can go astray there.
 alter table sessions rename to sessions_moved
+
+-- name: move_schedules_range
+select
+    id, owner, key, origin, task, rule, misfire, target, session, state, next_at, created_at
+from schedules
+where id > :id
+    and id <= :last_id
+order by id
+
+-- name: move_schedules_drop
+delete from schedules
+where id > :id
+    and id <= :last_id
+
+-- name: move_schedules_drop_rest
+delete from schedules where id > :id
+
+-- name: move_occurrences_range
+select
+    id, schedule, planned_at, since_at, is_manual, state, attempts, not_before, ended_at,
+    session_id, delivery, result, problem
+from occurrences
+where id > :id
+    and id <= :last_id
+order by id
+
+-- name: move_occurrences_drop
+delete from occurrences
+where id > :id
+    and id <= :last_id
+
+-- name: move_occurrences_drop_rest
+delete from occurrences where id > :id

@@ -1,0 +1,123 @@
+-- Tasks for later: see records/schedules.py.
+
+-- name: part_schedule
+id, owner, key, origin, task, rule, misfire, target, session, state, next_at, created_at
+
+-- name: part_occurrence
+id, schedule, planned_at, since_at, is_manual, state, attempts, ended_at, session_id, delivery,
+result, problem
+
+-- name: schedule_put
+insert into schedules (
+    owner, key, origin, task, rule, misfire, target, session, state, next_at, created_at
+)
+values (
+    :owner, :key, :origin, :task, :rule, :misfire, :target, :session, 'active', :next_at, :now
+)
+returning {part_schedule}
+
+-- name: schedule_get
+select {part_schedule} from schedules where id = :id
+
+-- name: schedules_find
+select {part_schedule} from schedules where id > :after order by id limit :limit
+
+-- name: schedules_of
+select {part_schedule} from schedules
+where (owner = :owner or key = :key) and id > :after order by id limit :limit
+
+-- name: schedule_set
+update schedules set state = :state, next_at = :next_at where id = :id
+returning {part_schedule}
+
+-- name: schedule_delete
+delete from schedules where id = :id
+
+-- name: occurrences_delete
+delete from occurrences where schedule = :id
+
+-- name: schedules_due
+select {part_schedule} from schedules where state = 'active' and next_at <= :now
+order by next_at, id limit :limit
+
+-- name: occurrence_put
+insert into occurrences (
+    schedule, planned_at, since_at, is_manual, state, not_before, ended_at, problem
+)
+values (:schedule, :planned_at, :since_at, :is_manual, :state, :now, :ended_at, :problem)
+on conflict (schedule, planned_at) do nothing
+
+-- name: occurrence_planned
+select {part_occurrence} from occurrences where schedule = :schedule and planned_at = :planned_at
+
+-- name: occurrences_lost
+-- Whoever had them is gone, or took too long.
+update occurrences set state = case when attempts < :tries then 'waiting' else 'failed' end,
+    ended_at = case when attempts < :tries then ended_at else :now end,
+    problem = case when attempts < :tries then problem else :problem end
+where state = 'taken' and lease_until < {part_db_now}
+
+-- name: occurrences_sent
+-- What was delivered is done; so is what somebody has deleted from the outbox.
+update occurrences set state = 'done'
+where state = 'sending' and not exists (
+    select 1 from outbox where outbox.delivery = occurrences.delivery and outbox.state <> 'sent'
+)
+
+-- name: part_may_run
+-- One of a schedule at a time, in order; nothing of a paused one but what was asked for.
+occurrences.state = 'waiting' and occurrences.not_before <= :now
+and not exists (
+    select 1 from occurrences older where older.schedule = occurrences.schedule
+        and (older.state = 'taken' or (older.state = 'waiting' and older.id < occurrences.id))
+)
+and (occurrences.is_manual = 1 or not exists (
+    select 1 from schedules where schedules.id = occurrences.schedule
+        and schedules.state = 'paused'
+))
+
+-- name: part_came_back
+-- The platform will not take it.
+occurrences.state = 'sending' and exists (
+    select 1 from outbox
+    where outbox.delivery = occurrences.delivery and outbox.state in ('dead', 'unknown')
+)
+
+-- name: occurrences_claim
+update occurrences set state = 'taken', attempts = attempts + 1,
+    lease_until = {part_db_now} + :lease,
+    problem = (select outbox.problem from outbox where outbox.delivery = occurrences.delivery)
+where id in (
+    select id from occurrences where ({part_may_run}) or ({part_came_back})
+    order by planned_at, id limit :limit {part_skip_locked}
+)
+returning {part_occurrence}
+
+-- name: occurrences_are_due
+select exists (select 1 from schedules where state = 'active' and next_at <= :now)
+    or exists (select 1 from occurrences where ({part_may_run}) or ({part_came_back}))
+    or exists (select 1 from occurrences where state = 'taken' and lease_until < {part_db_now})
+    or exists (
+        select 1 from occurrences where state = 'sending' and not exists (
+            select 1 from outbox
+            where outbox.delivery = occurrences.delivery and outbox.state <> 'sent'
+        )
+    )
+
+-- name: occurrence_renew
+update occurrences set lease_until = {part_db_now} + :lease
+where id = :id and state = 'taken' and attempts = :attempts
+
+-- name: occurrence_settle
+update occurrences set state = :state, not_before = :not_before, ended_at = :ended_at,
+    session_id = coalesce(cast(:session_id as text), session_id),
+    result = coalesce(cast(:result as text), result), problem = :problem, delivery = :delivery
+where id = :id and state = 'taken' and attempts = :attempts
+
+-- name: occurrences_of
+select {part_occurrence} from occurrences
+where schedule = :schedule and id < :before order by id desc limit :limit
+
+-- name: occurrences_forget
+-- What a deleted session said is not kept here either.
+update occurrences set result = null, session_id = null where session_id = :session_id

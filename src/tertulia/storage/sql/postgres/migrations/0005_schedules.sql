@@ -1,0 +1,43 @@
+-- Schedules: tasks that run later or repeatedly, and each time they ran.
+
+create table schedules (
+    id bigint generated always as identity primary key,
+    owner text not null,        -- the person whose it is, else the key it was made in
+    key text not null,          -- the conversation it was made in
+    origin text not null,
+    task text not null,
+    rule text not null,
+    misfire text not null,
+    target text not null,
+    session text not null,      -- whether it runs in its own session or in the origin's
+    state text not null,        -- active, paused, over
+    next_at bigint,            -- the next time it is planned for; null if there is none
+    created_at bigint not null
+);
+
+create index schedules_due on schedules (next_at) where state = 'active';
+create index schedules_owner on schedules (owner, id);
+create index schedules_key on schedules (key, id);
+
+create table occurrences (
+    id bigint generated always as identity primary key,
+    schedule bigint not null,
+    planned_at bigint not null,
+    since_at bigint not null,  -- the first planned time that this one stands for
+    is_manual bigint not null, -- somebody asked for it
+    state text not null,        -- waiting, taken, sending, done, failed, skipped
+    attempts bigint not null default 0,
+    not_before bigint not null,
+    lease_until bigint not null default 0,
+    ended_at bigint,
+    session_id text,
+    delivery text,              -- its delivery in the outbox
+    result text,
+    problem text
+);
+
+-- A cluster runs each occurrence once: this is the constraint that says so.
+create unique index occurrences_planned on occurrences (schedule, planned_at);
+create index occurrences_open on occurrences (planned_at, id)
+    where state in ('waiting', 'taken', 'sending');
+create index occurrences_session on occurrences (session_id) where session_id is not null;

@@ -1,0 +1,331 @@
+"""Schedules: each occurrence runs once, for its owner only, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tertulia.core.schedule import Misfire
+from tertulia.core.session import Page
+from tertulia.core.source import Source
+from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
+from tertulia.records.schedules import TRIES, Occurrence, Schedule
+from tertulia.store import Store
+from tertulia.testing.clock import FakeClock
+from tertulia.testing.stage import Stage, at_once, dm, texts
+
+ANA, BEN = dm("42"), dm("43")
+
+
+def states(page: Page[Occurrence]) -> list[str]:
+    return [run.state for run in page.items]
+
+
+def run_out(store: Store, run: Occurrence) -> None:
+    """Let a claim run out, as the time of the database has it."""
+    store.schedules.renew(run, lease_seconds=0.001)
+    time.sleep(0.02)
+
+
+class SchedulePromises:
+    """Tasks that run later or repeatedly."""
+
+    def test_a_schedule_is_made_found_and_run(
+        self, store: Store, other: Store, clock: FakeClock
+    ) -> None:
+        made = store.schedules.create(ANA, "every 2h", "  look at the mail ")
+        assert (made.task, made.state, made.target, made.session) == (
+            "look at the mail", "active", "origin", "own",
+        )  # fmt: skip
+        assert other.schedules.get(made.id) == made
+        assert other.schedules.claim() == []
+        due = clock.forward(hours=2)
+        assert made.next_at == due
+        (run,) = other.schedules.claim()
+        assert (run.schedule.id, run.planned_at, run.attempts) == (made.id, due, 1)
+        assert (run.state, run.is_manual, run.came_back) == ("taken", False, False)
+        other.schedules.done(run, "no mail")
+        (past,) = store.schedules.history(made.id).items
+        assert (past.state, past.result, past.ended_at) == ("done", "no mail", due)
+        assert store.schedules.require(made.id).next_at == clock.forward(hours=2)
+
+    def test_what_makes_no_sense_is_refused(self, store: Store) -> None:
+        right: dict[str, Any] = {"when": "every 2h", "task": "look"}
+        for wrong in (
+            {"when": "whenever"},
+            {"task": " "},
+            {"task": "x" * 4001},
+            {"zone": "Mars/Olympus"},
+            {"target": "telegrm:42"},
+            {"misfire": "maybe"},
+            {"session": "other"},
+        ):
+            with pytest.raises(ConfigError):
+                store.schedules.create(ANA, **{**right, **wrong})
+        assert store.schedules.find().items == ()
+
+    def test_a_time_of_day_is_that_of_the_person(self, store: Store) -> None:
+        store.sessions.open(ANA)
+        store.people.set_zone("telegram:42", "Asia/Tokyo")
+        made = store.schedules.create(ANA, "cron 0 9 * * *", "look")
+        assert made.next_at is not None
+        assert made.next_at.hour == 0
+
+    def test_nobody_sees_or_changes_what_is_not_theirs(self, store: Store, other: Store) -> None:
+        made = store.schedules.create(ANA, "every 2h", "look")
+        group = Source("telegram", "-100", chat_type="group", user_id="43")
+        for stranger in (BEN, group, Source("signal", "42", user_id="42")):
+            assert other.schedules.get(made.id, by=stranger) is None
+            assert other.schedules.find(by=stranger).items == ()
+            for act in (
+                other.schedules.require,
+                other.schedules.pause,
+                other.schedules.resume,
+                other.schedules.remove,
+                other.schedules.run_now,
+                other.schedules.history,
+            ):
+                with pytest.raises(NotFound):
+                    act(made.id, by=stranger)
+        assert other.schedules.find(by=ANA).items == (made,)
+
+    def test_a_linked_chat_is_the_same_person(self, store: Store) -> None:
+        elsewhere = dm("9", "discord")
+        store.people.accept_link(elsewhere, store.people.offer_link(ANA))
+        here = store.schedules.create(ANA, "every 2h", "look")
+        there = store.schedules.create(elsewhere, "every 2h", "look")
+        for source in (ANA, elsewhere):
+            assert store.schedules.find(by=source).items == (here, there)
+
+    def test_pages_go_on_where_they_ended(self, store: Store) -> None:
+        made = [store.schedules.create(ANA, "every 2h", f"task {n}") for n in range(5)]
+        first = store.schedules.find(limit=3)
+        assert [*first.items, *store.schedules.find(limit=3, cursor=first.next).items] == made
+        for _ in range(3):
+            store.schedules.run_now(made[0].id)
+        newest = store.schedules.history(made[0].id, limit=2)
+        oldest = store.schedules.history(made[0].id, limit=2, cursor=newest.next)
+        ids = [run.id for run in (*newest.items, *oldest.items)]
+        assert ids == sorted(ids, reverse=True)
+        assert (len(ids), oldest.next) == (3, None)
+
+    def test_a_pause_leaves_out_and_a_resume_does_not_make_up(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        made = store.schedules.create(ANA, "every 2h", "look")
+        assert store.schedules.pause(made.id).state == "paused"
+        clock.forward(hours=5)
+        assert store.schedules.claim() == []
+        resumed = store.schedules.resume(made.id)
+        assert resumed.state == "active"
+        assert store.schedules.claim() == []
+        assert resumed.next_at == clock.forward(hours=1)
+        assert len(store.schedules.claim()) == 1
+
+    def test_a_pause_holds_what_waits_already(self, store: Store, clock: FakeClock) -> None:
+        made = store.schedules.create(ANA, "every 2h", "look")
+        clock.forward(hours=2)
+        (run,) = store.schedules.claim()
+        store.schedules.failed(run, "no network")
+        store.schedules.pause(made.id)
+        assert store.schedules.claim() == []
+        store.schedules.resume(made.id)
+        assert [again.id for again in store.schedules.claim()] == [run.id]
+
+    def test_a_paused_one_runs_if_it_is_asked_for(self, store: Store, other: Store) -> None:
+        made = store.schedules.create(ANA, "every 2h", "look")
+        store.schedules.pause(made.id)
+        asked = store.schedules.run_now(made.id)
+        (run,) = other.schedules.claim()
+        assert (run.id, run.is_manual) == (asked.id, True)
+        assert store.schedules.require(made.id).state == "paused"
+
+    def test_what_is_removed_is_gone_and_its_run_ends_in_nothing(self, store: Store) -> None:
+        made = store.schedules.create(ANA, "every 2h", "look")
+        store.schedules.run_now(made.id)
+        (run,) = store.schedules.claim()
+        store.schedules.remove(made.id)
+        assert store.schedules.find().items == ()
+        with pytest.raises(StaleWrite):
+            store.schedules.deliver(run, "there is mail")
+        assert store.outbox.find().items == ()
+        with pytest.raises(NotFound):
+            store.schedules.remove(made.id)
+
+    def test_a_single_one_is_over_after_it_ran(self, store: Store, clock: FakeClock) -> None:
+        made = store.schedules.create(ANA, "in 10 min", "look")
+        clock.forward(minutes=10)
+        (run,) = store.schedules.claim()
+        store.schedules.done(run)
+        over = store.schedules.require(made.id)
+        assert (over.state, over.next_at) == ("over", None)
+        for act in (store.schedules.pause, store.schedules.resume):
+            with pytest.raises(IllegalMove):
+                act(made.id)
+
+    @pytest.mark.parametrize(
+        ("misfire", "expected"), [("once", ["taken"]), ("skip", ["skipped"]), ("all", 7)]
+    )
+    def test_a_week_of_downtime(
+        self, store: Store, clock: FakeClock, misfire: Misfire, expected: list[str] | int
+    ) -> None:
+        made = store.schedules.create(ANA, "cron 0 9 * * *", "look", misfire=misfire)
+        clock.forward(days=7)
+        ran = []
+        while runs := store.schedules.claim():
+            assert len(runs) == 1  # one of a schedule at a time
+            ran.append(runs[0].planned_at)
+            if misfire == "all":
+                store.schedules.done(runs[0])
+        past = store.schedules.history(made.id)
+        if expected == 7:
+            assert ran == sorted(set(ran))
+            assert states(past) == ["done"] * 7
+        else:
+            assert states(past) == expected
+            assert past.items[0].since == made.next_at
+        following = store.schedules.require(made.id).next_at
+        assert following is not None
+        assert following > clock.now()
+
+    def test_a_clock_that_jumps_back_runs_nothing_twice(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        made = store.schedules.create(ANA, "every 2h", "look")
+        clock.forward(days=1)
+        (run,) = store.schedules.claim()
+        store.schedules.done(run)
+        clock.forward(days=-1)
+        for _ in range(12):
+            clock.forward(hours=2)
+            for again in store.schedules.claim():
+                store.schedules.done(again)
+        planned = [run.planned_at for run in store.schedules.history(made.id).items]
+        assert len(planned) == len(set(planned)) == 1
+
+    def test_whoever_dies_loses_it_to_another(self, store: Store, other: Store) -> None:
+        made = store.schedules.create(ANA, "every 2h", "look")
+        store.schedules.run_now(made.id)
+        (lost,) = store.schedules.claim()
+        assert other.schedules.claim() == []
+        run_out(store, lost)
+        (taken,) = other.schedules.claim()
+        assert (taken.id, taken.attempts) == (lost.id, 2)
+        late: list[Callable[[], None]] = [
+            lambda: store.schedules.done(lost),
+            lambda: store.schedules.failed(lost, "late"),
+            lambda: store.schedules.renew(lost),
+            lambda: store.schedules.deliver(lost, "late"),
+        ]
+        for act in late:
+            with pytest.raises(StaleWrite):
+                act()
+        other.schedules.done(taken)
+
+    def test_one_that_ends_every_node_is_given_up(self, store: Store) -> None:
+        made = store.schedules.create(ANA, "every 2h", "look")
+        store.schedules.run_now(made.id)
+        for _ in range(TRIES):
+            (run,) = store.schedules.claim()
+            run_out(store, run)
+        assert store.schedules.claim() == []
+        assert states(store.schedules.history(made.id)) == ["failed"]
+
+    def test_what_failed_is_tried_again_later_or_given_up(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        made = store.schedules.create(ANA, "every 2h", "look")
+        store.schedules.run_now(made.id)
+        (run,) = store.schedules.claim()
+        store.schedules.failed(run, "no network", retry_after=30)
+        assert store.schedules.claim() == []
+        clock.forward(seconds=30)
+        (again,) = store.schedules.claim()
+        store.schedules.failed(again, "no network", for_good=True)
+        (past,) = store.schedules.history(made.id).items
+        assert (past.state, past.problem, past.attempts) == ("failed", "no network", 2)
+
+    def test_many_takers_at_once_run_each_once(self, stage: Stage, store: Store) -> None:
+        made = [store.schedules.create(dm(str(n)), "every 2h", "look") for n in range(20)]
+        stage.clock.forward(hours=2)
+        handles = [stage.open() for _ in range(4)]
+
+        def take(handle: Store) -> list[Occurrence]:
+            return handle.schedules.claim(7)
+
+        found = [run for runs in at_once(*(lambda h=h: take(h) for h in handles)) for run in runs]
+        while runs := store.schedules.claim(7):
+            found += runs
+        assert sorted(run.schedule.id for run in found) == [one.id for one in made]
+
+    def test_what_it_says_is_recorded_where_it_arrives(self, store: Store) -> None:
+        session = store.sessions.open(ANA)
+        run = self._taken(store)
+        store.schedules.deliver(run, "there is mail", session_id=None)
+        (parcel,) = store.outbox.find().items
+        assert (parcel.chat_id, parcel.body["text"]) == ("42", "there is mail")
+        (entry,) = store.transcript(session.id).entries()
+        assert (entry.role, entry.kind) == ("assistant", "delivery")
+
+    def test_it_is_no_activity_of_the_person(self, store: Store, clock: FakeClock) -> None:
+        session = store.sessions.open(ANA)
+        clock.forward(hours=1)
+        store.schedules.deliver(self._taken(store), "there is mail")
+        after = store.sessions.require(session.id)
+        assert after.updated_at == session.updated_at
+
+    def test_what_was_said_there_is_not_recorded_twice(self, store: Store) -> None:
+        session = store.sessions.open(ANA)
+        store.schedules.deliver(self._taken(store), "mail", session_id=session.id)
+        assert texts(store.transcript(session.id)) == []
+
+    def test_a_delivery_that_arrives_ends_the_run(self, store: Store) -> None:
+        run = self._taken(store)
+        store.schedules.deliver(run, "mail")
+        assert store.schedules.claim() == []
+        assert states(store.schedules.history(run.schedule.id)) == ["sending"]
+        store.outbox.done(store.outbox.claim()[0])
+        assert store.schedules.claim() == []
+        assert states(store.schedules.history(run.schedule.id)) == ["done"]
+
+    @pytest.mark.parametrize("outcome", ["dead", "unknown"])
+    def test_a_delivery_that_is_refused_comes_back_once(
+        self, store: Store, other: Store, outcome: str
+    ) -> None:
+        run = self._taken(store)
+        store.schedules.deliver(run, "mail")
+        (parcel,) = store.outbox.claim()
+        store.outbox.failed(parcel, "blocked", outcome=outcome)  # type: ignore[arg-type]
+        (back,) = other.schedules.claim()
+        assert (back.id, back.came_back) == (run.id, True)
+        assert (back.result, back.problem) == ("mail", "blocked")
+        other.schedules.done(back, problem="kept here: blocked")
+        assert store.schedules.claim() == []
+        (past,) = store.schedules.history(run.schedule.id).items
+        assert (past.state, past.problem) == ("done", "kept here: blocked")
+
+    def test_a_deleted_session_leaves_none_of_its_words(self, store: Store) -> None:
+        session = store.sessions.open(ANA)
+        run = self._taken(store)
+        store.schedules.done(run, "secret", session_id=session.id)
+        store.sessions.delete(session.id)
+        (past,) = store.schedules.history(run.schedule.id).items
+        assert (past.result, past.session_id) == (None, None)
+
+    def test_who_waits_is_woken(self, store: Store, other: Store) -> None:
+        assert not store.schedules.wait(0)
+        made = self._made(other)
+        assert not store.schedules.wait(0)
+        other.schedules.run_now(made.id)
+        assert store.schedules.wait(30)
+
+    def _made(self, store: Store) -> Schedule:
+        return store.schedules.create(ANA, "every 2h", "look at the mail")
+
+    def _taken(self, store: Store) -> Occurrence:
+        store.schedules.run_now(self._made(store).id)
+        (run,) = store.schedules.claim()
+        return run

@@ -1,0 +1,164 @@
+"""Planning in a chat: the command, the agent's tool, and who may do what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tertulia
+from tertulia.agents.base import Event, Request, Step
+from tertulia.gateway import planning
+from tertulia.gateway.rules import PlatformRules
+from tests.gateway.scene import ANA, BEN, FAST, Echo, Scripted, house, rules
+
+MEMBERS = rules(platforms={"telegram": PlatformRules(allow=("42", "43"), owners=("7",))})
+OWNERS = rules(platforms={"telegram": PlatformRules(owners=("42",), allow=("43",))})
+
+
+class TestTheCommand:
+    def test_adds_lists_pauses_resumes_runs_and_removes(self, where: str) -> None:
+        async def play() -> None:
+            async with house(where, Echo(), rules=MEMBERS) as node:
+                assert (await node.hears("/schedule")).startswith("Nothing is planned.")
+                added = await node.hears("/schedule add every 2h: look at the mail: twice")
+                assert added.startswith("Planned: 1. every 2h, next ")
+                assert added.endswith(": look at the mail: twice")
+                assert "1. every 2h, next" in await node.hears("/schedule list")
+                assert "every 2h, paused" in await node.hears("/schedule pause 1")
+                assert "every 2h, next" in await node.hears("/schedule resume 1")
+                assert (await node.say("/schedule run 1"))[0] == "Schedule 1 runs now."
+                wanted = "re [Scheduled task 1] look at the mail: twice"
+                await node.until(lambda: wanted in node.app.to(ANA), "it ran")
+                assert await node.hears("/schedule remove 1") == "Schedule 1 is removed."
+                assert (await node.hears("/schedule")).startswith("Nothing is planned.")
+
+        asyncio.run(play())
+
+    @pytest.mark.parametrize(
+        ("words", "told"),
+        [
+            ("dance", "nothing to do with a schedule"),
+            ("add every 2h look", "a colon, a space and a task"),
+            ("add sometimes: look", "no time to run at"),
+            ("add at 09:00 : ", "a colon, a space and a task"),
+            ("pause", "no number of a schedule"),
+            ("pause one", "no number of a schedule"),
+            ("remove 99", "There is no schedule 99"),
+            ("run 999999999999", "There is no schedule"),
+        ],
+    )
+    def test_a_mistake_is_told(self, tmp_path: Path, words: str, told: str) -> None:
+        async def play() -> None:
+            async with house(str(tmp_path / "talk.db"), Echo(), rules=MEMBERS) as node:
+                assert told in await node.hears(f"/schedule {words}")
+                assert (await node.store.schedules.find()).items == ()
+
+        asyncio.run(play())
+
+    def test_a_guest_plans_nothing(self, tmp_path: Path) -> None:
+        async def play() -> None:
+            async with house(str(tmp_path / "talk.db"), Echo()) as node:
+                assert "needs the role member" in await node.hears("/schedule add every 2h: look")
+                assert (await node.store.schedules.find()).items == ()
+
+        asyncio.run(play())
+
+    def test_nobody_touches_what_another_planned(self, tmp_path: Path) -> None:
+        async def play() -> None:
+            async with house(str(tmp_path / "talk.db"), Echo(), rules=MEMBERS) as node:
+                await node.hears("/schedule add every 2h: look", ANA)
+                assert (await node.hears("/schedule", BEN)).startswith("Nothing is planned.")
+                for act in ("pause", "resume", "remove", "run"):
+                    told = await node.hears(f"/schedule {act} 1", BEN)
+                    assert told.startswith("There is no schedule 1.")
+                assert len((await node.store.schedules.find(by=ANA)).items) == 1
+
+        asyncio.run(play())
+
+    def test_only_the_owner_sends_results_elsewhere(self, tmp_path: Path) -> None:
+        async def play() -> None:
+            async with house(str(tmp_path / "talk.db"), Echo(), rules=OWNERS) as node:
+                words = "/schedule add at 09:00 to telegram:43 here: look"
+                assert "Only the owner" in await node.hears(words, BEN)
+                assert "to telegram:43" in await node.hears(words, ANA)
+                (made,) = (await node.store.schedules.find()).items
+                assert (made.target, made.session, made.task) == ("telegram:43", "origin", "look")
+
+        asyncio.run(play())
+
+    def test_nobody_plans_without_end(self, tmp_path: Path) -> None:
+        with tertulia.open(tmp_path / "talk.db", settings=FAST) as store:
+            for _ in range(planning.MOST):
+                planning.add(store, ANA, "member", "every 2h", "look")
+            with pytest.raises(tertulia.Error, match="already"):
+                planning.add(store, ANA, "member", "every 2h", "look")
+            planning.add(store, BEN, "member", "every 2h", "look")
+
+
+class TestTheTool:
+    def asked(self, *calls: dict[str, Any]) -> Scripted:
+        """An agent that makes these calls, and answers with what came of them."""
+
+        async def script(request: Request) -> AsyncGenerator[Event, None]:
+            found = {tool.name: tool for tool in request.tools}
+            if "schedule" not in found:
+                yield Step("I have no such tool.")
+                return
+            results = [str(await found["schedule"].call(arguments)) for arguments in calls]
+            yield Step("\n".join(results))
+
+        return Scripted(script)
+
+    def test_an_agent_plans_for_who_it_talks_with(self, where: str) -> None:
+        async def play() -> None:
+            agent = self.asked(
+                {"action": "add", "when": "every 2h", "task": "look"},
+                {"action": "pause", "id": 1},
+                {"action": "list"},
+            )
+            async with house(where, agent, rules=MEMBERS) as node:
+                added, paused, listed = (await node.hears("plan it")).splitlines()
+                assert added.startswith("Planned: 1. every 2h")
+                assert paused == "Paused: 1. every 2h, paused: look"
+                assert listed == "1. every 2h, paused: look"
+                (made,) = (await node.store.schedules.find(by=ANA)).items
+                assert made.origin.chat_id == ANA.chat_id
+
+        asyncio.run(play())
+
+    def test_it_is_not_offered_to_guests_nor_to_scheduled_runs(self, tmp_path: Path) -> None:
+        async def play() -> None:
+            agent = self.asked({"action": "list"})
+            async with house(str(tmp_path / "talk.db"), agent) as node:
+                assert await node.hears("plan it") == "I have no such tool."
+            async with house(str(tmp_path / "talk.db"), agent, rules=MEMBERS) as node:
+                made = await node.store.schedules.create(ANA, "every 2h", "plan more")
+                await node.store.schedules.run_now(made.id)
+                await node.until(lambda: node.app.to(ANA), "it ran")
+                assert node.app.to(ANA) == ["I have no such tool."]
+
+        asyncio.run(play())
+
+    def test_what_it_may_not_do_is_an_error_it_can_read(self, tmp_path: Path) -> None:
+        with tertulia.open(tmp_path / "talk.db", settings=FAST) as store:
+            for arguments in (
+                {"action": "add", "when": "every 2h", "task": "look", "target": "telegram:43"},
+                {"action": "add", "when": "whenever", "task": "look"},
+                {"action": "add"},
+                {"action": "remove"},
+                {"action": "remove", "id": 5},
+            ):
+                with pytest.raises(tertulia.Error):
+                    planning._called(store, ANA, "member", arguments)
+            assert store.schedules.find().items == ()
+
+    def test_its_parameters_are_a_schema_that_models_are_held_to(self) -> None:
+        from tertulia.agents import schema
+
+        assert schema.faults(planning._PARAMETERS, {"action": "list"}) == []
+        assert schema.faults(planning._PARAMETERS, {"action": "dance"})
+        assert schema.faults(planning._PARAMETERS, {"action": "pause", "id": "one"})

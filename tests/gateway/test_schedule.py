@@ -1,0 +1,332 @@
+"""Schedules at work: every target, every wrong target, and every end a run can have."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tertulia import HomeChannel, Source
+from tertulia.agents.base import Event, Request, Step
+from tertulia.errors import AgentFailed, AgentUnavailable, Refused
+from tertulia.gateway.rules import PlatformRules
+from tertulia.platforms.base import Outgoing
+from tertulia.records.schedules import Occurrence, Schedule
+from tertulia.testing import FakeClock
+from tests.gateway.scene import (
+    ANA,
+    BEN,
+    CARA,
+    FAST,
+    OPEN,
+    App,
+    Echo,
+    House,
+    Scripted,
+    house,
+    rules,
+)
+
+HOMES = msgspec.structs.replace(FAST, homes={"signal": HomeChannel("77")})
+TASK = "look at the mail"
+
+
+@asynccontextmanager
+async def home(where: str, tmp_path: Path, **given: object) -> AsyncIterator[House]:
+    given.setdefault("agent", Echo())
+    given.setdefault("settings", HOMES)
+    given.setdefault("apps", [App(), App("signal")])
+    async with house(where, folder=str(tmp_path / "kept"), **given) as node:  # type: ignore[arg-type]
+        yield node
+
+
+async def ran(node: House, schedule: Schedule, *states: str) -> Occurrence:
+    """The newest run, once it has come to its end."""
+
+    async def newest() -> Occurrence | None:
+        found = (await node.store.schedules.history(schedule.id, limit=1)).items
+        return found[0] if found and found[0].state in (states or ("done", "failed")) else None
+
+    await node.until(newest, "the run has ended")
+    found = await newest()
+    assert found is not None
+    return found
+
+
+async def made(node: House, target: str = "origin", who: Source = ANA, **given: str) -> Schedule:
+    schedule = await node.store.schedules.create(who, "every 2h", TASK, target=target, **given)  # type: ignore[arg-type]
+    await node.store.schedules.run_now(schedule.id)
+    return schedule
+
+
+def kept(tmp_path: Path) -> dict[str, str]:
+    return {str(path): path.read_text() for path in sorted(tmp_path.rglob("kept/**/*.md"))}
+
+
+# -- every target
+
+
+def test_it_runs_when_it_is_due_and_answers_where_it_was_made(where: str, tmp_path: Path) -> None:
+    async def play() -> None:
+        clock = FakeClock()
+        async with home(where, tmp_path, clock=clock) as node:
+            schedule = await node.store.schedules.create(ANA, "every 2h", TASK)
+            for hours in (1, 2):
+                clock.forward(hours=2)
+                said = f"re [Scheduled task {schedule.id}] {TASK}"
+                await node.until(
+                    lambda n=hours, s=said: node.app.to(ANA) == [s] * n,  # type: ignore[misc]
+                    "it has answered",
+                )
+                assert (await ran(node, schedule)).planned_at == clock.now()
+            # Who is answered then knows what was said.
+            assert await node.told() == [said, said]
+            await node.hears("what was that?")
+            assert node.gateway.agent.histories[-1][-2]["content"].endswith(said)  # type: ignore[attr-defined]
+
+    asyncio.run(play())
+
+
+def test_its_own_session_goes_on_from_run_to_run(where: str, tmp_path: Path) -> None:
+    async def play() -> None:
+        async with home(where, tmp_path) as node:
+            await node.hears("hello")
+            schedule = await made(node)
+            first = await ran(node, schedule)
+            await node.store.schedules.run_now(schedule.id)
+            await node.until(lambda: len(node.app.to(ANA)) == 3, "it ran again")
+            second = await ran(node, schedule)
+            assert first.session_id == second.session_id != (await node.session()).id
+            assert len(node.gateway.agent.histories[-1]) == 3  # type: ignore[attr-defined]
+            session = await node.store.sessions.require(first.session_id or "")
+            # It is the same person's: what it costs counts for them.
+            assert session.key != (await node.session()).key
+            visible = await node.store.for_person(ANA).find()
+            assert session.id in [one.id for one in visible.items]
+
+    asyncio.run(play())
+
+
+def test_it_can_run_in_the_session_it_was_made_in(where: str, tmp_path: Path) -> None:
+    async def play() -> None:
+        async with home(where, tmp_path) as node:
+            await node.hears("hello")
+            schedule = await made(node, session="origin")
+            run = await ran(node, schedule)
+            assert run.session_id == (await node.session()).id
+            task = f"[Scheduled task {schedule.id}] {TASK}"
+            assert await node.told() == ["hello", "re hello", task, f"re {task}"]
+            assert node.app.to(ANA)[-1] == f"re {task}"
+
+    asyncio.run(play())
+
+
+def test_local_is_a_dated_file_for_this_user_only(where: str, tmp_path: Path) -> None:
+    async def play() -> None:
+        async with home(where, tmp_path) as node:
+            run = await ran(node, await made(node, "local"))
+            ((path, text),) = kept(tmp_path).items()
+            assert text == run.result == f"re [Scheduled task {run.schedule.id}] {TASK}"
+            assert f"{run.planned_at:%Y-%m-%dT%H-%M}" in os.path.basename(path)
+            assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+            assert node.app.sent == node.apps["signal"].sent == []
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("target", ["signal", "signal:77"])
+def test_a_home_and_a_chat_get_it_and_their_conversation_knows(
+    where: str, tmp_path: Path, target: str
+) -> None:
+    async def play() -> None:
+        async with home(where, tmp_path) as node:
+            run = await ran(node, await made(node, target))
+            assert node.apps["signal"].to(CARA) == [run.result]
+            assert node.app.sent == []
+            await node.hears("what was that?", CARA)
+            assert await node.told(CARA) == [run.result, "what was that?", "re what was that?"]
+
+    asyncio.run(play())
+
+
+# -- every wrong target
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [("discord", "not connected"), ("discord:9", "not connected"), ("telegram", "no home")],
+)
+def test_what_has_no_place_is_kept_and_its_owner_is_told(
+    where: str, tmp_path: Path, target: str, reason: str
+) -> None:
+    async def play() -> None:
+        async with home(where, tmp_path) as node:
+            run = await ran(node, await made(node, target))
+            await node.quiet()
+            assert list(kept(tmp_path).values()) == [run.result]
+            assert reason in (run.problem or "")
+            (told,) = node.app.to(ANA)
+            assert told.startswith(f"The result of task {run.schedule.id} could not be delivered")
+            assert TASK not in told
+            assert (len(node.app.sent), node.apps["signal"].sent) == (1, [])
+
+    asyncio.run(play())
+
+
+def test_a_platform_that_is_gone_since(where: str, tmp_path: Path) -> None:
+    async def play() -> None:
+        async with home(where, tmp_path) as node:
+            schedule = await node.store.schedules.create(ANA, "every 2h", TASK, target="signal:1")
+            await node.store.schedules.pause(schedule.id)
+        async with home(where, tmp_path, apps=[App()]) as node:
+            await node.store.schedules.run_now(schedule.id)
+            assert "not connected" in ((await ran(node, schedule)).problem or "")
+            assert len(kept(tmp_path)) == 1
+
+    asyncio.run(play())
+
+
+def test_a_chat_that_refuses_the_bot(where: str, tmp_path: Path) -> None:
+    async def refuse(message: Outgoing) -> None:
+        raise Refused("The bot was blocked.")
+
+    async def play() -> None:
+        apps = [App(), App("signal")]
+        apps[1].on_send = refuse
+        async with home(where, tmp_path, apps=apps) as node:
+            run = await ran(node, await made(node, "signal:77"))
+            await node.quiet()
+            assert list(kept(tmp_path).values()) == [run.result]
+            assert "The bot was blocked." in (run.problem or "")
+            (told,) = node.app.to(ANA)
+            assert "could not be delivered to signal:77" in told
+            assert apps[1].sent == []
+
+    asyncio.run(play())
+
+
+def test_an_origin_that_refuses_the_bot_is_told_nothing(where: str, tmp_path: Path) -> None:
+    tries = []
+
+    async def refuse(message: Outgoing) -> None:
+        tries.append(message)
+        raise Refused("The bot was blocked.")
+
+    async def play() -> None:
+        apps = [App(), App("signal")]
+        apps[0].on_send = refuse
+        async with home(where, tmp_path, apps=apps) as node:
+            run = await ran(node, await made(node))
+            await node.quiet()
+            assert list(kept(tmp_path).values()) == [run.result]
+            assert (len(tries), apps[1].sent) == (1, [])
+
+    asyncio.run(play())
+
+
+def test_a_folder_that_cannot_be_written_leaves_it_in_the_history(
+    where: str, tmp_path: Path
+) -> None:
+    async def play() -> None:
+        (tmp_path / "kept").write_text("a file where a folder should be")
+        async with home(where, tmp_path) as node:
+            run = await ran(node, await made(node, "telegram"))
+            assert "history of its runs" in (run.problem or "")
+            assert run.result is not None
+
+    asyncio.run(play())
+
+
+# -- every end
+
+
+def _failing(problems: list[Exception]) -> Scripted:
+    async def script(request: Request) -> AsyncGenerator[Event, None]:
+        if problems:
+            raise problems.pop(0)
+        yield Step("at last")
+
+    return Scripted(script)
+
+
+def test_an_agent_that_cannot_be_reached_is_asked_again(where: str, tmp_path: Path) -> None:
+    async def play() -> None:
+        clock = FakeClock()
+        agent = _failing([AgentUnavailable("no network")])
+        async with home(where, tmp_path, agent=agent, clock=clock) as node:
+            schedule = await made(node)
+            await ran(node, schedule, "waiting")
+            await node.until(lambda: len(agent.requests) == 1, "it was tried")
+            await ran(node, schedule, "waiting")
+            clock.forward(minutes=1)
+            run = await ran(node, schedule)
+            assert (run.state, run.result) == ("done", "at last")
+            assert node.app.to(ANA) == ["at last"]
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("problem", [AgentFailed("secret key sk-1"), RuntimeError("a bug")])
+def test_an_agent_that_fails_is_told_to_who_made_it(
+    where: str, tmp_path: Path, problem: Exception
+) -> None:
+    async def play() -> None:
+        async with home(where, tmp_path, agent=_failing([problem])) as node:
+            schedule = await made(node)
+            run = await ran(node, schedule)
+            await node.quiet()
+            assert run.state == "failed"
+            (told,) = node.app.to(ANA)
+            assert f"Task {schedule.id} could not be run" in told
+            assert "sk-1" not in told
+
+    asyncio.run(play())
+
+
+def test_nothing_to_say_is_nothing_to_deliver(where: str, tmp_path: Path) -> None:
+    async def silent(request: Request) -> AsyncGenerator[Event, None]:
+        yield Step("  ")
+
+    async def play() -> None:
+        async with home(where, tmp_path, agent=Scripted(silent)) as node:
+            run = await ran(node, await made(node))
+            assert (run.state, node.app.sent) == ("done", [])
+
+    asyncio.run(play())
+
+
+def test_who_may_not_write_any_more_runs_nothing(where: str, tmp_path: Path) -> None:
+    async def play() -> None:
+        closed = rules(platforms={"telegram": PlatformRules(allow=("42",)), "signal": OPEN})
+        agent = Echo()
+        async with home(where, tmp_path, agent=agent, rules=closed) as node:
+            assert (await ran(node, await made(node, who=ANA))).state == "done"
+            run = await ran(node, await made(node, who=BEN))
+            assert (run.state, len(agent.asked)) == ("failed", 1)
+            assert node.app.to(BEN) == []
+
+    asyncio.run(play())
+
+
+def test_a_gateway_that_stops_hands_it_to_the_next(where: str, tmp_path: Path) -> None:
+    async def hang(request: Request) -> AsyncGenerator[Event, None]:
+        await asyncio.Event().wait()
+        yield Step("never")
+
+    async def play() -> None:
+        agent = Scripted(hang)
+        async with home(where, tmp_path, agent=agent, rules=rules(drain_seconds=0)) as node:
+            schedule = await made(node)
+            await node.until(lambda: agent.requests, "it is under way")
+        async with home(where, tmp_path) as node:
+            run = await ran(node, schedule)
+            assert (run.state, run.attempts) == ("done", 2)
+            assert len(node.app.to(ANA)) == 1
+
+    asyncio.run(play())

@@ -1,0 +1,74 @@
+"""Four nodes, five hundred tasks due in the same second, and one node that is killed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+
+import tertulia
+from tertulia import Settings
+from tertulia.testing import FakeClock
+from tertulia.testing.stage import dm, until
+from tests.servers.postgres import Server
+from tests.storage.children import Child
+
+NODES = 4
+SCHEDULES = 500
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_each_occurrence_runs_once_whoever_dies(postgres: Server, is_killed: bool) -> None:
+    address = postgres.database(postgres.template)
+    with tertulia.open(address, settings=Settings(zone="UTC"), clock=FakeClock()) as store:
+        made = {
+            store.schedules.create(dm(str(n)), "in 10 min", "look").id for n in range(SCHEDULES)
+        }
+    with ExitStack() as stack:
+        lease = 2 if is_killed else 300
+        nodes = [
+            stack.enter_context(Child("schedule_node", address, 10, lease)) for _ in range(NODES)
+        ]
+        for node in nodes:
+            assert node.said() == "ready"
+        for node in nodes:
+            node.go_on()
+        heard: list[list[object]] = []
+        if is_killed:
+            # It dies with a batch in its hands, of which it has run some.
+            while not heard or heard[-1][0] != "ran":
+                heard.append(nodes[0].said())
+            nodes[0].kill()
+        with psycopg.connect(address, autocommit=True) as connection:
+            until(lambda: _delivered(connection) >= SCHEDULES, "all have run")
+        for node in nodes:
+            if node.process.poll() is None:
+                node.kill()
+            heard += list(node.rest())
+    ran = Counter(number for kind, number in heard if kind == "ran")
+    took = Counter(number for kind, number in heard if kind == "took")
+    assert set(took) == made
+    assert max(ran.values()) == 1
+    if is_killed:
+        # What it had taken and not run was taken again, by somebody else.
+        assert max(took.values()) > 1
+    else:
+        assert max(took.values()) == 1
+    with tertulia.open(address, settings=Settings(zone="UTC"), clock=FakeClock()) as store:
+        parcels = store.outbox.find(limit=1000).items
+        said = Counter(parcel.body["text"] for parcel in parcels)
+        assert said == Counter({f"result of {number}": 1 for number in made})
+        for number in sorted(made)[:20]:
+            (run,) = store.schedules.history(number).items
+            assert run.state == "sending"
+            assert run.schedule.state == "over"
+        assert store.check() == []
+    postgres.drop(address)
+
+
+def _delivered(connection: psycopg.Connection) -> int:
+    row = connection.execute("select count(*) from outbox").fetchone()
+    assert row is not None
+    return int(row[0])
