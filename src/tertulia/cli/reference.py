@@ -19,7 +19,10 @@ _COMMON = {"--store", "--config", "--no-color", "--help"}
 
 _PLACES = "`seq`, `turn`, `kind`, `at` and `author` of each"
 
-_SCHEDULE = "`id`, `owner`, `when`, `task`, `target`, `session`, `misfire`, `state`, `next_at`, `created_at`"
+_SCHEDULE = (
+    "`id`, `owner`, `when`, `task`, `target`, `session`, `misfire`, `state`, `next_at` and"
+    " `created_at`"
+)
 _RUN = (
     "`id`, `schedule`, `planned_at`, `since`, `is_manual`, `state`, `attempts`, `ended_at`,"
     " `session_id`, `result`, `problem`"
