@@ -49,14 +49,15 @@ async def home(where: str, tmp_path: Path, **given: object) -> AsyncIterator[Hou
 async def ran(node: House, schedule: Schedule, *states: str) -> Occurrence:
     """The newest run, once it has come to its end."""
 
-    async def newest() -> Occurrence | None:
-        found = (await node.store.schedules.history(schedule.id, limit=1)).items
-        return found[0] if found and found[0].state in (states or ("done", "failed")) else None
+    seen: list[Occurrence] = []
 
-    await node.until(newest, "the run has ended")
-    found = await newest()
-    assert found is not None
-    return found
+    async def is_there() -> bool:
+        found = (await node.store.schedules.history(schedule.id, limit=1)).items
+        seen.extend(run for run in found if run.state in (states or ("done", "failed")))
+        return bool(seen)
+
+    await node.until(is_there, "the run has ended")
+    return seen[0]
 
 
 async def made(node: House, target: str = "origin", who: Source = ANA, **given: str) -> Schedule:

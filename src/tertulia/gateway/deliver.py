@@ -78,6 +78,8 @@ class Deliveries:
         deadline = loop.time() + seconds
         while await self.begin() or self._under_way:
             tasks = [task for _, task in self._under_way.values()]
+            if not tasks:
+                continue  # what was begun is sent already
             _, left = await asyncio.wait(tasks, timeout=max(0.0, deadline - loop.time()))
             if left and loop.time() >= deadline:
                 for task in left:

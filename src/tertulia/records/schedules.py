@@ -254,7 +254,10 @@ class Schedules:
                 _plan(tx, _schedule(row), now)
             tx.run("occurrences_lost", params)
             tx.run("occurrences_sent")
-            found = sorted(tx.all("occurrences_claim", params), key=lambda row: (row[2], row[0]))
+            rows = tx.all("occurrences_take_back", params)
+            if len(rows) < limit:
+                rows += tx.all("occurrences_claim", {**params, "limit": limit - len(rows)})
+            found = sorted(rows, key=lambda row: (row[2], row[0]))
             return [_occurrence(row, self._require(tx, row[1], None)) for row in found]
 
         return self._db.write(work, lane=CLAIMS)

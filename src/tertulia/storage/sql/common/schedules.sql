@@ -68,8 +68,13 @@ where state = 'sending' and not exists (
 -- One of a schedule at a time, in order; nothing of a paused one but what was asked for.
 occurrences.state = 'waiting' and occurrences.not_before <= :now
 and not exists (
-    select 1 from occurrences older where older.schedule = occurrences.schedule
-        and (older.state = 'taken' or (older.state = 'waiting' and older.id < occurrences.id))
+    select 1 from occurrences other
+    where other.state = 'taken' and other.schedule = occurrences.schedule
+)
+and not exists (
+    select 1 from occurrences older
+    where older.state = 'waiting' and older.schedule = occurrences.schedule
+        and older.id < occurrences.id
 )
 and (occurrences.is_manual = 1 or not exists (
     select 1 from schedules where schedules.id = occurrences.schedule
@@ -85,17 +90,26 @@ occurrences.state = 'sending' and exists (
 
 -- name: occurrences_claim
 update occurrences set state = 'taken', attempts = attempts + 1,
+    lease_until = {part_db_now} + :lease
+where id in (
+    select id from occurrences where {part_may_run}
+    order by planned_at, id limit :limit {part_skip_locked}
+)
+returning {part_occurrence}
+
+-- name: occurrences_take_back
+update occurrences set state = 'taken', attempts = attempts + 1,
     lease_until = {part_db_now} + :lease,
     problem = (select outbox.problem from outbox where outbox.delivery = occurrences.delivery)
 where id in (
-    select id from occurrences where ({part_may_run}) or ({part_came_back})
-    order by planned_at, id limit :limit {part_skip_locked}
+    select id from occurrences where {part_came_back} order by id limit :limit {part_skip_locked}
 )
 returning {part_occurrence}
 
 -- name: occurrences_are_due
 select exists (select 1 from schedules where state = 'active' and next_at <= :now)
-    or exists (select 1 from occurrences where ({part_may_run}) or ({part_came_back}))
+    or exists (select 1 from occurrences where {part_may_run})
+    or exists (select 1 from occurrences where {part_came_back})
     or exists (select 1 from occurrences where state = 'taken' and lease_until < {part_db_now})
     or exists (
         select 1 from occurrences where state = 'sending' and not exists (

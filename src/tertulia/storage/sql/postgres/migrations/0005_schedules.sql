@@ -38,6 +38,11 @@ create table occurrences (
 
 -- A cluster runs each occurrence once: this is the constraint that says so.
 create unique index occurrences_planned on occurrences (schedule, planned_at);
-create index occurrences_open on occurrences (planned_at, id)
-    where state in ('waiting', 'taken', 'sending');
+-- What is under way is found however long the history is: each state has an index of its own.
+create index occurrences_waiting on occurrences (planned_at, id) where state = 'waiting';
+create index occurrences_waiting_of on occurrences (schedule, id) where state = 'waiting';
+create index occurrences_taken on occurrences (lease_until) where state = 'taken';
+create index occurrences_taken_of on occurrences (schedule) where state = 'taken';
+create index occurrences_sending on occurrences (id) where state = 'sending';
+create index occurrences_history on occurrences (schedule, id);
 create index occurrences_session on occurrences (session_id) where session_id is not null;
