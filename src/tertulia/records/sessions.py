@@ -426,7 +426,8 @@ class Attempt(NamedTuple):
 
     def find(self, tx: Transaction) -> tuple[SessionRow, Notice | None] | Ask:
         """The current session under its policy, not touched yet, or a new one with its notice."""
-        return self._replace(key=linked_key(tx, self.source, self.key))._find(tx)
+        key = linked_key(tx, self.source, self.key)
+        return (self if key == self.key else self._replace(key=key))._find(tx)
 
     def _find(self, tx: Transaction) -> tuple[SessionRow, Notice | None] | Ask:
         row = tx.one("session_current", {"key": self.key})

@@ -19,12 +19,6 @@ WAYS: tuple[By, ...] = ("day", "model", "platform", "person", "session")
 # The columns of one call, ready for both the ledger and the totals.
 Charge = dict[str, Any]
 
-# A step that used nothing.
-NO_CHARGE: Charge = {
-    **dict.fromkeys(("model", "provider", "last_prompt", "cost", "certainty", "cost_source")),
-    **dict.fromkeys(("input", "output", "cache_read", "cache_write", "reasoning"), 0),
-}
-
 _QUARTER_HOUR = 900_000_000
 
 

@@ -384,6 +384,9 @@ class SqliteDatabase:
         connection.execute("pragma fullfsync = on")
         # A page that many turns touch is then written back once for all of them.
         connection.execute("pragma wal_autocheckpoint = 4000")
+        # Plans do not depend on what is bound: else a statement that a partial index serves would be
+        # planned anew each time it runs.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.execute("pragma foreign_keys = off")
         connection.execute("pragma temp_store = memory")
         # What is deleted is overwritten: also in pages that only the next growth would reuse.
