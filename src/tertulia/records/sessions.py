@@ -257,7 +257,7 @@ class Sessions:
         def work(tx: Transaction) -> Session:
             row = acts.require(tx, session_id)
             params = {"ref": row.ref, "metadata": written, "version": version}
-            if tx.run("session_set_metadata", params) == 0:
+            if tx.changed("session_set_metadata", params) == 0:
                 raise StaleWrite(
                     f"The session is at version {row.version}, not {version}.",
                     hint="Read it again, then write.",

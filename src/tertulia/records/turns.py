@@ -344,7 +344,7 @@ class Turn:
             return True
         params = {**_epoch(place), "lease": lease_micros(self._house)}
         try:
-            return self._db.write(lambda tx: tx.run("turn_renew", params), lane=self._lane) > 0
+            return self._db.write(lambda tx: tx.changed("turn_renew", params), lane=self._lane) > 0
         except Error as problem:
             acts.log.warning("a lease could not be renewed: %s", problem)
             return True
@@ -405,7 +405,7 @@ class Turn:
         lease = round(TICKET_SECONDS * 1_000_000)
 
         def work(tx: Transaction) -> int:
-            if self._ticket is not None and tx.run(
+            if self._ticket is not None and tx.changed(
                 "ticket_renew", {"id": self._ticket, "lease": lease}
             ):
                 return self._ticket

@@ -1,5 +1,8 @@
 """PostgreSQL: many processes on many machines on one set of conversations.
 
+What a transaction does without asking for an answer is sent together with its next question or with
+its commit (a pipeline), for the way to the server is what costs most.
+
 Work of one conversation waits for other work of it, by a lock on its name: its statements then see
 what was committed last. All other writes run serializable: the database notices when two of them
 could not have run one after the other, and one is run again. (With everything serializable, four
@@ -18,7 +21,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import psycopg
@@ -61,8 +64,13 @@ class PostgresTransaction:
         self._connection = connection
         self._sql = sql
 
-    def run(self, statement: str, params: Params = _NO_PARAMS) -> int:
-        return self._execute(statement, params).rowcount
+    def run(self, statement: str, params: Params = _NO_PARAMS) -> None:
+        self._execute(statement, params)
+
+    def changed(self, statement: str, params: Params = _NO_PARAMS) -> int:
+        with _pipeline(self._connection):  # at its end, everything in it is waited for
+            cursor = self._execute(statement, params)
+        return cursor.rowcount
 
     def one(self, statement: str, params: Params = _NO_PARAMS) -> Row | None:
         return self._execute(statement, params).fetchone()
@@ -75,7 +83,7 @@ class PostgresTransaction:
 
     def hold(self, name: str, *, shared: bool = False) -> None:
         how = "_shared" if shared else ""
-        self._connection.execute(f"select pg_advisory_xact_lock{how}({_number_of(name)})")
+        self._connection.execute(f"select pg_advisory_xact_lock{how}(%s)", (_number_of(name),))
 
     def search_entry(self, text: str) -> Any:
         return entry(text)
@@ -110,12 +118,7 @@ class PostgresDatabase:
         self._busy_seconds = busy_seconds
         self._dsn = dsn
         self._begin = _begin("isolation level serializable", safe, idle_seconds)
-        self._begin_in_lane = _begin(
-            "isolation level read committed",
-            safe,
-            idle_seconds,
-            "select pg_advisory_xact_lock({lane})",
-        )
+        self._begin_in_lane = _begin("isolation level read committed", safe, idle_seconds)
         self._bells = bells_of(self.identity)
         self._listener = Listener(dsn, self._bells)
         try:
@@ -265,39 +268,52 @@ class PostgresDatabase:
                 raise translated(problem, self._name) from problem
 
     def _write_once(self, work: Callable[[Transaction], T], lane: str | None) -> T:
-        begin, sql = self._begin, self._sql
-        if lane is not None:
-            begin, sql = self._begin_in_lane.format(lane=_number_of(lane)), self._sql_in_lane
+        number = None
         with self._borrowed() as connection:
             try:
-                begun = connection.execute(begin)
-                while begun.nextset():
-                    pass
-                (number,) = begun.fetchone() or (None,)
-                result = work(PostgresTransaction(connection, sql))
-            except BaseException as problem:
-                _raise_if_lost(connection, problem)
-                self._rollback(connection)
-                raise
-            try:
-                connection.execute("commit")
+                with _pipeline(connection):
+                    tx, begun = self._begun(connection, lane)
+                    result = work(tx)
+                    # Known before the commit is sent; by now it mostly has come with an answer.
+                    (number,) = begun.fetchone() or (None,)
+                    connection.execute("commit")
             except psycopg.Error as problem:
                 if not connection.closed:
                     self._rollback(connection)
                     raise  # the server has said no, and nothing was stored
-                if not self._became(number, problem):
+                if number is None or not self._became(number, problem):
                     raise _Lost(problem) from problem
+            except BaseException:
+                self._rollback(connection)
+                raise
             return result
+
+    def _begun(
+        self, connection: Connection, lane: str | None
+    ) -> tuple[PostgresTransaction, psycopg.Cursor[Row]]:
+        """A transaction, and where its number will stand."""
+        steps, sql = self._begin, self._sql
+        if lane is not None:
+            steps, sql = self._begin_in_lane, self._sql_in_lane
+        for step in steps:
+            connection.execute(step)
+        tx = PostgresTransaction(connection, sql)
+        if lane is not None:
+            tx.hold(lane)
+        return tx, connection.execute("select pg_current_xact_id()::text")
 
     def _read_once(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
         try:
-            connection.execute(_BEGIN_READ)
-            return work(PostgresTransaction(connection, self._sql))
-        except psycopg.Error as problem:
-            _raise_if_lost(connection, problem)
-            raise
-        finally:
+            with _pipeline(connection):
+                connection.execute(_BEGIN_READ)
+                found = work(PostgresTransaction(connection, self._sql))
+                connection.execute("commit")
+        except BaseException as problem:
+            if connection.closed and isinstance(problem, psycopg.Error):
+                raise _Lost(problem) from problem
             self._rollback(connection)
+            raise
+        return found
 
     def _became(self, number: str | None, problem: psycopg.Error) -> bool:
         """Whether a transaction whose commit was not answered was committed all the same."""
@@ -362,7 +378,9 @@ class PostgresDatabase:
     def _rollback(self, connection: Connection) -> None:
         if not connection.closed and connection.info.transaction_status != 0:
             try:
-                connection.execute("rollback")
+                # Its own word for it also forgets which statements were prepared: where one has
+                # failed, the preparing of those behind it was skipped.
+                connection.rollback()
             except psycopg.OperationalError:
                 connection.close()
 
@@ -384,13 +402,13 @@ class _Lost(Exception):
         self.cause = cause
 
 
-def _raise_if_lost(connection: Connection, problem: BaseException) -> None:
-    if connection.closed and isinstance(problem, psycopg.Error):
-        raise _Lost(problem) from problem
+def _pipeline(connection: Connection) -> AbstractContextManager[object]:
+    """Nothing is waited for before it is asked for; a libpq before 14 waits each time."""
+    return connection.pipeline() if psycopg.capabilities.has_pipeline() else nullcontext()
 
 
-def _begin(how: str, safe: bool, idle_seconds: float, *more: str) -> str:
-    """How a write begins, in one round trip; what it returns is the transaction's number.
+def _begin(how: str, safe: bool, idle_seconds: float) -> list[str]:
+    """How a write begins.
 
     A process that is stopped or cut off in the middle of one must not keep its locks for longer
     than a lease: then the server ends it.
@@ -398,11 +416,8 @@ def _begin(how: str, safe: bool, idle_seconds: float, *more: str) -> str:
     steps = [
         f"begin {how}",
         f"set local idle_in_transaction_session_timeout = {round(idle_seconds * 1000)}",
-        *more,
     ]
-    if not safe:
-        steps.append("set local synchronous_commit = off")
-    return "; ".join([*steps, "select pg_current_xact_id()::text"])
+    return steps if safe else [*steps, "set local synchronous_commit = off"]
 
 
 def _number_of(name: str) -> int:
