@@ -158,9 +158,7 @@ class DatabasePromises:
             put(tx, "nothing", None)
             tx.run("ticket_take", ticket)
 
-        for _ in range(
-            10
-        ):  # as often as it takes a driver to keep what it is asked again and again
+        for _ in range(10):  # so often that a driver keeps the statements prepared
             with pytest.raises(StoreError):
                 database(store).write(refused)
         assert database(store).write(lambda tx: tx.one("ticket_take", ticket)) is not None
