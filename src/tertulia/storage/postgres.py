@@ -50,6 +50,12 @@ _TAKEN = (pg_errors.UniqueViolation, pg_errors.ExclusionViolation)
 _TAKEN_TRIES = 5
 _ASK_SECONDS = 2.0
 _NO_PARAMS: Params = {}
+_PROGRAM = "tertulia"
+_END_SILENT = f"""select pg_terminate_backend(pid) from pg_stat_activity
+    where datname = current_database() and usename = current_user
+        and application_name = '{_PROGRAM}' and xact_start is not null
+        and state = 'active' and wait_event = 'ClientRead'
+        and state_change < now() - make_interval(secs => %s)"""
 # Stands in statements that read a session: who works in its lane has the row from then on, so that
 # work outside of the lane (a reset, say) waits for it, or it for that.
 _HOLD = "/* hold */"
@@ -117,8 +123,8 @@ class PostgresDatabase:
         self._idle = threading.Condition()
         self._busy_seconds = busy_seconds
         self._dsn = dsn
-        self._begin = _begin("isolation level serializable", safe, idle_seconds)
-        self._begin_in_lane = _begin("isolation level read committed", safe, idle_seconds)
+        self._idle_seconds = idle_seconds
+        self._limits = _limits(safe, idle_seconds)
         self._bells = bells_of(self.identity)
         self._listener = Listener(dsn, self._bells)
         try:
@@ -183,6 +189,10 @@ class PostgresDatabase:
             except _AGAIN as problem:
                 if time.monotonic() > deadline:
                     raise translated(problem, self._name) from problem
+            except pg_errors.LockNotAvailable as problem:
+                if time.monotonic() > deadline + self._idle_seconds:
+                    raise translated(problem, self._name) from problem
+                self._end_silent()
             except _TAKEN as problem:
                 # Whoever looked before it wrote was overtaken, and sees it the next time.
                 if tries >= _TAKEN_TRIES:
@@ -292,15 +302,25 @@ class PostgresDatabase:
         self, connection: Connection, lane: str | None
     ) -> tuple[PostgresTransaction, psycopg.Cursor[Row]]:
         """A transaction, and where its number will stand."""
-        steps, sql = self._begin, self._sql
-        if lane is not None:
-            steps, sql = self._begin_in_lane, self._sql_in_lane
-        for step in steps:
-            connection.execute(step)
-        tx = PostgresTransaction(connection, sql)
+        how = "serializable" if lane is None else "read committed"
+        connection.execute(f"begin isolation level {how}")
+        connection.execute(self._limits)
+        tx = PostgresTransaction(connection, self._sql if lane is None else self._sql_in_lane)
         if lane is not None:
             tx.hold(lane)
         return tx, connection.execute("select pg_current_xact_id()::text")
+
+    def _end_silent(self) -> None:
+        """End transactions of ours whose process has said nothing for the time of a lease.
+
+        The server does so itself between two questions. In the middle of what a process sends, it
+        waits for the rest for ever, and so would everybody who wants the same lane.
+        """
+        try:
+            with self._connect() as connection:
+                connection.execute(_END_SILENT, (self._idle_seconds,))
+        except psycopg.Error as problem:
+            log.warning("nobody could be asked to leave: %s", translated(problem, self._name))
 
     def _read_once(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
         try:
@@ -328,7 +348,7 @@ class PostgresDatabase:
                 if status in ("committed", "aborted"):
                     return bool(status == "committed")
             except psycopg.OperationalError:
-                pass
+                self._end_silent()
             if time.monotonic() > deadline:
                 raise StoreUnavailable(
                     f"The connection to {self._name} broke during a commit, and it cannot be told"
@@ -367,6 +387,7 @@ class PostgresDatabase:
         return {
             "autocommit": True,
             "row_factory": tuple_row,
+            "application_name": _PROGRAM,
             "connect_timeout": wait,
             # A server that is cut off is noticed, instead of waited for by the hour.
             "keepalives_idle": 10,
@@ -407,17 +428,18 @@ def _pipeline(connection: Connection) -> AbstractContextManager[object]:
     return connection.pipeline() if psycopg.capabilities.has_pipeline() else nullcontext()
 
 
-def _begin(how: str, safe: bool, idle_seconds: float) -> list[str]:
-    """How a write begins.
+def _limits(safe: bool, idle_seconds: float) -> str:
+    """How long a write may keep others waiting, and wait itself before it looks why.
 
     A process that is stopped or cut off in the middle of one must not keep its locks for longer
     than a lease: then the server ends it.
     """
-    steps = [
-        f"begin {how}",
-        f"set local idle_in_transaction_session_timeout = {round(idle_seconds * 1000)}",
-    ]
-    return steps if safe else [*steps, "set local synchronous_commit = off"]
+    idle = max(1, round(idle_seconds * 1000))
+    limits = {"idle_in_transaction_session_timeout": idle, "lock_timeout": max(1, idle // 4)}
+    found = [f"set_config('{name}', '{value}', true)" for name, value in limits.items()]
+    if not safe:
+        found.append("set_config('synchronous_commit', 'off', true)")
+    return f"select {', '.join(found)}"
 
 
 def _number_of(name: str) -> int:
