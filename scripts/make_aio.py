@@ -26,6 +26,7 @@ CLASSES = (
     ("tertulia.records.inbox", "Inbox"),
     ("tertulia.records.outbox", "Outbox"),
     ("tertulia.records.flushes", "Flushes"),
+    ("tertulia.records.processes", "Processes"),
     ("tertulia.records.visible", "Visible"),
     ("tertulia.store", "Store"),
 )
@@ -56,6 +57,7 @@ STORE = '''
         self.inbox = Inbox(store.inbox, threads)
         self.outbox = Outbox(store.outbox, threads)
         self.flushes = Flushes(store.flushes, threads)
+        self.processes = Processes(store.processes, threads)
 
     async def __aenter__(self) -> Self:
         return self

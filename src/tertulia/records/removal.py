@@ -30,6 +30,7 @@ def remove(tx: Transaction, row: SessionRow) -> None:
     inbox.forget(tx, row.ref)
     tx.run("turns_delete", session)
     outbox.forget(tx, row.id)
+    tx.run("processes_forget", {"session_id": row.id})
     tx.run("session_orphan", {"id": row.id})
     tx.run("session_delete", {"ref": row.ref})
 

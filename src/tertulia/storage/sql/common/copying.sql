@@ -190,3 +190,16 @@ from arrivals where name > :name order by name limit :limit
 -- name: copy_arrivals_put
 insert into arrivals (name, session, taken, digest, last_seq, is_complete, at)
 values (?, ?, ?, ?, ?, ?, ?)
+
+-- name: copy_processes_page
+select
+    id, key, session_id, origin, node, folder, command, cwd, is_pty, state, keeper_pid, keeper_mark,
+    pid, mark, exit_code, began_at, ended_at, check_interval, told, told_at
+from processes where id > :id order by id limit :limit
+
+-- name: copy_processes_put
+insert into processes (
+    id, key, session_id, origin, node, folder, command, cwd, is_pty, state, keeper_pid, keeper_mark,
+    pid, mark, exit_code, began_at, ended_at, check_interval, told, told_at
+)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
