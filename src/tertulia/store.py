@@ -223,7 +223,7 @@ class Store:
         return Previous(before.id, before.end_reason, before.title)
 
     def _has_processes(self, key: str) -> bool:
-        """Whether a program runs for a conversation: one of the store's, or of whoever opened it."""
+        """Whether a program runs for a conversation, by the records or by whoever opened this."""
         guard = self.settings.has_active_processes
         return bool(guard and guard(key)) or self.processes.is_running_for(key)
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tertulia.http.settings import HttpSettings
     from tertulia.platforms.base import Adapter
     from tertulia.platforms.local import LocalAdapter
+    from tertulia.processes.registry import Registry
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -116,7 +117,12 @@ async def _serve(
 
     agent = Logged(agent_of(config.agent))
     gateway = Gateway(
-        store, agent, adapters, rules=config.rules, flush=_flush(config, store, agent)
+        store,
+        agent,
+        adapters,
+        rules=config.rules,
+        flush=_flush(config, store, agent),
+        processes=_processes(config, store),
     )
     with writing(config.log, store.sync.redactor, is_quiet=is_quiet):
         _stop_at_signals(gateway)
@@ -142,6 +148,17 @@ def _flush(config: Config, store: aio.Store, agent: Agent) -> Flush | None:
 
     folder = config.gateway.memory or os.path.join(place.data_folder(), "memory")
     return MemoryFlush(store, agent, FileMemory(folder, agent=config.store.agent))
+
+
+def _processes(config: Config, store: aio.Store) -> Registry | None:
+    """The programs of the agent, where it may start some."""
+    if not config.processes.enabled:
+        return None
+    from tertulia.processes.registry import Registry
+
+    folder = os.path.join(place.data_folder(), "processes")
+    work = config.processes.folder or os.path.join(place.data_folder(), "work")
+    return Registry(store.sync, folder, work=work, rules=config.processes.rules())
 
 
 @asynccontextmanager

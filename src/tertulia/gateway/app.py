@@ -17,6 +17,8 @@ from tertulia.gateway.path import Path
 from tertulia.gateway.rules import Rules
 from tertulia.gateway.watch import Flush, Watcher
 from tertulia.platforms.base import Adapter
+from tertulia.processes.registry import Registry
+from tertulia.processes.watch import ProcessWatch
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -35,15 +37,17 @@ class Gateway:
         rules: Rules | None = None,
         tools: Sequence[Tool] = (),
         flush: Flush | None = None,
+        processes: Registry | None = None,
     ) -> None:
         self.store = store
         self.agent = agent
         self.rules = rules or Rules()
         self.adapters = {adapter.name: adapter for adapter in adapters}
-        self.path = Path(store, agent, self.adapters, self.rules, tuple(tools))
+        self.path = Path(store, agent, self.adapters, self.rules, tuple(tools), processes)
         self.lanes = Lanes(store, self.path.answer, self.rules.turns)
         self.deliveries = Deliveries(store, self.adapters, self.rules.sends)
         self.watcher = Watcher(store, every=self.rules.watch_seconds, flush=flush)
+        self.processes = ProcessWatch(processes)
         self._stops = asyncio.Event()
 
     async def run(self) -> None:
@@ -55,6 +59,7 @@ class Gateway:
         inward = [begin(self._listen(adapter)) for adapter in self.adapters.values()]
         lanes, outward = begin(self.lanes.run()), begin(self.deliveries.run())
         beside = [begin(self.path.meanwhile.run()), begin(self.watcher.run())]
+        beside.append(begin(self.processes.run()))
         keepers = [begin(self.lanes.keep()), begin(self.deliveries.keep())]
         stops = begin(self._stops.wait())
         try:
