@@ -281,6 +281,13 @@ class TestTelling:
         assert sum("```\ntwo" in text for text in scene.told()) == 1
         assert sum("```\none" in text for text in scene.told()) == 1
 
+    def test_what_was_started_here_is_not_found_again(self, scene: Scene) -> None:
+        scene.spawn("sleep 600")
+        scene.registry.recover()
+        assert scene.told() == []
+        Registry(scene.store, scene.registry._folder).recover()
+        assert len(scene.told()) == 1
+
     def test_two_gateways_on_one_machine_tell_it_once(self, scene: Scene) -> None:
         process = scene.spawn("echo once", check_interval=1)
         scene.shows(process, "once")

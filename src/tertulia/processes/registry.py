@@ -89,6 +89,7 @@ class Registry:
         )
         # Those that somebody is waiting for, who hears of their end from the call.
         self._awaited: Counter[str] = Counter()
+        self._own: set[str] = set()  # those that were started here, and not found again
         self._lock = threading.Lock()
 
     # -- starting
@@ -132,8 +133,9 @@ class Registry:
             check_interval=_interval(check_interval),
             told_at=now,
         )
-        if is_awaited:
-            with self._lock:
+        with self._lock:
+            self._own.add(process_id)
+            if is_awaited:
                 self._awaited[process_id] += 1
         # Noted before it is there: whatever is lost from here on, it can be found.
         self._records.begin(noted, at_most=self.rules.at_most)
@@ -275,7 +277,7 @@ class Registry:
         for process in self._records.of_node(self.node):
             with _told_in_log(process):
                 now = self._look_at(process)
-                if now is not None and now.is_alive:
+                if now is not None and now.is_alive and now.id not in self._own:
                     self._records.tell(now, words.found_again(now), told=now.told)
                 if now is not None:
                     found.append(now)
@@ -372,6 +374,7 @@ class Registry:
 
     def _remove(self, process: Process) -> None:
         with self._lock:
+            self._own.discard(process.id)
             self._awaited.pop(process.id, None)
         self._records.delete(process.id)
         shutil.rmtree(process.folder, ignore_errors=True)

@@ -142,7 +142,7 @@ class Processes:
             self._tell(tx, process, news, f"process:{process.id}:end")
             return True
 
-        return self._done(work, news)
+        return self._done(process, work, news)
 
     def tell(self, process: Process, news: str | None, *, told: int) -> bool:
         """Tell the conversation how a program stands; False if another node was first.
@@ -160,7 +160,7 @@ class Processes:
             self._tell(tx, process, news, f"process:{process.id}:{now}")
             return True
 
-        return self._done(work, news)
+        return self._done(process, work, news)
 
     def get(self, process_id: str) -> Process | None:
         """The program of that id, or None."""
@@ -192,8 +192,11 @@ class Processes:
         """Forget a program."""
         self._db.write(lambda tx: tx.run("process_delete", {"id": process_id}))
 
-    def _done(self, work: Callable[[Transaction], bool], news: str | None) -> bool:
-        done = self._db.write(work)
+    def _done(
+        self, process: Process, work: Callable[[Transaction], bool], news: str | None
+    ) -> bool:
+        # As a turn does: in the lane of the conversation, and of the chat within that.
+        done = self._db.write(work, lane=acts.lane_of(process.key))
         if done and news is not None:
             self._db.ring(outbox.BELL)
             self._house.ring()
