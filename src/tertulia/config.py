@@ -23,6 +23,8 @@ from tertulia.core.target import HomeChannel
 from tertulia.errors import ConfigError
 from tertulia.gateway.rules import Admission, Groups, Meanwhile, PlatformRules, Rules
 from tertulia.platforms.http_config import HttpConfig, Secret, Token
+from tertulia.processes.rules import VARIABLES, ProcessRules
+from tertulia.records.people import Role
 
 __all__ = [
     "AgentConfig",
@@ -32,6 +34,7 @@ __all__ = [
     "LocalConfig",
     "LogConfig",
     "PlatformConfig",
+    "ProcessesConfig",
     "Secret",
     "StoreConfig",
     "Token",
@@ -292,6 +295,35 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
+class ProcessesConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Programs that the agent starts on this machine, as the user of the gateway.
+
+    enabled           whether the agent has the tools terminal and process
+    role              for whom it may use them: owner, member or guest, and those above
+    folder            where programs run; a working directory outside of it is refused; without
+                      one: a folder in the data folder
+    variables         the environment variables that programs are given; leave keys and tokens out
+    at_most           how many may run at once
+    keep_minutes      how long one that has ended can still be asked for
+    longest_seconds   how long the agent may wait for one in a single call
+    """
+
+    enabled: bool = False
+    role: Role = "owner"
+    folder: str | None = None
+    variables: tuple[str, ...] = VARIABLES
+    at_most: int = 64
+    keep_minutes: float = 30
+    longest_seconds: float = 180
+
+    def __post_init__(self) -> None:
+        self.rules()
+
+    def rules(self) -> ProcessRules:
+        """How background programs behave."""
+        return ProcessRules(**{n: getattr(self, n) for n in ProcessRules.__struct_fields__})
+
+
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What is logged. Keys, tokens and the texts of people never are; ids are pseudonyms.
 
@@ -313,6 +345,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     agent: AgentConfig = AgentConfig()
     platforms: Mapping[str, Any] = {}
     http: HttpConfig = HttpConfig()
+    processes: ProcessesConfig = ProcessesConfig()
     log: LogConfig = LogConfig()
 
     @property

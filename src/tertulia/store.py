@@ -26,6 +26,7 @@ from tertulia.records.inbox import Inbox
 from tertulia.records.indexer import Indexer
 from tertulia.records.outbox import Outbox
 from tertulia.records.people import People
+from tertulia.records.processes import Processes
 from tertulia.records.said import Said
 from tertulia.records.schedules import Schedules
 from tertulia.records.search import CATCH_UP_STEPS, Hit, Search
@@ -67,7 +68,11 @@ class Store:
         self._indexer = Indexer(self._search)
         self._house = House(
             self._db,
-            replace(self.settings, policies=registry.policies(self.settings.policies)),
+            replace(
+                self.settings,
+                policies=registry.policies(self.settings.policies),
+                has_active_processes=self._has_processes,
+            ),
             clock or SystemClock(),
             self._zone(),
             self._indexer.ring,
@@ -82,6 +87,7 @@ class Store:
         self.people = People(self._house)
         self.flushes = Flushes(self._house)
         self.schedules = Schedules(self._house)
+        self.processes = Processes(self._house)
 
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""
@@ -217,6 +223,11 @@ class Store:
         if before is None or before.end_reason is None:
             return None
         return Previous(before.id, before.end_reason, before.title)
+
+    def _has_processes(self, key: str) -> bool:
+        """Whether a program runs for a conversation, by the records or by whoever opened this."""
+        guard = self.settings.has_active_processes
+        return bool(guard and guard(key)) or self.processes.is_running_for(key)
 
     def _refuse_moved(self) -> None:
         """A store that was moved, or is on its way, is none to write to."""

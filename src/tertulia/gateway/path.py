@@ -25,6 +25,8 @@ from tertulia.gateway.meanwhile import Meanwhile
 from tertulia.gateway.meter import Meter, Unmetered
 from tertulia.gateway.rules import Rules
 from tertulia.platforms.base import Adapter, Incoming
+from tertulia.processes.registry import Registry
+from tertulia.processes.tools import tools_for
 from tertulia.records.inbox import Arrival
 from tertulia.records.people import Role
 from tertulia.records.said import Said
@@ -45,12 +47,14 @@ class Path:
         adapters: Mapping[str, Adapter],
         rules: Rules,
         tools: tuple[Tool, ...] = (),
+        processes: Registry | None = None,
     ) -> None:
         self.store = store
         self.agent = agent
         self.adapters = adapters
         self.rules = rules
         self.tools = tools
+        self.processes = processes
         self.meanwhile = Meanwhile(store, rules)
         self.meter: Meter = Unmetered()
 
@@ -153,8 +157,7 @@ class Path:
     async def _converse(self, arrival: Arrival, said: Said) -> bool:
         """Have it answered in a turn; whether the answer has settled it too."""
         adapter = self.adapters.get(arrival.source.platform)
-        role = await self._role(arrival.source)
-        tools = (*self.tools, *planning.tools(self.store, arrival.source, role))
+        tools = await self._tools(arrival)
         exchange = Exchange(self.store, self.agent, adapter, self.rules, tools, meter=self.meter)
         turn = self.store.turn(
             arrival.source,
@@ -176,6 +179,14 @@ class Path:
             if turn.answer is None:
                 await self._reply(arrival, words.failed(problem), about=turn.session.id)
         return turn.sync.has_settled
+
+    async def _tools(self, arrival: Arrival) -> tuple[Tool, ...]:
+        """What the agent may do for whoever wrote."""
+        role = await self._role(arrival.source)
+        found = (*self.tools, *planning.tools(self.store, arrival.source, role))
+        if self.processes is None:
+            return found
+        return (*found, *tools_for(self.processes, arrival.source, arrival.key, role))
 
     async def _reply(self, arrival: Arrival, text: str, about: str | None = None) -> None:
         """Said by the gateway, not by the agent; once, however often the message is tried."""

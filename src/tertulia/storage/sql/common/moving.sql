@@ -295,6 +295,23 @@ where name > :name
 -- name: move_arrivals_drop_rest
 delete from arrivals where name > :name
 
+-- name: move_processes_range
+select
+    id, key, session_id, origin, node, folder, command, cwd, is_pty, state, keeper_pid, keeper_mark,
+    pid, mark, exit_code, began_at, ended_at, check_interval, told, told_at
+from processes
+where id > :id
+    and id <= :last_id
+order by id
+
+-- name: move_processes_drop
+delete from processes
+where id > :id
+    and id <= :last_id
+
+-- name: move_processes_drop_rest
+delete from processes where id > :id
+
 -- name: move_flushes_range
 select
     session, attempts
