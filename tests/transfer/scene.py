@@ -167,7 +167,7 @@ ACTS: dict[str, Callable[[Store, Source, str], object]] = {
 }
 
 
-def _program(store: Store) -> Process:
+def program(store: Store) -> Process:
     return Process(
         id="p1",
         key=store.sessions.key(ANA),
@@ -195,7 +195,7 @@ def everything(store: Store) -> None:
     store.people.ask(EVE)
     with suppress(tertulia.Error):
         store.people.approve("WRONGONE", by="somebody")
-    store.processes.begin(_program(store))
+    store.processes.begin(program(store))
     with tempfile.TemporaryDirectory() as folder:
         row = {"role": "user", "content": "from elsewhere", "timestamp": "2026-03-01T10:00:00Z"}
         Path(folder, "talk.jsonl").write_text(json.dumps(row))

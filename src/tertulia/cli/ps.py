@@ -30,16 +30,14 @@ def ps(request: Request) -> None:
         output.say(request, "No programs are known.")
         return
     zone = place.zone()
-    table = output.table("id", "state", "since", "machine", "conversation", "command",
-                         elastic="command")  # fmt: skip
+    # Which machine and conversation is told with --json; a screen has no room for all.
+    table = output.table("id", "state", "since", "command", elastic="command")
     for one in found:
         style = "green" if one.is_alive else ""
         table.add_row(
             output.cell(one.id),
             output.cell(words.state(one), style),
             figures.stamp(one.began_at, zone),
-            output.cell(one.node),
-            output.cell(one.key),
             output.cell(one.command),
         )
     output.show(request, table)
