@@ -155,7 +155,8 @@ class TestRoles:
         offered: dict[str, list[str]] = {}
 
         async def script(request: Request) -> AsyncGenerator[Event, None]:
-            offered[request.text] = [tool.name for tool in request.tools]
+            names = [tool.name for tool in request.tools]
+            offered[request.text] = [name for name in names if name != "schedule"]
             for tool in request.tools:
                 if tool.name == "terminal":
                     await tool.call({"command": "echo done", "background": True})
