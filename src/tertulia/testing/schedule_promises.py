@@ -52,7 +52,7 @@ class SchedulePromises:
         assert (past.state, past.result, past.ended_at) == ("done", "no mail", due)
         assert store.schedules.require(made.id).next_at == clock.forward(hours=2)
 
-    def test_what_makes_no_sense_is_refused(self, store: Store) -> None:
+    def test_a_schedule_that_makes_no_sense_is_refused(self, store: Store) -> None:
         right: dict[str, Any] = {"when": "every 2h", "task": "look"}
         for wrong in (
             {"when": "whenever"},
