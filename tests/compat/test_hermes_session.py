@@ -223,7 +223,8 @@ class TestPrompt:
         plain = build_session_context_prompt(context)
         redacted = build_session_context_prompt(context, redact_pii=True)
         assert "202-555-0123" in plain
-        assert "555" not in redacted
+        assert "555-0123" not in redacted
+        assert "2025550123" not in redacted
         assert re.search(r"user_[0-9a-f]{12}", redacted)
         assert redacted == build_session_context_prompt(context, redact_pii=True)
 

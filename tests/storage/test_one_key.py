@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,3 +101,28 @@ def test_a_statement_over_all_would_be_noticed() -> None:
     """The test itself: these do touch many conversations."""
     for name in ("sessions_quiet", "search_backlog", "unindexed_fill"):
         assert list(faults(name)), name
+
+
+def test_a_turn_is_a_few_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the server is far away each is a round trip, beside the begin and the commit."""
+    count = 0
+    for method in ("run", "one", "all", "many"):
+        inner = getattr(SqliteTransaction, method)
+
+        def run(self: SqliteTransaction, *rest: object, inner: Any = inner) -> object:
+            nonlocal count
+            count += 1
+            return inner(self, *rest)
+
+        monkeypatch.setattr(SqliteTransaction, method, run)
+    with tertulia.open(tmp_path / "talk.db", settings=Settings(zone="UTC")) as store:
+        store._indexer.stop()
+        store.sessions.open(ANA)
+        counts = []
+        count = 0
+        with store.turn(ANA, "hello", message_id=1) as turn:
+            counts.append(count)
+            count = 0
+            turn.add_assistant("hi", usage=Usage(1, 1, model="m"))
+            counts.append(count)
+    assert counts == [8, 5]

@@ -21,10 +21,10 @@ import tertulia
 from tertulia import Settings, Usage
 from tertulia.storage import migrate, postgres_migrate, statements
 from tertulia.testing import FakeClock
+from tertulia.testing.stage import until
 from tests.servers.postgres import Server
 from tests.storage.children import Child
 from tests.storage.programs import source
-from tests.turns.scene import until
 
 PROGRAMS = 6
 WRITERS = 4

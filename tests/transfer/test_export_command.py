@@ -133,7 +133,7 @@ class TestFolder:
         typed("export", ids[0], "--format", "jsonl", "--redact", "--output", "out")
         assert os.listdir("out") == [f"{ids[0]}.jsonl"]
         text = Path("out", f"{ids[0]}.jsonl").read_text("utf-8")
-        assert "0177" not in text
+        assert "555 0177" not in text
         assert len(text.splitlines()) == 4
 
     def test_an_unknown_session(self, ids: list[str]) -> None:
@@ -158,7 +158,7 @@ class TestOneSession:
 
     def test_without_ids(self, ids: list[str]) -> None:
         shown = typed("sessions", "export", ids[0], "--format", "markdown", "--redact").stdout
-        assert "0177" not in shown
+        assert "555 0177" not in shown
         assert "real ids" in error(
             "sessions", "export", ids[0], "--format", "nanobot", "--redact", expect=2
         )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -165,11 +164,3 @@ def interrupted(rows: Iterable[Row]) -> list[str]:
         for row in rows
         if row.kind == "interrupted" and row.content == INTERRUPTED_RESULT
     ]
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    """Wait for something that is bound to happen."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
-        time.sleep(0.005)

@@ -16,6 +16,7 @@ import pytest
 import tertulia
 from tertulia import Settings, Store
 from tertulia.testing.faults import Moment
+from tertulia.testing.stage import until
 from tests.turns.children import STEPS, Child, die_at, die_entering, die_waiting
 from tests.turns.scene import (
     ANA,
@@ -30,7 +31,6 @@ from tests.turns.scene import (
     now_in,
     turn_states,
     unanswered,
-    until,
     without_index,
 )
 

@@ -8,6 +8,7 @@ import pytest
 
 import tertulia
 from tertulia import LeaseLost, SessionBusy, Settings, Store, Turn, Usage
+from tertulia.testing.stage import until
 from tests.turns.children import Child, stop_and_answer, stop_inside
 from tests.turns.scene import (
     ANA,
@@ -25,7 +26,6 @@ from tests.turns.scene import (
     open_apart,
     turn_states,
     unanswered,
-    until,
 )
 
 # Short enough to be waited for, long enough for a child to get inside.

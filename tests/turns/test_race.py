@@ -10,7 +10,7 @@ import pytest
 
 import tertulia
 from tertulia import Store
-from tertulia.testing.stage import at_once
+from tertulia.testing.stage import at_once, until
 from tests.turns.children import (
     Child,
     answer_the_same,
@@ -20,7 +20,7 @@ from tests.turns.children import (
     take_many,
     take_one,
 )
-from tests.turns.scene import ANA, FAST, PATIENCE, execute, faults_of, log_of, tickets, until
+from tests.turns.scene import ANA, FAST, PATIENCE, execute, faults_of, log_of, tickets
 
 often = pytest.mark.parametrize(
     "times", [100, pytest.param(1000, marks=pytest.mark.slow)], ids=["100 times", "1000 times"]

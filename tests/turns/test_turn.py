@@ -26,7 +26,7 @@ from tertulia.core.grammar import INTERRUPTED_RESULT
 from tertulia.records import turns
 from tertulia.testing import FakeClock, Stage
 from tertulia.testing.faults import watch
-from tertulia.testing.stage import at_once, outcomes
+from tertulia.testing.stage import at_once, outcomes, until
 from tests.turns.scene import (
     ANA,
     BEN,
@@ -43,7 +43,6 @@ from tests.turns.scene import (
     tickets,
     turn_states,
     unanswered,
-    until,
 )
 
 GROUP = Source("telegram", "-100", chat_type="group", user_id="42", user_name="Ana")

@@ -51,7 +51,7 @@ from tertulia.records.people import linked_key
 from tertulia.records.said import Said
 from tertulia.records.sessions import Ask, Sessions
 from tertulia.records.transcript import Transcript
-from tertulia.records.usage import NO_CHARGE, charge
+from tertulia.records.usage import NO_CHARGE, Charge, charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
 
@@ -492,20 +492,7 @@ class Turn:
             if also is not None:
                 also(tx)
             if cost is not None:
-                # In a chat that several people share, whoever wrote has used it.
-                budgets.will_spend(tx, self._house)
-                spender = keys.person_of(self._said.source) or person
-                tx.run(
-                    "usage_insert",
-                    {
-                        **cost,
-                        "id": place.session_id,
-                        "turn": place.number,
-                        "platform": platform,
-                        "person": spender,
-                        "now": now,
-                    },
-                )
+                self._spend(tx, place, cost, platform, person, now)
             if parcels:
                 outbox.put_in(tx, parcels, now)
             if is_last:
@@ -523,6 +510,27 @@ class Turn:
         if parcels:
             self._db.ring(outbox.BELL)
         return last_seq
+
+    def _spend(
+        self,
+        tx: Transaction,
+        place: Place,
+        cost: Charge,
+        platform: str,
+        owner: str | None,
+        now: int,
+    ) -> None:
+        """Enter a model call. In a chat that several people share, whoever wrote has used it."""
+        budgets.will_spend(tx, self._house)
+        params = {
+            **cost,
+            "id": place.session_id,
+            "turn": place.number,
+            "platform": platform,
+            "person": keys.person_of(self._said.source) or owner,
+            "now": now,
+        }
+        tx.run("usage_insert", params)
 
     def _close(self, place: Place, failed: bool, keep_calls: bool) -> None:
         """Close a turn without an answer, or with calls that nobody answered."""

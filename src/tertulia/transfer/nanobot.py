@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tertulia.core import keys
-from tertulia.core.message import COMMAND, DELIVERY, INTERNAL
 from tertulia.core.source import Source
 from tertulia.records.arrivals import IMPORTED, Arrival, Settlement
+from tertulia.records.foreign import kind_of
 from tertulia.transfer.moments import Moments
 from tertulia.transfer.reading import Folder
 from tertulia.transfer.rows import Rows
@@ -38,7 +38,6 @@ _WORKSPACE_ID = re.compile(r"[0-9a-f]{32}")
 _KNOWN = ("_type", "key", "created_at", "updated_at", "metadata", "last_consolidated")
 
 # Rows that nanobot kept out of sight, by the mark it put on them.
-_KINDS = {"_command": COMMAND, "_channel_delivery": DELIVERY, "_hidden_history": INTERNAL}
 
 
 def source_of(key: str) -> Source:
@@ -204,7 +203,7 @@ class _File:
             message = rows.message(line, value)
             if message is not None:
                 at = rows.at(line, message.get("timestamp"))
-                yield Said(line, message, at, _kind_of(message))
+                yield Said(line, message, at, kind_of(message))
         if has_any and self._head.is_missing and not self._metadata_line:
             told = f"the key {self._head.key} was taken from the name of the file"
             self._findings.add(self._head.file, None, "metadata_missing", told)
@@ -272,13 +271,6 @@ class _File:
             return 0
         # What the person said last is shown, whoever keeps the rest.
         return min(given, max(seen.last_person - 1, 0))
-
-
-def _kind_of(message: dict[str, Any]) -> str | None:
-    for mark, kind in _KINDS.items():
-        if message.get(mark):
-            return kind
-    return None
 
 
 def _summary(metadata: dict[str, Any]) -> str | None:

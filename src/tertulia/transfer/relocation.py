@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -154,22 +154,24 @@ class _Move:
         summing = _Summing()
         different: list[tuple[Key, Key]] = []
         after = _lowest(table)
-        while rows := read(lambda tx, after=after: table.page_after(tx, after)):  # type: ignore[misc]
+        while rows := _page(table, after, read):
             summing.add(rows)
             last = _key(table, rows[-1])
-            if _rows_between(table, after, last, self._new.read) != rows:
+            there = list(_rows(table, after, last, self._new.read))
+            if there != rows:
                 different.append((after, last))
-                self._drop(table, after, last)
+                self._drop(table, there)
             after = last
             self._advance(len(rows))
-        self._new.write(lambda tx: tx.run(f"move_{table.name}_drop_rest", after))
+        while rest := _page(table, after, self._new.read):
+            self._drop(table, rest)
         for first, last in different:
-            self._put(table, _rows_between(table, first, last, read), is_last)
+            self._put(table, list(_rows(table, first, last, read)), is_last)
         return summing.total()
 
-    def _drop(self, table: Table, after: Key, last: Key) -> None:
-        params = {**after, **_named_last(last)}
-        self._new.write(lambda tx: tx.run(f"move_{table.name}_drop", params))
+    def _drop(self, table: Table, rows: list[Row]) -> None:
+        gone = [_key(table, row) for row in rows]
+        self._new.write(lambda tx: tx.many(f"move_{table.name}_drop", gone))
 
     def _put(self, table: Table, rows: list[Row], is_last: bool) -> None:
         try:
@@ -183,7 +185,7 @@ class _Move:
     def _sum_of_new(self, table: Table) -> Sum:
         summing = _Summing()
         after = _lowest(table)
-        while rows := self._new.read(lambda tx, after=after: table.page_after(tx, after)):  # type: ignore[misc]
+        while rows := _page(table, after, self._new.read):
             summing.add(rows)
             after = _key(table, rows[-1])
         return summing.total()
@@ -208,9 +210,19 @@ class _Summing:
         return Sum(self._rows, self._hash.hexdigest())
 
 
-def _rows_between(table: Table, after: Key, last: Key, read: Reader) -> list[Row]:
-    params = {**after, **_named_last(last)}
-    return read(lambda tx: tx.all(f"move_{table.name}_range", params))
+def _page(table: Table, after: Key, read: Reader) -> list[Row]:
+    return read(lambda tx: table.page_after(tx, after))
+
+
+def _rows(table: Table, after: Key, last: Key, read: Reader) -> Iterator[Row]:
+    """The rows after a key, up to another one. Both databases have keys in the order of bytes."""
+    end = tuple(last.values())
+    while rows := _page(table, after, read):
+        for row in rows:
+            if tuple(_key(table, row).values()) > end:
+                return
+            yield row
+        after = _key(table, rows[-1])
 
 
 def _lowest(table: Table) -> Key:
@@ -219,10 +231,6 @@ def _lowest(table: Table) -> Key:
 
 def _key(table: Table, row: Row) -> Key:
     return {name: row[table.columns.index(name)] for name in table.key}
-
-
-def _named_last(key: Key) -> Key:
-    return {f"last_{name}": value for name, value in key.items()}
 
 
 def _note(tx: Transaction, name: str) -> str | None:
