@@ -68,11 +68,7 @@ class Store:
         self._indexer = Indexer(self._search)
         self._house = House(
             self._db,
-            replace(
-                self.settings,
-                policies=registry.policies(self.settings.policies),
-                has_active_processes=self._has_processes,
-            ),
+            replace(self.settings, policies=registry.policies(self.settings.policies)),
             clock or SystemClock(),
             self._zone(),
             self._indexer.ring,
@@ -223,11 +219,6 @@ class Store:
         if before is None or before.end_reason is None:
             return None
         return Previous(before.id, before.end_reason, before.title)
-
-    def _has_processes(self, key: str) -> bool:
-        """Whether a program runs for a conversation, by the records or by whoever opened this."""
-        guard = self.settings.has_active_processes
-        return bool(guard and guard(key)) or self.processes.is_running_for(key)
 
     def _refuse_moved(self) -> None:
         """A store that was moved, or is on its way, is none to write to."""

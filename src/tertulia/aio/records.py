@@ -733,10 +733,6 @@ class Processes:
         """All of one machine, those whose conversation was deleted too."""
         return await self._threads.run(self.sync.of_node, node)
 
-    async def is_running_for(self, key: str) -> bool:
-        """Whether a program of a conversation is running."""
-        return await self._threads.run(self.sync.is_running_for, key)
-
     async def delete(self, process_id: str) -> None:
         """Forget a program."""
         await self._threads.run(self.sync.delete, process_id)

@@ -184,10 +184,6 @@ class Processes:
             lambda tx: list(map(_process, tx.all("processes_of_node", {"node": node})))
         )
 
-    def is_running_for(self, key: str) -> bool:
-        """Whether a program of a conversation is running."""
-        return self._db.read(lambda tx: tx.one("process_is_running_for", {"key": key})) is not None
-
     def delete(self, process_id: str) -> None:
         """Forget a program."""
         self._db.write(lambda tx: tx.run("process_delete", {"id": process_id}))

@@ -30,11 +30,21 @@ select {part_process_columns} from processes where state <> 'forgotten' order by
 select count(*) from processes where node = :node and state in ('starting', 'running')
 
 -- name: process_is_running_for
--- A chat that is linked to another one is asked for by either of its keys.
-select 1 from processes
-where key in (:key, (select shared_key from links where links.key = :key))
-    and state in ('starting', 'running')
-limit 1
+-- Asked with the key that linked chats share: one may have been started before they were linked.
+select 1
+where exists (
+    select 1 from processes where key = :key and state in ('starting', 'running')
+) or exists (
+    select 1 from links join processes on processes.key = links.key
+    where links.shared_key = :key and processes.state in ('starting', 'running')
+)
+
+-- name: processes_running_keys
+-- There are few: each node runs a limited number.
+select key from processes where state in ('starting', 'running')
+union
+select links.shared_key from processes join links on links.key = processes.key
+where processes.state in ('starting', 'running')
 
 -- name: process_began
 update processes set
