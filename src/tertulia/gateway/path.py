@@ -26,7 +26,7 @@ from tertulia.gateway.meter import Meter, Unmetered
 from tertulia.gateway.rules import Rules
 from tertulia.platforms.base import Adapter, Incoming
 from tertulia.processes.registry import Registry
-from tertulia.processes.tools import tools_for
+from tertulia.processes.tools import tools_for as process_tools
 from tertulia.records.inbox import Arrival
 from tertulia.records.people import Role
 from tertulia.records.said import Said
@@ -157,7 +157,7 @@ class Path:
     async def _converse(self, arrival: Arrival, said: Said) -> bool:
         """Have it answered in a turn; whether the answer has settled it too."""
         adapter = self.adapters.get(arrival.source.platform)
-        tools = await self._tools(arrival)
+        tools = await self.tools_for(arrival.source, arrival.key)
         exchange = Exchange(self.store, self.agent, adapter, self.rules, tools, meter=self.meter)
         turn = self.store.turn(
             arrival.source,
@@ -180,13 +180,15 @@ class Path:
                 await self._reply(arrival, words.failed(problem), about=turn.session.id)
         return turn.sync.has_settled
 
-    async def _tools(self, arrival: Arrival) -> tuple[Tool, ...]:
+    async def tools_for(self, source: Source, key: str) -> tuple[Tool, ...]:
         """What the agent may do for whoever wrote."""
-        role = await self._role(arrival.source)
-        found = (*self.tools, *planning.tools(self.store, arrival.source, role))
+        role = await self._role(source)
+        found = (*self.tools, *planning.tools(self.store, source, role))
         if self.processes is None:
             return found
-        return (*found, *tools_for(self.processes, arrival.source, arrival.key, role))
+        # Where nothing can be sent to, news of a program stand in the conversation.
+        origin = source if source.platform in self.adapters else None
+        return (*found, *process_tools(self.processes, origin, key, role))
 
     async def _reply(self, arrival: Arrival, text: str, about: str | None = None) -> None:
         """Said by the gateway, not by the agent; once, however often the message is tried."""

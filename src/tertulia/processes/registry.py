@@ -27,10 +27,18 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from tertulia.core.inert import plain
 from tertulia.core.source import Source
-from tertulia.errors import ConfigError, Error, IllegalMove, NotFound, StoreUnavailable
+from tertulia.errors import (
+    ConfigError,
+    Error,
+    IllegalMove,
+    NotFound,
+    PlaceUnavailable,
+    StoreUnavailable,
+)
 from tertulia.processes import ending, keeper, words
-from tertulia.processes.environments import Command, Environment, ThisMachine
+from tertulia.processes.environments import Command, Environment, Launch, ThisMachine
 from tertulia.processes.output import Output, Piece
 from tertulia.processes.rules import ProcessRules
 from tertulia.records.processes import Identity, Process
@@ -51,6 +59,8 @@ _SHORTEST_INTERVAL = timedelta(seconds=1)
 _LINE = 2048  # bytes of input in one line, so that lines of several writers never mix
 _TAKEN_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
+_REACH_SECONDS = 30.0
+_REST_SECONDS = 60.0
 
 
 class Seen(NamedTuple):
@@ -84,12 +94,16 @@ class Registry:
         self._store = store
         self._records = store.processes
         self._folder = os.path.abspath(os.fspath(folder))
-        self._environment = environment or ThisMachine(
+        here = ThisMachine(
             os.fspath(work or os.path.join(self._folder, "work")), passed=self.rules.variables
         )
+        self._environment = environment or here
+        # Programs that were started before another place was chosen are still looked after.
+        self._environments = {one.name: one for one in (here, self._environment)}
         # Those that somebody is waiting for, who hears of their end from the call.
         self._awaited: Counter[str] = Counter()
         self._own: set[str] = set()  # those that were started here, and not found again
+        self._rests: dict[str, float] = {}  # until when one that cannot be ended is left alone
         self._lock = threading.Lock()
 
     # -- starting
@@ -112,10 +126,10 @@ class Registry:
         With `is_awaited` its end is not told: whoever starts it waits for it, then removes it.
         """
         process_id = f"p{secrets.token_hex(4)}"
-        given = {**(variables or {}), keeper.VARIABLE: process_id}
-        if pty:
-            given.setdefault("TERM", "xterm-256color")
-        launch = self._environment.launch(command, cwd=cwd, variables=given)
+        launch = self._environment.launch(
+            command, process_id=process_id, cwd=cwd, variables=variables or {}, pty=pty
+        )
+        self._reach()
         session = self._store.sessions.current(key)
         now = self._store.now()
         noted = Process(
@@ -126,7 +140,8 @@ class Registry:
             node=self.node,
             folder=os.path.join(self._folder, process_id),
             command=command if isinstance(command, str) else shlex.join(command),
-            cwd=launch.cwd,
+            cwd=launch.place,
+            environment=self._environment.name,
             is_pty=pty,
             state="starting",
             began_at=now,
@@ -139,7 +154,14 @@ class Registry:
                 self._awaited[process_id] += 1
         # Noted before it is there: whatever is lost from here on, it can be found.
         self._records.begin(noted, at_most=self.rules.at_most)
-        spec = {**launch._asdict(), "folder": noted.folder, "is_pty": pty, "size": _checked(size)}
+        spec = {
+            "argv": launch.argv,
+            "cwd": launch.cwd,
+            "variables": launch.variables,
+            "folder": noted.folder,
+            "is_pty": pty,
+            "size": _checked(size),
+        }
         try:
             os.makedirs(noted.folder, mode=0o700)
             identity = _start(spec)
@@ -163,7 +185,7 @@ class Registry:
         process = self.get(process_id, key=key)
         output = _output(process)
         piece = output.newest(POLLED) if after is None else output.since(after, POLLED)
-        return Seen(process, piece)
+        return Seen(process, piece, self._remark(process))
 
     def log(
         self,
@@ -178,8 +200,8 @@ class Registry:
         process = self.get(process_id, key=key)
         limit, output = max(1, min(limit, PAGE)), _output(process)
         if after is not None:
-            return Seen(process, output.since(after, limit))
-        return Seen(process, output.newest(limit, before=before))
+            return Seen(process, output.since(after, limit), self._remark(process))
+        return Seen(process, output.newest(limit, before=before), self._remark(process))
 
     def wait(
         self,
@@ -205,6 +227,8 @@ class Registry:
                 stop.wait(min(_LOOK_SECONDS, left))
         if process.is_alive:
             note = words.still_running(allowed, note, was_stopped=stop.is_set())
+        else:
+            note = self._remark(process)
         return Seen(process, _output(process).newest(POLLED), note)
 
     def clamped(self, seconds: float | None) -> tuple[float, str]:
@@ -256,7 +280,7 @@ class Registry:
         """End a program, with everything it has started."""
         process = self._require(process_id, key)
         with self.awaiting(process.id):
-            found = ending.end(process)
+            found = self._end(process)
             if not found and not process.is_alive:
                 raise IllegalMove(f"{process.id} has ended already.")
             ended = ending.ended(process.folder)
@@ -266,7 +290,7 @@ class Registry:
     def remove(self, process_id: str) -> None:
         """End a program if it runs, and forget it with its output."""
         process = self._records.require(process_id)
-        ending.end(process)
+        self._end(process)
         self._remove(process)
 
     # -- watching
@@ -292,8 +316,7 @@ class Registry:
     def _look_at(self, process: Process) -> Process | None:
         """One of them, as it stands now; None if it was dropped."""
         if process.state == "forgotten":
-            ending.end(process)
-            self._remove(process)
+            self._drop(process)
             return None
         if process.is_alive:
             process = self._current(process)
@@ -305,6 +328,17 @@ class Registry:
             self._remove(process)
             return None
         return process
+
+    def _drop(self, process: Process) -> None:
+        """End one whose conversation was deleted. Where it cannot be reached, it is tried again."""
+        if time.monotonic() < self._rests.get(process.id, 0):
+            return
+        try:
+            self._end(process)
+        except Error:
+            self._rests[process.id] = time.monotonic() + _REST_SECONDS
+            raise
+        self._remove(process)
 
     def _tell_output(self, process: Process) -> None:
         interval = process.check_interval
@@ -331,7 +365,7 @@ class Registry:
             is_told = is_told and not self._awaited[process.id]
         state: Any = "exited" if ended else "lost"
         after = replace(process, state=state, exit_code=ended.get("exit_code"))
-        news = words.ended(after, self._untold(after)) if is_told else None
+        news = words.ended(after, self._untold(after), self._remark(after)) if is_told else None
         self._records.end(process, state, exit_code=after.exit_code, news=news)
         return self._records.get(process.id) or after
 
@@ -352,6 +386,35 @@ class Registry:
         if piece.start >= process.told:
             return piece
         return _output(process).since(process.told, words.TOLD)
+
+    # -- where they run
+
+    def _reach(self) -> None:
+        """Refuse to start anything where the place for it cannot be reached."""
+        probe = self._environment.probe()
+        if probe is not None:
+            _run(probe, f"{self._environment.name} cannot be reached", hint="Nothing was started.")
+
+    def _end(self, process: Process) -> int:
+        """End a program and all below it, wherever it runs; how many there were."""
+        place = self._environments.get(process.environment)
+        if place is None:
+            raise IllegalMove(
+                f"{process.id} runs in another place, {process.environment}, which is not set up"
+                " any more.",
+                hint="Set it up again under [processes], or end it there by hand.",
+            )
+        there = place.ending(process.id)
+        told = "0" if there is None else _run(
+            there,
+            f"{process.environment} cannot be reached, so {process.id} may still be running there",
+            hint="Try again when it can be.",
+        )  # fmt: skip
+        return int(told or 0) + ending.end(process)
+
+    def _remark(self, process: Process) -> str:
+        place = self._environments.get(process.environment)
+        return "" if place is None or process.is_alive else place.remark(process.exit_code)
 
     def _require(self, process_id: str, key: str | None) -> Process:
         process = self._records.require(process_id)
@@ -376,6 +439,7 @@ class Registry:
         with self._lock:
             self._own.discard(process.id)
             self._awaited.pop(process.id, None)
+            self._rests.pop(process.id, None)
         self._records.delete(process.id)
         shutil.rmtree(process.folder, ignore_errors=True)
 
@@ -389,6 +453,25 @@ def _told_in_log(process: Process) -> Iterator[None]:
         if isinstance(problem, StoreUnavailable):
             raise
         log.warning("process %s could not be looked at: %s", process.id, problem)
+
+
+def _run(launch: Launch, failed: str, *, hint: str) -> str:
+    """Run a program of this machine that reaches another place; what it prints."""
+    try:
+        done = subprocess.run(  # noqa: S603 — given by an environment, never by an agent
+            launch.argv, cwd=launch.cwd, env=launch.variables, stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=_REACH_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as problem:
+        raise PlaceUnavailable(f"{failed}: it does not answer.", hint=hint) from problem
+    except OSError as problem:
+        reason = f"{launch.argv[0]} cannot be started ({problem.strerror})"
+        raise PlaceUnavailable(f"{failed}: {reason}.", hint=hint) from problem
+    if done.returncode != 0:
+        told = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        reason = plain(told[-1], 300) if told else f"exit code {done.returncode}"
+        raise PlaceUnavailable(f"{failed}: {reason.rstrip('.')}.", hint=hint)
+    return done.stdout.decode("utf-8", "replace").strip()
 
 
 def _start(spec: dict[str, Any]) -> Identity:

@@ -9,6 +9,9 @@ from tertulia.records.people import ROLES, Role
 
 VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
+# A container has no network and no privileges, unless it is said otherwise.
+DOCKER_OPTIONS = ("--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges")
+
 
 class ProcessRules(msgspec.Struct, frozen=True, kw_only=True):
     """How background programs behave.

@@ -76,11 +76,14 @@ PROCESS: Mapping[str, Any] = {
 }
 
 
-def tools_for(registry: Registry, source: Source, key: str, role: Role) -> tuple[Tool, ...]:
-    """The tools for whoever writes from a source; none where their role does not allow it."""
+def tools_for(registry: Registry, origin: Source | None, key: str, role: Role) -> tuple[Tool, ...]:
+    """The tools for one conversation; none where the role of who writes does not allow it.
+
+    News of the programs are sent to `origin`; without one, they stand in the conversation only.
+    """
     if not registry.rules.allows(role):
         return ()
-    desk = _Desk(registry, source, key)
+    desk = _Desk(registry, origin, key)
     return (
         Tool(
             "terminal",
@@ -96,9 +99,9 @@ def tools_for(registry: Registry, source: Source, key: str, role: Role) -> tuple
 class _Desk:
     """What the tools do for one conversation."""
 
-    def __init__(self, registry: Registry, source: Source, key: str) -> None:
+    def __init__(self, registry: Registry, origin: Source | None, key: str) -> None:
         self._registry = registry
-        self._source = source
+        self._origin = origin
         self._key = key
 
     async def terminal(self, asked: dict[str, Any]) -> str:
@@ -107,7 +110,7 @@ class _Desk:
             self._registry.spawn,
             asked["command"],
             key=self._key,
-            origin=self._source,
+            origin=self._origin,
             cwd=asked.get("workdir"),
             pty=asked.get("pty", False),
             check_interval=asked.get("check_interval"),
@@ -132,7 +135,7 @@ class _Desk:
             f"It was ended after {allowed:g} seconds; what takes longer belongs into the"
             " background."
         )
-        return _told(seen._replace(note=f"{note} {late}".strip() if is_late else ""))
+        return _told(seen._replace(note=f"{note} {late}".strip()) if is_late else seen)
 
     async def process(self, asked: dict[str, Any]) -> str:
         action = asked["action"]
@@ -170,7 +173,7 @@ class _Desk:
             while True:
                 seen = await asyncio.to_thread(self._registry.wait, process_id, 0, key=self._key)
                 if not seen.process.is_alive:
-                    return seen._replace(note="")
+                    return seen
                 if loop.time() >= until:
                     told = words.still_running(seconds, note, was_stopped=False)
                     return seen._replace(note=told)

@@ -34,12 +34,12 @@ def line(process: Process) -> str:
     return f"{name(process)}: {state(process)}, since {process.began_at:%Y-%m-%d %H:%M} UTC"
 
 
-def ended(process: Process, piece: Piece) -> str:
+def ended(process: Process, piece: Piece, remark: str = "") -> str:
     if process.state == "lost":
         head = f"The program {name(process)} is gone, and nobody can say how it ended."
     else:
         head = f"The program {name(process)} has ended, {_code(process.exit_code)}."
-    return _with(head, piece, process.told)
+    return _with(f"{head} {remark}".rstrip(), piece, process.told)
 
 
 def never_began(process: Process) -> str:

@@ -174,8 +174,8 @@ TABLES: tuple[Table, ...] = (
     _table(
         "processes",
         {"id": str},
-        "id key session_id origin node folder command cwd is_pty state keeper_pid keeper_mark "
-        "pid mark exit_code began_at ended_at check_interval told told_at",
+        "id key session_id origin node folder command cwd environment is_pty state "
+        "keeper_pid keeper_mark pid mark exit_code began_at ended_at check_interval told told_at",
     ),
     _table(
         "flushes",

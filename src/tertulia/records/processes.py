@@ -46,6 +46,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     command: str
     cwd: str
+    environment: str = "here"
     is_pty: bool
     state: ProcessState
     keeper_pid: int = 0
@@ -91,6 +92,7 @@ class Processes:
             "folder": process.folder,
             "command": acts.storable(process.command),
             "cwd": process.cwd,
+            "environment": process.environment,
             "is_pty": int(process.is_pty),
             "check_interval": _micros(process.check_interval),
             "now": to_micros(self._house.clock.now()),
@@ -199,8 +201,11 @@ class Processes:
         return done
 
     def _tell(self, tx: Transaction, process: Process, news: str | None, delivery: str) -> None:
-        """Send it to where the program was started, and write it into that conversation."""
-        if news is None or process.origin is None:
+        """Write it into the conversation, and send it to where the program was started.
+
+        Some conversations have no place to send to: who writes there asks, and reads it then.
+        """
+        if news is None:
             return
         news = acts.storable(news) or ""
         now = to_micros(self._house.clock.now())
@@ -212,6 +217,8 @@ class Processes:
             transcript.append_in(
                 tx, session_id, [said], None, now, is_activity=False, kinds=[DELIVERY]
             )
+        if process.origin is None:
+            return
         made = outbox.parcels(
             self._house, news, "origin", process.origin, session_id=session_id, delivery=delivery
         )
@@ -234,8 +241,8 @@ def _require(tx: Transaction, process_id: str) -> Process:
 
 
 def _process(row: Row) -> Process:
-    (id_, key, session_id, origin, node, folder, command, cwd, is_pty, state, keeper_pid,
-     keeper_mark, pid, mark, exit_code, began_at, ended_at, check_interval, told,
+    (id_, key, session_id, origin, node, folder, command, cwd, environment, is_pty, state,
+     keeper_pid, keeper_mark, pid, mark, exit_code, began_at, ended_at, check_interval, told,
      told_at) = row  # fmt: skip
     source = from_json(origin)
     return Process(
@@ -247,6 +254,7 @@ def _process(row: Row) -> Process:
         folder=folder,
         command=command,
         cwd=cwd,
+        environment=environment,
         is_pty=bool(is_pty),
         state=state,
         keeper_pid=keeper_pid,

@@ -1,16 +1,16 @@
 -- Background programs: see records/processes.py.
 
 -- name: part_process_columns
-id, key, session_id, origin, node, folder, command, cwd, is_pty, state, keeper_pid, keeper_mark,
-pid, mark, exit_code, began_at, ended_at, check_interval, told, told_at
+id, key, session_id, origin, node, folder, command, cwd, environment, is_pty, state,
+keeper_pid, keeper_mark, pid, mark, exit_code, began_at, ended_at, check_interval, told, told_at
 
 -- name: process_insert
 insert into processes (
-    id, key, session_id, origin, node, folder, command, cwd, is_pty, state, keeper_pid,
-    keeper_mark, pid, mark, began_at, check_interval, told, told_at
+    id, key, session_id, origin, node, folder, command, cwd, environment, is_pty, state,
+    keeper_pid, keeper_mark, pid, mark, began_at, check_interval, told, told_at
 ) values (
-    :id, :key, :session_id, :origin, :node, :folder, :command, :cwd, :is_pty, 'starting', 0,
-    '', 0, '', :now, :check_interval, 0, :now
+    :id, :key, :session_id, :origin, :node, :folder, :command, :cwd, :environment, :is_pty,
+    'starting', 0, '', 0, '', :now, :check_interval, 0, :now
 )
 
 -- name: process_get

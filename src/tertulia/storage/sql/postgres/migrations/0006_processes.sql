@@ -9,6 +9,7 @@ create table processes (
     folder text not null,       -- where its output is, on that machine
     command text not null,
     cwd text not null,
+    environment text not null,  -- where it runs, seen from there
     is_pty bigint not null,
     state text not null,        -- starting, running, exited, killed, lost, forgotten
     keeper_pid bigint not null,
