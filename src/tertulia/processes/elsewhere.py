@@ -111,7 +111,7 @@ class SshHost:
     ) -> Launch:
         words = _there(command, process_id, self._folder, cwd, variables)
         # Twice: it is to have a terminal there, also where ssh would rather not.
-        argv = [*self._ssh("-tt" if pty else "-T"), shlex.join(words)]
+        argv = [*self._ssh("-tt" if pty else "-T"), f"exec {shlex.join(words)}"]
         place = f"{self._destination}:{os.path.join(self._folder, cwd or '')}"
         return _local(argv, process_id, place, pty=pty)
 
