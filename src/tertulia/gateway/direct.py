@@ -38,8 +38,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
     `past` is what the conversation is to begin with, if it begins with this request. `results` are
     those of the calls that the request before was answered with; then there is no text. `tools` of
-    the caller are offered instead of the gateway's own. `origin` is where news of what it starts
-    are sent, and who answers for it; without one, that is the source.
+    the caller are offered instead of the gateway's own. `origin` is who made the schedule that asks
+    here: news of what it starts are sent there, and it plans nothing itself.
     """
 
     source: Source
@@ -174,7 +174,9 @@ class Direct:
 
     async def _exchange(self, ask: Ask, heard: _Heard, key: str) -> Exchange:
         path = self._path
-        tools = ask.tools or await path.tools_for(ask.origin or ask.source, key)
+        tools = ask.tools or await path.tools_for(
+            ask.origin or ask.source, key, may_plan=ask.origin is None
+        )
         return Exchange(
             path.store,
             path.agent,

@@ -180,10 +180,14 @@ class Path:
                 await self._reply(arrival, words.failed(problem), about=turn.session.id)
         return turn.sync.has_settled
 
-    async def tools_for(self, source: Source, key: str) -> tuple[Tool, ...]:
+    async def tools_for(
+        self, source: Source, key: str, *, may_plan: bool = True
+    ) -> tuple[Tool, ...]:
         """What the agent may do for whoever wrote."""
         role = await self._role(source)
-        found = (*self.tools, *planning.tools(self.store, source, role))
+        found = self.tools
+        if may_plan:
+            found += planning.tools(self.store, source, role)
         if self.processes is None:
             return found
         # Where nothing can be sent to, news of a program stand in the conversation.
