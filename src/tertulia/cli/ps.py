@@ -31,7 +31,7 @@ def ps(request: Request) -> None:
         return
     zone = place.zone()
     # Which machine and conversation is told with --json; a screen has no room for all.
-    table = output.table("id", "state", "since", "command", elastic="command")
+    table = output.table("id", "state", "began", "command", elastic="command")
     for one in found:
         style = "green" if one.is_alive else ""
         table.add_row(

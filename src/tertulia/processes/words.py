@@ -31,7 +31,9 @@ def state(process: Process) -> str:
 
 def line(process: Process) -> str:
     """One line for a list."""
-    return f"{name(process)}: {state(process)}, since {process.began_at:%Y-%m-%d %H:%M} UTC"
+    if process.is_alive or process.ended_at is None:
+        return f"{name(process)}: {state(process)} since {process.began_at:%Y-%m-%d %H:%M} UTC"
+    return f"{name(process)}: {state(process)}, at {process.ended_at:%Y-%m-%d %H:%M} UTC"
 
 
 def ended(process: Process, piece: Piece, remark: str = "") -> str:
