@@ -200,6 +200,22 @@ class TestEnding:
         assert not os.path.exists(process.folder)
 
 
+def _started_as(pid: int) -> subprocess.Popen[bytes]:
+    """A program under a pid that was another's; others may be faster, so it is tried again."""
+    for _ in range(200):
+        try:
+            with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as file:
+                file.write(str(pid - 1))
+        except OSError:
+            pytest.skip("the next pid cannot be chosen here: that needs Linux and its root")
+        found = subprocess.Popen(["sleep", "600"])
+        if found.pid == pid:
+            return found
+        found.kill()
+        found.wait()
+    pytest.skip("other programs were faster every time")
+
+
 class TestReusedPids:
     """A pid that another program has by now is never touched."""
 
@@ -236,6 +252,26 @@ class TestReusedPids:
         process = self._replaced(scene, bystander.pid)
         assert scene.registry.kill(process).state == "killed"
         assert bystander.poll() is None
+
+    def test_a_pid_that_the_system_did_give_again(self, scene: Scene) -> None:
+        """The kernel is asked to give the pid of a dead keeper to the next program."""
+        process = scene.registry.get(scene.spawn("sleep 600"))
+        gone = psutil.Process(process.keeper_pid), psutil.Process(process.pid)
+        for one in gone:
+            one.kill()
+        until(lambda: keeper.mark(process.keeper_pid) == "" == keeper.mark(process.pid), "gone")
+        other = _started_as(process.keeper_pid)
+        try:
+            assert other.pid == process.keeper_pid
+            scene.registry.look()
+            assert scene.registry.get(process.id).state == "lost"
+            with pytest.raises(IllegalMove, match="ended already"):
+                scene.registry.kill(process.id)
+            scene.registry.remove(process.id)
+            assert other.poll() is None
+        finally:
+            other.kill()
+            other.wait()
 
     def test_the_mark_tells_two_programs_apart(self, bystander: subprocess.Popen[bytes]) -> None:
         assert keeper.mark(bystander.pid) == keeper.mark(bystander.pid) != ""
