@@ -103,8 +103,10 @@ class TestLimits:
         scene.clock.forward(minutes=30)
         scene.registry.look()
         assert scene.text(process) == "done\n"
-        folder = scene.registry.get(process).folder
+        ended = scene.registry.get(process)
+        folder = ended.folder
         scene.clock.forward(seconds=1)
+        until(lambda: keeper.mark(ended.keeper_pid) == "", "its keeper is gone")
         scene.registry.look()
         assert scene.store.processes.get(process) is None
         assert not os.path.exists(folder)
@@ -202,6 +204,7 @@ class TestEnding:
 
 def _started_as(pid: int) -> subprocess.Popen[bytes]:
     """A program under a pid that was another's; others may be faster, so it is tried again."""
+    until(lambda: not psutil.pid_exists(pid), "nobody has the pid")
     for _ in range(200):
         try:
             with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as file:

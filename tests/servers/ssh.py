@@ -81,7 +81,7 @@ async def _run(process: asyncssh.SSHServerProcess[bytes], home: str) -> None:
     if terminal is None:
         reads, writes = await _on_pipes(process, home, given)
     else:
-        given["TERM"] = terminal.decode() if isinstance(terminal, bytes) else str(terminal)
+        given["TERM"] = terminal
         reads, writes = await _on_terminal(process, home, given)
     feeding = asyncio.create_task(_feed(process, writes, is_terminal=terminal is not None))
     started: asyncio.subprocess.Process = process.get_extra_info("started")
