@@ -11,11 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from msgspec.structs import asdict
-
 from tertulia.cli import output, place
 from tertulia.cli.options import Request
-from tertulia.config import Config, ProcessesConfig
+from tertulia.config import Config
 from tertulia.config_file import Read
 from tertulia.core.inert import plain
 from tertulia.core.source import Source
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from tertulia.http.settings import HttpSettings
     from tertulia.platforms.base import Adapter
     from tertulia.platforms.local import LocalAdapter
-    from tertulia.processes.environments import Environment
     from tertulia.processes.registry import Registry
 
 log = logging.getLogger("tertulia.gateway")
@@ -132,6 +129,7 @@ def _processes(config: Config, store: aio.Store) -> Registry | None:
     """The programs of the agent, where it may start some."""
     if not config.processes.enabled:
         return None
+    from tertulia.assembly import environment_of
     from tertulia.processes.registry import Registry
 
     folder = os.path.join(place.data_folder(), "processes")
@@ -141,21 +139,8 @@ def _processes(config: Config, store: aio.Store) -> Registry | None:
         folder,
         work=work,
         rules=config.processes.rules(),
-        environment=_environment(config.processes, work),
+        environment=environment_of(config.processes, work),
     )
-
-
-def _environment(config: ProcessesConfig, work: str) -> Environment | None:
-    """Where programs run, if that is not here."""
-    from tertulia.processes.elsewhere import DockerContainer, DockerImage, SshHost
-
-    if config.ssh is not None:
-        return SshHost(**asdict(config.ssh))
-    if config.docker is None:
-        return None
-    if config.docker.image is not None:
-        return DockerImage(config.docker.image, folder=work, options=config.docker.options)
-    return DockerContainer(config.docker.container or "")
 
 
 @asynccontextmanager
