@@ -7,6 +7,7 @@ runs the command on this machine; and the real client says what it says without 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -23,9 +24,11 @@ from tertulia.processes.elsewhere import DockerContainer, DockerImage, SshHost
 from tertulia.processes.environments import Environment
 from tertulia.processes.keeper import VARIABLE
 from tertulia.processes.registry import Registry
+from tertulia.processes.tools import tools_for
 from tests.processes.scene import ANA, PATIENCE, Scene, until
 from tests.processes.scene import scene as opened
 from tests.processes.test_registry import DAEMON
+from tests.processes.test_tools import called
 from tests.servers.ssh import SshServer, ssh_server
 
 REAL_DOCKER = shutil.which("docker")
@@ -216,6 +219,27 @@ class TestSsh:
         assert carriers(process) != []
         there.registry.kill(process)
         assert carriers(process) == []
+
+    def test_one_that_is_only_on_its_way_there_is_ended_too(self, there: Scene) -> None:
+        for _ in range(5):
+            process = there.spawn("trap '' HUP; echo on; while true; do sleep 0.1; done")
+            assert there.registry.kill(process).state == "killed"
+            assert there.registry.poll(process).note == ""
+            assert carriers(process) == []
+
+    def test_the_output_is_told_though_nobody_can_look_for_what_is_left(
+        self, tmp_path: Path
+    ) -> None:
+        with ssh_server(tmp_path / "there") as server:
+            place = host(server)
+            with opened(str(tmp_path / "talk.db"), tmp_path, environment=place) as scene:
+                [terminal, _] = tools_for(scene.registry, ANA, scene.key, "owner")
+                gone = f"echo the end is near; kill -9 {server.program.pid}; exit 3"
+                told = str(asyncio.run(called(terminal, {"command": gone})))
+                assert "the end is near" in told
+                assert "cannot be reached" in told
+                for one in scene.store.processes.find():
+                    scene.store.processes.delete(one.id)
 
     def test_255_is_explained(self, there: Scene) -> None:
         process = there.spawn("exit 255")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,10 @@ def test_a_destination_cannot_be_an_option_of_ssh(tmp_path: Path) -> None:
     given: ProcessesConfig = given_file(tmp_path, text).config.processes
     with pytest.raises(ConfigError, match="names no host"):
         environment_of(given, "work")
+
+
+def test_what_needs_no_programs_needs_no_unix() -> None:
+    """The gateway and the command line are there without the modules that only a Unix has."""
+    without = "import sys; sys.modules.update(dict.fromkeys(('fcntl', 'pty', 'termios')));"
+    asked = f"{without} import tertulia.gateway.app, tertulia.cli.ps, tertulia.assembly"
+    subprocess.run([sys.executable, "-c", asked], check=True)

@@ -27,12 +27,12 @@ from tests.processes.scene import ANA, BEN, SETTINGS, Scene, comes, until
 def use(scene: Scene, name: str, **asked: Any) -> str:
     tools = {tool.name: tool for tool in tools_for(scene.registry, ANA, scene.key, "owner")}
     assert schema.faults(tools[name].parameters, asked) == []
-    answer = asyncio.run(_called(tools[name], asked))
+    answer = asyncio.run(called(tools[name], asked))
     assert isinstance(answer, str)
     return answer
 
 
-async def _called(tool: Tool, asked: dict[str, Any]) -> object:
+async def called(tool: Tool, asked: dict[str, Any]) -> object:
     return await tool.call(asked)
 
 
@@ -121,7 +121,7 @@ class TestProcess:
         [_, tool] = tools_for(scene.registry, BEN, other, "owner")
         for action in ACTIONS:
             asked = {"action": action, "id": process, "data": "x"}
-            answer = str(asyncio.run(_called(tool, asked)))
+            answer = str(asyncio.run(called(tool, asked)))
             assert "no process" in answer or answer == "There are no programs."
         assert scene.registry.get(process).is_alive
 

@@ -55,6 +55,7 @@ def to_dict(process: Process) -> dict[str, Any]:
         "key": process.key,
         "session": process.session_id,
         "machine": process.node,
+        "environment": process.environment,
         "pid": process.pid,
         "since": process.began_at.isoformat().replace("+00:00", "Z"),
         "ended": None if ended is None else ended.isoformat().replace("+00:00", "Z"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tertulia import aio
 from tertulia.agents.base import Agent, Tool
@@ -18,8 +18,10 @@ from tertulia.gateway.rules import Rules
 from tertulia.gateway.schedule import AT_ONCE, Runner
 from tertulia.gateway.watch import Flush, Watcher
 from tertulia.platforms.base import Adapter
-from tertulia.processes.registry import Registry
 from tertulia.processes.watch import ProcessWatch
+
+if TYPE_CHECKING:
+    from tertulia.processes.registry import Registry
 
 log = logging.getLogger("tertulia.gateway")
 

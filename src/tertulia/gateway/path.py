@@ -14,6 +14,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tertulia import aio
 from tertulia.agents.base import Agent, Tool
@@ -25,11 +26,12 @@ from tertulia.gateway.meanwhile import Meanwhile
 from tertulia.gateway.meter import Meter, Unmetered
 from tertulia.gateway.rules import Rules
 from tertulia.platforms.base import Adapter, Incoming
-from tertulia.processes.registry import Registry
-from tertulia.processes.tools import tools_for as process_tools
 from tertulia.records.inbox import Arrival
 from tertulia.records.people import Role
 from tertulia.records.said import Said
+
+if TYPE_CHECKING:
+    from tertulia.processes.registry import Registry
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -190,9 +192,11 @@ class Path:
             found += planning.tools(self.store, source, role)
         if self.processes is None:
             return found
+        from tertulia.processes.tools import tools_for  # which needs a Unix
+
         # Where nothing can be sent to, news of a program stand in the conversation.
         origin = source if source.platform in self.adapters else None
-        return (*found, *process_tools(self.processes, origin, key, role))
+        return (*found, *tools_for(self.processes, origin, key, role))
 
     async def _reply(self, arrival: Arrival, text: str, about: str | None = None) -> None:
         """Said by the gateway, not by the agent; once, however often the message is tried."""

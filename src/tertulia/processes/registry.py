@@ -290,7 +290,12 @@ class Registry:
     def remove(self, process_id: str) -> None:
         """End a program if it runs, and forget it with its output."""
         process = self._records.require(process_id)
-        self._end(process)
+        try:
+            self._end(process)
+        except Error:
+            with self._lock:
+                self._awaited.pop(process_id, None)  # from now on its end is news
+            raise
         self._remove(process)
 
     # -- watching
@@ -404,17 +409,18 @@ class Registry:
                 " any more.",
                 hint="Set it up again under [processes], or end it there by hand.",
             )
-        there = place.ending(process.id)
-        told = "0" if there is None else _run(
-            there,
-            f"{process.environment} cannot be reached, so {process.id} may still be running there",
-            hint="Try again when it can be.",
-        )  # fmt: skip
-        return int(told or 0) + ending.end(process)
+        there = _end_there(place, process)
+        here = ending.end(process)
+        if not there and process.is_alive:
+            # It was only on its way there. With the connection gone, nothing more can begin.
+            there = _end_there(place, process)
+        return there + here
 
     def _remark(self, process: Process) -> str:
         place = self._environments.get(process.environment)
-        return "" if place is None or process.is_alive else place.remark(process.exit_code)
+        if place is None or process.state != "exited":
+            return ""
+        return place.remark(process.exit_code)
 
     def _require(self, process_id: str, key: str | None) -> Process:
         process = self._records.require(process_id)
@@ -453,6 +459,19 @@ def _told_in_log(process: Process) -> Iterator[None]:
         if isinstance(problem, StoreUnavailable):
             raise
         log.warning("process %s could not be looked at: %s", process.id, problem)
+
+
+def _end_there(place: Environment, process: Process) -> int:
+    """End what runs beyond this machine; how many there were."""
+    launch = place.ending(process.id)
+    if launch is None:
+        return 0
+    told = _run(
+        launch,
+        f"{place.name} cannot be reached, so {process.id} may still be running there",
+        hint="Try again when it can be.",
+    )
+    return int(told or 0)
 
 
 def _run(launch: Launch, failed: str, *, hint: str) -> str:

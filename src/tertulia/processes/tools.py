@@ -122,6 +122,7 @@ class _Desk:
 
     async def _foreground(self, process: Process, seconds: float) -> str:
         allowed, note = self._registry.clamped(seconds)
+        left = ""
         try:
             seen = await self._wait(process.id, allowed, "")
             is_late = seen.process.is_alive
@@ -130,12 +131,21 @@ class _Desk:
                 seen = await asyncio.to_thread(self._registry.poll, ended.id)
         finally:
             # Whoever asked has the output, or has gone; either way nobody asks for it again.
-            await asyncio.shield(asyncio.to_thread(self._registry.remove, process.id))
+            left = await asyncio.shield(asyncio.to_thread(self._remove, process.id))
         late = (
             f"It was ended after {allowed:g} seconds; what takes longer belongs into the"
             " background."
         )
-        return _told(seen._replace(note=f"{note} {late}".strip()) if is_late else seen)
+        notes = (note, late) if is_late else (seen.note,)
+        return _told(seen._replace(note=" ".join(filter(None, (*notes, left)))))
+
+    def _remove(self, process_id: str) -> str:
+        """What is to be said where a program cannot be cleared away; its output is told first."""
+        try:
+            self._registry.remove(process_id)
+        except Error as problem:
+            return str(problem)
+        return ""
 
     async def process(self, asked: dict[str, Any]) -> str:
         action = asked["action"]

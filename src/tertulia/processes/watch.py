@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
 from tertulia.errors import Error
-from tertulia.processes.registry import Registry
+
+if TYPE_CHECKING:
+    from tertulia.processes.registry import Registry
 
 log = logging.getLogger("tertulia.processes")
 

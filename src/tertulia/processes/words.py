@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tertulia.core.inert import plain
-from tertulia.processes.output import Piece
 from tertulia.records.processes import Process
+
+if TYPE_CHECKING:
+    from tertulia.processes.output import Piece
 
 TOLD: Final = 1_500
 """How many characters of output are told to a conversation at once."""
