@@ -53,8 +53,18 @@ async def _serve(folder: Path) -> None:
     user.write_private_key(folder / "key")
     (folder / "key").chmod(0o600)
 
+    slow = folder / "slow"
+
     async def run(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        # As long as that file is there, a program is only on its way; the next command ends that.
+        is_program = str(process.command).startswith("exec ")
+        if is_program and slow.exists():
+            (folder / "waits").touch()
+            while slow.exists():  # noqa: ASYNC110 — it is another program that waits
+                await asyncio.sleep(0.01)
         await _run(process, str(folder / "home"))
+        if str(process.command) != "true":
+            slow.unlink(missing_ok=True)
 
     server = await asyncssh.create_server(
         _NoPasswords,

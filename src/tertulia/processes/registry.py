@@ -411,9 +411,9 @@ class Registry:
             )
         there = _end_there(place, process)
         here = ending.end(process)
-        if not there and process.is_alive:
-            # It was only on its way there. With the connection gone, nothing more can begin.
-            there = _end_there(place, process)
+        if process.is_alive:
+            # It may only have been on its way. With the connection gone, nothing more can begin.
+            there += _end_there(place, process)
         return there + here
 
     def _remark(self, process: Process) -> str:
