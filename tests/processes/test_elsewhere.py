@@ -220,17 +220,20 @@ class TestSsh:
         there.registry.kill(process)
         assert carriers(process) == []
 
-    def test_one_that_is_only_on_its_way_there_is_ended_too(
-        self, there: Scene, server: SshServer
-    ) -> None:
+    def test_one_that_is_only_on_its_way_there_is_ended_too(self, tmp_path: Path) -> None:
         """It begins there when it was looked for already; it is looked for again."""
-        (server.home.parent / "slow").touch()
-        process = there.spawn("trap '' HUP TERM; touch came; while true; do sleep 0.1; done")
-        until((server.home.parent / "waits").exists, "it is on its way")
-        assert there.registry.kill(process).state == "killed"
-        assert there.registry.poll(process).note == ""
-        until((server.home / "came").exists, "it had begun there")
-        assert carriers(process) == []
+        with ssh_server(tmp_path / "there") as server:
+            place = host(server)
+            with opened(str(tmp_path / "talk.db"), tmp_path, environment=place) as scene:
+                (tmp_path / "there/slow").touch()
+                process = scene.spawn(
+                    "trap '' HUP TERM; touch came; while true; do sleep 0.1; done"
+                )
+                until((tmp_path / "there/waits").exists, "it is on its way")
+                assert scene.registry.kill(process).state == "killed"
+                assert scene.registry.poll(process).note == ""
+                until((server.home / "came").exists, "it had begun there")
+                assert carriers(process) == []
 
     def test_the_output_is_told_though_nobody_can_look_for_what_is_left(
         self, tmp_path: Path

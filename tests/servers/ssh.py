@@ -53,18 +53,11 @@ async def _serve(folder: Path) -> None:
     user.write_private_key(folder / "key")
     (folder / "key").chmod(0o600)
 
-    slow = folder / "slow"
-
     async def run(process: asyncssh.SSHServerProcess[bytes]) -> None:
-        # As long as that file is there, a program is only on its way; the next command ends that.
-        is_program = str(process.command).startswith("exec ")
-        if is_program and slow.exists():
-            (folder / "waits").touch()
-            while slow.exists():  # noqa: ASYNC110 — it is another program that waits
-                await asyncio.sleep(0.01)
+        await _in_order(folder, str(process.command))
         await _run(process, str(folder / "home"))
-        if str(process.command) != "true":
-            slow.unlink(missing_ok=True)
+        if "/proc/" in str(process.command):
+            (folder / "slow").unlink(missing_ok=True)
 
     server = await asyncssh.create_server(
         _NoPasswords,
@@ -81,6 +74,19 @@ async def _serve(folder: Path) -> None:
     (folder / "known_hosts").write_text(line, encoding="ascii")
     print(port, flush=True)
     await server.wait_closed()
+
+
+async def _in_order(folder: Path, command: str) -> None:
+    """Where there is a file `slow`, a program begins after it was looked for, and before the next
+    who looks for it."""
+    slow, waits = folder / "slow", folder / "waits"
+    if command.startswith("exec ") and slow.exists():
+        waits.touch()
+        while slow.exists():  # noqa: ASYNC110 — a file tells it
+            await asyncio.sleep(0.01)
+    elif "/proc/" in command and waits.exists() and not slow.exists():
+        while not (folder / "home/came").exists():  # noqa: ASYNC110 — a file tells it
+            await asyncio.sleep(0.01)
 
 
 async def _run(process: asyncssh.SSHServerProcess[bytes], home: str) -> None:
