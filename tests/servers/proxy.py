@@ -28,6 +28,9 @@ class Proxy:
         self._lines: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
         self._cut: Cut | None = None
+        self._is_answered = True
+        # How often a client said something after it had heard the server.
+        self.round_trips = 0
         self.is_open = True
         self.was_cut = threading.Event()
         self._begin(self._accept)
@@ -70,6 +73,8 @@ class Proxy:
 
     def _pass_requests(self, client: socket.socket, server: socket.socket) -> None:
         while data := client.recv(65_536):
+            self.round_trips += self._is_answered
+            self._is_answered = False
             cut = self._cut
             if cut == "request":
                 self._hang_up(client, server)
@@ -89,6 +94,7 @@ class Proxy:
             if is_kept_back:
                 self._hang_up(client, server)
                 return
+            self._is_answered = True
             client.sendall(data)
         _close(client, server)
 

@@ -421,7 +421,7 @@ def interrupt_after_a_failed_commit(path: str) -> None:
 
     def follower() -> None:
         note = {"name": "follower", "value": 1}
-        outcome.append(database.write(lambda tx: tx.run("installation_set", note)))
+        outcome.append(database.write(lambda tx: tx.changed("installation_set", note)))
 
     thread = threading.Thread(target=follower)
 

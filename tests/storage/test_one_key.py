@@ -125,4 +125,4 @@ def test_a_turn_is_a_few_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             count = 0
             turn.add_assistant("hi", usage=Usage(1, 1, model="m"))
             counts.append(count)
-    assert counts == [8, 5]
+    assert counts == [8, 4]

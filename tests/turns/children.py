@@ -22,6 +22,8 @@ import pytest
 
 from tertulia import Error, Settings, Store, Turn, Usage
 from tertulia.records import turns
+from tertulia.records.acts import lane_of
+from tertulia.storage.base import Transaction
 from tertulia.testing.faults import Moment, watch
 from tertulia.testing.stage import at_once
 from tests.turns.scene import ANA, FAST, PATIENCE, call, open_apart
@@ -210,6 +212,21 @@ def _outcome(work: Callable[[], object]) -> str:
     except Error as problem:
         return problem.code
     return "stored"
+
+
+def stop_in_a_write(pipe: Connection, where: str, lease_seconds: float, asks: bool) -> None:
+    """Stop in the middle of a transaction: after a question, or when more is to be sent."""
+    with opened(where, lease_seconds=lease_seconds) as store:
+        key = store.sessions.key(ANA)
+
+        def work(tx: Transaction) -> None:
+            tx.run("link_insert", {"key": "elsewhere", "shared_key": key, "now": 1})
+            if asks:
+                tx.one("session_current", {"key": key})
+            pipe.send("inside")
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+        store._db.write(work, lane=lane_of(key))
 
 
 def stop_and_answer(pipe: Connection, where: str, lease_seconds: float) -> None:

@@ -86,9 +86,12 @@ def execute(store: Store, sql: str, *params: object) -> list[Any]:
     is_postgres = isinstance(store._db, PostgresDatabase)
 
     def work(tx: Any) -> list[Any]:
-        cursor = tx._connection.execute(sql.replace("?", "%s") if is_postgres else sql, params)
+        if not is_postgres:
+            return list(tx._connection.execute(sql, params).fetchall())
+        with tx._connection.pipeline():  # at its end, everything in it is waited for
+            cursor = tx._connection.execute(sql.replace("?", "%s"), params)
         # psycopg refuses to fetch what a statement without rows did not give.
-        return [] if is_postgres and cursor.description is None else list(cursor.fetchall())
+        return [] if cursor.description is None else list(cursor.fetchall())
 
     return store._db.write(work)
 

@@ -9,7 +9,8 @@ import pytest
 import tertulia
 from tertulia import LeaseLost, SessionBusy, Settings, Store, Turn, Usage
 from tertulia.testing.stage import until
-from tests.turns.children import Child, stop_and_answer, stop_inside
+from tests.servers.postgres import Server
+from tests.turns.children import Child, opened, stop_and_answer, stop_in_a_write, stop_inside
 from tests.turns.scene import (
     ANA,
     BEN,
@@ -261,3 +262,20 @@ def _is_replaced(hung: Turn, elsewhere: Store) -> bool:
     turn.add_assistant("Yes.")
     turn.leave()
     return True
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["asking", "sending"])
+def test_a_process_that_is_stopped_in_a_write_keeps_nobody_out(
+    postgres: Server, asks: bool
+) -> None:
+    """In PostgreSQL it has the conversation's lane; SQLite has one writer, and everybody waits."""
+    where = postgres.database(postgres.template)
+    with (
+        opened(where, lease_seconds=LEASE) as store,
+        Child(stop_in_a_write, where, LEASE, asks) as child,
+    ):
+        assert child.hear() == "inside"
+        with store.turn(ANA, "hello?", wait=PATIENCE) as turn:
+            turn.add_assistant("Yes.")
+    postgres.drop(where)
+    assert turn.answer == "Yes."

@@ -52,6 +52,8 @@ def unescape(part: str) -> str:
 
 def part_of(text: str) -> str:
     """An id as a part of a key: escaped, or a hash of it where that would be too long."""
+    if text.isalnum() and text.isascii() and len(text) <= LONGEST_PART:
+        return text  # as most are, and each message has a dozen
     escaped = escape(text)
     if len(escaped) * 4 <= LONGEST_PART or len(escaped.encode()) <= LONGEST_PART:
         return escaped

@@ -9,7 +9,8 @@ activity in the future lies before no such moment.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, time, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import lru_cache
 from typing import Literal, Protocol
 
 import msgspec
@@ -119,13 +120,19 @@ def latest_occurrence(at_hour: int, now: datetime, zone: tzinfo) -> datetime:
     Where the clock jumps over the hour, the moment of the jump counts; where it shows the hour
     twice, the first time counts (fold=0 gives both), so no day has two.
     """
-    today = now.astimezone(zone).date()
+    today = now.astimezone(zone).toordinal()
     # A day's occurrence can lie after `now` today and, where a zone skipped a whole day, yesterday.
     for days in (1, 0, -1, -2):
-        moment = datetime.combine(today + timedelta(days=days), time(at_hour), tzinfo=zone)
-        if moment.astimezone(UTC) <= now:
-            return moment.astimezone(UTC)
+        moment = _occurrence(at_hour, today + days, zone)
+        if moment <= now:
+            return moment
     raise AssertionError("three calendar days hold an occurrence")
+
+
+@lru_cache(maxsize=256)
+def _occurrence(at_hour: int, day: int, zone: tzinfo) -> datetime:
+    """Asked for every message, and the same all day long."""
+    return datetime.combine(date.fromordinal(day), time(at_hour), tzinfo=zone).astimezone(UTC)
 
 
 def _clock(moment: datetime, zone: tzinfo) -> str:

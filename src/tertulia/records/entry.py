@@ -36,6 +36,7 @@ class Entered(NamedTuple):
     row: SessionRow
     notice: Notice | None
     place: Place
+    is_awaited: bool  # by the index, for what was said before
 
 
 class Answered(NamedTuple):
@@ -156,6 +157,7 @@ class Entry(NamedTuple):
             now,
             turns=[number] * count,
             author=author_of(self.house, self.said.source),
+            is_awaited=entered.is_awaited,
         )
         tx.run(
             "turn_insert",
@@ -196,11 +198,11 @@ class Entry(NamedTuple):
             },
         )
         assert found is not None
-        last_seq, number, epoch, version = found
+        last_seq, number, epoch, version, is_awaited = found
         now_row = row._replace(
             last_seq=last_seq, turns=number, version=version, updated_at=active_at
         )
-        return Entered(now_row, notice, Place(row.ref, row.id, number, epoch))
+        return Entered(now_row, notice, Place(row.ref, row.id, number, epoch), is_awaited)
 
 
 def author_of(house: House, source: Source) -> str | None:

@@ -92,7 +92,7 @@ def set_last_prompt(house: House, session_id: str, tokens: int) -> None:
             field="last_prompt_tokens",
         )
     params = {"id": session_id, "last_prompt": tokens}
-    if house.db.write(lambda tx: tx.run("session_set_last_prompt", params)) == 0:
+    if house.db.write(lambda tx: tx.changed("session_set_last_prompt", params)) == 0:
         raise acts.missing(session_id)
 
 

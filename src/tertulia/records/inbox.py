@@ -138,7 +138,7 @@ class Inbox:
         """Keep a claim for longer."""
         lease = boxes.lease_micros(lease_seconds)
         params = {"id": arrival.id, "attempts": arrival.attempts, "lease": lease}
-        if self._db.write(lambda tx: tx.run("inbox_renew", params), lane=_lane(arrival)) == 0:
+        if self._db.write(lambda tx: tx.changed("inbox_renew", params), lane=_lane(arrival)) == 0:
             raise _taken_over()
 
     def done(self, arrival: Arrival) -> None:

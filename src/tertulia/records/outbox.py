@@ -137,7 +137,7 @@ class Outbox:
         params = {"id": parcel.id, "attempts": parcel.attempts, "lease": lease}
 
         def work(tx: Transaction) -> None:
-            if tx.run("outbox_renew", params) == 0:
+            if tx.changed("outbox_renew", params) == 0:
                 raise _taken_over(tx, parcel)
 
         self._db.write(work, lane=lane_of(parcel))

@@ -190,7 +190,7 @@ class People:
     def unlink(self, source: Source) -> bool:
         """Give this direct message its own conversation again; whether it was linked."""
         key = self._dm_key(source)
-        return self._db.write(lambda tx: tx.run("link_delete", {"key": key})) > 0
+        return self._db.write(lambda tx: tx.changed("link_delete", {"key": key})) > 0
 
     def linked(self, source: Source) -> list[str]:
         """The keys that share the conversation of this direct message, its own included."""
@@ -214,7 +214,7 @@ class People:
 
     def _set(self, statement: str, person: str, name: str, value: str | None) -> None:
         def work(tx: Transaction) -> int:
-            return tx.run(statement, {"person": resolve(tx, person, None), name: value})
+            return tx.changed(statement, {"person": resolve(tx, person, None), name: value})
 
         if self._db.write(work) == 0:
             raise NotFound(f"Nobody called {person!r} has written here yet.")

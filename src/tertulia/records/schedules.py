@@ -270,9 +270,9 @@ class Schedules:
         """Keep a claim for longer."""
         lease = boxes.lease_micros(lease_seconds)
         params = {"id": occurrence.id, "attempts": occurrence.attempts, "lease": lease}
-        if self._db.write(lambda tx: tx.run("occurrence_renew", params), lane=_lane(occurrence)):
-            return
-        raise _taken_over()
+        lane = _lane(occurrence)
+        if self._db.write(lambda tx: tx.changed("occurrence_renew", params), lane=lane) == 0:
+            raise _taken_over()
 
     def deliver(self, occurrence: Occurrence, text: str, *, session_id: str | None = None) -> None:
         """It ran in a session: put what it said into the outbox, for its target.
@@ -511,7 +511,7 @@ def _put(
         "ended_at": to_micros(now) if is_skipped else None,
         "problem": "It was missed." if is_skipped else None,
     }
-    return tx.run("occurrence_put", params) > 0
+    return tx.changed("occurrence_put", params) > 0
 
 
 def _set(
@@ -524,7 +524,7 @@ def _set(
 
 
 def _settle(tx: Transaction, params: dict[str, Any]) -> None:
-    if tx.run("occurrence_settle", params) == 0:
+    if tx.changed("occurrence_settle", params) == 0:
         raise _taken_over()
 
 

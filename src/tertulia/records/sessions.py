@@ -261,7 +261,7 @@ class Sessions:
         def work(tx: Transaction) -> Session:
             row = acts.require(tx, session_id)
             params = {"ref": row.ref, "metadata": written, "version": version}
-            if tx.run("session_set_metadata", params) == 0:
+            if tx.changed("session_set_metadata", params) == 0:
                 raise StaleWrite(
                     f"The session is at version {row.version}, not {version}.",
                     hint="Read it again, then write.",
@@ -428,7 +428,8 @@ class Attempt(NamedTuple):
 
     def find(self, tx: Transaction) -> tuple[SessionRow, Notice | None] | Ask:
         """The current session under its policy, not touched yet, or a new one with its notice."""
-        return self._replace(key=linked_key(tx, self.source, self.key))._find(tx)
+        key = linked_key(tx, self.source, self.key)
+        return (self if key == self.key else self._replace(key=key))._find(tx)
 
     def _find(self, tx: Transaction) -> tuple[SessionRow, Notice | None] | Ask:
         row = tx.one("session_current", {"key": self.key})

@@ -51,7 +51,7 @@ from tertulia.records.people import linked_key
 from tertulia.records.said import Said
 from tertulia.records.sessions import Ask, Sessions
 from tertulia.records.transcript import Transcript
-from tertulia.records.usage import NO_CHARGE, Charge, charge
+from tertulia.records.usage import Charge, charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
 
@@ -89,7 +89,7 @@ class Turn:
         self._calls: dict[str, str] = {}
         self._unanswered: list[str] = []
         self._answer_seq: int | None = None
-        self._session: Session | None = None
+        self._found: Entered | Answered | None = None
         self.notice: Notice | None = None
         self.duplicate = False
         self.answer: str | None = None
@@ -101,12 +101,12 @@ class Turn:
 
     # -- what the agent asks
 
-    @property
+    @cached_property
     def session(self) -> Session:
         """The session as it stood when the turn began."""
-        if self._session is None:
+        if self._found is None:
             raise IllegalMove("The turn has not begun.", hint="Use it in a `with` block.")
-        return self._session
+        return self._found.row.session(self.notice)
 
     @cached_property
     def context_prompt(self) -> str:
@@ -229,19 +229,25 @@ class Turn:
     # -- entering
 
     def __enter__(self) -> Self:
-        bell = threading.Event()
+        self._check_unused()
         deadline = time.monotonic() + self.wait
+        try:
+            if not self.try_to_enter():
+                self._wait_to_enter(deadline)
+        except BaseException:
+            self.abandon()
+            raise
+        return self
+
+    def _wait_to_enter(self, deadline: float) -> None:
+        bell = threading.Event()
         self.listen(bell.set)
         try:
             while not self.try_to_enter():
                 bell.wait(min(self.pause, self._left(deadline - time.monotonic())))
                 bell.clear()
-        except BaseException:
-            self.abandon()
-            raise
         finally:
             self.ignore(bell.set)
-        return self
 
     def try_to_enter(self) -> bool:
         """One try, in one transaction; whether the turn has begun."""
@@ -256,11 +262,10 @@ class Turn:
         except BudgetExceeded as refusal:
             self._record_refusal(refusal)
             raise
+        self._found, self._ticket = found, None
         if isinstance(found, Answered):
-            self._ticket = None
             self.duplicate = True
             self.answer = found.answer
-            self._session = found.row.session()
         else:
             self._begin(found)
         return True
@@ -339,7 +344,7 @@ class Turn:
             return True
         params = {**_epoch(place), "lease": lease_micros(self._house)}
         try:
-            return self._db.write(lambda tx: tx.run("turn_renew", params), lane=self._lane) > 0
+            return self._db.write(lambda tx: tx.changed("turn_renew", params), lane=self._lane) > 0
         except Error as problem:
             acts.log.warning("a lease could not be renewed: %s", problem)
             return True
@@ -347,7 +352,7 @@ class Turn:
     # -- within
 
     def _check_unused(self) -> None:
-        if self._session is not None:
+        if self._found is not None:
             raise IllegalMove(
                 "The turn was entered before.", hint="Ask the store for another: store.turn(…)."
             )
@@ -387,10 +392,8 @@ class Turn:
         return self._said.drafts()
 
     def _begin(self, found: Entered) -> None:
-        self._ticket = None
         self._place = found.place
         self._is_open = True
-        self._session = found.row.session(found.notice)
         self.notice = found.notice
         self._desk.take(found.place.session_id, self, self._house.settings.lease_seconds / 3)
 
@@ -402,7 +405,7 @@ class Turn:
         lease = round(TICKET_SECONDS * 1_000_000)
 
         def work(tx: Transaction) -> int:
-            if self._ticket is not None and tx.run(
+            if self._ticket is not None and tx.changed(
                 "ticket_renew", {"id": self._ticket, "lease": lease}
             ):
                 return self._ticket
@@ -472,23 +475,26 @@ class Turn:
         is_after = not self._is_open and not drafts
 
         def work(tx: Transaction) -> int:
-            row = tx.one(
-                "turn_append",
-                {
-                    **(NO_CHARGE if cost is None else cost),
-                    **_epoch(place),
-                    "count": len(interrupted) + len(drafts),
-                    "turn": place.number,
-                    "is_last": is_last,
-                    "is_after": is_after,
-                    "lease": lease_micros(self._house),
-                },
-            )
+            step = {
+                **_epoch(place),
+                "count": len(interrupted) + len(drafts),
+                "turn": place.number,
+                "is_last": is_last,
+                "is_after": is_after,
+                "lease": lease_micros(self._house),
+            }
+            if cost is None:
+                row = tx.one("turn_append", step)
+            else:
+                row = tx.one("turn_append_with_usage", {**step, **cost})
             if row is None:
                 raise self._lost(tx)
-            last_seq, platform, person = row
-            _insert(tx, place, last_seq - len(drafts), interrupted, now, kind=INTERRUPTED)
-            _insert(tx, place, last_seq, drafts, now, author=author)
+            last_seq, is_awaited, platform, person = row
+            if interrupted:
+                before = last_seq - len(drafts)
+                _insert(tx, place, before, interrupted, now, kind=INTERRUPTED)
+            if drafts:
+                _insert(tx, place, last_seq, drafts, now, author=author, is_awaited=is_awaited)
             if also is not None:
                 also(tx)
             if cost is not None:
@@ -549,7 +555,6 @@ class Turn:
             tx.one(
                 "turn_append",
                 {
-                    **NO_CHARGE,
                     **_epoch(place),
                     "count": len(drafts),
                     "turn": place.number,
@@ -558,7 +563,8 @@ class Turn:
                     "lease": 0,
                 },
             )
-            _insert(tx, place, last_seq, drafts, now, kind=INTERRUPTED)
+            if drafts:
+                _insert(tx, place, last_seq, drafts, now, kind=INTERRUPTED)
             if failed:
                 self._mark(tx, place, "interrupted", now, None)
             else:
@@ -584,7 +590,7 @@ class Turn:
                 hint="Look at turn.duplicate first; turn.answer is what was answered.",
             )
         return IllegalMove(
-            "The turn is over." if self._session else "The turn has not begun.",
+            "The turn is over." if self._found else "The turn has not begun.",
             hint="Write inside its `with` block.",
         )
 
@@ -614,12 +620,12 @@ def _insert(
     *,
     kind: str | None = None,
     author: str | None = None,
+    is_awaited: bool = False,
 ) -> None:
-    if drafts:
-        turns = [place.number] * len(drafts)
-        transcript.insert(
-            tx, place.ref, last_seq, drafts, now, turns=turns, kind=kind, author=author
-        )
+    transcript.insert(
+        tx, place.ref, last_seq, drafts, now, turns=[place.number] * len(drafts), kind=kind,
+        author=author, is_awaited=is_awaited,
+    )  # fmt: skip
 
 
 def _is_content(content: object) -> bool:

@@ -11,19 +11,13 @@ from tertulia.errors import ConfigError
 from tertulia.records import acts, budgets
 from tertulia.records.house import House
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import from_micros, to_micros
+from tertulia.storage.rows import UNREADABLE, damaged, from_micros, to_micros
 
 By = Literal["day", "model", "platform", "person", "session"]
 WAYS: tuple[By, ...] = ("day", "model", "platform", "person", "session")
 
 # The columns of one call, ready for both the ledger and the totals.
 Charge = dict[str, Any]
-
-# A step that used nothing.
-NO_CHARGE: Charge = {
-    **dict.fromkeys(("model", "provider", "last_prompt", "cost", "certainty", "cost_source")),
-    **dict.fromkeys(("input", "output", "cache_read", "cache_write", "reasoning"), 0),
-}
 
 _QUARTER_HOUR = 900_000_000
 
@@ -56,10 +50,14 @@ class Ledger:
         if by not in WAYS:
             raise ConfigError(f"by is {by!r}.", hint=f"Allowed: {', '.join(WAYS)}.", field="by")
         params = {"since": _moment(since, "since"), "until": _moment(until, "until")}
+        rows = self._db.read(lambda tx: tx.all(f"usage_sum_{by}", params))
         found: dict[str, Usage] = {}
-        for group, _calls, *counts in self._db.read(lambda tx: tx.all(f"usage_sum_{by}", params)):
-            name = self._day(group) if by == "day" else group
-            found[name] = _added(found.get(name), counts)
+        try:
+            for group, _calls, *counts in rows:
+                name = self._day(group) if by == "day" else group
+                found[name] = _added(found.get(name), counts)
+        except UNREADABLE as problem:
+            raise damaged("the ledger", problem) from problem
         return found
 
     def _day(self, quarter: int) -> str:

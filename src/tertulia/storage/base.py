@@ -39,7 +39,11 @@ Progress = Callable[[int, int], None]
 class Transaction(Protocol):
     """One transaction, as `work` sees it."""
 
-    def run(self, statement: str, params: Params = ...) -> int:
+    def run(self, statement: str, params: Params = ...) -> None:
+        """Run a statement. Nobody waits for its outcome: that it failed is told by the next
+        question, or by the commit."""
+
+    def changed(self, statement: str, params: Params = ...) -> int:
         """Run a statement; how many rows it changed."""
 
     def one(self, statement: str, params: Params = ...) -> Row | None:

@@ -1,5 +1,8 @@
 """PostgreSQL: many processes on many machines on one set of conversations.
 
+What a transaction does without asking for an answer is sent together with its next question or with
+its commit (a pipeline), for the way to the server is what costs most.
+
 Work of one conversation waits for other work of it, by a lock on its name: its statements then see
 what was committed last. All other writes run serializable: the database notices when two of them
 could not have run one after the other, and one is run again. (With everything serializable, four
@@ -18,7 +21,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import psycopg
@@ -47,6 +50,12 @@ _TAKEN = (pg_errors.UniqueViolation, pg_errors.ExclusionViolation)
 _TAKEN_TRIES = 5
 _ASK_SECONDS = 2.0
 _NO_PARAMS: Params = {}
+_PROGRAM = "tertulia"
+_END_SILENT = f"""select pg_terminate_backend(pid) from pg_stat_activity
+    where datname = current_database() and usename = current_user
+        and application_name = '{_PROGRAM}' and xact_start is not null
+        and state = 'active' and wait_event = 'ClientRead'
+        and state_change < now() - make_interval(secs => %s)"""
 # Stands in statements that read a session: who works in its lane has the row from then on, so that
 # work outside of the lane (a reset, say) waits for it, or it for that.
 _HOLD = "/* hold */"
@@ -61,8 +70,13 @@ class PostgresTransaction:
         self._connection = connection
         self._sql = sql
 
-    def run(self, statement: str, params: Params = _NO_PARAMS) -> int:
-        return self._execute(statement, params).rowcount
+    def run(self, statement: str, params: Params = _NO_PARAMS) -> None:
+        self._execute(statement, params)
+
+    def changed(self, statement: str, params: Params = _NO_PARAMS) -> int:
+        with _pipeline(self._connection):  # at its end, everything in it is waited for
+            cursor = self._execute(statement, params)
+        return cursor.rowcount
 
     def one(self, statement: str, params: Params = _NO_PARAMS) -> Row | None:
         return self._execute(statement, params).fetchone()
@@ -75,7 +89,7 @@ class PostgresTransaction:
 
     def hold(self, name: str, *, shared: bool = False) -> None:
         how = "_shared" if shared else ""
-        self._connection.execute(f"select pg_advisory_xact_lock{how}({_number_of(name)})")
+        self._connection.execute(f"select pg_advisory_xact_lock{how}(%s)", (_number_of(name),))
 
     def search_entry(self, text: str) -> Any:
         return entry(text)
@@ -109,13 +123,8 @@ class PostgresDatabase:
         self._idle = threading.Condition()
         self._busy_seconds = busy_seconds
         self._dsn = dsn
-        self._begin = _begin("isolation level serializable", safe, idle_seconds)
-        self._begin_in_lane = _begin(
-            "isolation level read committed",
-            safe,
-            idle_seconds,
-            "select pg_advisory_xact_lock({lane})",
-        )
+        self._idle_seconds = idle_seconds
+        self._limits = _limits(safe, idle_seconds)
         self._bells = bells_of(self.identity)
         self._listener = Listener(dsn, self._bells)
         try:
@@ -180,6 +189,10 @@ class PostgresDatabase:
             except _AGAIN as problem:
                 if time.monotonic() > deadline:
                     raise translated(problem, self._name) from problem
+            except pg_errors.LockNotAvailable as problem:
+                if time.monotonic() > deadline + self._idle_seconds:
+                    raise translated(problem, self._name) from problem
+                self._end_silent()
             except _TAKEN as problem:
                 # Whoever looked before it wrote was overtaken, and sees it the next time.
                 if tries >= _TAKEN_TRIES:
@@ -265,39 +278,62 @@ class PostgresDatabase:
                 raise translated(problem, self._name) from problem
 
     def _write_once(self, work: Callable[[Transaction], T], lane: str | None) -> T:
-        begin, sql = self._begin, self._sql
-        if lane is not None:
-            begin, sql = self._begin_in_lane.format(lane=_number_of(lane)), self._sql_in_lane
+        number = None
         with self._borrowed() as connection:
             try:
-                begun = connection.execute(begin)
-                while begun.nextset():
-                    pass
-                (number,) = begun.fetchone() or (None,)
-                result = work(PostgresTransaction(connection, sql))
-            except BaseException as problem:
-                _raise_if_lost(connection, problem)
-                self._rollback(connection)
-                raise
-            try:
-                connection.execute("commit")
+                with _pipeline(connection):
+                    tx, begun = self._begun(connection, lane)
+                    result = work(tx)
+                    # Known before the commit is sent; by now it mostly has come with an answer.
+                    (number,) = begun.fetchone() or (None,)
+                    connection.execute("commit")
             except psycopg.Error as problem:
                 if not connection.closed:
                     self._rollback(connection)
                     raise  # the server has said no, and nothing was stored
-                if not self._became(number, problem):
+                if number is None or not self._became(number, problem):
                     raise _Lost(problem) from problem
+            except BaseException:
+                self._rollback(connection)
+                raise
             return result
+
+    def _begun(
+        self, connection: Connection, lane: str | None
+    ) -> tuple[PostgresTransaction, psycopg.Cursor[Row]]:
+        """A transaction, and where its number will stand."""
+        how = "serializable" if lane is None else "read committed"
+        connection.execute(f"begin isolation level {how}")
+        connection.execute(self._limits)
+        tx = PostgresTransaction(connection, self._sql if lane is None else self._sql_in_lane)
+        if lane is not None:
+            tx.hold(lane)
+        return tx, connection.execute("select pg_current_xact_id()::text")
+
+    def _end_silent(self) -> None:
+        """End transactions of ours whose process has said nothing for the time of a lease.
+
+        The server does so itself between two questions. In the middle of what a process sends, it
+        waits for the rest for ever, and so would everybody who wants the same lane.
+        """
+        try:
+            with self._connect() as connection:
+                connection.execute(_END_SILENT, (self._idle_seconds,))
+        except psycopg.Error as problem:
+            log.warning("nobody could be asked to leave: %s", translated(problem, self._name))
 
     def _read_once(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
         try:
-            connection.execute(_BEGIN_READ)
-            return work(PostgresTransaction(connection, self._sql))
-        except psycopg.Error as problem:
-            _raise_if_lost(connection, problem)
-            raise
-        finally:
+            with _pipeline(connection):
+                connection.execute(_BEGIN_READ)
+                found = work(PostgresTransaction(connection, self._sql))
+                connection.execute("commit")
+        except BaseException as problem:
+            if connection.closed and isinstance(problem, psycopg.Error):
+                raise _Lost(problem) from problem
             self._rollback(connection)
+            raise
+        return found
 
     def _became(self, number: str | None, problem: psycopg.Error) -> bool:
         """Whether a transaction whose commit was not answered was committed all the same."""
@@ -312,7 +348,7 @@ class PostgresDatabase:
                 if status in ("committed", "aborted"):
                     return bool(status == "committed")
             except psycopg.OperationalError:
-                pass
+                self._end_silent()
             if time.monotonic() > deadline:
                 raise StoreUnavailable(
                     f"The connection to {self._name} broke during a commit, and it cannot be told"
@@ -351,6 +387,7 @@ class PostgresDatabase:
         return {
             "autocommit": True,
             "row_factory": tuple_row,
+            "application_name": _PROGRAM,
             "connect_timeout": wait,
             # A server that is cut off is noticed, instead of waited for by the hour.
             "keepalives_idle": 10,
@@ -362,7 +399,9 @@ class PostgresDatabase:
     def _rollback(self, connection: Connection) -> None:
         if not connection.closed and connection.info.transaction_status != 0:
             try:
-                connection.execute("rollback")
+                # Its own word for it also forgets which statements were prepared: where one has
+                # failed, the preparing of those behind it was skipped.
+                connection.rollback()
             except psycopg.OperationalError:
                 connection.close()
 
@@ -384,25 +423,23 @@ class _Lost(Exception):
         self.cause = cause
 
 
-def _raise_if_lost(connection: Connection, problem: BaseException) -> None:
-    if connection.closed and isinstance(problem, psycopg.Error):
-        raise _Lost(problem) from problem
+def _pipeline(connection: Connection) -> AbstractContextManager[object]:
+    """Nothing is waited for before it is asked for; a libpq before 14 waits each time."""
+    return connection.pipeline() if psycopg.capabilities.has_pipeline() else nullcontext()
 
 
-def _begin(how: str, safe: bool, idle_seconds: float, *more: str) -> str:
-    """How a write begins, in one round trip; what it returns is the transaction's number.
+def _limits(safe: bool, idle_seconds: float) -> str:
+    """How long a write may keep others waiting, and wait itself before it looks why.
 
     A process that is stopped or cut off in the middle of one must not keep its locks for longer
     than a lease: then the server ends it.
     """
-    steps = [
-        f"begin {how}",
-        f"set local idle_in_transaction_session_timeout = {round(idle_seconds * 1000)}",
-        *more,
-    ]
+    idle = max(1, round(idle_seconds * 1000))
+    limits = {"idle_in_transaction_session_timeout": idle, "lock_timeout": max(1, idle // 4)}
+    found = [f"set_config('{name}', '{value}', true)" for name, value in limits.items()]
     if not safe:
-        steps.append("set local synchronous_commit = off")
-    return "; ".join([*steps, "select pg_current_xact_id()::text"])
+        found.append("set_config('synchronous_commit', 'off', true)")
+    return f"select {', '.join(found)}"
 
 
 def _number_of(name: str) -> int:

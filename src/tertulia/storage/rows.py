@@ -17,7 +17,7 @@ from tertulia.storage.base import Row, Transaction
 _MICROSECOND = timedelta(microseconds=1)
 
 # What damaged rows make Python raise. A sound store gives none of it.
-_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, OverflowError, zlib.error)
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, OverflowError, zlib.error)
 
 
 def to_micros(moment: datetime) -> int:
@@ -75,7 +75,7 @@ class SessionRow(NamedTuple):
     def session(self, notice: Notice | None = None) -> Session:
         try:
             return self._session(notice)
-        except (*_UNREADABLE, ConfigError) as problem:
+        except (*UNREADABLE, ConfigError) as problem:
             raise damaged(f"session {self.id}", problem) from problem
 
     def _session(self, notice: Notice | None) -> Session:
@@ -153,7 +153,7 @@ class Glance(NamedTuple):
 def view_from(ranges: str) -> View:
     try:
         return View(tuple((log, first, last) for log, first, last in from_json(ranges)))
-    except _UNREADABLE as problem:
+    except UNREADABLE as problem:
         raise damaged("a revision", problem) from problem
 
 
@@ -166,7 +166,7 @@ def message(row: Row, tx: Transaction) -> Message:
 def body(text: str) -> dict[str, Any]:
     try:
         return from_json(text)  # type: ignore[no-any-return]
-    except _UNREADABLE as problem:
+    except UNREADABLE as problem:
         raise damaged("a message", problem) from problem
 
 
@@ -175,7 +175,7 @@ def whole_body(text: str, away: str | None, tx: Transaction) -> dict[str, Any]:
         return body(text)
     try:
         return restore(text, away, lambda name: _blob(tx, name))
-    except _UNREADABLE as problem:
+    except UNREADABLE as problem:
         raise damaged("a large message", problem) from problem
 
 

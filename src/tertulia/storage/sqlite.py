@@ -51,7 +51,10 @@ class SqliteTransaction:
         self._connection = connection
         self._sql = sql
 
-    def run(self, statement: str, params: Params = _NO_PARAMS) -> int:
+    def run(self, statement: str, params: Params = _NO_PARAMS) -> None:
+        self._connection.execute(self._sql[statement], params)
+
+    def changed(self, statement: str, params: Params = _NO_PARAMS) -> int:
         self._connection.execute(self._sql[statement], params)
         return self._connection.changes()
 
@@ -384,6 +387,9 @@ class SqliteDatabase:
         connection.execute("pragma fullfsync = on")
         # A page that many turns touch is then written back once for all of them.
         connection.execute("pragma wal_autocheckpoint = 4000")
+        # Plans do not depend on what is bound: else a statement that a partial index serves would
+        # be planned anew each time it runs.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.execute("pragma foreign_keys = off")
         connection.execute("pragma temp_store = memory")
         # What is deleted is overwritten: also in pages that only the next growth would reuse.

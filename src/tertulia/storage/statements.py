@@ -25,7 +25,12 @@ def load(dialect: str) -> dict[str, str]:
                 if name in found:
                     raise ValueError(f"two statements are called {name}; the second is in {path}")
                 found[name] = sql
-    return {name: _PART.sub(lambda part: found[part[1]], sql) for name, sql in found.items()}
+    return {name: _whole(sql, found) for name, sql in found.items()}
+
+
+def _whole(sql: str, found: dict[str, str]) -> str:
+    """A statement with its parts in place, which may have parts themselves."""
+    return _PART.sub(lambda part: _whole(found[part[1]], found), sql)
 
 
 def migrations(dialect: str) -> list[tuple[str, str]]:

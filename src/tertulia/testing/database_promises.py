@@ -150,6 +150,28 @@ class DatabasePromises:
             database(store).read(lambda tx: got(tx, "\udfff"))
         database(store).write(lambda tx: put(tx, "value", "whole"))
 
+    def test_a_refused_write_leaves_no_trace_in_later_ones(self, store: Store) -> None:
+        ticket = {"key": "k", "lease": 1_000_000}
+
+        def refused(tx: Transaction) -> None:
+            put(tx, "n", 1)
+            put(tx, "nothing", None)
+            tx.run("ticket_take", ticket)
+
+        for _ in range(10):  # so often that a driver keeps the statements prepared
+            with pytest.raises(StoreError):
+                database(store).write(refused)
+        assert database(store).write(lambda tx: tx.one("ticket_take", ticket)) is not None
+        assert database(store).read(lambda tx: got(tx, "n")) is None
+
+    def test_a_write_can_ask_how_much_it_changed(self, store: Store) -> None:
+        def work(tx: Transaction) -> tuple[int, int]:
+            (ticket,) = tx.one("ticket_take", {"key": "k", "lease": 1_000_000}) or (0,)
+            drop = {"id": ticket}
+            return tx.changed("ticket_drop", drop), tx.changed("ticket_drop", drop)
+
+        assert database(store).write(work) == (1, 0)
+
     @pytest.mark.parametrize("kind", ["read", "write"])
     def test_closing_waits_for_what_is_under_way(self, store: Store, kind: str) -> None:
         is_inside, may_go = threading.Event(), threading.Event()

@@ -7,13 +7,9 @@ update sessions set
 where id = :id
 returning ref, last_seq, turns, last_seq - :count > indexed_seq
 
--- name: session_append_with_usage
-update sessions set
-    last_seq = last_seq + :count,
-    turns = turns + :turns,
-    updated_at = case when :is_activity and ended_at is null then :now else updated_at end,
-    version = version + 1,
-    input = input + :input,
+-- name: part_spent
+-- What a model call adds to the totals of its session.
+input = input + :input,
     output = output + :output,
     cache_read = cache_read + :cache_read,
     cache_write = cache_write + :cache_write,
@@ -24,6 +20,14 @@ update sessions set
     cost_source = coalesce(:cost_source, cost_source),
     model = coalesce(:model, model),
     provider = coalesce(:provider, provider)
+
+-- name: session_append_with_usage
+update sessions set
+    last_seq = last_seq + :count,
+    turns = turns + :turns,
+    updated_at = case when :is_activity and ended_at is null then :now else updated_at end,
+    version = version + 1,
+    {part_spent}
 where id = :id
 returning ref, last_seq, turns, platform, person, last_seq - :count > indexed_seq
 

@@ -15,33 +15,31 @@ update sessions set
     lease_until = {part_db_now} + :lease,
     open_turn = turns + :turns
 where ref = :ref
-returning last_seq, turns, epoch, version
+returning last_seq, turns, epoch, version, last_seq - :count > indexed_seq
 
 -- name: session_fence
 update sessions set epoch = epoch + 1, lease_until = 0, open_turn = null where ref = :ref
 
--- name: turn_append
+-- name: part_step
 -- What comes after the answer and is no message needs no lease and changes none.
-update sessions set
-    last_seq = last_seq + :count,
+last_seq = last_seq + :count,
     version = version + 1,
     lease_until = case when :is_after then lease_until
         when :is_last then 0 else {part_db_now} + :lease end,
-    open_turn = case when :is_after then open_turn when :is_last then null else :turn end,
-    input = input + :input,
-    output = output + :output,
-    cache_read = cache_read + :cache_read,
-    cache_write = cache_write + :cache_write,
-    reasoning = reasoning + :reasoning,
-    last_prompt = coalesce(:last_prompt, last_prompt),
-    cost = case when cast(:cost as bigint) is null then cost else coalesce(cost, 0) + :cost end,
-    certainty = case when cast(:certainty as bigint) is null then certainty
-        when certainty < :certainty then certainty else :certainty end,
-    cost_source = coalesce(:cost_source, cost_source),
-    model = coalesce(:model, model),
-    provider = coalesce(:provider, provider)
+    open_turn = case when :is_after then open_turn when :is_last then null else :turn end
+
+-- name: part_stepped
 where ref = :ref and id = :id and (epoch = :epoch or :is_after)
-returning last_seq, platform, person
+returning last_seq, last_seq - :count > indexed_seq, platform, person
+
+-- name: turn_append
+update sessions set {part_step}
+{part_stepped}
+
+-- name: turn_append_with_usage
+update sessions set {part_step},
+    {part_spent}
+{part_stepped}
 
 -- name: turn_renew
 update sessions set lease_until = {part_db_now} + :lease {part_held} and open_turn is not null
