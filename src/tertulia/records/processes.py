@@ -139,7 +139,7 @@ class Processes:
         }
 
         def work(tx: Transaction) -> bool:
-            if tx.run("process_end", params) == 0:
+            if tx.changed("process_end", params) == 0:
                 return False
             self._tell(tx, process, news, f"process:{process.id}:end")
             return True
@@ -157,7 +157,7 @@ class Processes:
         params = {"id": process.id, "told": told, "now": now, "before": before}
 
         def work(tx: Transaction) -> bool:
-            if tx.run("process_tell", params) == 0:
+            if tx.changed("process_tell", params) == 0:
                 return False
             self._tell(tx, process, news, f"process:{process.id}:{now}")
             return True
