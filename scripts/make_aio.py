@@ -27,6 +27,7 @@ CLASSES = (
     ("tertulia.records.outbox", "Outbox"),
     ("tertulia.records.flushes", "Flushes"),
     ("tertulia.records.schedules", "Schedules"),
+    ("tertulia.records.processes", "Processes"),
     ("tertulia.records.visible", "Visible"),
     ("tertulia.store", "Store"),
 )
@@ -58,6 +59,7 @@ STORE = '''
         self.outbox = Outbox(store.outbox, threads)
         self.flushes = Flushes(store.flushes, threads)
         self.schedules = Schedules(store.schedules, threads)
+        self.processes = Processes(store.processes, threads)
 
     async def __aenter__(self) -> Self:
         return self

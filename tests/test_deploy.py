@@ -36,6 +36,11 @@ def test_the_unit_waits_for_the_drain() -> None:
     assert int(found[1]) > GatewayConfig().drain_seconds
 
 
+def test_a_restart_leaves_programs_alone() -> None:
+    """systemd ends only the gateway itself; tests/processes shows that the rest is found again."""
+    assert re.findall(r"^KillMode=(.*)$", UNIT.read_text("utf-8"), re.MULTILINE) == ["process"]
+
+
 def test_the_container_installs_extras_that_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     found = re.search(r"/source\[([\w,-]+)\]", CONTAINER)

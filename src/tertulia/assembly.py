@@ -1,4 +1,4 @@
-"""From a configuration to what it names: the agent and the adapters."""
+"""From a configuration to what it names: the agent, the adapters, and where programs run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from tertulia.agents.base import Agent
-from tertulia.config import AgentConfig, Config, WebhookConfig
+from tertulia.config import AgentConfig, Config, ProcessesConfig, WebhookConfig
 from tertulia.errors import ConfigError
 from tertulia.platforms.base import Adapter
 
 if TYPE_CHECKING:
     from tertulia.http.settings import HttpSettings
+    from tertulia.processes.environments import Environment
 
 Builder = Callable[[Config], Adapter]
 
@@ -127,3 +130,16 @@ def _shared(given: AgentConfig, *without: str) -> dict[str, Any]:
 
 def _variables(given: AgentConfig) -> dict[str, str] | None:
     return {**os.environ, **given.variables} if given.variables else None
+
+
+def environment_of(given: ProcessesConfig, work: str) -> Environment | None:
+    """Where programs run, if that is not here; `work` is their folder on this machine."""
+    from tertulia.processes.elsewhere import DockerContainer, DockerImage, SshHost
+
+    if given.ssh is not None:
+        return SshHost(**asdict(given.ssh))
+    if given.docker is None:
+        return None
+    if given.docker.image is not None:
+        return DockerImage(given.docker.image, folder=work, options=given.docker.options)
+    return DockerContainer(given.docker.container or "")

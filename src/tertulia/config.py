@@ -23,16 +23,21 @@ from tertulia.core.target import HomeChannel
 from tertulia.errors import ConfigError
 from tertulia.gateway.rules import Admission, Groups, Meanwhile, PlatformRules, Rules
 from tertulia.platforms.http_config import HttpConfig, Secret, Token
+from tertulia.processes.rules import DOCKER_OPTIONS, VARIABLES, ProcessRules
+from tertulia.records.people import Role
 
 __all__ = [
     "AgentConfig",
     "Config",
+    "DockerConfig",
     "GatewayConfig",
     "HttpConfig",
     "LocalConfig",
     "LogConfig",
     "PlatformConfig",
+    "ProcessesConfig",
     "Secret",
+    "SshConfig",
     "StoreConfig",
     "Token",
 ]
@@ -292,6 +297,85 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
+class SshConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Another machine for programs, reached by the system's ssh, which can ask nobody anything.
+
+    destination   user@host, or a name of ssh's own configuration
+    folder        where programs run there, seen from the home folder; it is made if it is missing
+    port          where ssh is reached
+    identity      the file of the key; without one: as ssh chooses
+    known_hosts   the file of the keys of hosts; without one: ssh's own
+    """
+
+    destination: str
+    folder: str = "."
+    port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
+    identity: str | None = None
+    known_hosts: str | None = None
+
+
+class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Containers for programs: one that runs already, or a new one for each program.
+
+    container   the one that runs; programs begin in its own working directory
+    image       of what each program gets a container; processes.folder is there as /work
+    options     what `docker run` is given beside, for an image
+    """
+
+    container: str | None = None
+    image: str | None = None
+    options: tuple[str, ...] = DOCKER_OPTIONS
+
+    def __post_init__(self) -> None:
+        if (self.container is None) == (self.image is None):
+            raise ConfigError(
+                "Docker needs a container or an image.", hint="Give one of them.", field="image"
+            )
+
+
+class ProcessesConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Programs that the agent starts: on this machine, as the user of the gateway, or elsewhere.
+
+    enabled           whether the agent has the tools terminal and process
+    role              for whom it may use them: owner, member or guest, and those above
+    folder            where programs run; a working directory outside of it is refused; without
+                      one: a folder in the data folder
+    variables         the environment variables that programs are given; leave keys and tokens out
+    at_most           how many may run at once
+    keep_minutes      how long one that has ended can still be asked for
+    longest_seconds   how long the agent may wait for one in a single call
+    ssh               another machine for them to run on
+    docker            a container for them to run in
+    """
+
+    enabled: bool = False
+    role: Role = "owner"
+    folder: str | None = None
+    variables: tuple[str, ...] = VARIABLES
+    at_most: int = 64
+    keep_minutes: float = 30
+    longest_seconds: float = 180
+    ssh: SshConfig | None = None
+    docker: DockerConfig | None = None
+
+    def __post_init__(self) -> None:
+        self.rules()
+        if self.ssh is not None and self.docker is not None:
+            raise ConfigError(
+                "Programs run in one place.", hint="Give ssh or docker, not both.", field="docker"
+            )
+        if self.ssh is not None and self.folder is not None:
+            raise ConfigError(
+                "folder is one of this machine, where nothing is run.",
+                hint="Set processes.ssh.folder instead.",
+                field="folder",
+            )
+
+    def rules(self) -> ProcessRules:
+        """How background programs behave."""
+        return ProcessRules(**{n: getattr(self, n) for n in ProcessRules.__struct_fields__})
+
+
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What is logged. Keys, tokens and the texts of people never are; ids are pseudonyms.
 
@@ -313,6 +397,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     agent: AgentConfig = AgentConfig()
     platforms: Mapping[str, Any] = {}
     http: HttpConfig = HttpConfig()
+    processes: ProcessesConfig = ProcessesConfig()
     log: LogConfig = LogConfig()
 
     @property

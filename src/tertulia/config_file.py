@@ -230,10 +230,22 @@ def _file(path: str) -> tuple[dict[str, Any], Origin]:
     return given, Origin(path, dict(_lines(text)))
 
 
+_PATHS = (
+    ("store", "where"),
+    ("log", "file"),
+    ("agent", "folder"),
+    ("processes", "folder"),
+    ("processes", "ssh", "identity"),
+    ("processes", "ssh", "known_hosts"),
+)
+
+
 def _see_from(folder: str, given: dict[str, Any]) -> None:
     """Paths in the file are seen from the folder it is in."""
-    for section, name in (("store", "where"), ("log", "file"), ("agent", "folder")):
-        table = given.get(section)
+    for *within, name in _PATHS:
+        table: Any = given
+        for section in within:
+            table = table.get(section) if isinstance(table, dict) else None
         if not isinstance(table, dict):
             continue
         found = table.get(name)

@@ -27,6 +27,7 @@
     │   ├── AgentUnavailable  it cannot be reached, or has too much to do: try again later
     │   ├── AgentFailed       it failed, or what it gave cannot be used
     │   └── ContextOverflow   it was given more than its model can read
+    ├── PlaceUnavailable      where programs run cannot be reached: try again later
     ├── AccessDenied          not yours
     └── BudgetExceeded        the limit is spent
 
@@ -228,6 +229,13 @@ class ContextOverflow(AgentError):
     """The conversation is longer than the model can read."""
 
     code = "context_overflow"
+
+
+class PlaceUnavailable(Error):
+    """The place where programs run cannot be reached now."""
+
+    code = "place_unavailable"
+    retryable = True
 
 
 class AccessDenied(Error):

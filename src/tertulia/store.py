@@ -26,6 +26,7 @@ from tertulia.records.inbox import Inbox
 from tertulia.records.indexer import Indexer
 from tertulia.records.outbox import Outbox
 from tertulia.records.people import People
+from tertulia.records.processes import Processes
 from tertulia.records.said import Said
 from tertulia.records.schedules import Schedules
 from tertulia.records.search import CATCH_UP_STEPS, Hit, Search
@@ -82,6 +83,7 @@ class Store:
         self.people = People(self._house)
         self.flushes = Flushes(self._house)
         self.schedules = Schedules(self._house)
+        self.processes = Processes(self._house)
 
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""

@@ -13,6 +13,7 @@ from tertulia import Session, Source
 from tertulia.cli import failures, main
 from tertulia.cli.reference import SHAPES, reference
 from tests.cli.conftest import Demo, Typed
+from tests.transfer.scene import program
 
 SHOW = "sessions show"
 PAGE = Path(__file__).resolve().parents[2] / "docs/cli.md"
@@ -74,6 +75,9 @@ def test_the_fields_are_the_ones_that_are_told(typed: Typed, demo: Demo, command
     if command == "pair approve":
         with tertulia.open(demo.path) as store:
             more[command] = [str(store.people.ask(Source("signal", "7", user_id="7")))]
+    if command == "ps":
+        with tertulia.open(demo.path) as store:
+            store.processes.begin(program(store))
     more |= {f"import {kind}": ["."] for kind in ("hermes", "nanobot", "openclaw", "jsonl")}
     noun, _, verb = command.partition(" ")
     needs_id = noun == "sessions" and verb not in ("list", "search")

@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from tertulia.gateway.app import Gateway
 from tertulia.gateway.rules import PlatformRules, Rules
 from tertulia.gateway.watch import Flush
 from tertulia.platforms.base import Adapter, Incoming, MenuEntry, Outgoing, Receive, Shown
+from tertulia.processes.registry import Registry
 from tertulia.testing import FakeClock
 from tests.history.validators import faults
 
@@ -206,13 +208,15 @@ async def house(
     tools: Iterable[Tool] = (),
     flush: Flush | None = None,
     folder: str | None = None,
+    programs: Path | None = None,
 ) -> AsyncIterator[House]:
     """A gateway that runs; in the end it is stopped, and its store must be sound."""
     given = list(apps) if apps is not None else [App()]
     async with aio.open(where, settings=settings, clock=clock) as store:
+        processes = None if programs is None else Registry(store.sync, programs)
         gateway = Gateway(
             store, agent or ParrotAgent(), given, rules=rules, tools=tuple(tools), flush=flush,
-            folder=folder,
+            folder=folder, processes=processes,
         )  # fmt: skip
         node = House(store, gateway, {app.name: app for app in given})
         try:

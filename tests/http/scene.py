@@ -20,6 +20,7 @@ from tertulia.gateway.app import Gateway
 from tertulia.gateway.rules import PlatformRules, Rules
 from tertulia.http import HttpSettings, Token, serve
 from tertulia.platforms.base import Adapter
+from tertulia.processes.registry import Registry
 
 PATIENCE = 60.0
 SECRETS = {name: f"{name}-secret-0123456789" for name in ("root", "ana", "bob", "eve")}
@@ -67,16 +68,20 @@ def house(
     agent: Agent | None = None,
     adapters: Sequence[Adapter] = (),
     rules: Rules = EVERYONE,
+    programs: Path | None = None,
     **settings: Any,
 ) -> Iterator[House]:
-    """A gateway and its server, until the end of the block."""
+    """A gateway and its server, until the end of the block; with `programs` it runs some."""
     found: Future[House] = Future()
     given = {"tokens": TOKENS, "port": 0, "rate": 100_000, "drain_seconds": 2, **settings}
     stops: list[asyncio.Event] = []
 
     async def live() -> None:
         async with aio.open(path) as store:
-            gateway = Gateway(store, agent or ParrotAgent(), adapters, rules=rules)
+            processes = None if programs is None else Registry(store.sync, programs)
+            gateway = Gateway(
+                store, agent or ParrotAgent(), adapters, rules=rules, processes=processes
+            )
             stop = asyncio.Event()
             stops.append(stop)
             running = asyncio.create_task(gateway.run())

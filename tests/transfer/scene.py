@@ -19,6 +19,7 @@ import msgspec
 
 import tertulia
 from tertulia import Budget, Duplicate, NotFound, Settings, Source, Store, ToolCall, Usage
+from tertulia.records.processes import Process
 from tertulia.testing import FakeClock
 from tertulia.transfer import import_from
 
@@ -166,6 +167,23 @@ ACTS: dict[str, Callable[[Store, Source, str], object]] = {
 }
 
 
+def program(store: Store) -> Process:
+    return Process(
+        id="p1",
+        key=store.sessions.key(ANA),
+        session_id=None,
+        origin=ANA,
+        node="here",
+        folder="p1",
+        command="sleep 600",
+        cwd="/",
+        is_pty=True,
+        state="starting",
+        began_at=store.now(),
+        told_at=store.now(),
+    )
+
+
 def everything(store: Store) -> None:
     """Each act once, in an order in which each finds something to do."""
     for number, act in enumerate(("talk", "append", *ACTS, "talk", "fork", "append", "talk")):
@@ -177,6 +195,7 @@ def everything(store: Store) -> None:
     store.people.ask(EVE)
     with suppress(tertulia.Error):
         store.people.approve("WRONGONE", by="somebody")
+    store.processes.begin(program(store))
     with tempfile.TemporaryDirectory() as folder:
         row = {"role": "user", "content": "from elsewhere", "timestamp": "2026-03-01T10:00:00Z"}
         Path(folder, "talk.jsonl").write_text(json.dumps(row))

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tertulia import Store, Turn, Usage
 from tertulia.testing import FakeClock, Stage
 from tertulia.testing.faults import watch
 from tests.storage.inside import sqlite_of
+from tests.transfer.scene import program
 from tests.turns.scene import ANA, call, open_beside
 
 
@@ -46,6 +48,21 @@ def test_a_turn_without_tools_is_two_transactions(store: Store, clock: FakeClock
             turn.add_assistant("hi", usage=Usage(10, 2), deliver="origin")
         assert (count.writes, count.commits) == (2 * number, 2 * number)
         clock.forward(days=number - 1)  # a new session costs no more
+
+
+def test_a_running_program_is_asked_after_in_the_same_transaction(
+    store: Store, clock: FakeClock
+) -> None:
+    with store.turn(ANA, "hello") as turn:
+        turn.add_assistant("hi")
+    first = turn.session.id
+    store.processes.begin(replace(program(store), key=turn.session.key))
+    clock.forward(hours=36)  # its policy would end it by now
+    count = Count(store)
+    with store.turn(ANA, "still there?") as turn:
+        turn.add_assistant("yes")
+    assert (count.writes, count.commits) == (2, 2)
+    assert turn.session.id == first
 
 
 def test_a_turn_with_tools_is_one_transaction_more_for_each_call_that_returns(

@@ -26,6 +26,7 @@ from tertulia.records import flushes as sync_flushes
 from tertulia.records import inbox as sync_inbox
 from tertulia.records import outbox as sync_outbox
 from tertulia.records import people as sync_people
+from tertulia.records import processes as sync_processes
 from tertulia.records import schedules as sync_schedules
 from tertulia.records import sessions as sync_sessions
 from tertulia.records import transcript as sync_transcript
@@ -34,6 +35,7 @@ from tertulia.records import visible as sync_visible
 from tertulia.records.inbox import Arrival, ArrivalState
 from tertulia.records.outbox import DeliveryState, Parcel
 from tertulia.records.people import Pairing, Person, Role
+from tertulia.records.processes import Identity, Process, ProcessState
 from tertulia.records.schedules import Occurrence, RunsIn, Schedule
 from tertulia.records.search import Hit
 from tertulia.records.transcript import Revision
@@ -680,6 +682,62 @@ class Schedules:
         )
 
 
+class Processes:
+    """The background programs of a store."""
+
+    def __init__(self, record: sync_processes.Processes, threads: Threads) -> None:
+        self.sync = record
+        self._threads = threads
+
+    async def begin(self, process: Process, *, at_most: int = 64) -> Process:
+        """Note a program that is about to be started; on one node there are so many at most."""
+        return await self._threads.run(self.sync.begin, process, at_most=at_most)
+
+    async def began(self, process_id: str, identity: Identity) -> Process:
+        """A program runs now."""
+        return await self._threads.run(self.sync.began, process_id, identity)
+
+    async def end(
+        self,
+        process: Process,
+        state: ProcessState,
+        *,
+        exit_code: int | None = None,
+        news: str | None = None,
+    ) -> bool:
+        """Note that a program has ended, and tell its conversation; False if somebody has."""
+        return await self._threads.run(
+            self.sync.end, process, state, exit_code=exit_code, news=news
+        )
+
+    async def tell(self, process: Process, news: str | None, *, told: int) -> bool:
+        """Tell the conversation how a program stands; False if another node was first.
+
+        `told` is how much of the output it has been told of from now on.
+        """
+        return await self._threads.run(self.sync.tell, process, news, told=told)
+
+    async def get(self, process_id: str) -> Process | None:
+        """The program of that id, or None."""
+        return await self._threads.run(self.sync.get, process_id)
+
+    async def require(self, process_id: str) -> Process:
+        """The program of that id."""
+        return await self._threads.run(self.sync.require, process_id)
+
+    async def find(self, *, key: str | None = None) -> list[Process]:
+        """The programs of a conversation, or all, in the order they began."""
+        return await self._threads.run(self.sync.find, key=key)
+
+    async def of_node(self, node: str) -> list[Process]:
+        """All of one machine, those whose conversation was deleted too."""
+        return await self._threads.run(self.sync.of_node, node)
+
+    async def delete(self, process_id: str) -> None:
+        """Forget a program."""
+        await self._threads.run(self.sync.delete, process_id)
+
+
 class Visible:
     """A store through the eyes of one person."""
 
@@ -722,6 +780,7 @@ class Store:
         self.outbox = Outbox(store.outbox, threads)
         self.flushes = Flushes(store.flushes, threads)
         self.schedules = Schedules(store.schedules, threads)
+        self.processes = Processes(store.processes, threads)
 
     async def __aenter__(self) -> Self:
         return self

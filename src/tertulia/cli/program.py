@@ -21,6 +21,7 @@ from tertulia.cli.export import export
 from tertulia.cli.imports import import_
 from tertulia.cli.options import Group
 from tertulia.cli.pair import pair
+from tertulia.cli.ps import ps
 from tertulia.cli.schedules import schedules
 from tertulia.cli.sessions import sessions
 from tertulia.cli.store import store
@@ -89,6 +90,7 @@ for _command in (
     run,
     config,
     pair,
+    ps,
     sessions,
     schedules,
     usage,

@@ -60,6 +60,8 @@ SHAPES = {
     "config init": "`config` (its path)",
     "config show": "`config`, `variables`, `settings`",
     "config check": "`config`, `variables`, `valid`",
+    "ps": "an array of programs: `id`, `state`, `exit_code`, `command`, `folder`, `key`,"
+    " `session`, `machine`, `environment`, `pid`, `since`, `ended`",
     "pair list": "`waiting`, `people`",
     "pair approve": "`id`, `platform`, `name`, `role`, `since`",
     "pair revoke": "`id`, `platform`, `name`, `role`, `since`",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tertulia.http.settings import HttpSettings
     from tertulia.platforms.base import Adapter
     from tertulia.platforms.local import LocalAdapter
+    from tertulia.processes.registry import Registry
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -96,6 +97,7 @@ async def _serve(
         rules=config.rules,
         flush=_flush(config, store, agent),
         folder=os.path.join(place.data_folder(), "schedules"),
+        processes=_processes(config, store),
     )
     with writing(config.log, store.sync.redactor, is_quiet=is_quiet):
         _stop_at_signals(gateway)
@@ -121,6 +123,24 @@ def _flush(config: Config, store: aio.Store, agent: Agent) -> Flush | None:
 
     folder = config.gateway.memory or os.path.join(place.data_folder(), "memory")
     return MemoryFlush(store, agent, FileMemory(folder, agent=config.store.agent))
+
+
+def _processes(config: Config, store: aio.Store) -> Registry | None:
+    """The programs of the agent, where it may start some."""
+    if not config.processes.enabled:
+        return None
+    from tertulia.assembly import environment_of
+    from tertulia.processes.registry import Registry
+
+    folder = os.path.join(place.data_folder(), "processes")
+    work = config.processes.folder or os.path.join(place.data_folder(), "work")
+    return Registry(
+        store.sync,
+        folder,
+        work=work,
+        rules=config.processes.rules(),
+        environment=environment_of(config.processes, work),
+    )
 
 
 @asynccontextmanager

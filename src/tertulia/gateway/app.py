@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tertulia import aio
 from tertulia.agents.base import Agent, Tool
@@ -18,6 +18,10 @@ from tertulia.gateway.rules import Rules
 from tertulia.gateway.schedule import AT_ONCE, Runner
 from tertulia.gateway.watch import Flush, Watcher
 from tertulia.platforms.base import Adapter
+from tertulia.processes.watch import ProcessWatch
+
+if TYPE_CHECKING:
+    from tertulia.processes.registry import Registry
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -40,18 +44,20 @@ class Gateway:
         tools: Sequence[Tool] = (),
         flush: Flush | None = None,
         folder: str | None = None,
+        processes: Registry | None = None,
     ) -> None:
         self.store = store
         self.agent = agent
         self.rules = rules or Rules()
         self.adapters = {adapter.name: adapter for adapter in adapters}
-        self.path = Path(store, agent, self.adapters, self.rules, tuple(tools))
+        self.path = Path(store, agent, self.adapters, self.rules, tuple(tools), processes)
         lease = store.settings.lease_seconds
         self.lanes = Lanes(store.inbox, self.path.answer, self.rules.turns, lease=lease)
         runner = Runner(self.path, self.adapters, folder)
         self.runs = Lanes(store.schedules, runner.run, AT_ONCE, lease=lease)
         self.deliveries = Deliveries(store, self.adapters, self.rules.sends)
         self.watcher = Watcher(store, every=self.rules.watch_seconds, flush=flush)
+        self.processes = ProcessWatch(processes)
         self._stops = asyncio.Event()
 
     async def run(self) -> None:
@@ -64,6 +70,7 @@ class Gateway:
         lanes = [begin(self.lanes.run()), begin(self.runs.run())]
         outward = begin(self.deliveries.run())
         beside = [begin(self.path.meanwhile.run()), begin(self.watcher.run())]
+        beside.append(begin(self.processes.run()))
         keepers = [begin(one.keep()) for one in (self.lanes, self.runs, self.deliveries)]
         stops = begin(self._stops.wait())
         try:

@@ -24,6 +24,7 @@ from tertulia.errors import (
 from tertulia.gateway import planning
 from tertulia.gateway.rules import Rules
 from tertulia.platforms.base import MenuEntry
+from tertulia.processes import words as process_words
 from tertulia.records.people import ROLES, Role
 from tertulia.records.said import Said
 from tertulia.store import Store
@@ -322,6 +323,11 @@ def _schedule(place: Place, argument: str) -> Reply:
     return Reply(planning.said(place.store, place.source, place.role, argument))
 
 
+def _ps(place: Place, argument: str) -> Reply:
+    found = place.store.processes.find(key=place.key)
+    return Reply("\n".join(map(process_words.line, found)) or "No programs are running.")
+
+
 def _whoami(place: Place, argument: str) -> Reply:
     source = place.source
     name = plain(source.user_name or source.user_id or "unknown", 80)
@@ -441,6 +447,7 @@ TABLE: tuple[Command, ...] = (
     Command("status", "/status", "where we are", _status, is_immediate=True),
     Command("stop", "/stop", "stop the answer under way", _stop, is_repeatable=True),
     Command("queue", "/queue", "what waits to be answered", _queue, is_immediate=True),
+    Command("ps", "/ps", "programs in the background", _ps, is_immediate=True),
     Command("policy", "/policy", "when this conversation ends by itself", _policy,
             is_immediate=True),
     Command("schedule", "/schedule [add WHEN: TASK|pause N|resume N|remove N|run N]",

@@ -38,7 +38,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
     `past` is what the conversation is to begin with, if it begins with this request. `results` are
     those of the calls that the request before was answered with; then there is no text. `tools` of
-    the caller are offered instead of the gateway's own.
+    the caller are offered instead of the gateway's own. `origin` is who made the schedule that asks
+    here: news of what it starts are sent there, and it plans nothing itself.
     """
 
     source: Source
@@ -49,6 +50,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     results: tuple[ToolResult, ...] = ()
     tools: tuple[Tool, ...] = ()
     instructions: str = ""
+    origin: Source | None = None
     stop: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
@@ -159,9 +161,8 @@ class Direct:
                 if first is not None:
                     await first(turn)
                 async with self._signals(turn.session.key, ask.stop) as signals:
-                    await self._exchange(ask, heard).run(
-                        turn, signals, await self._arrival(ask, turn), text
-                    )
+                    exchange = await self._exchange(ask, heard, turn.session.key)
+                    await exchange.run(turn, signals, await self._arrival(ask, turn), text)
         except HandedOver as handed:
             return Answer(
                 session_id=turn.session.id,
@@ -171,14 +172,17 @@ class Direct:
             )
         return Answer(session_id=turn.session.id, text=turn.answer, usage=heard.usage)
 
-    def _exchange(self, ask: Ask, heard: _Heard) -> Exchange:
+    async def _exchange(self, ask: Ask, heard: _Heard, key: str) -> Exchange:
         path = self._path
+        tools = ask.tools or await path.tools_for(
+            ask.origin or ask.source, key, may_plan=ask.origin is None
+        )
         return Exchange(
             path.store,
             path.agent,
             None,
             path.rules,
-            ask.tools or path.tools,
+            tools,
             meter=path.meter,
             delivers=False,
             instructions=ask.instructions,

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tertulia import aio
 from tertulia.agents.base import Agent, Tool
@@ -28,6 +29,9 @@ from tertulia.platforms.base import Adapter, Incoming
 from tertulia.records.inbox import Arrival
 from tertulia.records.people import Role
 from tertulia.records.said import Said
+
+if TYPE_CHECKING:
+    from tertulia.processes.registry import Registry
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -45,12 +49,14 @@ class Path:
         adapters: Mapping[str, Adapter],
         rules: Rules,
         tools: tuple[Tool, ...] = (),
+        processes: Registry | None = None,
     ) -> None:
         self.store = store
         self.agent = agent
         self.adapters = adapters
         self.rules = rules
         self.tools = tools
+        self.processes = processes
         self.meanwhile = Meanwhile(store, rules)
         self.meter: Meter = Unmetered()
 
@@ -153,8 +159,7 @@ class Path:
     async def _converse(self, arrival: Arrival, said: Said) -> bool:
         """Have it answered in a turn; whether the answer has settled it too."""
         adapter = self.adapters.get(arrival.source.platform)
-        role = await self._role(arrival.source)
-        tools = (*self.tools, *planning.tools(self.store, arrival.source, role))
+        tools = await self.tools_for(arrival.source, arrival.key)
         exchange = Exchange(self.store, self.agent, adapter, self.rules, tools, meter=self.meter)
         turn = self.store.turn(
             arrival.source,
@@ -176,6 +181,22 @@ class Path:
             if turn.answer is None:
                 await self._reply(arrival, words.failed(problem), about=turn.session.id)
         return turn.sync.has_settled
+
+    async def tools_for(
+        self, source: Source, key: str, *, may_plan: bool = True
+    ) -> tuple[Tool, ...]:
+        """What the agent may do for whoever wrote."""
+        role = await self._role(source)
+        found = self.tools
+        if may_plan:
+            found += planning.tools(self.store, source, role)
+        if self.processes is None:
+            return found
+        from tertulia.processes.tools import tools_for  # which needs a Unix
+
+        # Where nothing can be sent to, news of a program stand in the conversation.
+        origin = source if source.platform in self.adapters else None
+        return (*found, *tools_for(self.processes, origin, key, role))
 
     async def _reply(self, arrival: Arrival, text: str, about: str | None = None) -> None:
         """Said by the gateway, not by the agent; once, however often the message is tried."""

@@ -158,6 +158,7 @@ def _ask(occurrence: Occurrence) -> Ask:
         source=schedule.origin if schedule.session == "origin" else _own(schedule),
         text=f"[Scheduled task {schedule.id}] {schedule.task}",
         message_id=f"schedule:{occurrence.id}",
+        origin=schedule.origin,
         instructions=(
             f"This is run {occurrence.id} of the scheduled task {schedule.id}"
             f" ({describe(schedule.rule)}), planned for {occurrence.planned_at:%Y-%m-%d %H:%M} UTC."

@@ -19,6 +19,7 @@ from tertulia.errors import (
     Error,
     IllegalMove,
     NotFound,
+    PlaceUnavailable,
     PlatformError,
     RateLimited,
     StoreError,
@@ -73,6 +74,7 @@ _STATUS: tuple[tuple[type[Error], int, str], ...] = (
     (AgentUnavailable, 503, "agent_error"),
     (AgentError, 502, "agent_error"),
     (PlatformError, 503, "platform_error"),
+    (PlaceUnavailable, 503, "place_error"),
     (StoreError, 503, "store_error"),
 )
 # What a provider or a database said is for the logs.

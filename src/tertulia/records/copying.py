@@ -172,6 +172,12 @@ TABLES: tuple[Table, ...] = (
         "name session taken digest last_seq is_complete at",
     ),
     _table(
+        "processes",
+        {"id": str},
+        "id key session_id origin node folder command cwd environment is_pty state "
+        "keeper_pid keeper_mark pid mark exit_code began_at ended_at check_interval told told_at",
+    ),
+    _table(
         "flushes",
         {"session": int},
         "session attempts",

@@ -31,6 +31,7 @@ def remove(tx: Transaction, row: SessionRow) -> None:
     tx.run("turns_delete", session)
     outbox.forget(tx, row.id)
     tx.run("occurrences_forget", {"session_id": row.id})
+    tx.run("processes_forget", {"session_id": row.id})
     tx.run("session_orphan", {"id": row.id})
     tx.run("session_delete", {"ref": row.ref})
 

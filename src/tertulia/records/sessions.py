@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -212,7 +212,11 @@ class Sessions:
             if current is None or current[0] != row.ref or acts.is_under_way(tx, row):
                 return None
             reason = _over(self._house, row, now, current[-1])
-            if reason is None or (is_guarded and self._is_recent(row, now, current[-1])):
+            if reason is None:
+                return None
+            if _may_be_kept(self._house, row, now, current[-1]) and (
+                is_guarded or _has_program(tx, row.key)
+            ):
                 return None
             _end(tx, self._house, row, reason, now)
             return acts.require(tx, session_id).session()
@@ -344,14 +348,14 @@ class Sessions:
                 "after_ref": place[1],
                 "limit": limit + 1,
             }
-            rows, leases_end = self._db.read(partial(_quiet_rows, params=params))
+            rows, leases_end, busy = self._db.read(partial(_quiet_rows, params=params))
             for row in rows:
                 seen = session_row(row)
                 place = _activity(seen)
                 if (
                     seen.lease_until < leases_end
                     and _over(self._house, seen, now, row[-1])
-                    and not self._protected(seen, now, row[-1])
+                    and not self._is_kept(seen, now, row[-1], busy)
                 ):
                     found.append(seen)
             if len(rows) <= limit:
@@ -391,16 +395,14 @@ class Sessions:
     def _cutoffs(self, policy: ResetPolicy, now: datetime) -> list[datetime]:
         return list(policy.cutoffs(now, zone=self._house.zone).values())
 
-    def _protected(self, row: SessionRow, now: datetime, person_zone: str | None) -> bool:
-        settings = self._house.settings
-        if settings.has_active_processes is None or not settings.has_active_processes(row.key):
+    def _is_kept(
+        self, row: SessionRow, now: datetime, person_zone: str | None, busy: Collection[str]
+    ) -> bool:
+        """Whether a running program keeps the session from its policy."""
+        if not _may_be_kept(self._house, row, now, person_zone):
             return False
-        return self._is_recent(row, now, person_zone)
-
-    def _is_recent(self, row: SessionRow, now: datetime, person_zone: str | None) -> bool:
-        """Whether a running process still protects the session."""
-        earlier = now - self._house.settings.protection
-        return _over(self._house, row, earlier, person_zone) is None
+        guard = self._house.settings.has_active_processes
+        return row.key in busy or bool(guard and guard(row.key))
 
 
 class Attempt(NamedTuple):
@@ -437,16 +439,21 @@ class Attempt(NamedTuple):
         reason = "new" if self.force_new else _over(self.house, current, self.now, row[-1])
         if reason in AUTOMATIC and acts.is_under_way(tx, current):
             reason = None
-        if reason in AUTOMATIC and self.house.settings.has_active_processes is not None:
-            if self.has_processes is None:
+        if reason in AUTOMATIC and _may_be_kept(self.house, current, self.now, row[-1]):
+            is_kept = self._is_kept(tx)
+            if is_kept is None:
                 return Ask()
-            earlier = self.now - self.house.settings.protection
-            if self.has_processes and not _over(self.house, current, earlier, row[-1]):
-                reason = None
+            reason = None if is_kept else reason
         if reason is None:
             return current, None
         _end(tx, self.house, current, reason, self.now)
         return self._begin(tx, current, reason)
+
+    def _is_kept(self, tx: Transaction) -> bool | None:
+        """Whether a program runs for it; None if only the guard of whoever opened this can say."""
+        if _has_program(tx, self.key):
+            return True
+        return False if self.house.settings.has_active_processes is None else self.has_processes
 
     def _begin_after_end(self, tx: Transaction) -> tuple[SessionRow, Notice | None]:
         """No session is current: this is the first contact, or the last one was ended apart."""
@@ -518,15 +525,26 @@ def _half(tx: Transaction, half: str, params: Mapping[str, Any]) -> Iterator[Row
         yield from tx.all(f"sessions_{half}_page_by_platform", found)
 
 
-def _quiet_rows(tx: Transaction, params: Mapping[str, Any]) -> tuple[list[Row], int]:
-    """Current sessions by oldest activity, merged from each platform's; and the database's time."""
+def _quiet_rows(tx: Transaction, params: Mapping[str, Any]) -> tuple[list[Row], int, set[str]]:
+    """Current sessions by oldest activity, merged from each platform's; the database's time; and
+    the keys that programs run for."""
     found = [
         row
         for (platform,) in tx.all("platforms_current")
         for row in tx.all("sessions_quiet", {**params, "platform": platform})
     ]
     oldest = sorted(found, key=lambda row: _activity(session_row(row)))[: params["limit"]]
-    return oldest, acts.database_time(tx)
+    busy = {key for (key,) in tx.all("processes_running_keys")}
+    return oldest, acts.database_time(tx), busy
+
+
+def _has_program(tx: Transaction, key: str) -> bool:
+    return tx.one("process_is_running_for", {"key": key}) is not None
+
+
+def _may_be_kept(house: House, row: SessionRow, now: datetime, person_zone: str | None) -> bool:
+    """Whether a running program could keep a session still: it does so for a day at most."""
+    return _over(house, row, now - house.settings.protection, person_zone) is None
 
 
 def _over(house: House, row: SessionRow, now: datetime, person_zone: str | None) -> str | None:

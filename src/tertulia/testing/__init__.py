@@ -11,6 +11,7 @@ pytest.register_assert_rewrite(
     "tertulia.testing.database_promises",
     "tertulia.testing.ending_promises",
     "tertulia.testing.listing_promises",
+    "tertulia.testing.process_promises",
     "tertulia.testing.removal_promises",
     "tertulia.testing.search_promises",
     "tertulia.testing.session_promises",

@@ -25,6 +25,7 @@ from tertulia.testing.ending_promises import EndingPromises
 from tertulia.testing.inbox_promises import InboxPromises
 from tertulia.testing.listing_promises import ListingPromises
 from tertulia.testing.outbox_promises import OutboxPromises
+from tertulia.testing.process_promises import ProcessPromises
 from tertulia.testing.removal_promises import RemovalPromises
 from tertulia.testing.schedule_promises import SchedulePromises
 from tertulia.testing.search_promises import SearchPromises
@@ -46,6 +47,7 @@ class StoreContract(
     InboxPromises,
     OutboxPromises,
     SchedulePromises,
+    ProcessPromises,
 ):
     """What `storage/base.py` promises, and what the records promise on top of it."""
 

@@ -214,3 +214,16 @@ insert into occurrences (
     session_id, delivery, result, problem
 ) {part_given_numbers}
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: copy_processes_page
+select
+    id, key, session_id, origin, node, folder, command, cwd, environment, is_pty, state,
+    keeper_pid, keeper_mark, pid, mark, exit_code, began_at, ended_at, check_interval, told, told_at
+from processes where id > :id order by id limit :limit
+
+-- name: copy_processes_put
+insert into processes (
+    id, key, session_id, origin, node, folder, command, cwd, environment, is_pty, state,
+    keeper_pid, keeper_mark, pid, mark, exit_code, began_at, ended_at, check_interval, told, told_at
+)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

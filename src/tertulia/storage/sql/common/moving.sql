@@ -54,6 +54,9 @@ delete from outbox where id = :id
 -- name: move_arrivals_drop
 delete from arrivals where name = :name
 
+-- name: move_processes_drop
+delete from processes where id = :id
+
 -- name: move_flushes_drop
 delete from flushes where session = :session
 

@@ -19,5 +19,5 @@ lock table sessions in access exclusive mode
 lock table
     installation, people, links, codes, wrong_codes, messages, blobs, message_blobs,
     revisions, borrowings, turns, events, usage, spending, inbox, outbox, flushes, arrivals,
-    schedules, occurrences
+    schedules, occurrences, processes
 in exclusive mode

@@ -1,0 +1,1 @@
+"""Background programs: what an agent starts, kept known whatever happens to the gateway."""

@@ -1,0 +1,37 @@
+"""A gateway of its own that starts three programs, says so, and waits to be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from tertulia import aio
+from tertulia.gateway.app import Gateway
+from tertulia.processes.registry import Registry
+from tests.gateway.scene import App, Echo
+from tests.processes.scene import ANA, BEN, SETTINGS
+
+# One goes on, one ends while nobody looks, one has a terminal and asks a question.
+LASTING = "for n in 1 2 3; do echo step $n; done; read; echo the end"
+ENDING = "echo begun; while [ ! -e {flag} ]; do sleep 0.05; done; seq 1 5000; exit 4"
+ASKING = "read -p 'name? ' name; echo \"hello $name\""
+
+
+async def main(where: str, folder: str) -> None:
+    async with aio.open(where, settings=SETTINGS) as store:
+        registry = Registry(store.sync, folder)
+        gateway = Gateway(store, Echo(), [App()], processes=registry)
+        serving = asyncio.create_task(gateway.run())
+        ana = (await store.sessions.open(ANA)).key
+        ben = (await store.sessions.open(BEN)).key
+        started = [
+            registry.spawn(LASTING, key=ana, origin=ANA),
+            registry.spawn(ENDING.format(flag=f"{folder}/flag"), key=ben, origin=BEN),
+            registry.spawn(ASKING, key=ana, origin=ANA, pty=True),
+        ]
+        print(*(one.id for one in started), flush=True)
+        await serving
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
