@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import tertulia
-from tertulia.records import arrivals, transcript
+from tertulia.records import newcomers, transcript
 from tertulia.transfer import import_from, taking
 from tests.transfer.trees import SETTINGS
 
@@ -31,7 +31,7 @@ def main(where: str, kind: Any, folder: str, moment: str, number: int) -> None:
             die()  # the transaction is open: nothing of it may be there afterwards
             return found
 
-        arrivals.transcript.append_in = dying  # type: ignore[attr-defined]
+        newcomers.transcript.append_in = dying  # type: ignore[attr-defined]
     with tertulia.open(where, settings=SETTINGS) as store:
         progress = (lambda done, total: die()) if moment == "after" else None
         import_from(store, kind, folder, progress=progress)

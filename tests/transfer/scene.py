@@ -111,9 +111,9 @@ def _link(store: Store, source: Source, words: str) -> None:
 
 
 def _claim(store: Store, source: Source, words: str) -> None:
-    for arrival in store.inbox.claim(1):
+    for newcomer in store.inbox.claim(1):
         if words:
-            store.inbox.failed(arrival, words, retry_after=5)
+            store.inbox.failed(newcomer, words, retry_after=5)
     for parcel in store.outbox.claim(1):
         if words:
             store.outbox.failed(parcel, words, outcome="unknown")

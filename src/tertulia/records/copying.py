@@ -167,7 +167,7 @@ TABLES: tuple[Table, ...] = (
         left="lease_until",
     ),
     _table(
-        "arrivals",
+        "newcomers",
         {"name": str},
         "name session taken digest last_seq is_complete at",
     ),

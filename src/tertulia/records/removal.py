@@ -24,7 +24,7 @@ def remove(tx: Transaction, row: SessionRow) -> None:
         "events_delete",
         "unindexed_drop",
         "flush_done",
-        "arrivals_delete",
+        "newcomers_delete",
     ):
         tx.run(statement, session)
     inbox.forget(tx, row.ref)

@@ -66,7 +66,7 @@ def import_from(
     that were written without a zone are taken to be in `zone`, by default the store's. `progress`
     is called with how many bytes of how many were read.
     """
-    from tertulia.records.arrivals import Arrivals
+    from tertulia.records.newcomers import Newcomers
     from tertulia.transfer.moments import Moments
     from tertulia.transfer.reading import Folder
     from tertulia.transfer.report import Findings
@@ -78,8 +78,8 @@ def import_from(
         raise ConfigError("An import needs a store.", hint="Open one, or give dry_run=True.")
     folder = Folder(_folder_of(kind, path), findings := Findings())
     moments = Moments(_zone(store, zone))
-    arrivals = None if store is None else Arrivals(store._house)
-    taker = Taker(arrivals, findings, folder.meter, writes=not dry_run, progress=progress)
+    newcomers = None if store is None else Newcomers(store._house)
+    taker = Taker(newcomers, findings, folder.meter, writes=not dry_run, progress=progress)
     for talk in _talks(kind, folder, moments, path):
         taker.take(talk)
     report = taker.report()

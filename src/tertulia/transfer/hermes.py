@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from tertulia.core import keys
 from tertulia.core.source import CHAT_TYPES, Source
-from tertulia.records.arrivals import IMPORTED, Arrival, Settlement
+from tertulia.records.newcomers import IMPORTED, Newcomer, Settlement
 from tertulia.records.usage import Charge
 from tertulia.transfer import talk as talks
 from tertulia.transfer.copies import Copy, copied
@@ -251,7 +251,7 @@ class Hermes:
         names = [known.entry or {}, known.row or {}]
         display = next((n["display_name"] for n in names if text(n.get("display_name"))), None)
         person = talks.person_in(source, key) if known.key else None
-        arrival = Arrival(
+        newcomer = Newcomer(
             name=talks.named("hermes", known.id),
             id=known.id if _is_safe(known.id) else None,
             key=_storable(key),
@@ -263,7 +263,7 @@ class Hermes:
             derived_key=_derived_key(source, agent, key) if person else None,
         )
         about = f"session {known.id}: " if known.in_database else ""
-        return Talk(known.place, arrival, file.said(), file.settled, about)
+        return Talk(known.place, newcomer, file.said(), file.settled, about)
 
     def _source(self, known: _Known, file: _Transcript) -> Source:
         entry, row = known.entry or {}, known.row or {}

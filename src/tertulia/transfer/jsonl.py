@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
 
-from tertulia.records.arrivals import IMPORTED, Arrival, Settlement
+from tertulia.records.newcomers import IMPORTED, Newcomer, Settlement
 from tertulia.transfer.moments import Moments
 from tertulia.transfer.reading import Folder
 from tertulia.transfer.rows import Rows
@@ -40,7 +40,7 @@ class Jsonl:
         digest = blake2b(first, digest_size=8).hexdigest()
         source = unknown_source(PLATFORM, f"{stem}-{digest}", chat_name=stem.rsplit("/", 1)[-1])
         created = first_at if first_at is not None else self._folder.changed_at(file)
-        arrival = Arrival(
+        newcomer = Newcomer(
             name=named("jsonl", file, digest),
             id=None,
             key=key_of(source),
@@ -51,7 +51,7 @@ class Jsonl:
             created_at=created,
         )
         return Talk(
-            file, arrival, self._said(file), lambda seen: self._settled(file, seen, created)
+            file, newcomer, self._said(file), lambda seen: self._settled(file, seen, created)
         )
 
     def _said(self, file: str) -> Iterator[Said]:

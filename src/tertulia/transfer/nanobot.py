@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from tertulia.core import keys
 from tertulia.core.source import Source
-from tertulia.records.arrivals import IMPORTED, Arrival, Settlement
 from tertulia.records.foreign import kind_of
+from tertulia.records.newcomers import IMPORTED, Newcomer, Settlement
 from tertulia.transfer.moments import Moments
 from tertulia.transfer.reading import Folder
 from tertulia.transfer.rows import Rows
@@ -148,7 +148,7 @@ class Nanobot:
         key = keys.session_key(source, per_user=False)
         metadata = head.record.get("metadata")
         shown = metadata.get("display_name") if isinstance(metadata, dict) else None
-        arrival = Arrival(
+        newcomer = Newcomer(
             name=name,
             id=None,
             key=key,
@@ -159,7 +159,7 @@ class Nanobot:
             created_at=head.created_at,
         )
         file = _File(self._folder, self._moments, head, is_current=is_first)
-        return Talk(head.file, arrival, file.said(), file.settled)
+        return Talk(head.file, newcomer, file.said(), file.settled)
 
 
 def _names(heads: list[_Head]) -> dict[str, str]:

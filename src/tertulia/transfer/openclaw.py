@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from tertulia.core.message import ASSISTANT, SUMMARY, TOOL, USER
 from tertulia.core.source import Source
-from tertulia.records.arrivals import IMPORTED, Arrival, Settlement
+from tertulia.records.newcomers import IMPORTED, Newcomer, Settlement
 from tertulia.records.usage import Charge
 from tertulia.transfer import talk as talks
 from tertulia.transfer.copies import Copy, copied
@@ -237,7 +237,7 @@ class OpenClaw:
         key = talks.key_of(source, agent)
         entry = known.entry or {}
         name = text(entry.get("displayName")) or text(entry.get("subject")) or source.chat_name
-        arrival = Arrival(
+        newcomer = Newcomer(
             name=talks.named("openclaw", known.agent, known.id),
             id=None,
             key=key,
@@ -248,7 +248,7 @@ class OpenClaw:
             created_at=file.created_at(),
         )
         about = f"session {known.id}: " if known.in_database else ""
-        return Talk(known.place, arrival, file.said(), file.settled, about)
+        return Talk(known.place, newcomer, file.said(), file.settled, about)
 
 
 class _Tree:

@@ -7,10 +7,10 @@ from typing import Any
 
 from tertulia.core.message import ASSISTANT, TOOL, USER, draft
 from tertulia.errors import IllegalMove
-from tertulia.records.arrivals import (
-    Arrivals,
+from tertulia.records.newcomers import (
     Digest,
     Entry,
+    Newcomers,
     Parcel,
     Settlement,
     Standing,
@@ -32,14 +32,14 @@ class Taker:
 
     def __init__(
         self,
-        arrivals: Arrivals | None,
+        newcomers: Newcomers | None,
         findings: Findings,
         meter: Meter,
         *,
         writes: bool,
         progress: Progress | None,
     ) -> None:
-        self.arrivals = arrivals
+        self.newcomers = newcomers
         self._findings = findings
         self._meter = meter
         self._writes = writes
@@ -52,8 +52,8 @@ class Taker:
     def take(self, talk: Talk) -> None:
         """Bring in what is not here yet of a conversation."""
         standing = None
-        if self.arrivals is not None:
-            standing = self.arrivals.standing(talk.arrival.name)
+        if self.newcomers is not None:
+            standing = self.newcomers.standing(talk.newcomer.name)
         findings = Noted(self._findings, talk.about) if talk.about else self._findings
         passing = Passing(self, talk, standing, findings)
         for said in talk.said:
@@ -81,8 +81,8 @@ class Taker:
 
     def flush(self) -> None:
         """Write what has gathered."""
-        if self._parcels and self._writes and self.arrivals is not None:
-            self.arrivals.write(self._parcels)
+        if self._parcels and self._writes and self.newcomers is not None:
+            self.newcomers.write(self._parcels)
         self._parcels = []
         self._messages = self._characters = 0
         if self._progress is not None:
@@ -125,7 +125,7 @@ class Passing:
             return
         at = said.at if said.at is not None else self._at
         if at is None:
-            at = self._talk.arrival.created_at
+            at = self._talk.newcomer.created_at
         self._at = at
         self._last_at = at if self._last_at is None else max(at, self._last_at)
         self._read += 1
@@ -176,10 +176,10 @@ class Passing:
 
     def _look_for_another(self, updated_at: int) -> None:
         """Tell where the conversation goes on in another session already."""
-        arrivals = self._taker.arrivals
-        if arrivals is None:
+        newcomers = self._taker.newcomers
+        if newcomers is None:
             return
-        another = arrivals.in_the_way(self._talk.arrival.key, updated_at)
+        another = newcomers.in_the_way(self._talk.newcomer.key, updated_at)
         if another is not None:
             told = f"{another} is current for its key here, so it comes as one that has ended"
             self._findings.add(self._talk.file, None, "key_in_use", told)
@@ -204,7 +204,7 @@ class Passing:
     def _send(self, settlement: Settlement | None) -> None:
         was_complete = self._standing is not None and self._standing.is_complete
         parcel = Parcel(
-            self._talk.arrival,
+            self._talk.newcomer,
             self._begins,
             self._written,
             self._entries,

@@ -11,7 +11,7 @@ from tertulia.core import keys
 from tertulia.core.source import CHAT_TYPES, Source
 from tertulia.core.usage import STATUSES, Usage
 from tertulia.errors import ConfigError
-from tertulia.records.arrivals import Arrival, Settlement
+from tertulia.records.newcomers import Newcomer, Settlement
 from tertulia.records.usage import Charge, charge
 
 UNKNOWN = "unknown"
@@ -46,7 +46,7 @@ class Talk(NamedTuple):
     """
 
     file: str
-    arrival: Arrival
+    newcomer: Newcomer
     said: Iterable[Said]
     settled: Callable[[Seen], Settlement]
     about: str = ""  # which session it is, where a file holds many

@@ -183,12 +183,12 @@ select (select count(*) from messages) + (select count(*) from usage)
     + (select count(*) from sessions) + (select count(*) from revisions)
     + (select count(*) from inbox) + (select count(*) from outbox)
 
--- name: copy_arrivals_page
+-- name: copy_newcomers_page
 select name, session, taken, digest, last_seq, is_complete, at
-from arrivals where name > :name order by name limit :limit
+from newcomers where name > :name order by name limit :limit
 
--- name: copy_arrivals_put
-insert into arrivals (name, session, taken, digest, last_seq, is_complete, at)
+-- name: copy_newcomers_put
+insert into newcomers (name, session, taken, digest, last_seq, is_complete, at)
 values (?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_schedules_page

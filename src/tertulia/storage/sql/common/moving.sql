@@ -51,8 +51,8 @@ delete from inbox where id = :id
 -- name: move_outbox_drop
 delete from outbox where id = :id
 
--- name: move_arrivals_drop
-delete from arrivals where name = :name
+-- name: move_newcomers_drop
+delete from newcomers where name = :name
 
 -- name: move_processes_drop
 delete from processes where id = :id

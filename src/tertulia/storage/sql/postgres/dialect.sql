@@ -18,6 +18,6 @@ lock table sessions in access exclusive mode
 -- name: lock_out_rest
 lock table
     installation, people, links, codes, wrong_codes, messages, blobs, message_blobs,
-    revisions, borrowings, turns, events, usage, spending, inbox, outbox, flushes, arrivals,
+    revisions, borrowings, turns, events, usage, spending, inbox, outbox, flushes, newcomers,
     schedules, occurrences, processes
 in exclusive mode

@@ -1,29 +1,29 @@
--- name: arrival_get
-select sessions.id, sessions.ref, arrivals.taken, arrivals.digest, arrivals.is_complete,
-    case when sessions.last_seq = arrivals.last_seq then 0 else 1 end
-from arrivals join sessions on sessions.ref = arrivals.session
-where arrivals.name = :name
+-- name: newcomer_get
+select sessions.id, sessions.ref, newcomers.taken, newcomers.digest, newcomers.is_complete,
+    case when sessions.last_seq = newcomers.last_seq then 0 else 1 end
+from newcomers join sessions on sessions.ref = newcomers.session
+where newcomers.name = :name
 
--- name: arrival_of
+-- name: newcomer_of
 -- Whether something was said in it since it came.
-select case when sessions.last_seq = arrivals.last_seq then 0 else 1 end
-from arrivals join sessions on sessions.ref = arrivals.session
-where arrivals.session = :session
+select case when sessions.last_seq = newcomers.last_seq then 0 else 1 end
+from newcomers join sessions on sessions.ref = newcomers.session
+where newcomers.session = :session
 
--- name: arrival_insert
-insert into arrivals (name, session, taken, digest, last_seq, is_complete, at)
+-- name: newcomer_insert
+insert into newcomers (name, session, taken, digest, last_seq, is_complete, at)
 values (:name, :session, 0, '', 0, 0, :now)
 
--- name: arrival_advance
-update arrivals set
+-- name: newcomer_advance
+update newcomers set
     taken = :taken,
     digest = :digest,
     is_complete = :is_complete,
-    last_seq = (select last_seq from sessions where sessions.ref = arrivals.session)
+    last_seq = (select last_seq from sessions where sessions.ref = newcomers.session)
 where name = :name
 
--- name: arrivals_delete
-delete from arrivals where session = :session
+-- name: newcomers_delete
+delete from newcomers where session = :session
 
 -- name: arriving_insert
 -- It has ended until all of it is here: nobody is led into half a conversation.

@@ -1,6 +1,6 @@
--- Arrivals: sessions that came from another system, so that each comes once.
+-- Newcomers: sessions that came from another system, so that each comes once.
 
-create table arrivals (
+create table newcomers (
     name text primary key,      -- what the session is called where it came from
     session integer not null,
     taken integer not null,     -- how many of its messages are here
@@ -10,4 +10,4 @@ create table arrivals (
     at integer not null
 ) strict, without rowid;
 
-create index arrivals_session on arrivals (session);
+create index newcomers_session on newcomers (session);

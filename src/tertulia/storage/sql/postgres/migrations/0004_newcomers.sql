@@ -1,6 +1,6 @@
--- Arrivals: sessions that came from another system, so that each comes once.
+-- Newcomers: sessions that came from another system, so that each comes once.
 
-create table arrivals (
+create table newcomers (
     name text collate "C" primary key,      -- what the session is called where it came from
     session bigint not null,
     taken bigint not null,      -- how many of its messages are here
@@ -10,4 +10,4 @@ create table arrivals (
     at bigint not null
 );
 
-create index arrivals_session on arrivals (session);
+create index newcomers_session on newcomers (session);

@@ -29,7 +29,7 @@ from tertulia.storage.rows import Glance, SessionRow, from_micros, session_row, 
 IMPORTED = "imported"
 
 
-class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+class Newcomer(msgspec.Struct, frozen=True, kw_only=True):
     """A session as it is known before its messages are read."""
 
     name: str  # unique among everything that ever arrives
@@ -75,7 +75,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
 class Parcel(NamedTuple):
     """Some messages of one session, and what happens with it."""
 
-    arrival: Arrival
+    newcomer: Newcomer
     begins: bool
     taken_before: int
     entries: Sequence[Entry]
@@ -95,7 +95,7 @@ class Standing(NamedTuple):
     has_gone_on: bool  # something was said in it here
 
 
-class Arrivals:
+class Newcomers:
     """The sessions of a store that came from elsewhere."""
 
     def __init__(self, house: House) -> None:
@@ -139,7 +139,7 @@ class Digest:
 
 
 def _standing(tx: Transaction, name: str) -> Standing | None:
-    row = tx.one("arrival_get", {"name": name})
+    row = tx.one("newcomer_get", {"name": name})
     if row is None:
         return None
     session_id, ref, taken, digest, is_complete, has_gone_on = row
@@ -147,14 +147,14 @@ def _standing(tx: Transaction, name: str) -> Standing | None:
 
 
 def _take(tx: Transaction, parcel: Parcel, now: int) -> str:
-    name = parcel.arrival.name
+    name = parcel.newcomer.name
     standing = _standing(tx, name)
     if (standing is None) != parcel.begins or (standing and standing.taken != parcel.taken_before):
         raise StaleWrite(
             "Another import of the same sessions is under way.",
             hint="Let one of them finish, then run the import again.",
         )
-    session_id, ref = standing[:2] if standing else _begin(tx, parcel.arrival, now)
+    session_id, ref = standing[:2] if standing else _begin(tx, parcel.newcomer, now)
     drafts = [entry.draft for entry in parcel.entries]
     if drafts:
         transcript.append_in(
@@ -166,52 +166,52 @@ def _take(tx: Transaction, parcel: Parcel, now: int) -> str:
     if settlement is not None and parcel.was_complete:
         tx.run("arrived_later", {"ref": ref, "updated_at": settlement.updated_at})
     elif settlement is not None:
-        _settle(tx, session_id, ref, parcel.arrival, settlement, now)
+        _settle(tx, session_id, ref, parcel.newcomer, settlement, now)
     advance = {
         "name": name,
         "taken": parcel.taken_before + len(drafts),
         "digest": parcel.digest,
         "is_complete": int(settlement is not None or parcel.was_complete),
     }
-    tx.run("arrival_advance", advance)
+    tx.run("newcomer_advance", advance)
     return session_id
 
 
-def _begin(tx: Transaction, arrival: Arrival, now: int) -> tuple[str, int]:
-    source = arrival.source
-    session_id = _free_id(tx, arrival)
+def _begin(tx: Transaction, newcomer: Newcomer, now: int) -> tuple[str, int]:
+    source = newcomer.source
+    session_id = _free_id(tx, newcomer)
     row = tx.one(
         "arriving_insert",
         {
             "id": session_id,
-            "key": arrival.key,
-            "agent": acts.storable(arrival.agent),
+            "key": newcomer.key,
+            "agent": acts.storable(newcomer.agent),
             "platform": acts.storable(source.platform),
             "chat_type": acts.storable(source.chat_type),
-            "person": arrival.person,
-            "owner": arrival.person or arrival.key,
+            "person": newcomer.person,
+            "owner": newcomer.person or newcomer.key,
             "origin": to_json(source.to_dict()),
-            "display_name": acts.storable(arrival.display_name),
-            "created_at": arrival.created_at,
+            "display_name": acts.storable(newcomer.display_name),
+            "created_at": newcomer.created_at,
         },
     )
     assert row is not None
     ref = int(row[0])
-    if arrival.person is not None:
-        acts.meet(tx, source, arrival.person, from_micros(now))
-    acts.first_view(tx, ref, View.whole(ref), "start", from_micros(arrival.created_at), 0)
-    acts.event(tx, ref, from_micros(now), "began", {"from": arrival.name.partition(":")[0]})
+    if newcomer.person is not None:
+        acts.meet(tx, source, newcomer.person, from_micros(now))
+    acts.first_view(tx, ref, View.whole(ref), "start", from_micros(newcomer.created_at), 0)
+    acts.event(tx, ref, from_micros(now), "began", {"from": newcomer.name.partition(":")[0]})
     tx.run("unindexed_put", {"session": ref})
-    tx.run("arrival_insert", {"name": arrival.name, "session": ref, "now": now})
+    tx.run("newcomer_insert", {"name": newcomer.name, "session": ref, "now": now})
     return session_id, ref
 
 
-def _free_id(tx: Transaction, arrival: Arrival) -> str:
+def _free_id(tx: Transaction, newcomer: Newcomer) -> str:
     """The id it had, else one that follows from its name."""
-    if arrival.id is not None and tx.one("session_by_id", {"id": arrival.id}) is None:
-        return arrival.id
-    stamp = from_micros(arrival.created_at).strftime("%Y%m%d_%H%M%S")
-    bits = arrival.name
+    if newcomer.id is not None and tx.one("session_by_id", {"id": newcomer.id}) is None:
+        return newcomer.id
+    stamp = from_micros(newcomer.created_at).strftime("%Y%m%d_%H%M%S")
+    bits = newcomer.name
     while True:
         bits = blake2b(bits.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
         found = f"{stamp}_{bits}"
@@ -220,10 +220,10 @@ def _free_id(tx: Transaction, arrival: Arrival) -> str:
 
 
 def _settle(
-    tx: Transaction, session_id: str, ref: int, arrival: Arrival, found: Settlement, now: int
+    tx: Transaction, session_id: str, ref: int, newcomer: Newcomer, found: Settlement, now: int
 ) -> None:
     ended_at, reason = found.ended_at, found.end_reason
-    current = _current(tx, arrival.key) if ended_at is None else None
+    current = _current(tx, newcomer.key) if ended_at is None else None
     if current is not None and _makes_way(tx, current, found.updated_at):
         acts.end(tx, current, IMPORTED, from_micros(max(current.updated_at, found.created_at)))
     elif current is not None:
@@ -232,7 +232,7 @@ def _settle(
         "arriving_settle",
         {
             "ref": ref,
-            "title": _free_title(tx, ref, arrival, found.title),
+            "title": _free_title(tx, ref, newcomer, found.title),
             "created_at": found.created_at,
             "updated_at": found.updated_at,
             "ended_at": ended_at,
@@ -247,8 +247,8 @@ def _settle(
     )
     _charge(tx, session_id, found)
     _show(tx, ref, found, now)
-    if ended_at is None and arrival.derived_key is not None:
-        _link(tx, arrival.derived_key, arrival.key, now)
+    if ended_at is None and newcomer.derived_key is not None:
+        _link(tx, newcomer.derived_key, newcomer.key, now)
     told = {"reason": reason, "updated": from_micros(found.updated_at).isoformat()}
     acts.event(tx, ref, from_micros(now), IMPORTED, told)
 
@@ -263,7 +263,7 @@ def _makes_way(tx: Transaction, current: SessionRow, updated_at: int) -> bool:
 
     So it is when a conversation was reset there between two imports.
     """
-    row = tx.one("arrival_of", {"session": current.ref})
+    row = tx.one("newcomer_of", {"session": current.ref})
     return row is not None and not row[0] and current.updated_at <= updated_at
 
 
@@ -276,9 +276,9 @@ def _link(tx: Transaction, derived: str, key: str, now: int) -> None:
     tx.run("link_insert", {"key": derived, "shared_key": key, "now": now})
 
 
-def _free_title(tx: Transaction, ref: int, arrival: Arrival, title: str | None) -> str | None:
+def _free_title(tx: Transaction, ref: int, newcomer: Newcomer, title: str | None) -> str | None:
     words = titles.one_line(acts.storable(title) or "")[: titles.LENGTH].rstrip()
-    owner = arrival.person or arrival.key
+    owner = newcomer.person or newcomer.key
     number, found = 1, words
     while found:
         if tx.one("session_title_taken", {"owner": owner, "title": found, "ref": ref}) is None:
