@@ -52,7 +52,7 @@ class Turn:
         format: Format = "openai",
     ) -> list[dict[str, Any]]:
         """What the model is shown, the person's message last."""
-        return await self._threads.run(
+        return await self._threads.join(
             self.sync.history, max_messages, max_tokens, timestamps, format
         )
 
@@ -68,7 +68,7 @@ class Turn:
         **fields: Any,
     ) -> None:
         """Store what the model said; without tool calls it is the answer."""
-        await self._threads.run(
+        await self._threads.join(
             self.sync.add_assistant,
             text,
             tool_calls=tool_calls,
@@ -81,7 +81,7 @@ class Turn:
 
     async def add_tool_result(self, call_id: str, content: Any, *, name: str | None = None) -> None:
         """Store the result of a call of this turn."""
-        await self._threads.run(self.sync.add_tool_result, call_id, content, name=name)
+        await self._threads.join(self.sync.add_tool_result, call_id, content, name=name)
 
     async def extend(
         self,
@@ -91,19 +91,19 @@ class Turn:
         is_last: bool = False,
     ) -> int:
         """Store messages as they are, in one transaction; the last sequence number."""
-        return await self._threads.run(self.sync.extend, messages, usage=usage, is_last=is_last)
+        return await self._threads.join(self.sync.extend, messages, usage=usage, is_last=is_last)
 
     async def add_usage(self, usage: Usage) -> None:
         """Enter a model call that left no message."""
-        await self._threads.run(self.sync.add_usage, usage)
+        await self._threads.join(self.sync.add_usage, usage)
 
     async def take_in(self, arrival: Arrival) -> None:
         """Let this turn answer a message that waits in the inbox for the same conversation."""
-        await self._threads.run(self.sync.take_in, arrival)
+        await self._threads.join(self.sync.take_in, arrival)
 
     async def deliver(self, text: str, to: str = "origin", *, delivery: str | None = None) -> str:
         """Put a message into the outbox; the id of the delivery."""
-        return await self._threads.run(self.sync.deliver, text, to, delivery=delivery)
+        return await self._threads.join(self.sync.deliver, text, to, delivery=delivery)
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -134,7 +134,7 @@ class Turn:
 
     async def _try_to_enter(self) -> bool:
         """One try. A task that is cancelled waits for the end of its try, and gives it up."""
-        trying = asyncio.ensure_future(self._threads.run(self._enter))
+        trying = asyncio.ensure_future(self._threads.join(self._enter))
         try:
             return await asyncio.shield(trying)
         except asyncio.CancelledError:
@@ -157,5 +157,5 @@ class Turn:
         if self.sync.is_over:
             self.sync.leave(failed=problem is not None)  # its answer has closed it: no database
             return
-        leaving = self._threads.run(self.sync.leave, failed=problem is not None)
+        leaving = self._threads.join(self.sync.leave, failed=problem is not None)
         await asyncio.shield(leaving)

@@ -88,6 +88,7 @@ class _Job:
         "error",
         "gate",
         "is_abandoned",
+        "leads",
         "result",
         "since",
         "thread",
@@ -104,6 +105,7 @@ class _Job:
         self.batch: list[_Job] = []
         self.commits = False
         self.is_abandoned = False
+        self.leads = False  # it is never done in the lead of another
 
     def outcome(self) -> Any:
         if self.error is not None:
@@ -114,6 +116,8 @@ class _Job:
 class SqliteDatabase:
     """A store in a SQLite file."""
 
+    one_writer = True
+
     def __init__(self, path: str, *, safe: bool = True, busy_seconds: float = 30.0) -> None:
         self.path = path
         self._safe = safe
@@ -123,6 +127,8 @@ class SqliteDatabase:
         self._closed = False
         self._mutex = threading.Lock()
         self._leader: _Job | None = None
+        self._together: int | None = None  # the thread whose calls share the transaction
+        self._rung: set[str] = set()
         self._waiting: deque[_Job] = deque()
         self._reading: dict[object, int] = {}
         self._readers: deque[tuple[apsw.Connection, SqliteTransaction]] = deque()
@@ -147,8 +153,12 @@ class SqliteDatabase:
         self._bells = bells_of(self.identity)
 
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T:
+        if self._together == threading.get_ident():
+            return self._run_within(work)
+        return self._write(_Job(work))
+
+    def _write(self, job: _Job) -> Any:
         self._check_usable()  # there is one lane: the file
-        job = _Job(work)
         try:
             with self._mutex:
                 self._check_usable()
@@ -163,12 +173,33 @@ class SqliteDatabase:
         except BaseException:
             self._withdraw(job)
             raise
-        return job.outcome()  # type: ignore[no-any-return]
+        return job.outcome()
+
+    def together(self, calls: Callable[[], None]) -> None:
+        """Whoever follows is run in the leader's thread, and again after an interrupt: calls that
+        remember what they did must be run in their own, and once. So they lead."""
+        rung: set[str] = set()
+
+        def joined(tx: Transaction) -> None:
+            self._together, self._rung = threading.get_ident(), rung
+            try:
+                calls()
+            finally:
+                self._together = None
+            self._check_within()
+
+        job = _Job(joined)
+        job.leads = True
+        self._write(job)
+        for bell in rung:
+            self._bells.ring(bell)
 
     def exclusive(self, work: Callable[[Transaction], T]) -> T:
         return self.write(work)
 
     def read(self, work: Callable[[Transaction], T]) -> T:
+        if self._together == threading.get_ident():
+            return self._read_within(work)
         ticket = object()
         reader = None
         try:
@@ -206,7 +237,10 @@ class SqliteDatabase:
             raise translated(problem, self.path) from problem
 
     def ring(self, bell: str) -> None:
-        self._bells.ring(bell)
+        if self._together == threading.get_ident():
+            self._rung.add(bell)  # whoever is woken before the commit finds nothing
+        else:
+            self._bells.ring(bell)
 
     def rung(self, bell: str) -> int:
         return self._bells.rung(bell)
@@ -303,6 +337,8 @@ class SqliteDatabase:
         with self._mutex:
             while self._waiting:
                 job = self._waiting[0]
+                if job.leads and job is not leader:
+                    return None
                 if job is not leader:  # who inherits the lead still stands in the queue
                     leader.batch.append(job)
                 self._waiting.popleft()
@@ -325,6 +361,42 @@ class SqliteDatabase:
             if self._writer.in_transaction:
                 self._writer.execute("rollback")
             self._begin()
+
+    def _run_within(self, work: Callable[[Transaction], T]) -> T:
+        """One of the calls that share a transaction: if it fails, the others do not."""
+        self._check_within()
+        connection = self._writer
+        connection.execute("savepoint call")
+        try:
+            found = work(self._tx)
+        except FOREIGN as problem:
+            self._take_back()
+            raise translated(problem, self.path) from problem
+        except BaseException:
+            self._take_back()
+            raise
+        connection.execute("release call")
+        return found
+
+    def _read_within(self, work: Callable[[Transaction], T]) -> T:
+        """A call sees what it has written itself, and fails with it if that is not stored."""
+        self._check_within()
+        try:
+            return work(self._tx)
+        except FOREIGN as problem:
+            raise translated(problem, self.path) from problem
+
+    def _check_within(self) -> None:
+        if not self._writer.in_transaction:
+            raise StoreUnavailable(
+                "SQLite took back everything that was to be stored together.",
+                hint="Try again; what it could not do was told to the call that failed first.",
+            )
+
+    def _take_back(self) -> None:
+        if self._writer.in_transaction:  # else SQLite has rolled everything back
+            self._writer.execute("rollback to call")
+            self._writer.execute("release call")
 
     def _run_apart(self, job: _Job) -> None:
         connection = self._writer
