@@ -82,6 +82,10 @@ STORE = '''
         await self._threads.run(self.sync.close)
         self._threads.stop()
 
+    def join(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """Run a short function that calls the sync store, in one hop and one commit with others."""
+        return self._threads.join(call, *args, **kwargs)
+
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""
         return Transcript(self.sync.transcript(session_id), self._threads)
@@ -177,7 +181,8 @@ def _imports(trees: dict[str, ast.Module], body: str) -> str:
     words = set(re.findall(r"\w+", re.sub(r'""".*?"""', "", body, flags=re.DOTALL)))
     written_here = {*(name for _, name in CLASSES), "Turn"}
     found = {
-        "from tertulia.aio.threads import Threads",
+        "from collections.abc import Awaitable, Callable",
+        "from tertulia.aio.threads import P, T, Threads",
         "from tertulia.aio.turns import Turn",
     }
     for module, tree in trees.items():

@@ -6,13 +6,13 @@ Written by scripts/make_aio.py from the sync classes; change those, then run it 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from tertulia import store as sync_store
-from tertulia.aio.threads import Threads
+from tertulia.aio.threads import P, T, Threads
 from tertulia.aio.turns import Turn
 from tertulia.core.message import Message
 from tertulia.core.render import Format, Timestamps
@@ -738,6 +738,10 @@ class Store:
         """Close the store; what was acknowledged is stored already."""
         await self._threads.run(self.sync.close)
         self._threads.stop()
+
+    def join(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """Run a short function that calls the sync store, in one hop and one commit with others."""
+        return self._threads.join(call, *args, **kwargs)
 
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""

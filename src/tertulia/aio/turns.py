@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from tertulia.aio.threads import Threads
+from tertulia.aio.threads import P, T, Threads
 from tertulia.core.message import ToolCall
 from tertulia.core.render import Format, Timestamps
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
+from tertulia.errors import StoreError
 from tertulia.records import turns as sync
 from tertulia.records.inbox import Arrival
 
@@ -68,7 +69,7 @@ class Turn:
         **fields: Any,
     ) -> None:
         """Store what the model said; without tool calls it is the answer."""
-        await self._threads.join(
+        await self._last(
             self.sync.add_assistant,
             text,
             tool_calls=tool_calls,
@@ -91,7 +92,16 @@ class Turn:
         is_last: bool = False,
     ) -> int:
         """Store messages as they are, in one transaction; the last sequence number."""
-        return await self._threads.join(self.sync.extend, messages, usage=usage, is_last=is_last)
+        return await self._last(self.sync.extend, messages, usage=usage, is_last=is_last)
+
+    async def _last(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A call that may end the turn. Where its commit fails, it has not."""
+        before = self.sync.standing
+        try:
+            return await self._threads.join(call, *args, **kwargs)
+        except StoreError:
+            self.sync.standing = before
+            raise
 
     async def add_usage(self, usage: Usage) -> None:
         """Enter a model call that left no message."""
@@ -106,6 +116,16 @@ class Turn:
         return await self._threads.join(self.sync.deliver, text, to, delivery=delivery)
 
     async def __aenter__(self) -> Self:
+        try:
+            if not await self._try_to_enter():
+                await self._queue()
+        except BaseException:
+            await asyncio.shield(self._threads.join(self.sync.abandon))
+            raise
+        return self
+
+    async def _queue(self) -> None:
+        """Try again whenever a turn of this process has left the conversation, and now and then."""
         loop = asyncio.get_running_loop()
         bell = asyncio.Event()
 
@@ -120,12 +140,8 @@ class Turn:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(bell.wait(), min(self.sync.pause, left))
                 bell.clear()
-        except BaseException:
-            await asyncio.shield(self._threads.run(self.sync.abandon))
-            raise
         finally:
             self.sync.ignore(ring)
-        return self
 
     def _left(self, seconds: float) -> float:
         if seconds <= 0:
