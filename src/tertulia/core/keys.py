@@ -52,6 +52,8 @@ def unescape(part: str) -> str:
 
 def part_of(text: str) -> str:
     """An id as a part of a key: escaped, or a hash of it where that would be too long."""
+    if len(text) <= LONGEST_PART and text.isascii() and text.isalnum():
+        return text  # nearly every id
     escaped = escape(text)
     if len(escaped) * 4 <= LONGEST_PART or len(escaped.encode()) <= LONGEST_PART:
         return escaped

@@ -35,6 +35,7 @@ T = TypeVar("T")
 # More jobs in one commit than this would only make the last of them wait for the first.
 _BATCH = 256
 _READERS_KEPT = 8
+_KEPT_KILOBYTES = 16_000
 _LOOK_SECONDS = 0.05  # so soon a process sees that another one has written
 _NO_PARAMS: Params = {}
 _HEADER = 100  # bytes that every SQLite file begins with
@@ -136,6 +137,8 @@ class SqliteDatabase:
             _refuse_strangers(path, busy_seconds)
             _create_private(path)
             self._writer = self._connect(self._waits_since)
+            # The tables of a busy gateway have more new pages than SQLite keeps by itself.
+            self._writer.execute(f"pragma cache_size = -{_KEPT_KILOBYTES}")
             self._tx = SqliteTransaction(self._writer, self._sql)
             try:
                 _refuse_read_only(self._writer, path)
