@@ -15,8 +15,10 @@ T = TypeVar("T")
 
 # Callers that wait for the same commit share it, so a few more threads than cores pay off.
 _THREADS = 16
-# What comes back at once is gone on with at once: more of it would keep the event loop too long.
-_AT_ONCE = 64
+# More calls in one commit than this would only make the last of them wait for the first.
+_TOGETHER = 256
+# What is told at once is gone on with at once: more of it would keep the event loop too long.
+_AT_ONCE = 32
 
 
 class Shared(Protocol):
@@ -124,7 +126,7 @@ class Joint:
 
     def _take(self) -> list[_Call]:
         with self._lock:
-            count = min(len(self._waiting), _AT_ONCE)
+            count = min(len(self._waiting), _TOGETHER)
             self._is_busy = bool(count)
             return [self._waiting.popleft() for _ in range(count)]
 
@@ -141,9 +143,11 @@ def _settle(batch: Sequence[_Call]) -> None:
     for loop in loops:
         own = [one for one in batch if one.future.get_loop() is loop]
         if not loop.is_closed():
-            loop.call_soon_threadsafe(_tell, own)
+            loop.call_soon_threadsafe(_tell, loop, own)
 
 
-def _tell(batch: Sequence[_Call]) -> None:
-    for one in batch:
+def _tell(loop: asyncio.AbstractEventLoop, batch: Sequence[_Call]) -> None:
+    for one in batch[:_AT_ONCE]:
         one.settle()
+    if len(batch) > _AT_ONCE:
+        loop.call_soon(_tell, loop, batch[_AT_ONCE:])
