@@ -136,7 +136,7 @@ def _listed(history: Sequence[dict[str, Any]]) -> str:
 
 
 def _short(text: str) -> str:
-    shown = " ".join(text.split())
+    shown = " ".join(text.split(None, _LENGTH))  # no more words than characters are shown
     return shown if len(shown) <= _LENGTH else f"{shown[: _LENGTH - 1]}…"
 
 

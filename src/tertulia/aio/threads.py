@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -93,7 +92,7 @@ class Joint:
         self._store = store
         self._pool = pool
         self._lock = threading.Lock()
-        self._waiting: deque[_Call] = deque()
+        self._waiting: list[_Call] = []
         self._is_busy = False
 
     def put(self, call: Callable[[], T]) -> asyncio.Future[T]:
@@ -126,9 +125,9 @@ class Joint:
 
     def _take(self) -> list[_Call]:
         with self._lock:
-            count = min(len(self._waiting), _TOGETHER)
-            self._is_busy = bool(count)
-            return [self._waiting.popleft() for _ in range(count)]
+            batch, self._waiting = self._waiting[:_TOGETHER], self._waiting[_TOGETHER:]
+            self._is_busy = bool(batch)
+            return batch
 
 
 def _run(batch: Sequence[_Call]) -> None:
@@ -139,9 +138,10 @@ def _run(batch: Sequence[_Call]) -> None:
 
 def _settle(batch: Sequence[_Call]) -> None:
     """Give the results to the event loop in one go."""
-    loops = {one.future.get_loop() for one in batch}
-    for loop in loops:
-        own = [one for one in batch if one.future.get_loop() is loop]
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
+    for one in batch:
+        by_loop.setdefault(one.future.get_loop(), []).append(one)
+    for loop, own in by_loop.items():
         if not loop.is_closed():
             loop.call_soon_threadsafe(_tell, loop, own)
 
