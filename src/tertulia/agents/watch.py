@@ -17,7 +17,7 @@ class Watch:
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
-        self._stopping: asyncio.Future[bool] | None = None  # not before something is waited for
+        self._stopping: asyncio.Task[Any] | None = None  # not before something is waited for
 
     async def __aenter__(self) -> Self:
         return self
@@ -59,5 +59,5 @@ class Watch:
         """Come back when a task is done, at stop, or after some seconds; whichever is first."""
         if self._stopping is None:
             self._stopping = asyncio.ensure_future(self._stop.wait())
-        both = {task, self._stopping}
+        both: set[asyncio.Future[Any]] = {task, self._stopping}
         await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -32,9 +32,9 @@ class Shared(Protocol):
 class Threads:
     """Threads that run calls of a store; none is started before the first call.
 
-    `run` is for any call. `join` is for short ones: where the database has one writer, those that
-    wait at a moment go to one thread together, share a commit, and come back together. A hop for
-    each of them would cost more than the call itself.
+    `run` is for any call. `join` is for short ones that do nothing but read and write: where the
+    database has one writer, those that wait at a moment go to one thread together, share a commit,
+    and come back together. A hop for each of them would cost more than the call itself.
     """
 
     def __init__(self) -> None:

@@ -120,7 +120,7 @@ class Turn:
             if not await self._try_to_enter():
                 await self._queue()
         except BaseException:
-            await asyncio.shield(self._threads.join(self.sync.abandon))
+            await asyncio.shield(self._threads.run(self.sync.abandon))
             raise
         return self
 
@@ -173,5 +173,6 @@ class Turn:
         if self.sync.is_over:
             self.sync.leave(failed=problem is not None)  # its answer has closed it: no database
             return
-        leaving = self._threads.join(self.sync.leave, failed=problem is not None)
+        # Not joined with others: where their transaction cannot begin, this process leaves anyway.
+        leaving = self._threads.run(self.sync.leave, failed=problem is not None)
         await asyncio.shield(leaving)

@@ -16,9 +16,9 @@
 7.  **Errors.** Whatever the database raises comes out as a `tertulia.StoreError`.
 8.  **Bells.** `ring(name)` wakes whoever waits for that bell, on any handle, soon. It is a hint: a
     bell can be missed or ring for nothing, so whoever waits looks for itself, again and again.
-9.  **Together.** Calls that `together` runs share one transaction and one commit, where the database
-    has `one_writer`. Each of them fails alone, or with all the others if the commit fails: so none
-    may be told its result before `together` returns.
+9.  **Together.** Calls that `together` runs share one transaction and one commit where the
+    database has `one_writer`. Each sees what those before it wrote. Each fails alone, or with all
+    the others if the commit fails: so nobody is told a result before `together` returns.
 10. **Closing.** `close()` waits for what is under way; afterwards every call raises `StoreError`.
 
 Statements are called by the names they have in the `.sql` files beside this module; both dialects

@@ -158,7 +158,7 @@ class SqliteDatabase:
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T:
         if self._together == threading.get_ident():
             return self._run_within(work)
-        return self._write(_Job(work))
+        return self._write(_Job(work))  # type: ignore[no-any-return]
 
     def _write(self, job: _Job) -> Any:
         self._check_usable()  # there is one lane: the file
