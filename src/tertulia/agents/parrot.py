@@ -23,7 +23,7 @@ from tertulia.core.usage import Usage
 _SHOWN: Final = 4
 _LENGTH: Final = 200
 # It is said a few words at a time.
-_PIECE: Final = re.compile(r"(?:\s*\S+){1,12}(?:\s+\Z)?")
+_PIECE: Final = re.compile(r"(?:\s*\S+){1,6}(?:\s+\Z)?")
 _CALL: Final = re.compile(r"\s*call\s+([A-Za-z0-9_-]+)\s*(.*)", re.IGNORECASE)
 
 _ABOUT: Final = """\
