@@ -69,8 +69,8 @@ def test_a_call_that_fails_takes_no_other_with_it(store: Store) -> None:
         put(store, "one")
         with pytest.raises(Refused):
             refused(store, "two")
+        damaged = {"name": "four", "value": None}
         with pytest.raises(StoreError):
-            damaged = {"name": "four", "value": None}
             sqlite_of(store).write(lambda tx: tx.run("installation_set", damaged))
         put(store, "three")
 
