@@ -71,6 +71,8 @@ class Deliveries:
             for parcel, _ in list(self._under_way.values()):
                 try:
                     await self._store.outbox.renew(parcel, lease_seconds=self._lease)
+                except StaleWrite:
+                    continue  # it is settled meanwhile; who still sends it will hear of it
                 except Error as problem:
                     log.warning("a claim could not be renewed: %s", problem)
 

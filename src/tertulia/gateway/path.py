@@ -156,7 +156,7 @@ class Path:
 
     async def _converse(self, arrival: Arrival, said: Said) -> bool:
         """Have it answered in a turn; whether the answer has settled it too."""
-        role = self.store.join(self._role, arrival.source)
+        exchange = await self._exchange(arrival)
         turn = self.store.turn(
             arrival.source,
             said.text,
@@ -168,7 +168,6 @@ class Path:
             async with turn:
                 if not turn.duplicate:
                     turn.sync.settles = arrival
-                    exchange = self._exchange(arrival, await role)
                     with self.meanwhile.turn(arrival.key) as signals:
                         await exchange.run(turn, signals, arrival, said.text or "")
         except BudgetExceeded as refusal:
@@ -179,8 +178,9 @@ class Path:
                 await self._reply(arrival, words.failed(problem), about=turn.session.id)
         return turn.sync.has_settled
 
-    def _exchange(self, arrival: Arrival, role: Role) -> Exchange:
+    async def _exchange(self, arrival: Arrival) -> Exchange:
         adapter = self.adapters.get(arrival.source.platform)
+        role = await self.store.join(self._role, arrival.source)
         tools = (*self.tools, *planning.tools(self.store, arrival.source, role))
         return Exchange(self.store, self.agent, adapter, self.rules, tools, meter=self.meter)
 
