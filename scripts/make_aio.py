@@ -12,6 +12,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Set
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,7 +35,13 @@ CLASSES = (
 # What does not wait: it only looks at its arguments and settings.
 IMMEDIATE = {"key", "is_shared", "person_of", "now"}
 # What the async side of a store has in another form.
-OWN = {"transcript", "turn", "for_person", "close"}
+OWN = {"transcript", "turn", "for_person", "close", "together"}
+# Short calls, of which a gateway makes several for each message: they share hops and commits.
+JOINED = {
+    "Inbox": {"put", "claim", "renew", "done", "dismiss", "failed"},
+    "Outbox": {"put", "claim", "renew", "done", "failed"},
+    "People": {"role_of"},
+}
 
 HEAD = '''"""The records of a store, to be awaited.
 
@@ -76,6 +83,10 @@ STORE = '''
         """Close the store; what was acknowledged is stored already."""
         await self._threads.run(self.sync.close)
         self._threads.stop()
+
+    def join(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """Run a short function that calls the sync store, in one hop and one commit with others."""
+        return self._threads.join(call, *args, **kwargs)
 
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""
@@ -134,7 +145,8 @@ def _class(tree: ast.Module, module: str, name: str) -> str:
     if name == "Visible":
         lines.append(VISIBLE)
     items = (item for item in node.body if isinstance(item, ast.FunctionDef))
-    lines.extend(_method(item) for item in items if _is_wanted(item, name))
+    joined = JOINED.get(name, set())
+    lines.extend(_method(item, joined) for item in items if _is_wanted(item, name))
     return "\n".join(lines)
 
 
@@ -144,7 +156,7 @@ def _is_wanted(item: ast.FunctionDef, name: str) -> bool:
     return not (name in ("Store", "Visible") and item.name in OWN)
 
 
-def _method(item: ast.FunctionDef) -> str:
+def _method(item: ast.FunctionDef, joined: Set[str]) -> str:
     arguments = item.args
     given = [argument.arg for argument in arguments.args[1:]]
     given += [f"{argument.arg}={argument.arg}" for argument in arguments.kwonlyargs]
@@ -152,7 +164,8 @@ def _method(item: ast.FunctionDef) -> str:
     waits = item.name not in IMMEDIATE
     call = f"self.sync.{item.name}"
     if waits:
-        result = f"await self._threads.run({', '.join([call, *given])})"
+        way = "join" if item.name in joined else "run"
+        result = f"await self._threads.{way}({', '.join([call, *given])})"
     else:
         result = f"{call}({', '.join(given)})"
     returns = ast.unparse(item.returns) if item.returns else "None"
@@ -170,7 +183,8 @@ def _imports(trees: dict[str, ast.Module], body: str) -> str:
     words = set(re.findall(r"\w+", re.sub(r'""".*?"""', "", body, flags=re.DOTALL)))
     written_here = {*(name for _, name in CLASSES), "Turn"}
     found = {
-        "from tertulia.aio.threads import Threads",
+        "from collections.abc import Awaitable, Callable",
+        "from tertulia.aio.threads import P, T, Threads",
         "from tertulia.aio.turns import Turn",
     }
     for module, tree in trees.items():

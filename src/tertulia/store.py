@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, tzinfo
 from functools import cached_property
 from types import TracebackType
@@ -171,6 +171,15 @@ class Store:
                 self.sessions.delete(session_id)
             removed += len(found)
         return removed
+
+    @property
+    def one_writer(self) -> bool:
+        """Whether the database has one writer at a time, so that calls may share its commits."""
+        return self._db.one_writer
+
+    def together(self, calls: Callable[[], None]) -> None:
+        """Run calls of this store that share one commit; none is told its result before it."""
+        self._db.together(calls)
 
     def now(self) -> datetime:
         """The moment, by the store's clock."""

@@ -22,7 +22,8 @@ from tertulia.core.usage import Usage
 # How many of the last messages are shown, and how much of each.
 _SHOWN: Final = 4
 _LENGTH: Final = 200
-_PIECE: Final = re.compile(r"\s*\S+(?:\s+\Z)?")
+# It is said a few words at a time.
+_PIECE: Final = re.compile(r"(?:\s*\S+){1,6}(?:\s+\Z)?")
 _CALL: Final = re.compile(r"\s*call\s+([A-Za-z0-9_-]+)\s*(.*)", re.IGNORECASE)
 
 _ABOUT: Final = """\
@@ -135,7 +136,7 @@ def _listed(history: Sequence[dict[str, Any]]) -> str:
 
 
 def _short(text: str) -> str:
-    shown = " ".join(text.split())
+    shown = " ".join(text.split(None, _LENGTH))  # no more words than characters are shown
     return shown if len(shown) <= _LENGTH else f"{shown[: _LENGTH - 1]}…"
 
 
@@ -149,9 +150,8 @@ def _counted(count: int, noun: str) -> str:
 
 def _usage(request: Request, history: Sequence[dict[str, Any]], answer: str) -> Usage:
     """What a model would have read and written, near enough; it was none, so it cost nothing."""
-    read = tokens.estimate(request.system) + sum(
-        tokens.PER_MESSAGE + tokens.estimate(str(message["content"])) for message in history
-    )
+    said = "\n".join([request.system, *(str(message["content"]) for message in history)])
+    read = tokens.estimate(said) + tokens.PER_MESSAGE * len(history)
     return Usage(
         read,
         tokens.estimate(answer),

@@ -17,9 +17,9 @@ class Watch:
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
+        self._stopping: asyncio.Task[Any] | None = None  # not before something is waited for
 
     async def __aenter__(self) -> Self:
-        self._stopping = asyncio.ensure_future(self._stop.wait())
         return self
 
     async def __aexit__(
@@ -28,8 +28,9 @@ class Watch:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stopping.cancel()
-        await asyncio.gather(self._stopping, return_exceptions=True)
+        if self._stopping is not None:
+            self._stopping.cancel()
+            await asyncio.gather(self._stopping, return_exceptions=True)
 
     def check(self) -> None:
         """Raise `AgentStopped` if the run was told to stop."""
@@ -56,5 +57,7 @@ class Watch:
 
     async def settle(self, task: asyncio.Future[Any], seconds: float | None = None) -> None:
         """Come back when a task is done, at stop, or after some seconds; whichever is first."""
-        both = {task, self._stopping}
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._stop.wait())
+        both: set[asyncio.Future[Any]] = {task, self._stopping}
         await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -64,6 +64,7 @@ class Opening:
         except BaseException:
             threads.stop()
             raise
+        threads.share(opened)
         return Store(opened, threads)
 
 

@@ -6,13 +6,13 @@ Written by scripts/make_aio.py from the sync classes; change those, then run it 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from tertulia import store as sync_store
-from tertulia.aio.threads import Threads
+from tertulia.aio.threads import P, T, Threads
 from tertulia.aio.turns import Turn
 from tertulia.core.message import Message
 from tertulia.core.render import Format, Timestamps
@@ -325,7 +325,7 @@ class People:
 
     async def role_of(self, source: Source) -> Role:
         """What whoever wrote may do. The terminal is the owner's; a stranger is a guest."""
-        return await self._threads.run(self.sync.role_of, source)
+        return await self._threads.join(self.sync.role_of, source)
 
     async def meet(self, source: Source, *, role: Role) -> None:
         """Know whoever wrote from now on, with a role."""
@@ -389,7 +389,7 @@ class Inbox:
         With `gather_seconds` it waits that long for more: what the same person writes meanwhile is
         added to it, and answered together.
         """
-        return await self._threads.run(
+        return await self._threads.join(
             self.sync.put,
             source,
             text,
@@ -403,7 +403,7 @@ class Inbox:
 
         Whoever takes longer than the lease renews it, or another taker gets the message.
         """
-        return await self._threads.run(self.sync.claim, limit, lease_seconds=lease_seconds)
+        return await self._threads.join(self.sync.claim, limit, lease_seconds=lease_seconds)
 
     async def wait(self, seconds: float) -> bool:
         """Wait until there is something to claim; False if nothing came in that time."""
@@ -411,15 +411,15 @@ class Inbox:
 
     async def renew(self, arrival: Arrival, *, lease_seconds: float = 60) -> None:
         """Keep a claim for longer."""
-        await self._threads.run(self.sync.renew, arrival, lease_seconds=lease_seconds)
+        await self._threads.join(self.sync.renew, arrival, lease_seconds=lease_seconds)
 
     async def done(self, arrival: Arrival) -> None:
         """It was answered."""
-        await self._threads.run(self.sync.done, arrival)
+        await self._threads.join(self.sync.done, arrival)
 
     async def dismiss(self, arrival: Arrival) -> None:
         """Settle a message that still waits and needs no answer; `StaleWrite` if it was taken."""
-        await self._threads.run(self.sync.dismiss, arrival)
+        await self._threads.join(self.sync.dismiss, arrival)
 
     async def failed(
         self,
@@ -430,7 +430,7 @@ class Inbox:
         for_good: bool = False,
     ) -> None:
         """It was not answered: try again after some seconds, or give up."""
-        await self._threads.run(
+        await self._threads.join(
             self.sync.failed, arrival, problem, retry_after=retry_after, for_good=for_good
         )
 
@@ -468,7 +468,7 @@ class Outbox:
 
         What is too long for its platform is put in as several parts; the first one is returned.
         """
-        return await self._threads.run(
+        return await self._threads.join(
             self.sync.put, text, to, origin=origin, session_id=session_id, delivery=delivery
         )
 
@@ -487,7 +487,7 @@ class Outbox:
         only what is for these is taken. `idempotent` are platforms that drop a delivery they have
         had: there, what a lost sender had is sent again.
         """
-        return await self._threads.run(
+        return await self._threads.join(
             self.sync.claim,
             limit,
             lease_seconds=lease_seconds,
@@ -501,11 +501,11 @@ class Outbox:
 
     async def renew(self, parcel: Parcel, *, lease_seconds: float = 60) -> None:
         """Keep a claim for longer."""
-        await self._threads.run(self.sync.renew, parcel, lease_seconds=lease_seconds)
+        await self._threads.join(self.sync.renew, parcel, lease_seconds=lease_seconds)
 
     async def done(self, parcel: Parcel) -> Parcel:
         """It was sent."""
-        return await self._threads.run(self.sync.done, parcel)
+        return await self._threads.join(self.sync.done, parcel)
 
     async def failed(
         self,
@@ -516,7 +516,7 @@ class Outbox:
         outcome: Literal["retry", "unknown", "dead"] = "retry",
     ) -> Parcel:
         """It was not sent: try again after some seconds, give up, or say that nobody knows."""
-        return await self._threads.run(
+        return await self._threads.join(
             self.sync.failed, parcel, problem, retry_after=retry_after, outcome=outcome
         )
 
@@ -797,6 +797,10 @@ class Store:
         """Close the store; what was acknowledged is stored already."""
         await self._threads.run(self.sync.close)
         self._threads.stop()
+
+    def join(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """Run a short function that calls the sync store, in one hop and one commit with others."""
+        return self._threads.join(call, *args, **kwargs)
 
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from tertulia.aio.threads import Threads
+from tertulia.aio.threads import P, T, Threads
 from tertulia.core.message import ToolCall
 from tertulia.core.render import Format, Timestamps
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
+from tertulia.errors import StoreError
 from tertulia.records import turns as sync
 from tertulia.records.inbox import Arrival
 
@@ -52,7 +53,7 @@ class Turn:
         format: Format = "openai",
     ) -> list[dict[str, Any]]:
         """What the model is shown, the person's message last."""
-        return await self._threads.run(
+        return await self._threads.join(
             self.sync.history, max_messages, max_tokens, timestamps, format
         )
 
@@ -68,7 +69,7 @@ class Turn:
         **fields: Any,
     ) -> None:
         """Store what the model said; without tool calls it is the answer."""
-        await self._threads.run(
+        await self._last(
             self.sync.add_assistant,
             text,
             tool_calls=tool_calls,
@@ -81,7 +82,7 @@ class Turn:
 
     async def add_tool_result(self, call_id: str, content: Any, *, name: str | None = None) -> None:
         """Store the result of a call of this turn."""
-        await self._threads.run(self.sync.add_tool_result, call_id, content, name=name)
+        await self._threads.join(self.sync.add_tool_result, call_id, content, name=name)
 
     async def extend(
         self,
@@ -91,21 +92,40 @@ class Turn:
         is_last: bool = False,
     ) -> int:
         """Store messages as they are, in one transaction; the last sequence number."""
-        return await self._threads.run(self.sync.extend, messages, usage=usage, is_last=is_last)
+        return await self._last(self.sync.extend, messages, usage=usage, is_last=is_last)
+
+    async def _last(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A call that may end the turn. Where its commit fails, it has not."""
+        before = self.sync.standing
+        try:
+            return await self._threads.join(call, *args, **kwargs)
+        except StoreError:
+            self.sync.standing = before
+            raise
 
     async def add_usage(self, usage: Usage) -> None:
         """Enter a model call that left no message."""
-        await self._threads.run(self.sync.add_usage, usage)
+        await self._threads.join(self.sync.add_usage, usage)
 
     async def take_in(self, arrival: Arrival) -> None:
         """Let this turn answer a message that waits in the inbox for the same conversation."""
-        await self._threads.run(self.sync.take_in, arrival)
+        await self._threads.join(self.sync.take_in, arrival)
 
     async def deliver(self, text: str, to: str = "origin", *, delivery: str | None = None) -> str:
         """Put a message into the outbox; the id of the delivery."""
-        return await self._threads.run(self.sync.deliver, text, to, delivery=delivery)
+        return await self._threads.join(self.sync.deliver, text, to, delivery=delivery)
 
     async def __aenter__(self) -> Self:
+        try:
+            if not await self._try_to_enter():
+                await self._queue()
+        except BaseException:
+            await asyncio.shield(self._threads.run(self.sync.abandon))
+            raise
+        return self
+
+    async def _queue(self) -> None:
+        """Try again whenever a turn of this process has left the conversation, and now and then."""
         loop = asyncio.get_running_loop()
         bell = asyncio.Event()
 
@@ -120,12 +140,8 @@ class Turn:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(bell.wait(), min(self.sync.pause, left))
                 bell.clear()
-        except BaseException:
-            await asyncio.shield(self._threads.run(self.sync.abandon))
-            raise
         finally:
             self.sync.ignore(ring)
-        return self
 
     def _left(self, seconds: float) -> float:
         if seconds <= 0:
@@ -134,7 +150,7 @@ class Turn:
 
     async def _try_to_enter(self) -> bool:
         """One try. A task that is cancelled waits for the end of its try, and gives it up."""
-        trying = asyncio.ensure_future(self._threads.run(self._enter))
+        trying = asyncio.ensure_future(self._threads.join(self._enter))
         try:
             return await asyncio.shield(trying)
         except asyncio.CancelledError:
@@ -157,5 +173,6 @@ class Turn:
         if self.sync.is_over:
             self.sync.leave(failed=problem is not None)  # its answer has closed it: no database
             return
+        # Not joined with others: where their transaction cannot begin, this process leaves anyway.
         leaving = self._threads.run(self.sync.leave, failed=problem is not None)
         await asyncio.shield(leaving)

@@ -15,14 +15,18 @@ CHAT_TYPES = ("dm", "group", "channel", "thread")
 
 _ALWAYS = ("chat_name", "chat_type", "user_id", "user_name", "thread_id", "chat_topic")
 _WHEN_SET = ("account", "user_id_alt", "chat_id_alt")
-_TEXTS = (
-    "chat_name",
-    "user_id",
-    "user_name",
-    "thread_id",
-    "chat_topic",
-    "user_id_alt",
-    "chat_id_alt",
+# What must be text, and what stands there where nothing was given.
+_TEXTS: tuple[tuple[str, str | None], ...] = (
+    ("chat_id", ""),
+    ("account", ""),
+    ("chat_type", "dm"),
+    ("chat_name", None),
+    ("user_id", None),
+    ("user_name", None),
+    ("thread_id", None),
+    ("chat_topic", None),
+    ("user_id_alt", None),
+    ("chat_id_alt", None),
 )
 
 
@@ -55,11 +59,11 @@ class Source(_Details, frozen=True):
                 hint="Give for example 'telegram' or 'local'.",
                 field="platform",
             )
-        force_setattr(self, "chat_id", _as_text(self.chat_id) or "")
-        force_setattr(self, "account", _as_text(self.account) or "")
-        force_setattr(self, "chat_type", _as_text(self.chat_type) or "dm")
-        for name in _TEXTS:
-            force_setattr(self, name, _as_text(getattr(self, name)))
+        for name, without in _TEXTS:
+            value = getattr(self, name)
+            # Nearly all are as they should be, and sources are read with every message.
+            if value is not without and (not value or type(value) is not str):
+                force_setattr(self, name, _as_text(value) or without)
 
     @property
     def participant(self) -> str | None:

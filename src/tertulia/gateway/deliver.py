@@ -37,6 +37,7 @@ class Deliveries:
         self._under_way: dict[int, tuple[Parcel, asyncio.Task[None]]] = {}
         self._load: Counter[str] = Counter()
         self._freed = asyncio.Event()
+        self._has_more = False
 
     async def run(self) -> None:
         """Send until cancelled; what is being sent then goes on until `drain`."""
@@ -47,8 +48,9 @@ class Deliveries:
                 await self._freed.wait()
                 continue
             try:
-                if await self._store.outbox.wait(_WAIT_SECONDS, platforms=roomy):
-                    await self.begin()
+                # Where there was something, there is often more: nobody has to say so.
+                if self._has_more or await self._store.outbox.wait(_WAIT_SECONDS, platforms=roomy):
+                    self._has_more = bool(await self.begin())
             except Error as problem:
                 log.warning("nothing can be taken from the outbox now: %s", problem)
                 await asyncio.sleep(_REST_SECONDS)
@@ -69,6 +71,8 @@ class Deliveries:
             for parcel, _ in list(self._under_way.values()):
                 try:
                     await self._store.outbox.renew(parcel, lease_seconds=self._lease)
+                except StaleWrite:
+                    continue  # it is settled meanwhile; who still sends it will hear of it
                 except Error as problem:
                     log.warning("a claim could not be renewed: %s", problem)
 

@@ -59,6 +59,7 @@ class Lanes(Generic[C]):
         self._lease = lease
         self._under_way: dict[int, tuple[C, asyncio.Task[None]]] = {}
         self._freed = asyncio.Event()
+        self._has_more = False
 
     async def run(self) -> None:
         """Answer until cancelled; what is under way then goes on until `drain`."""
@@ -95,13 +96,14 @@ class Lanes(Generic[C]):
             await self._freed.wait()
             return
         try:
-            if await self._box.wait(_WAIT_SECONDS):
-                await self._begin_some(free)
+            # Where there was something, there is often more: nobody has to say so.
+            if self._has_more or await self._box.wait(_WAIT_SECONDS):
+                self._has_more = await self._begin_some(free)
         except Error as problem:
             log.warning("nothing can be taken now: %s", problem)
             await asyncio.sleep(_REST_SECONDS)
 
-    async def _begin_some(self, free: int) -> None:
+    async def _begin_some(self, free: int) -> bool:
         """Claim and begin. Who is cancelled meanwhile begins them all the same, and then drains:
         what is claimed and not begun would wait for its claim to run out."""
         claiming = asyncio.ensure_future(
@@ -115,6 +117,7 @@ class Lanes(Generic[C]):
                 self._begin(claiming.result())
             raise
         self._begin(found)
+        return bool(found)
 
     def _begin(self, claimed: Sequence[C]) -> None:
         for one in claimed:

@@ -64,32 +64,35 @@ class Path:
 
     async def receive(self, incoming: Incoming) -> None:
         """Accept a message. When this returns, it is stored, or it is none of ours."""
-        role = await self._role(incoming.source)
-        verdict = admit.decide(incoming, role, self.rules.of(incoming.source.platform))
-        if verdict == "stranger":
+        command = commands.parse(incoming.text)
+        verdict, arrival = await self.store.join(self._admit, incoming, command)
+        if arrival is not None and arrival.is_new:
+            await self.meanwhile.hear(arrival)
+        elif verdict == "stranger":
             await self._offer_pairing(incoming)
-        elif verdict == "welcome":
-            command = commands.parse(incoming.text)
-            if command is not None and command.is_immediate:
-                await self._answer_at_once(incoming, command)
-            else:
-                await self._accept(incoming, is_command=command is not None)
+        elif verdict == "welcome" and command is not None and command.is_immediate:
+            await self._answer_at_once(incoming, command)
 
-    async def _role(self, source: Source) -> Role:
-        stored = await self.store.people.role_of(source)
-        return admit.role_of(source, stored, self.rules.of(source.platform))
-
-    async def _accept(self, incoming: Incoming, *, is_command: bool) -> None:
-        arrival = await self.store.inbox.put(
+    def _admit(
+        self, incoming: Incoming, command: commands.Asked | None
+    ) -> tuple[admit.Verdict, Arrival | None]:
+        """Who wrote, whether they are answered, and if they are, their message: one transaction."""
+        role = self._role(incoming.source)
+        verdict = admit.decide(incoming, role, self.rules.of(incoming.source.platform))
+        if verdict != "welcome" or (command is not None and command.is_immediate):
+            return verdict, None
+        return verdict, self.store.sync.inbox.put(
             incoming.source,
             incoming.text,
             # Without one of its own it could not be known again after a crash, nor be forgotten.
             message_id=incoming.message_id or uuid.uuid4().hex,
             media=incoming.media,
-            gather_seconds=0 if is_command else self.rules.gather_seconds,
+            gather_seconds=0 if command is not None else self.rules.gather_seconds,
         )
-        if arrival.is_new:
-            await self.meanwhile.hear(arrival)
+
+    def _role(self, source: Source) -> Role:
+        stored = self.store.sync.people.role_of(source)
+        return admit.role_of(source, stored, self.rules.of(source.platform))
 
     async def _offer_pairing(self, incoming: Incoming) -> None:
         code = await self.store.people.ask(incoming.source)
@@ -153,7 +156,8 @@ class Path:
             await self.store.inbox.done(arrival)
 
     async def _command(self, source: Source, command: commands.Asked) -> commands.Reply:
-        place = commands.Place(self.store.sync, source, self.rules, await self._role(source))
+        role = await self.store.join(self._role, source)
+        place = commands.Place(self.store.sync, source, self.rules, role)
         return await asyncio.to_thread(commands.run, place, command)
 
     async def _converse(self, arrival: Arrival, said: Said) -> bool:
@@ -186,7 +190,7 @@ class Path:
         self, source: Source, key: str, *, may_plan: bool = True
     ) -> tuple[Tool, ...]:
         """What the agent may do for whoever wrote."""
-        role = await self._role(source)
+        role = await self.store.join(self._role, source)
         found = self.tools
         if may_plan:
             found += planning.tools(self.store, source, role)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
 from tertulia import aio
@@ -24,10 +24,10 @@ class LoopThreads(Threads):
     """The threads of whatever loop is running, for a store that was opened without any."""
 
     def __init__(self) -> None:
-        pass
+        self._joint = None
 
-    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.to_thread(call, *args, **kwargs)
+    def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        return asyncio.to_thread(call, *args, **kwargs)
 
     def stop(self) -> None:
         pass

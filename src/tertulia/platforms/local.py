@@ -103,7 +103,7 @@ class LocalAdapter(Adapter):
             if shown.kind == "began":
                 self._turns.add(shown.turn)
             elif shown.kind == "delta":
-                await self._print(self._stream.add(shown.text))
+                await self._show_piece(shown.text)
             elif shown.kind == "tool":
                 await self._print(f"{self._stream.cut()}[{harmless(shown.text)} …]\n")
             else:
@@ -197,6 +197,13 @@ class LocalAdapter(Adapter):
                 event.current_buffer.reset()
 
         return keys
+
+    async def _show_piece(self, text: str) -> None:
+        """Print the lines that it ends; in one go with the line at the bottom that goes on."""
+        if "\n" in text:
+            await self._above(lambda: self._write(self._stream.add(text)))
+        else:
+            await self._print(self._stream.add(text))
 
     async def _print(self, text: str) -> None:
         """Print above the line that is being typed."""

@@ -195,11 +195,12 @@ class Outbox:
         }
 
         def work(tx: Transaction) -> Parcel:
-            chat = tx.one("outbox_settle", params)
-            if chat is None:
+            row = tx.one("outbox_settle", params)
+            if row is None:
                 raise _taken_over(tx, parcel)
-            promote(tx, chat)
-            return _require(tx, parcel.delivery)
+            settled = _parcel(row)
+            promote(tx, _chat(settled))
+            return settled
 
         settled = self._db.write(work, lane=lane_of(parcel))
         self._db.ring(BELL)
@@ -284,7 +285,11 @@ def _claim_for(tx: Transaction, platforms: Sequence[str], params: Mapping[str, A
 
 def lane_of(parcel: Parcel) -> str:
     """The lane of a chat: what is put in and sent there goes one after the other."""
-    return _lane(parcel.platform, parcel.account, parcel.chat_id, parcel.thread_id)
+    return _lane(*_chat(parcel))
+
+
+def _chat(parcel: Parcel) -> Row:
+    return parcel.platform, parcel.account, parcel.chat_id, parcel.thread_id
 
 
 def _lane(*chat: str | None) -> str:

@@ -314,6 +314,15 @@ class Turn:
         self.leave(failed=problem is not None)
 
     @property
+    def standing(self) -> tuple[Any, ...]:
+        """What an answer changes here; given back by who learns that its commit has failed."""
+        return self._is_open, self.answer, self._answer_seq, self.settles, self.has_settled
+
+    @standing.setter
+    def standing(self, found: tuple[Any, ...]) -> None:
+        self._is_open, self.answer, self._answer_seq, self.settles, self.has_settled = found
+
+    @property
     def is_over(self) -> bool:
         """Whether leaving writes nothing: the answer has closed the turn."""
         return not self._is_open

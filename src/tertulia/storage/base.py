@@ -16,7 +16,10 @@
 7.  **Errors.** Whatever the database raises comes out as a `tertulia.StoreError`.
 8.  **Bells.** `ring(name)` wakes whoever waits for that bell, on any handle, soon. It is a hint: a
     bell can be missed or ring for nothing, so whoever waits looks for itself, again and again.
-9.  **Closing.** `close()` waits for what is under way; afterwards every call raises `StoreError`.
+9.  **Together.** Calls that `together` runs share one transaction and one commit where the
+    database has `one_writer`. Each sees what those before it wrote. Each fails alone, or with all
+    the others if the commit fails: so nobody is told a result before `together` returns.
+10. **Closing.** `close()` waits for what is under way; afterwards every call raises `StoreError`.
 
 Statements are called by the names they have in the `.sql` files beside this module; both dialects
 have the same list. Times are whole microseconds since 1970 in UTC.
@@ -74,6 +77,13 @@ class Database(Protocol):
 
     def exclusive(self, work: Callable[[Transaction], T]) -> T:
         """The same as `write`, and nobody else writes from its beginning to its end."""
+
+    @property
+    def one_writer(self) -> bool:
+        """Whether writes are one after the other anyway, so that `together` costs nobody time."""
+
+    def together(self, calls: Callable[[], None]) -> None:
+        """Run calls that write; what they wrote is stored when this returns."""
 
     def close(self) -> None: ...
 

@@ -104,6 +104,8 @@ class PostgresTransaction:
 class PostgresDatabase:
     """A store in a PostgreSQL database."""
 
+    one_writer = False
+
     def __init__(
         self,
         dsn: str,
@@ -147,6 +149,10 @@ class PostgresDatabase:
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T:
         with self._inside():
             return self._write(work, lane)
+
+    def together(self, calls: Callable[[], None]) -> None:
+        """Each call is a transaction: one for all would keep every lane of theirs to its end."""
+        calls()
 
     def exclusive(self, work: Callable[[Transaction], T]) -> T:
         """Each statement sees what was committed before the lock: hence no snapshot."""

@@ -35,6 +35,7 @@ T = TypeVar("T")
 # More jobs in one commit than this would only make the last of them wait for the first.
 _BATCH = 256
 _READERS_KEPT = 8
+_KEPT_KILOBYTES = 16_000
 _LOOK_SECONDS = 0.05  # so soon a process sees that another one has written
 _NO_PARAMS: Params = {}
 _HEADER = 100  # bytes that every SQLite file begins with
@@ -91,6 +92,7 @@ class _Job:
         "error",
         "gate",
         "is_abandoned",
+        "leads",
         "result",
         "since",
         "thread",
@@ -107,6 +109,7 @@ class _Job:
         self.batch: list[_Job] = []
         self.commits = False
         self.is_abandoned = False
+        self.leads = False  # it is never done in the lead of another
 
     def outcome(self) -> Any:
         if self.error is not None:
@@ -117,6 +120,8 @@ class _Job:
 class SqliteDatabase:
     """A store in a SQLite file."""
 
+    one_writer = True
+
     def __init__(self, path: str, *, safe: bool = True, busy_seconds: float = 30.0) -> None:
         self.path = path
         self._safe = safe
@@ -126,6 +131,8 @@ class SqliteDatabase:
         self._closed = False
         self._mutex = threading.Lock()
         self._leader: _Job | None = None
+        self._together: int | None = None  # the thread whose calls share the transaction
+        self._rung: set[str] = set()
         self._waiting: deque[_Job] = deque()
         self._reading: dict[object, int] = {}
         self._readers: deque[tuple[apsw.Connection, SqliteTransaction]] = deque()
@@ -133,6 +140,8 @@ class SqliteDatabase:
             _refuse_strangers(path, busy_seconds)
             _create_private(path)
             self._writer = self._connect(self._waits_since)
+            # The tables of a busy gateway have more new pages than SQLite keeps by itself.
+            self._writer.execute(f"pragma cache_size = -{_KEPT_KILOBYTES}")
             self._tx = SqliteTransaction(self._writer, self._sql)
             try:
                 _refuse_read_only(self._writer, path)
@@ -150,8 +159,12 @@ class SqliteDatabase:
         self._bells = bells_of(self.identity)
 
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T:
+        if self._together == threading.get_ident():
+            return self._run_within(work)
+        return self._write(_Job(work))  # type: ignore[no-any-return]
+
+    def _write(self, job: _Job) -> Any:
         self._check_usable()  # there is one lane: the file
-        job = _Job(work)
         try:
             with self._mutex:
                 self._check_usable()
@@ -166,12 +179,33 @@ class SqliteDatabase:
         except BaseException:
             self._withdraw(job)
             raise
-        return job.outcome()  # type: ignore[no-any-return]
+        return job.outcome()
+
+    def together(self, calls: Callable[[], None]) -> None:
+        """Whoever follows is run in the leader's thread, and again after an interrupt: calls that
+        remember what they did must be run in their own, and once. So they lead."""
+        rung: set[str] = set()
+
+        def joined(tx: Transaction) -> None:
+            self._together, self._rung = threading.get_ident(), rung
+            try:
+                calls()
+            finally:
+                self._together = None
+            self._check_within()
+
+        job = _Job(joined)
+        job.leads = True
+        self._write(job)
+        for bell in rung:
+            self._bells.ring(bell)
 
     def exclusive(self, work: Callable[[Transaction], T]) -> T:
         return self.write(work)
 
     def read(self, work: Callable[[Transaction], T]) -> T:
+        if self._together == threading.get_ident():
+            return self._read_within(work)
         ticket = object()
         reader = None
         try:
@@ -209,7 +243,10 @@ class SqliteDatabase:
             raise translated(problem, self.path) from problem
 
     def ring(self, bell: str) -> None:
-        self._bells.ring(bell)
+        if self._together == threading.get_ident():
+            self._rung.add(bell)  # whoever is woken before the commit finds nothing
+        else:
+            self._bells.ring(bell)
 
     def rung(self, bell: str) -> int:
         return self._bells.rung(bell)
@@ -306,6 +343,8 @@ class SqliteDatabase:
         with self._mutex:
             while self._waiting:
                 job = self._waiting[0]
+                if job.leads and job is not leader:
+                    return None
                 if job is not leader:  # who inherits the lead still stands in the queue
                     leader.batch.append(job)
                 self._waiting.popleft()
@@ -328,6 +367,42 @@ class SqliteDatabase:
             if self._writer.in_transaction:
                 self._writer.execute("rollback")
             self._begin()
+
+    def _run_within(self, work: Callable[[Transaction], T]) -> T:
+        """One of the calls that share a transaction: if it fails, the others do not."""
+        self._check_within()
+        connection = self._writer
+        connection.execute("savepoint call")
+        try:
+            found = work(self._tx)
+        except FOREIGN as problem:
+            self._take_back()
+            raise translated(problem, self.path) from problem
+        except BaseException:
+            self._take_back()
+            raise
+        connection.execute("release call")
+        return found
+
+    def _read_within(self, work: Callable[[Transaction], T]) -> T:
+        """A call sees what it has written itself, and fails with it if that is not stored."""
+        self._check_within()
+        try:
+            return work(self._tx)
+        except FOREIGN as problem:
+            raise translated(problem, self.path) from problem
+
+    def _check_within(self) -> None:
+        if not self._writer.in_transaction:
+            raise StoreUnavailable(
+                "SQLite took back everything that was to be stored together.",
+                hint="Try again; what it could not do was told to the call that failed first.",
+            )
+
+    def _take_back(self) -> None:
+        if self._writer.in_transaction:  # else SQLite has rolled everything back
+            self._writer.execute("rollback to call")
+            self._writer.execute("release call")
 
     def _run_apart(self, job: _Job) -> None:
         connection = self._writer
@@ -382,6 +457,9 @@ class SqliteDatabase:
 
     def _connect(self, since: Callable[[], float | None] = lambda: None) -> apsw.Connection:
         connection = apsw.Connection(self.path, statementcachesize=200)
+        # A plan that looks at the values it is given is made anew whenever they change: most of the
+        # time of a statement. Ours are right for every value.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.set_busy_handler(_patience(self._busy_seconds, since))
         connection.execute(f"pragma synchronous = {'full' if self._safe else 'normal'}")
         connection.execute("pragma fullfsync = on")

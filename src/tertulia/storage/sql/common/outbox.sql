@@ -73,7 +73,7 @@ update outbox set state = :state, not_before = :not_before, problem = :problem,
     is_next = case when :state = 'waiting' then is_next else 0 end,
     sent_at = case when :state = 'sent' then :now else sent_at end
 where id = :id and state in ('sending', 'unknown', 'dead') and attempts = :attempts
-returning platform, account, chat_id, thread_id
+returning {part_parcel}
 
 -- name: outbox_get
 select {part_parcel} from outbox where delivery = :delivery

@@ -1,0 +1,210 @@
+"""Calls that share a commit: each fails alone, and nobody is told before it is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+import tertulia
+from tertulia import Settings, Source, Store, StoreError, StoreUnavailable
+from tertulia.records.inbox import BELL
+from tertulia.storage.base import Transaction
+from tests.storage.disk import Disk, Step, fail
+from tests.storage.inside import sqlite_of
+
+ANA = Source("telegram", "42", user_id="42")
+
+
+class Refused(Exception):
+    pass
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with tertulia.open(tmp_path / "talk.db", settings=Settings(zone="UTC")) as store:
+        yield store
+
+
+def put(store: Store, name: str) -> None:
+    params = {"name": name, "value": "1"}
+    sqlite_of(store).write(lambda tx: tx.run("installation_set", params))
+
+
+def has(store: Store, name: str) -> bool:
+    found = sqlite_of(store).read(lambda tx: tx.one("installation_get", {"name": name}))
+    return found is not None
+
+
+def refused(store: Store, name: str) -> None:
+    def work(tx: Transaction) -> None:
+        tx.run("installation_set", {"name": name, "value": "1"})
+        raise Refused
+
+    sqlite_of(store).write(work)
+
+
+def test_a_call_sees_what_was_written_before_it_and_nobody_else_does(
+    store: Store, tmp_path: Path
+) -> None:
+    seen: list[bool] = []
+
+    def calls() -> None:
+        put(store, "one")
+        seen.append(has(store, "one"))
+        with tertulia.open(tmp_path / "talk.db") as other:
+            seen.append(has(other, "one"))
+
+    store.together(calls)
+    assert seen == [True, False]
+    assert has(store, "one")
+
+
+def test_a_call_that_fails_takes_no_other_with_it(store: Store) -> None:
+    def calls() -> None:
+        put(store, "one")
+        with pytest.raises(Refused):
+            refused(store, "two")
+        damaged = {"name": "four", "value": None}
+        with pytest.raises(StoreError):
+            sqlite_of(store).write(lambda tx: tx.run("installation_set", damaged))
+        put(store, "three")
+
+    store.together(calls)
+    assert [has(store, name) for name in ("one", "two", "three")] == [True, False, True]
+
+
+def test_nothing_is_stored_where_the_commit_fails(tmp_path: Path) -> None:
+    def break_it(step: Step) -> None:
+        if step.kind in ("write", "sync"):
+            fail(step)
+
+    with Disk() as disk, tertulia.open(tmp_path / "talk.db") as store:
+
+        def calls() -> None:
+            put(store, "one")
+            disk.before = break_it
+
+        with pytest.raises(StoreError):
+            store.together(calls)
+        disk.before = lambda step: None
+        assert not has(store, "one")
+        put(store, "one")
+        assert has(store, "one")
+
+
+def test_bells_ring_when_it_is_stored(store: Store) -> None:
+    database = sqlite_of(store)
+    before = database.rung(BELL)
+    within: list[int] = []
+
+    def calls() -> None:
+        store.inbox.put(ANA, "hola", message_id="1")
+        store.inbox.put(ANA, "hola", message_id="2")
+        within.append(database.rung(BELL))
+
+    store.together(calls)
+    assert within == [before]
+    assert database.rung(BELL) == before + 1
+
+
+def test_calls_that_join_a_writer_wait_for_their_own_lead(store: Store) -> None:
+    """They remember what they did, so they are run once, in the thread that asked for them."""
+    goes_on, begun = threading.Event(), threading.Event()
+    threads: list[int] = []
+
+    def slow(tx: Transaction) -> None:
+        begun.set()
+        goes_on.wait(10)
+
+    leader = threading.Thread(target=sqlite_of(store).write, args=(slow,))
+    leader.start()
+    begun.wait(10)
+
+    def calls() -> None:
+        threads.append(threading.get_ident())
+        put(store, "one")
+
+    joined = threading.Thread(target=store.together, args=(calls,))
+    joined.start()
+    goes_on.set()
+    joined.join(10)
+    leader.join(10)
+    assert threads == [joined.ident]
+    assert has(store, "one")
+
+
+# -- from async code
+
+
+def test_many_async_calls_are_one_commit(tmp_path: Path) -> None:
+    async def play() -> None:
+        commits: list[int] = []
+        async with tertulia.aio.open(tmp_path / "talk.db") as store:
+            database = sqlite_of(store.sync)
+            shared = database.together
+
+            def counted(calls: object) -> None:
+                commits.append(1)
+                shared(calls)  # type: ignore[arg-type]
+
+            database.together = counted  # type: ignore[method-assign]
+            sources = [Source("telegram", f"{n}", user_id=f"{n}") for n in range(50)]
+            puts = [store.inbox.put(source, "hola", message_id="1") for source in sources]
+            assert len(await asyncio.gather(*puts)) == 50
+            assert len(commits) < 10  # the first goes at once, the others wait for it
+            assert len(await store.inbox.claim(100)) == 50
+
+    asyncio.run(play())
+
+
+def test_who_is_cancelled_before_the_call_began_has_it_not_done(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with tertulia.aio.open(tmp_path / "talk.db") as store:
+            goes_on = threading.Event()
+            first = asyncio.ensure_future(store.join(goes_on.wait, 10))
+            await asyncio.sleep(0.05)  # it is being run
+            second = asyncio.ensure_future(store.inbox.put(ANA, "hola", message_id="1"))
+            await asyncio.sleep(0)
+            second.cancel()
+            await asyncio.gather(second, return_exceptions=True)
+            goes_on.set()
+            assert await first
+            assert (await store.inbox.find()).items == ()
+
+    asyncio.run(play())
+
+
+def test_an_answer_whose_commit_failed_has_not_ended_its_turn(tmp_path: Path) -> None:
+    settings = Settings(zone="UTC", busy_seconds=0.1)
+
+    async def play() -> None:
+        async with tertulia.aio.open(tmp_path / "talk.db", settings=settings) as store:
+            async with store.turn(ANA, "hola", message_id="1") as turn:
+                other = apsw.Connection(str(tmp_path / "talk.db"))
+                other.execute("begin immediate")
+                with pytest.raises(StoreUnavailable):
+                    await turn.add_assistant("¡hola!")
+                other.execute("rollback")
+                other.close()
+                assert turn.answer is None
+                await turn.add_assistant("¡hola!")
+            async with store.turn(ANA, "hola", message_id="1") as again:
+                assert (again.duplicate, again.answer) == (True, "¡hola!")
+
+    asyncio.run(play())
+
+
+def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    async def play() -> None:
+        store = await tertulia.aio.open(tmp_path / "talk.db")
+        await store.close()
+        for _ in range(2):
+            with pytest.raises((StoreError, RuntimeError)):
+                await store.inbox.put(ANA, "hola", message_id="1")
+
+    asyncio.run(play())
