@@ -10,12 +10,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import tertulia
 from tertulia import Source, aio
 from tertulia.agents.base import Event, Request, Step
 from tertulia.agents.parrot import ParrotAgent
 from tertulia.core.session import Session
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentFailed, AgentUnavailable
+from tertulia.gateway import words
 from tertulia.gateway.memory import NOTHING, QUESTION, MemoryFlush
 from tertulia.gateway.watch import Watcher
 from tertulia.memory import FileMemory
@@ -54,6 +56,49 @@ def test_what_is_over_is_ended_once_and_said_once(where: str) -> None:
             assert other.running.done() is False
 
     asyncio.run(play())
+
+
+def test_what_was_cut_off_is_answered_though_its_session_is_over(where: str) -> None:
+    """A node was killed in the night; the watcher of another ends the session before the retry."""
+
+    async def play() -> None:
+        clock = FakeClock()
+        first = await _cut_off(where, clock)
+        clock.forward(days=3)
+        with tertulia.open(where, settings=FAST, clock=clock) as store:
+            assert store.sessions.expire(first.id) is not None
+        async with house(where, Echo(), clock=clock) as node:
+            await node.quiet()
+            assert node.app.to(ANA) == [NOTICE, "re one"]
+            assert await node.told() == ["one", "re one"]
+
+    asyncio.run(play())
+
+
+def test_what_was_cut_off_and_overtaken_is_not_passed_over(where: str) -> None:
+    async def play() -> None:
+        clock = FakeClock()
+        first = await _cut_off(where, clock)
+        with tertulia.open(where, settings=FAST, clock=clock) as store:
+            store.sessions.reset(first.key)
+        async with house(where, Echo(), clock=clock) as node:
+            await node.quiet()
+            assert node.app.to(ANA) == [words.CUT_OFF]
+            assert await node.say("one") == ["re one"]
+
+    asyncio.run(play())
+
+
+async def _cut_off(where: str, clock: FakeClock) -> Session:
+    """A message was accepted and taken, and its turn begun; then the node was gone."""
+    async with aio.open(where, settings=FAST, clock=clock) as store:
+        await store.inbox.put(ANA, "one", message_id="1")
+        (arrival,) = await store.inbox.claim()
+        turn = store.sync.turn(ANA, "one", message_id="1")
+        assert turn.try_to_enter()
+        turn.leave(failed=True)
+        await store.inbox.failed(arrival, "killed")
+        return turn.session
 
 
 async def _has_ended(store: aio.Store, session_id: str) -> bool:

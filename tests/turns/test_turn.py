@@ -815,7 +815,7 @@ def test_a_turn_in_the_past_does_not_go_on(store: Store) -> None:
     exchange(store, "second", "2")
     before = log_of(store, exchange(store, "third", "3").session)
     with store.turn(ANA, "first", message_id="1", wait=0) as turn:
-        assert (turn.duplicate, turn.answer) == (True, None)
+        assert (turn.duplicate, turn.answer, turn.is_cut_off) == (True, None, True)
     assert log_of(store, turn.session) == before
 
 
@@ -824,7 +824,7 @@ def test_a_turn_of_a_session_that_was_reset_does_not_go_on(store: Store) -> None
     fresh = store.sessions.reset(turn.session.key)
     assert fresh is not None
     with store.turn(ANA, "first", message_id="1", wait=0) as again:
-        assert (again.duplicate, again.answer) == (True, None)
+        assert (again.duplicate, again.answer, again.is_cut_off) == (True, None, True)
     assert contents(store, fresh) == []
 
 
@@ -871,6 +871,32 @@ def test_going_on_asks_the_policy(store: Store, clock: FakeClock) -> None:
     assert contents(store, turn.session) == ["first", "1"]
     with store.turn(ANA, "first", message_id="1") as again:
         assert (again.duplicate, again.answer) == (True, "1")
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["left", "open"])
+@pytest.mark.parametrize("is_begun", [True, False], ids=["begun", "not begun"])
+def test_what_was_cut_off_goes_on_though_a_policy_has_ended_its_session(
+    stage: Stage, store: Store, is_closed: bool, is_begun: bool
+) -> None:
+    """Also where somebody else had the policy asked, and the next session has its own talk."""
+    lost = open_beside(stage)
+    if is_closed:
+        first = cut_off(lost, "first", message_id="1")
+    else:
+        first = lost.turn(ANA, "first", message_id="1")
+        assert first.try_to_enter()
+        let_lease_run_out(store, first.session)
+    stage.clock.forward(days=2)
+    assert store.sessions.expire(first.session.id) is not None
+    if is_begun:
+        exchange(store, "good morning", "hello")
+    turn = exchange(store, "first", "1", message_id="1")
+    assert not turn.duplicate
+    assert turn.session.id != first.session.id
+    assert contents(store, turn.session)[-2:] == ["first", "1"]
+    with store.turn(ANA, "first", message_id="1") as again:
+        assert (again.duplicate, again.answer, again.is_cut_off) == (True, "1", False)
+    lost.close()
 
 
 def test_a_policy_begins_no_second_turn_beside_the_first(stage: Stage, store: Store) -> None:

@@ -38,6 +38,11 @@ class Turn:
         return self.sync.duplicate
 
     @property
+    def is_cut_off(self) -> bool:
+        """With `duplicate`: nobody has answered it, and it is too late to go on with it."""
+        return self.sync.is_cut_off
+
+    @property
     def answer(self) -> str | None:
         return self.sync.answer
 

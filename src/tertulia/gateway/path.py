@@ -184,6 +184,8 @@ class Path:
             log.warning("the agent did not answer message %s: %s", arrival.id, problem)
             if turn.answer is None:
                 await self._reply(arrival, words.failed(problem), about=turn.session.id)
+        if turn.is_cut_off:
+            await self._reply(arrival, words.CUT_OFF, about=turn.session.id)
         return turn.sync.has_settled
 
     async def tools_for(

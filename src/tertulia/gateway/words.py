@@ -7,6 +7,7 @@ from tertulia.errors import AgentError, BudgetExceeded, Error
 from tertulia.records.inbox import Arrival
 
 STOPPED = "Stopped."
+CUT_OFF = "I was cut off before I could answer this, and the talk has gone on since. Say it again."
 REASONS = {"idle": "you had not written for a while", "daily": "a new day has begun"}
 
 

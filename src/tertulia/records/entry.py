@@ -44,6 +44,7 @@ class Answered(NamedTuple):
 
     row: SessionRow
     answer: str | None
+    is_cut_off: bool
 
 
 class Busy(Exception):
@@ -65,6 +66,12 @@ class _Known(NamedTuple):
     session_id: str
     is_newest: bool
     is_leased: bool
+    has_ended: bool  # its session
+    end_reason: str | None
+
+    @property
+    def is_cut_off(self) -> bool:
+        return self.state in ("open", "interrupted")
 
 
 class Entry(NamedTuple):
@@ -107,12 +114,15 @@ class Entry(NamedTuple):
     def _can_go_on(self, tx: Transaction, known: _Known) -> bool:
         """Whether a turn was cut off, nothing was said since, and it was not taken back.
 
+        A session that its policy has ended meanwhile does not keep it: it goes on in the next one.
         Raises `Busy` while it is under way.
         """
         if known.state == "open" and (known.is_leased or self.desk.holds(known.session_id)):
             # Who waits for an answer that somebody else is giving keeps nobody else waiting.
             raise Busy
-        if known.state not in ("open", "interrupted") or not known.is_newest:
+        if not known.is_cut_off or not known.is_newest:
+            return False
+        if known.has_ended and known.end_reason not in AUTOMATIC:
             return False
         seen = acts.glance(tx, known.session_id)
         has_message = known.first_seq <= seen.last_seq
@@ -125,7 +135,8 @@ class Entry(NamedTuple):
         if known.state == "open" and row.open_turn == known.number:
             close_left_open(tx, row, self.now)
             tx.run("session_fence", {"ref": row.ref})
-        return Answered(row, _said_at(tx, known.ref, known.answer_seq))
+        answer = _said_at(tx, known.ref, known.answer_seq)
+        return Answered(row, answer, known.is_cut_off and answer is None)
 
     def _wait_for_turn(self, tx: Transaction, row: SessionRow) -> None:
         """Raise `Busy` while another turn is inside or somebody came before."""

@@ -92,6 +92,8 @@ class Turn:
         self._found: Entered | Answered | None = None
         self.notice: Notice | None = None
         self.duplicate = False
+        # With `duplicate`: nobody has answered the message, and it is too late to go on with it.
+        self.is_cut_off = False
         self.answer: str | None = None
         # What was claimed from the inbox and is settled with the answer, in one transaction.
         self.settles: Arrival | None = None
@@ -264,7 +266,7 @@ class Turn:
             raise
         self._found, self._ticket = found, None
         if isinstance(found, Answered):
-            self.duplicate = True
+            self.duplicate, self.is_cut_off = True, found.is_cut_off
             self.answer = found.answer
         else:
             self._begin(found)

@@ -62,8 +62,8 @@ where session = :ref and number = :number
 
 -- name: turn_by_arrival
 select turns.session, turns.number, turns.state, turns.first_seq, turns.answer_seq, sessions.id,
-    turns.number = sessions.turns and sessions.ended_at is null,
-    sessions.lease_until > {part_db_now}
+    turns.number = sessions.turns, sessions.lease_until > {part_db_now},
+    sessions.ended_at is not null, sessions.end_reason
 from turns join sessions on sessions.ref = turns.session
 where turns.arrival = :arrival
 
