@@ -107,9 +107,10 @@ class Nanobot(Talker):
             manager.save(session, fsync=True)
         return folder_bytes(folder) / written
 
-    def gateway(self, *, people: int, messages: int, seconds: float) -> float:
+    def gateway(self, *, people: int, messages: int, seconds: float, is_bare: float) -> float:
         """Its own message loop, with a provider that answers at once, on an empty workspace."""
-        return asyncio.run(_talk(self.folder("gateway"), people, messages, seconds))
+        folder = self.folder(f"gateway-{is_bare:g}")
+        return asyncio.run(_talk(folder, people, messages, seconds, is_bare=bool(is_bare)))
 
     def _filled(self, size: int) -> Any:
         """A manager of a workspace with so many sessions, which is filled once."""
@@ -135,11 +136,13 @@ class _Words:
         return " " * (4 * len(tokens))
 
 
-async def _talk(workspace: Path, people: int, messages: int, seconds: float) -> float:
+async def _talk(
+    workspace: Path, people: int, messages: int, seconds: float, *, is_bare: bool
+) -> float:
     """Turns per second; each person writes again when the answer has come, for so many seconds.
 
-    The skills it brings are switched off: it reads them anew for each turn, which is most of its
-    time and no part of the question here.
+    It reads the skills it brings anew for each turn, which is most of its time: `is_bare` switches
+    them off.
     """
     import_module("loguru").logger.remove()
     # Its tokenizer is fetched from the net at first use; a quicker one stands for it.
@@ -148,8 +151,9 @@ async def _talk(workspace: Path, people: int, messages: int, seconds: float) -> 
     bus = import_module("nanobot.bus.queue").MessageBus()
     incoming = import_module("nanobot.bus.events").InboundMessage
     skills = Path(import_module("nanobot").__file__ or "").parent / "skills"
+    without = [one.name for one in skills.iterdir()] if is_bare else []
     loop = import_module("nanobot.agent.loop").AgentLoop(
-        bus, _provider(), workspace, disabled_skills=[one.name for one in skills.iterdir()]
+        bus, _provider(), workspace, disabled_skills=without
     )
     answers: dict[str, asyncio.Future[None]] = {}
     done = 0

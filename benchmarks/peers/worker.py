@@ -66,7 +66,7 @@ class Talker:
     def disk(self, *, turns: int) -> float:
         raise NotOfferedError
 
-    def gateway(self, *, people: int, messages: int, seconds: float) -> float:
+    def gateway(self, *, people: int, messages: int, seconds: float, is_bare: float) -> float:
         raise NotOfferedError
 
 

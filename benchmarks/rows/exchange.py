@@ -21,7 +21,7 @@ from tertulia import Store, ToolCall, Usage
 
 TOKENS = 8_000
 SESSIONS = 200
-TURNS_EACH = 5
+TURNS_EACH = 40
 LAG = Limit("≤", 20, "ms")
 
 

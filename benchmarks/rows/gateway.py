@@ -25,7 +25,9 @@ from tertulia.gateway.app import Gateway
 from tertulia.gateway.rules import PlatformRules, Rules
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
 
+# As it is released it needs a minute to answer each of a thousand people once.
 PEER_SECONDS = 15.0
+BARE_SECONDS = 60.0
 LEAST = Limit("≥", 10)
 LAG = Limit("≤", 20, "ms")
 _LOOK_SECONDS = 0.005
@@ -94,7 +96,8 @@ async def talk(path: Path, people: int, messages: int) -> Found:
 def run(stage: Stage) -> list[Row]:
     people, messages = stage.sizes.crowd
     found = asyncio.run(talk(stage.new_path("gateway"), people, messages))
-    theirs = _ask_nanobot(stage, people, messages, found)
+    theirs = _ask_nanobot(stage, people, messages, found, PEER_SECONDS, is_bare=False)
+    bare = _ask_nanobot(stage, people, messages, found, BARE_SECONDS, is_bare=True)
     size = f"{people:,} conversations at once, {messages} messages each"
     p50, p99 = percentile(found.waits, 0.5), percentile(found.waits, 0.99)
     lag = percentile(found.lags, 0.99) * 1000
@@ -108,10 +111,18 @@ def run(stage: Stage) -> list[Row]:
         numbers={
             "turns_per_second": found.rate,
             "nanobot_turns_per_second": theirs or 0.0,
+            "bare_nanobot_turns_per_second": bare or 0.0,
             "p50_ms": p50 * 1000,
             "p99_ms": p99 * 1000,
             "peak_megabytes": found.megabytes,
         },
+    )
+    stripped = Row(
+        "gateway_bare",
+        "the same, against nanobot with all of its skills switched off",
+        None if bare is None else found.rate / bare,
+        ours=f"{found.rate:,.0f} turns/s",
+        against="nanobot was not there" if bare is None else f"nanobot {bare:,.0f} turns/s",
     )
     lags = Row(
         "gateway_lag",
@@ -124,21 +135,23 @@ def run(stage: Stage) -> list[Row]:
         f" {found.megabytes:,.0f} MB",
         numbers={"p99_ms": lag, "median_ms": percentile(found.lags, 0.5) * 1000},
     )
-    return [rate, lags]
+    return [rate, stripped, lags]
 
 
-def _ask_nanobot(stage: Stage, people: int, messages: int, found: Found) -> float | None:
+def _ask_nanobot(
+    stage: Stage, people: int, messages: int, found: Found, seconds: float, *, is_bare: bool
+) -> float | None:
     for peer in stage.peers:
         try:
             rate: float = peer.figure(
-                "gateway", people=people, messages=messages, seconds=PEER_SECONDS
+                "gateway", people=people, messages=messages, seconds=seconds, is_bare=is_bare
             )
         except PeerError as problem:
             against.refused(stage, "gateway", peer, problem)
             continue
         against.note(
-            stage, "gateway", peer, rate, size=f"{people:,} conversations", ours=found.rate,
-            unit="turns/s",
+            stage, "gateway_bare" if is_bare else "gateway", peer, rate,
+            size=f"{people:,} conversations", ours=found.rate, unit="turns/s",
         )  # fmt: skip
         return rate
     return None
