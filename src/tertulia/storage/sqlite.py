@@ -322,6 +322,9 @@ class SqliteDatabase:
                 job.error = job.error or failure
         self._pass_on(first)
         _wake(first.batch)
+        # It holds itself there, and with it all that was written: garbage that only Python's
+        # collector would find, while everybody waits.
+        first.batch = []
 
     def _commit(self, first: _Job) -> None:
         connection = self._writer

@@ -1,0 +1,71 @@
+"""A turn leaves nothing behind that only Python's collector would find: that stops every thread."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tertulia import Source, ToolCall, Usage, aio
+from tests.turns.scene import ANA, FAST, open_apart
+
+TURNS = 50
+
+
+@contextmanager
+def collected() -> Iterator[Callable[[], Counter[str]]]:
+    """What has become garbage in cycles since, by its kind."""
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+
+    def found() -> Counter[str]:
+        gc.collect()
+        return Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.garbage)
+
+    try:
+        yield found
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+def few(found: Counter[str]) -> dict[str, int]:
+    """Kinds of which there is one for each turn, or more."""
+    return {kind: count for kind, count in found.items() if count >= TURNS}
+
+
+def test_of_the_sync_side(where: str) -> None:
+    with open_apart(where) as store, collected() as garbage:
+        for _ in range(TURNS):
+            with store.turn(ANA, "look") as turn:
+                turn.add_assistant(None, tool_calls=[ToolCall("c1", "look")])
+                turn.add_tool_result("c1", "blue")
+                turn.history(max_tokens=8000)
+                turn.add_assistant("Blue.", usage=Usage(5, model="m"), deliver="origin")
+            store.transcript(turn.session.id).append({"role": "user", "content": "thanks"})
+        assert few(garbage()) == {}
+
+
+@pytest.mark.parametrize("at_once", [1, 10])
+def test_of_the_async_side(where: str, at_once: int) -> None:
+    async def talk(store: aio.Store, chat: int) -> None:
+        source = Source("telegram", str(chat), user_id=str(chat))
+        for _ in range(TURNS // at_once):
+            async with store.turn(source, "look") as turn:
+                await turn.history(max_tokens=8000)
+                await turn.add_assistant("Blue.", usage=Usage(5, model="m"))
+
+    async def play() -> dict[str, int]:
+        async with aio.open(where, settings=FAST) as store:
+            await asyncio.gather(*(talk(store, chat) for chat in range(at_once)))
+            with collected() as garbage:
+                await asyncio.gather(*(talk(store, chat) for chat in range(at_once)))
+                return few(garbage())
+
+    assert asyncio.run(play()) == {}
