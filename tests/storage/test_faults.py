@@ -35,8 +35,10 @@ from tertulia import (
     StoreUnavailable,
 )
 from tertulia.storage import errors_map, sqlite
+from tertulia.testing.stage import until
 from tests.storage.children import Child
 from tests.storage.disk import Disk, Step, fail
+from tests.storage.inside import sqlite_of
 from tests.storage.programs import source
 
 
@@ -471,16 +473,18 @@ class TestLocked:
         """Callers stand in a queue; the last of them waits no longer than the first."""
 
         class Time:
-            """Runs as fast as it is slept away, so that no real time is measured."""
+            """Runs as fast as it is slept away, so that no real time is measured; once all wait."""
 
             def __init__(self) -> None:
                 self.now = 1000.0
                 self.lock = threading.Lock()
+                self.runs = threading.Event()
 
             def monotonic(self) -> float:
                 return self.now
 
             def sleep(self, seconds: float) -> None:
+                self.runs.wait()
                 with self.lock:
                     self.now += seconds
                 time.sleep(0.0001)
@@ -503,6 +507,8 @@ class TestLocked:
             threads = [threading.Thread(target=write) for _ in range(10)]
             for thread in threads:
                 thread.start()
+            until(lambda: len(sqlite_of(store)._waiting) == 9, "the others wait behind the first")
+            clock.runs.set()
             for thread in threads:
                 thread.join()
             assert len(problems) == 10

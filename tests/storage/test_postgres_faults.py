@@ -26,7 +26,7 @@ import tertulia
 from tertulia import Settings, Source, Store, StoreFull, StoreUnavailable
 from tertulia.errors import SchemaMismatch, StoreError
 from tertulia.testing.faults import Moment, watch
-from tertulia.testing.stage import said, texts
+from tertulia.testing.stage import said, texts, until
 from tests.servers.postgres import Server, name_in, own_server
 from tests.servers.proxy import PATIENCE, Cut, Proxy, proxy
 from tests.turns.scene import log_of, without_index
@@ -59,13 +59,6 @@ def address(postgres: Server) -> Iterator[str]:
 def as_owner(address: str) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(address, autocommit=True) as connection:
         yield connection
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
-        time.sleep(0.01)
 
 
 def terminate_all(address: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -142,7 +143,7 @@ def _settle(batch: Sequence[_Call]) -> None:
     for one in batch:
         by_loop.setdefault(one.future.get_loop(), []).append(one)
     for loop, own in by_loop.items():
-        if not loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # it is closed, and nobody waits any more
             loop.call_soon_threadsafe(_tell, loop, own)
 
 
