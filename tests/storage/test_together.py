@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import apsw
 import pytest
 
 import tertulia
-from tertulia import Settings, Source, Store, StoreError, StoreUnavailable
+from tertulia import Settings, Source, Store, StoreError, StoreUnavailable, ToolCall
 from tertulia.records.inbox import BELL
 from tertulia.storage.base import Transaction
 from tests.storage.disk import Disk, Step, fail
@@ -206,5 +206,34 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises((StoreError, RuntimeError)):
                 await store.inbox.put(ANA, "hola", message_id="1")
+
+    asyncio.run(play())
+
+
+def test_a_step_whose_commit_failed_can_be_taken_again(tmp_path: Path) -> None:
+    """The call itself had run: what it remembered must be undone as the database undid it."""
+
+    async def play() -> None:
+        async with tertulia.aio.open(tmp_path / "talk.db") as store:
+            store.sync._indexer.stop()
+            refusals: list[bool] = []  # each turns a commit into a rollback
+            writer = sqlite_of(store.sync)._writer
+            writer.set_commit_hook(lambda: bool(refusals and refusals.pop()))
+
+            async def twice(step: Callable[[], Awaitable[object]]) -> None:
+                refusals.append(True)
+                with pytest.raises(StoreError):
+                    await step()
+                await step()
+
+            async with store.turn(ANA, "look", message_id="1") as turn:
+                calls = [ToolCall("c1", "look")]
+                await twice(lambda: turn.add_assistant(None, tool_calls=calls))
+                await twice(lambda: turn.add_tool_result("c1", "blue"))
+                await twice(lambda: turn.add_assistant("Blue."))
+                assert turn.answer == "Blue."
+            assert refusals == []
+            rows = await store.transcript(turn.session.id).load()
+            assert [row["content"] for row in rows] == ["look", None, "blue", "Blue."]
 
     asyncio.run(play())

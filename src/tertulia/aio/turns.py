@@ -74,7 +74,7 @@ class Turn:
         **fields: Any,
     ) -> None:
         """Store what the model said; without tool calls it is the answer."""
-        await self._last(
+        await self._said(
             self.sync.add_assistant,
             text,
             tool_calls=tool_calls,
@@ -87,7 +87,11 @@ class Turn:
 
     async def add_tool_result(self, call_id: str, content: Any, *, name: str | None = None) -> None:
         """Store the result of a call of this turn."""
-        await self._threads.join(self.sync.add_tool_result, call_id, content, name=name)
+        try:
+            await self._threads.join(self.sync.add_tool_result, call_id, content, name=name)
+        except StoreError:
+            self.sync.reopen_call(call_id)
+            raise
 
     async def extend(
         self,
@@ -97,10 +101,10 @@ class Turn:
         is_last: bool = False,
     ) -> int:
         """Store messages as they are, in one transaction; the last sequence number."""
-        return await self._last(self.sync.extend, messages, usage=usage, is_last=is_last)
+        return await self._said(self.sync.extend, messages, usage=usage, is_last=is_last)
 
-    async def _last(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """A call that may end the turn. Where its commit fails, it has not."""
+    async def _said(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the model said, which may end the turn. Where its commit fails, it has not."""
         before = self.sync.standing
         try:
             return await self._threads.join(call, *args, **kwargs)

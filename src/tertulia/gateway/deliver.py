@@ -15,6 +15,7 @@ from functools import partial
 
 from tertulia import aio
 from tertulia.errors import Error, OutcomeUnknown, PlatformError, RateLimited, StaleWrite
+from tertulia.gateway.lanes import begun
 from tertulia.platforms.base import Adapter, Outgoing
 from tertulia.records.outbox import Parcel
 
@@ -92,24 +93,10 @@ class Deliveries:
                 return
 
     async def _begin_some(self, platform: str, room: int) -> int:
-        """Claim and begin; who is cancelled meanwhile begins what was claimed all the same."""
-        claiming = asyncio.ensure_future(
-            self._store.outbox.claim(
-                room,
-                lease_seconds=self._lease,
-                platforms={platform},
-                idempotent=self._idempotent,
-            )
+        claiming = self._store.outbox.claim(
+            room, lease_seconds=self._lease, platforms={platform}, idempotent=self._idempotent
         )
-        try:
-            found = await asyncio.shield(claiming)
-        except asyncio.CancelledError:
-            await asyncio.wait([claiming])
-            if claiming.exception() is None:
-                self._begin(claiming.result())
-            raise
-        self._begin(found)
-        return len(found)
+        return await begun(claiming, self._begin)
 
     def _begin(self, parcels: Sequence[Parcel]) -> None:
         for parcel in parcels:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -40,6 +40,21 @@ class Box(Protocol[C]):
     async def claim(self, limit: int = ..., *, lease_seconds: float = ...) -> list[C]: ...
 
     async def renew(self, one: C, /, *, lease_seconds: float = ...) -> None: ...
+
+
+async def begun(claims: Awaitable[Sequence[C]], begin: Callable[[Sequence[C]], None]) -> int:
+    """Begin what is claimed; how many. Who is cancelled meanwhile begins them all the same, and
+    then drains: what is claimed and not begun would wait for its claim to run out."""
+    claiming = asyncio.ensure_future(claims)
+    try:
+        found = await asyncio.shield(claiming)
+    except asyncio.CancelledError:
+        await asyncio.wait([claiming])
+        if claiming.exception() is None:
+            begin(claiming.result())
+        raise
+    begin(found)
+    return len(found)
 
 
 class Lanes(Generic[C]):
@@ -104,20 +119,8 @@ class Lanes(Generic[C]):
             await asyncio.sleep(_REST_SECONDS)
 
     async def _begin_some(self, free: int) -> bool:
-        """Claim and begin. Who is cancelled meanwhile begins them all the same, and then drains:
-        what is claimed and not begun would wait for its claim to run out."""
-        claiming = asyncio.ensure_future(
-            self._box.claim(min(free, LIMIT), lease_seconds=self._lease)
-        )
-        try:
-            found = await asyncio.shield(claiming)
-        except asyncio.CancelledError:
-            await asyncio.wait([claiming])
-            if claiming.exception() is None:
-                self._begin(claiming.result())
-            raise
-        self._begin(found)
-        return bool(found)
+        claiming = self._box.claim(min(free, LIMIT), lease_seconds=self._lease)
+        return await begun(claiming, self._begin) > 0
 
     def _begin(self, claimed: Sequence[C]) -> None:
         for one in claimed:

@@ -185,8 +185,13 @@ class Turn:
         try:
             self._write([written])
         except BaseException:
-            self._unanswered.append(call_id)
+            self.reopen_call(call_id)
             raise
+
+    def reopen_call(self, call_id: str) -> None:
+        """A result that was not stored can be given again."""
+        if call_id in self._calls and call_id not in self._unanswered:
+            self._unanswered.append(call_id)
 
     def take_in(self, arrival: Arrival) -> None:
         """Let this turn answer a message that waits in the inbox for the same conversation.
@@ -317,12 +322,14 @@ class Turn:
 
     @property
     def standing(self) -> tuple[Any, ...]:
-        """What an answer changes here; given back by who learns that its commit has failed."""
-        return self._is_open, self.answer, self._answer_seq, self.settles, self.has_settled
+        """What a step changes here; given back by who learns that its commit has failed."""
+        calls = dict(self._calls), list(self._unanswered)
+        return self._is_open, self.answer, self._answer_seq, self.settles, self.has_settled, *calls
 
     @standing.setter
     def standing(self, found: tuple[Any, ...]) -> None:
-        self._is_open, self.answer, self._answer_seq, self.settles, self.has_settled = found
+        self._is_open, self.answer, self._answer_seq, self.settles, self.has_settled = found[:5]
+        self._calls, self._unanswered = found[5:]
 
     @property
     def is_over(self) -> bool:
@@ -486,14 +493,7 @@ class Turn:
         is_after = not self._is_open and not drafts
 
         def work(tx: Transaction) -> int:
-            step = {
-                **_epoch(place),
-                "count": len(interrupted) + len(drafts),
-                "turn": place.number,
-                "is_last": is_last,
-                "is_after": is_after,
-                "lease": lease_micros(self._house),
-            }
+            step = self._step(place, len(interrupted) + len(drafts), is_last, is_after)
             if cost is None:
                 row = tx.one("turn_append", step)
             else:
@@ -527,6 +527,18 @@ class Turn:
         if parcels:
             self._db.ring(outbox.BELL)
         return last_seq
+
+    def _step(
+        self, place: Place, count: int, is_last: bool, is_after: bool = False
+    ) -> dict[str, Any]:
+        return {
+            **_epoch(place),
+            "count": count,
+            "turn": place.number,
+            "is_last": is_last,
+            "is_after": is_after,
+            "lease": lease_micros(self._house),
+        }
 
     def _spend(
         self,
@@ -563,17 +575,7 @@ class Turn:
                 else entry.interrupted_results(tx, place.ref, found[0], place.number)
             )
             last_seq = found[0] + len(drafts)
-            tx.one(
-                "turn_append",
-                {
-                    **_epoch(place),
-                    "count": len(drafts),
-                    "turn": place.number,
-                    "is_last": True,
-                    "is_after": False,
-                    "lease": 0,
-                },
-            )
+            tx.one("turn_append", self._step(place, len(drafts), is_last=True))
             if drafts:
                 _insert(tx, place, last_seq, drafts, now, kind=INTERRUPTED)
             if failed:
