@@ -28,8 +28,7 @@ class Proxy:
         self._lines: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
         self._cut: Cut | None = None
-        self._is_answered = True
-        # How often a client said something after it had heard the server.
+        # How often a client asked for an answer, and so had to wait for one.
         self.round_trips = 0
         self.is_open = True
         self.was_cut = threading.Event()
@@ -72,9 +71,9 @@ class Proxy:
             self._begin(self._pass_answers, *line)
 
     def _pass_requests(self, client: socket.socket, server: socket.socket) -> None:
+        requests = Requests()
         while data := client.recv(65_536):
-            self.round_trips += self._is_answered
-            self._is_answered = False
+            self.round_trips += requests.read(data)
             cut = self._cut
             if cut == "request":
                 self._hang_up(client, server)
@@ -94,7 +93,6 @@ class Proxy:
             if is_kept_back:
                 self._hang_up(client, server)
                 return
-            self._is_answered = True
             client.sendall(data)
         _close(client, server)
 
@@ -116,6 +114,45 @@ class Proxy:
                 work(*ends)
 
         threading.Thread(target=run, daemon=True).start()
+
+
+class Requests:
+    """Reads along with what one client says, however the line has cut it into pieces."""
+
+    # Query, Sync and Flush: the server answers when it hears one of them.
+    _MORE = frozenset(b"SH")
+    _ASKING = _MORE | frozenset(b"Q")
+    # Sent first, to ask for encryption. What begins a session follows, and has no letter either.
+    _ENCRYPTION = (80_877_103, 80_877_104)
+
+    def __init__(self) -> None:
+        self._unread = b""
+        self._is_begun = False
+        self._is_asked = False
+
+    def read(self, data: bytes) -> int:
+        """How many times it asks for an answer in messages that are complete now."""
+        self._unread += data
+        asked = 0
+        while (message := self._next()) is not None:
+            if self._is_begun:
+                is_asking = message[0] in self._ASKING
+                # Once more, with nothing new to be answered, is not waited for.
+                asked += is_asking and not (message[0] in self._MORE and self._is_asked)
+                self._is_asked = is_asking
+            else:
+                self._is_begun = int.from_bytes(message[4:8], "big") not in self._ENCRYPTION
+        return asked
+
+    def _next(self) -> bytes | None:
+        letter = 1 if self._is_begun else 0
+        if len(self._unread) < letter + 4:
+            return None
+        end = letter + int.from_bytes(self._unread[letter : letter + 4], "big")
+        if len(self._unread) < end:
+            return None
+        message, self._unread = self._unread[:end], self._unread[end:]
+        return message
 
 
 @contextmanager
