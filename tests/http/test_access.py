@@ -149,7 +149,7 @@ def bearer(secret: str) -> dict[str, str]:
 
 class TestDoor:
     @pytest.mark.parametrize(
-        "host", ["127.0.0.1:8642", "localhost:8642", "[::1]:8642", "localhost"]
+        "host", ["127.0.0.1:8460", "localhost:8460", "[::1]:8460", "localhost"]
     )
     def test_without_tokens_this_machine_is_the_owner(self, host: str) -> None:
         for more in ({}, {"origin": f"http://{host}"}):
@@ -159,11 +159,11 @@ class TestDoor:
         "headers",
         [
             {},
-            {"host": "evil.example:8642"},
+            {"host": "evil.example:8460"},
             {"host": "127.0.0.1.evil.example"},
-            {"host": "127.0.0.1:8642", "origin": "https://evil.example"},
-            {"host": "127.0.0.1:8642", "origin": "null"},
-            {"host": "127.0.0.1:8642", "origin": "http://127.0.0.1:9999"},
+            {"host": "127.0.0.1:8460", "origin": "https://evil.example"},
+            {"host": "127.0.0.1:8460", "origin": "null"},
+            {"host": "127.0.0.1:8460", "origin": "http://127.0.0.1:9999"},
         ],
     )
     def test_without_tokens_no_other_site_is_let_in(self, headers: dict[str, str]) -> None:

@@ -8,10 +8,12 @@ import re
 import msgspec
 
 from tertulia.errors import ConfigError
+from tertulia.platforms.http_config import HttpConfig
 from tertulia.records.people import ROLES, Role
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _SHORTEST_SECRET = 16
+_CONFIGURED = HttpConfig()  # as a file that says nothing has it
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,11 +57,11 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds    how long answers may go on when the server is told to stop
     """
 
-    host: str = "127.0.0.1"
-    port: int = 8642
+    host: str = _CONFIGURED.host
+    port: int = _CONFIGURED.port
     tokens: tuple[Token, ...] = ()
-    max_body: int = 8 * 2**20
-    rate: int = 240
+    max_body: int = _CONFIGURED.max_body
+    rate: int = _CONFIGURED.requests_per_minute
     read_seconds: float = 30.0
     wait_seconds: float = 30.0
     stream_seconds: float = 3600.0

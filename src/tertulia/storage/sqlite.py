@@ -460,9 +460,6 @@ class SqliteDatabase:
 
     def _connect(self, since: Callable[[], float | None] = lambda: None) -> apsw.Connection:
         connection = apsw.Connection(self.path, statementcachesize=200)
-        # A plan that looks at the values it is given is made anew whenever they change: most of the
-        # time of a statement. Ours are right for every value.
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.set_busy_handler(_patience(self._busy_seconds, since))
         connection.execute(f"pragma synchronous = {'full' if self._safe else 'normal'}")
         connection.execute("pragma fullfsync = on")
