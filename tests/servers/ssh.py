@@ -38,9 +38,11 @@ def ssh_server(folder: Path) -> Iterator[SshServer]:
     asked = [sys.executable, "-m", "tests.servers.ssh", str(folder)]
     with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
-        port = int(program.stdout.readline())
-        yield SshServer(port, str(folder / "key"), str(folder / "known_hosts"), home, program)
-        program.kill()
+        try:
+            port = int(program.stdout.readline())
+            yield SshServer(port, str(folder / "key"), str(folder / "known_hosts"), home, program)
+        finally:
+            program.kill()
 
 
 class _NoPasswords(asyncssh.SSHServer):

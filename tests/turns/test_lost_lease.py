@@ -279,3 +279,19 @@ def test_a_process_that_is_stopped_in_a_write_keeps_nobody_out(
             turn.add_assistant("Yes.")
     postgres.drop(where)
     assert turn.answer == "Yes."
+
+
+def test_a_turn_left_in_a_closed_store_keeps_nobody_out(where: str) -> None:
+    """Its lease runs out like a killed process's, in the same process too."""
+    settings = Settings(zone="UTC", lease_seconds=LEASE)
+    left = tertulia.open(where, settings=settings)
+    turn = left.turn(ANA, "a")
+    turn.__enter__()
+    left.close()
+    assert not turn.renew()
+    with (
+        tertulia.open(where, settings=settings) as again,
+        again.turn(ANA, "b", wait=PATIENCE) as next_turn,
+    ):
+        next_turn.add_assistant("hi")
+        assert contents(again, next_turn.session) == ["a", "b", "hi"]

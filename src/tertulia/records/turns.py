@@ -355,7 +355,7 @@ class Turn:
 
     def renew(self) -> bool:
         """Prolong the lease; whether the session is still this turn's. Called during long calls."""
-        if self.is_given_up is not None and self.is_given_up():
+        if self._db.is_closed or (self.is_given_up is not None and self.is_given_up()):
             return False
         place = self._place
         if place is None or not self._is_open:

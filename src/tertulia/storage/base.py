@@ -87,6 +87,9 @@ class Database(Protocol):
 
     def close(self) -> None: ...
 
+    @property
+    def is_closed(self) -> bool: ...
+
     def ring(self, bell: str) -> None:
         """Wake whoever waits for a bell."""
 

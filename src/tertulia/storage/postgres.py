@@ -229,6 +229,10 @@ class PostgresDatabase:
         self._bells.wait(bell, since, seconds)
 
     @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
     def name(self) -> str:
         return self._name
 

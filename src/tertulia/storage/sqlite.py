@@ -270,6 +270,10 @@ class SqliteDatabase:
             raise translated(problem, self.path) from problem
 
     @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
     def name(self) -> str:
         return self.path
 
