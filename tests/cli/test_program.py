@@ -229,12 +229,15 @@ class TestProcess:
     @pytest.mark.skipif(os.name != "posix", reason="signals are sent otherwise there")
     def test_an_interrupt(self, demo: Demo) -> None:
         command = ["--store", demo.path, "sessions", "delete", demo.old]
+        # In the background of a shell the tests are deaf to it, and so are their children.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         asking = subprocess.Popen(
             [sys.executable, "-m", "tertulia", *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        signal.signal(signal.SIGINT, before)
         assert asking.stderr is not None
         assert asking.stderr.read(6) == b"Delete"
         asking.send_signal(signal.SIGINT)

@@ -201,15 +201,15 @@ class TestSsh:
         )
         process = there.spawn(program, pty=True, size=(30, 100))
         there.shows(process, "30 100\nready")
+
+        def prompted(text: str) -> bool:
+            there.registry.submit(process)  # a shell runs a trap between two commands
+            return text in there.text(process)
+
         there.registry.write(process, "\x03")
-        there.shows(process, "caught")
+        until(lambda: prompted("caught"), "it has caught it")
         there.registry.resize(process, 50, 132)
-
-        def has_it() -> bool:
-            there.registry.submit(process)  # bash runs a trap between two commands
-            return "50 132" in there.text(process)
-
-        until(has_it, "it has the new size")
+        until(lambda: prompted("50 132"), "it has the new size")
 
     def test_a_lost_connection_is_said_and_what_is_left_can_be_ended(self, there: Scene) -> None:
         process = there.spawn("trap '' HUP; echo on; while true; do sleep 0.1; done")

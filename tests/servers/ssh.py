@@ -9,6 +9,7 @@ import asyncio
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import sys
@@ -19,6 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import asyncssh
+
+# A program, what is read from it with where that goes, and where it reads from.
+Started = tuple[asyncio.subprocess.Process, list[tuple[int, Any]], int]
 
 
 class SshServer(NamedTuple):
@@ -56,9 +60,14 @@ async def _serve(folder: Path) -> None:
     (folder / "key").chmod(0o600)
 
     async def run(process: asyncssh.SSHServerProcess[bytes]) -> None:
-        await _in_order(folder, str(process.command))
+        # What has come in is begun, as sshd does, even if whoever asked has hung up meanwhile.
+        await asyncio.shield(begin(process))
+
+    async def begin(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        command = str(process.command)
+        await _in_order(folder, command)
         await _run(process, str(folder / "home"))
-        if "/proc/" in str(process.command):
+        if "/proc/" in command:
             (folder / "slow").unlink(missing_ok=True)
 
     server = await asyncssh.create_server(
@@ -97,12 +106,11 @@ async def _run(process: asyncssh.SSHServerProcess[bytes], home: str) -> None:
     given = {"PATH": os.environ["PATH"], "HOME": home}
     terminal = process.term_type
     if terminal is None:
-        reads, writes = await _on_pipes(process, home, given)
+        started, reads, writes = await _on_pipes(process, home, given)
     else:
         given["TERM"] = terminal
-        reads, writes = await _on_terminal(process, home, given)
-    feeding = asyncio.create_task(_feed(process, writes, is_terminal=terminal is not None))
-    started: asyncio.subprocess.Process = process.get_extra_info("started")
+        started, reads, writes = await _on_terminal(process, home, given)
+    feeding = asyncio.create_task(_feed(process, writes))
     copying = [asyncio.create_task(_copy(one, out)) for one, out in reads]
     code = await started.wait()
     await asyncio.gather(*copying)
@@ -111,7 +119,7 @@ async def _run(process: asyncssh.SSHServerProcess[bytes], home: str) -> None:
         process.exit(code) if code >= 0 else process.exit_with_signal("KILL")
 
 
-async def _on_pipes(process: Any, home: str, given: dict[str, str]) -> tuple[list[Any], int]:
+async def _on_pipes(process: Any, home: str, given: dict[str, str]) -> Started:
     theirs, ours = os.pipe()
     outs = [os.pipe(), os.pipe()]
     started = await asyncio.create_subprocess_exec(
@@ -120,11 +128,10 @@ async def _on_pipes(process: Any, home: str, given: dict[str, str]) -> tuple[lis
     )  # fmt: skip
     for one in (theirs, outs[0][1], outs[1][1]):
         os.close(one)
-    process.channel.set_extra_info(started=started)
-    return [(outs[0][0], process.stdout), (outs[1][0], process.stderr)], ours
+    return started, [(outs[0][0], process.stdout), (outs[1][0], process.stderr)], ours
 
 
-async def _on_terminal(process: Any, home: str, given: dict[str, str]) -> tuple[list[Any], int]:
+async def _on_terminal(process: Any, home: str, given: dict[str, str]) -> Started:
     ours, theirs = pty.openpty()
     columns, rows, *_ = process.term_size
     _resize(ours, rows, columns)
@@ -134,11 +141,10 @@ async def _on_terminal(process: Any, home: str, given: dict[str, str]) -> tuple[
         preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
     )  # fmt: skip
     os.close(theirs)
-    process.channel.set_extra_info(started=started)
-    return [(os.dup(ours), process.stdout)], ours
+    return started, [(os.dup(ours), process.stdout)], ours
 
 
-async def _feed(process: Any, writes: int, *, is_terminal: bool) -> None:
+async def _feed(process: Any, writes: int) -> None:
     while True:
         try:
             data = await process.stdin.read(65_536)
@@ -176,4 +182,6 @@ def _resize(terminal: int, rows: int, columns: int) -> None:
 
 
 if __name__ == "__main__":
+    # In the background of a shell it is deaf to ctrl-C, and so would be whatever it runs.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     asyncio.run(_serve(Path(sys.argv[1])))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import apsw
@@ -35,12 +37,17 @@ def refuse_newer(connection: apsw.Connection, path: str) -> None:
         )
 
 
-def bring_up_to_date(connection: apsw.Connection, path: str) -> list[str]:
-    """Apply what is missing; exactly one of several programs that start at once does it."""
+def bring_up_to_date(
+    connection: apsw.Connection, path: str, wait: Callable[[int], bool] = lambda tries: False
+) -> list[str]:
+    """Apply what is missing; exactly one of several programs that start at once does it.
+
+    `wait` is called with the number of tries before while another one does: it pauses, and says
+    whether to go on waiting.
+    """
     scripts = statements.migrations(DIALECT)
-    if applied(connection) == [name for name, _ in scripts]:
+    if not _begin(connection, [name for name, _ in scripts], wait):
         return []
-    connection.execute("begin immediate")
     try:
         refuse_newer(connection, path)
         done = set(applied(connection))
@@ -65,6 +72,21 @@ def bring_up_to_date(connection: apsw.Connection, path: str) -> list[str]:
             connection.execute("rollback")
         raise
     return [name for name, _ in missing]
+
+
+def _begin(connection: apsw.Connection, known: list[str], wait: Callable[[int], bool]) -> bool:
+    """Begin to write, unless there is nothing to do; who had to wait mostly finds it done."""
+    for tries in itertools.count():
+        try:
+            if applied(connection) == known:
+                return False
+            connection.execute("begin immediate")
+        except apsw.BusyError:
+            if not wait(tries):
+                raise
+        else:
+            break
+    return True
 
 
 def _create(connection: apsw.Connection) -> None:

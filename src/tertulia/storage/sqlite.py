@@ -36,6 +36,7 @@ T = TypeVar("T")
 _BATCH = 256
 _READERS_KEPT = 8
 _KEPT_KILOBYTES = 16_000
+_LONGEST_PAUSE = 0.025  # seconds between two tries to get at a file that others use
 _LOOK_SECONDS = 0.05  # so soon a process sees that another one has written
 _NO_PARAMS: Params = {}
 _HEADER = 100  # bytes that every SQLite file begins with
@@ -146,7 +147,10 @@ class SqliteDatabase:
             try:
                 _refuse_read_only(self._writer, path)
                 _switch_to_wal(self._writer, path, busy_seconds)
-                migrate.bring_up_to_date(self._writer, path)
+                # While it waits for another program to do it, it looks whether that is done.
+                self._writer.set_busy_handler(None)
+                migrate.bring_up_to_date(self._writer, path, _patience(busy_seconds))
+                self._writer.set_busy_handler(_patience(busy_seconds, self._waits_since))
             except BaseException:
                 self._writer.close()  # whoever keeps the error must not keep the file
                 raise
@@ -614,6 +618,9 @@ def _patience(
 ) -> Callable[[int], bool]:
     """Wait for other processes in short random pauses; SQLite's own grow, and starve who waits.
 
+    Ours grow too, but little: dozens who ask all the time leave no processor to the one they wait
+    for.
+
     `since` tells when whoever waits began to, if that was earlier: a caller who stood in a queue
     behind one that waited in vain does not begin anew.
     """
@@ -624,9 +631,11 @@ def _patience(
         now = time.monotonic()
         if tries == 0:
             started = since() or now
-        if now - started > seconds:
+        waited = now - started
+        if waited > seconds:
             return False
-        time.sleep(random.uniform(0.0002, 0.002))  # noqa: S311 — a pause, no secret
+        longest = min(_LONGEST_PAUSE, 0.002 + waited / 20)
+        time.sleep(random.uniform(0.0002, longest))  # noqa: S311 — a pause, no secret
         return True
 
     return wait
