@@ -56,7 +56,7 @@ class TestTerminal:
         wait = scene.registry.wait
 
         def wait_when_it_has_written(process_id: str, *given: Any, **more: Any) -> Seen:
-            scene.shows(process_id, "so far")  # its time runs from then, however slowly it began
+            scene.shows(process_id, "so far")  # however slowly it begins
             return wait(process_id, *given, **more)
 
         monkeypatch.setattr(scene.registry, "wait", wait_when_it_has_written)
