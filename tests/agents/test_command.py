@@ -27,7 +27,7 @@ from tertulia.agents import CommandAgent, Delta, Event, Limits, Tool
 from tertulia.agents.base import NO_PARAMETERS
 from tertulia.testing.agent_contract import ANSWER, calling, echo
 from tertulia.testing.talk import Talk
-from tests.agents.scene import events_of, moves_of, moving, talked
+from tests.agents.scene import PATIENCE, events_of, moves_of, moving, talked
 
 if os.name == "nt":
     pytest.skip("programs are ended as process groups", allow_module_level=True)
@@ -240,7 +240,8 @@ def test_the_answer_is_streamed(talk: Talk) -> None:
 
 def is_gone(pid: int) -> bool:
     """Whether a process has ended; one that was killed may take a moment to be gone."""
-    for _ in range(500):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, 0)
             if _is_zombie(pid):

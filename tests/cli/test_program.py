@@ -241,7 +241,7 @@ class TestProcess:
         assert asking.stderr is not None
         assert asking.stderr.read(6) == b"Delete"
         asking.send_signal(signal.SIGINT)
-        _, told = asking.communicate(timeout=30)
+        _, told = asking.communicate(timeout=60)
         assert asking.returncode == 130
         assert b"Traceback" not in told
 

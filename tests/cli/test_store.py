@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import time
+import threading
 from pathlib import Path
 
 import apsw
 import pytest
+from rich.status import Status
 
 import tertulia
 from tertulia.cli import output, place
@@ -119,10 +120,18 @@ class TestProgress:
     def test_people_see_that_something_goes_on(
         self, typed: Typed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        is_shown, start = threading.Event(), Status.start
+
+        def shown(status: Status) -> None:
+            start(status)
+            is_shown.set()
+
         def slow(store: tertulia.Store) -> list[str]:
-            time.sleep(0.3)
+            if output._is_watched():
+                assert is_shown.wait(60)
             return []
 
+        monkeypatch.setattr(Status, "start", shown)
         monkeypatch.setattr(tertulia.Store, "check", slow)
         monkeypatch.setattr(output, "_NOTICEABLE_SECONDS", 0.01)
         assert typed("store", "check").stderr == ""

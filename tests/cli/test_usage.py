@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -66,8 +66,8 @@ class TestJson:
         unknown = next(group for group in groups if group["model"] != "gpt-5-mini")
         assert (unknown["cost_usd"], unknown["cost_status"]) == (None, "unknown")
 
-    def test_since_and_until(self, typed: Typed) -> None:
-        day = f"{datetime.now(UTC) - timedelta(days=40):%Y-%m-%d}"
+    def test_since_and_until(self, typed: Typed, demo: Demo) -> None:
+        day = f"{datetime.strptime(demo.old[:8], '%Y%m%d').replace(tzinfo=UTC):%Y-%m-%d}"
         assert len(typed.json("usage")["groups"]) == 2
         only = typed.json("usage", "--since", day, "--until", day)
         assert [group["day"] for group in only["groups"]] == [day]

@@ -25,9 +25,11 @@ from tertulia.core.usage import Usage
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.rules import PlatformRules, Rules
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
-from tests.gateway.scene import until
+from tests.gateway.scene import IDLE, until
 
-SETTINGS = Settings(zone="UTC", durability="safe", lease_seconds=1.0)
+SETTINGS = Settings(zone="UTC", durability="safe", lease_seconds=1.0, policies=IDLE)
+# So long whoever started it waits for its end.
+PATIENCE = 180.0
 RULES = Rules(platforms={"telegram": PlatformRules(admission="everyone")})
 STEPS = ("accepted", "claimed", "entered", "called", "result", "answered", "sending", "sent")
 
@@ -134,7 +136,7 @@ async def serve(where: str, folder: Path, step: str, plan: dict[str, list[str]])
         async def is_done() -> bool:
             return paper.has_said_all.is_set() and not await is_busy(store)
 
-        await until(is_done, "all is answered", running)
+        await until(is_done, "all is answered", running, patience=PATIENCE)
         gateway.stop()
         await running
 

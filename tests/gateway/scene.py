@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 import tertulia
-from tertulia import Settings, Source, aio
+from tertulia import Policies, ResetPolicy, Settings, Source, aio
 from tertulia.agents.base import Agent, Delta, Event, Request, Step, Tool
 from tertulia.agents.parrot import ParrotAgent
 from tertulia.core.usage import Usage
@@ -28,7 +28,9 @@ from tests.history.validators import faults
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
 BEN = Source("telegram", "43", user_id="43", user_name="Ben")
 CARA = Source("signal", "77", user_id="77", user_name="Cara")
-FAST = Settings(zone="UTC", durability="fast", lease_seconds=5)
+# By the real clock: at four in the morning a daily policy would end what a test is talking in.
+IDLE = Policies(default=ResetPolicy(mode="idle"))
+FAST = Settings(zone="UTC", durability="fast", policies=IDLE)
 # Everybody is let in, so that a test need not care.
 OPEN = PlatformRules(admission="everyone")
 ANYBODY = Rules(platforms={"telegram": OPEN, "signal": OPEN})
@@ -180,10 +182,14 @@ class House:
 
 
 async def until(
-    condition: Callable[[], Any], what: str, running: asyncio.Task[None] | None = None
+    condition: Callable[[], Any],
+    what: str,
+    running: asyncio.Task[None] | None = None,
+    *,
+    patience: float = PATIENCE,
 ) -> None:
     """Wait for something that is bound to happen, as long as the gateway lives."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while True:
         found = condition()
         if asyncio.iscoroutine(found):

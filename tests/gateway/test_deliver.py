@@ -21,7 +21,7 @@ from tertulia.errors import (
 )
 from tertulia.platforms.base import Outgoing, Receive
 from tertulia.records.outbox import Parcel
-from tests.gateway.scene import ANA, BEN, App, Echo, House, house, rules
+from tests.gateway.scene import ANA, BEN, PATIENCE, App, Echo, House, house, rules
 
 
 def failing(*problems: Exception) -> Callable[[Outgoing], Any]:
@@ -180,7 +180,7 @@ def test_a_send_under_way_is_finished_when_the_gateway_stops(where: str) -> None
         async with house(where, Echo()) as node:
             node.app.on_send = slow
             await node.app.get("one")
-            await asyncio.wait_for(begun.wait(), 30)
+            await asyncio.wait_for(begun.wait(), PATIENCE)
             node.gateway.stop()
             await asyncio.sleep(0.1)
             goes_on.set()
@@ -202,7 +202,7 @@ def test_a_send_that_is_cut_off_is_not_known(where: str) -> None:
         async with house(where, Echo(), rules=rules(drain_seconds=0.2)) as node:
             node.app.on_send = hang
             await node.app.get("one")
-            await asyncio.wait_for(begun.wait(), 30)
+            await asyncio.wait_for(begun.wait(), PATIENCE)
             node.gateway.stop()
             await node.running
             (parcel,) = await parcels(node)

@@ -26,7 +26,7 @@ from tertulia.errors import (
     StoreUnavailable,
 )
 from tertulia.gateway.app import Gateway
-from tests.gateway.scene import ANA, BEN, FAST, App, Echo, Scripted, house, rules
+from tests.gateway.scene import ANA, BEN, FAST, PATIENCE, App, Echo, Scripted, house, rules
 from tests.servers.postgres import server
 
 CALL = ToolCall("c1", "look", {})
@@ -213,14 +213,22 @@ def test_a_message_that_ended_every_node_is_given_up(tmp_path: Path) -> None:
 # -- the store is away
 
 
+def _locking(where: str) -> apsw.Connection:
+    """Another program that has the file; it waits for whoever writes, such as the indexer."""
+    connection = apsw.Connection(where)
+    connection.set_busy_timeout(round(PATIENCE * 1000))
+    connection.execute("begin immediate")
+    return connection
+
+
 def test_a_locked_database_loses_nothing(tmp_path: Path) -> None:
     async def play() -> None:
         where = str(tmp_path / "talk.db")
-        short = msgspec.structs.replace(FAST, busy_seconds=0.2)
+        # What could not be settled while it was locked is taken again when its claim has run out.
+        short = msgspec.structs.replace(FAST, busy_seconds=0.2, lease_seconds=5)
         async with house(where, Echo(), settings=short) as node:
             assert await node.say("one") == ["re one"]
-            other = apsw.Connection(where)
-            other.execute("begin immediate")
+            other = _locking(where)
             with pytest.raises(StoreUnavailable):
                 await node.app.get("two", message_id="2")  # the platform is not told "received"
             await asyncio.sleep(0.5)
@@ -237,8 +245,7 @@ def test_a_locked_database_loses_nothing(tmp_path: Path) -> None:
             node.gateway.path.agent = Scripted(slow)
             await node.app.get("three")
             await node.until(lambda: len(node.gateway.path.meanwhile) > 0, "it is under way")
-            other = apsw.Connection(where)
-            other.execute("begin immediate")
+            other = _locking(where)
             goes_on.set()
             await asyncio.sleep(1)
             other.execute("rollback")
@@ -287,7 +294,7 @@ def test_stopping_finishes_what_is_under_way_and_leaves_what_waits(where: str) -
         agent = Scripted(slow)
         async with house(where, agent) as node:
             await node.app.get("one")
-            await asyncio.wait_for(begun.wait(), 30)
+            await asyncio.wait_for(begun.wait(), PATIENCE)
             await node.app.get("two")
             node.gateway.stop()
             await asyncio.sleep(0.1)
@@ -316,7 +323,7 @@ def test_a_turn_that_is_cut_off_goes_on_with_the_next_start(where: str) -> None:
             where, Scripted(endless), rules=rules(drain_seconds=0.1), settings=long
         ) as node:
             await node.app.get("one")
-            await asyncio.wait_for(begun.wait(), 30)
+            await asyncio.wait_for(begun.wait(), PATIENCE)
         agent = Echo()
         async with house(where, agent, settings=long) as node:
             await node.quiet()  # at once: nobody waits for a claim to run out
@@ -337,6 +344,6 @@ def test_a_part_that_fails_ends_the_gateway_loudly(tmp_path: Path) -> None:
 
             setattr(gateway.watcher, "run", broken)  # noqa: B010 — a method is replaced
             with pytest.raises(KeyError, match="a bug in the watcher"):
-                await asyncio.wait_for(gateway.run(), 30)
+                await asyncio.wait_for(gateway.run(), PATIENCE)
 
     asyncio.run(play())

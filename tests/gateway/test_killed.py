@@ -15,14 +15,13 @@ import pytest
 
 import tertulia
 from tertulia.records.outbox import Parcel
-from tests.gateway.node import SETTINGS, STEPS, lines
+from tests.gateway.node import PATIENCE, SETTINGS, STEPS, lines
 from tests.history.validators import faults
 
 if os.name == "nt":
     pytest.skip("kills with signals", allow_module_level=True)
 
 _ROOT = Path(__file__).parents[2]
-_PATIENCE = 180
 
 
 def begin(where: str, folder: Path, step: str, plan: dict[str, list[str]]) -> subprocess.Popen[str]:
@@ -33,7 +32,7 @@ def begin(where: str, folder: Path, step: str, plan: dict[str, list[str]]) -> su
 
 
 def end(node: subprocess.Popen[str]) -> int:
-    _, told = node.communicate(timeout=_PATIENCE)
+    _, told = node.communicate(timeout=PATIENCE)
     assert node.returncode in (0, -9), told
     return node.returncode
 
@@ -113,7 +112,7 @@ def _under_load(
     while killed < kills:
         node = begin(where, folder, "none", plan)
         before = len(lines(folder / "accepted"))
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         wanted = before + chance.randint(1, max(2, chats * messages // (kills + 2)))
         while node.poll() is None and len(lines(folder / "accepted")) < wanted:
             assert time.monotonic() < deadline

@@ -24,6 +24,7 @@ from tertulia.gateway.app import Gateway
 from tertulia.http import HttpSettings, serve
 from tertulia.platforms.web import WebAdapter
 from tertulia.platforms.webhook import WebhookAdapter
+from tests.gateway.scene import IDLE
 from tests.http.scene import EVERYONE, TOKENS
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +81,7 @@ def node(path: Path, *, hangs: bool = False, **settings: Any) -> Iterator[Node]:
 async def main(path: str, settings: dict[str, Any]) -> None:
     given = {"port": 0, "tokens": TOKENS, "rate": 100_000, "drain_seconds": 1, **settings}
     # A lease that runs out soon, so that the next one need not wait long for a killed one's.
-    async with aio.open(path, settings=Settings(lease_seconds=2)) as store:
+    async with aio.open(path, settings=Settings(lease_seconds=2, policies=IDLE)) as store:
         adapters = [WebAdapter(), WebhookAdapter(WEBHOOK_SECRET)]
         gateway = Gateway(store, SlowParrot(), adapters, rules=EVERYONE)
         running = asyncio.create_task(gateway.run())

@@ -14,13 +14,14 @@ import httpx2
 import openai
 
 import tertulia
-from tertulia import aio
+from tertulia import Settings, aio
 from tertulia.agents import Agent, ParrotAgent
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.rules import PlatformRules, Rules
 from tertulia.http import HttpSettings, Token, serve
 from tertulia.platforms.base import Adapter
 from tertulia.processes.registry import Registry
+from tests.gateway.scene import IDLE
 
 PATIENCE = 60.0
 SECRETS = {name: f"{name}-secret-0123456789" for name in ("root", "ana", "bob", "eve")}
@@ -77,7 +78,7 @@ def house(
     stops: list[asyncio.Event] = []
 
     async def live() -> None:
-        async with aio.open(path) as store:
+        async with aio.open(path, settings=Settings(policies=IDLE)) as store:
             processes = None if programs is None else Registry(store.sync, programs)
             gateway = Gateway(
                 store, agent or ParrotAgent(), adapters, rules=rules, processes=processes

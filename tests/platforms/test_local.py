@@ -18,7 +18,8 @@ from tertulia.gateway import commands
 from tertulia.platforms.base import Incoming, Outgoing, Shown
 from tertulia.platforms.local import LocalAdapter
 
-PATIENCE = 20
+# So long a test may take, however busy the machine.
+PATIENCE = 60
 
 
 class Screen(DummyOutput):
@@ -280,8 +281,11 @@ class TestKeys:
             async with typing(history=str(path)) as (_, keys, heard, _):
                 keys.send_text("remember me\r")
                 await until(lambda: heard.texts == ["remember me"])
-            async with typing(history=str(path)) as (_, keys, heard, _):
-                await asyncio.sleep(0.2)  # the file is read by a thread
+            async with typing(history=str(path)) as (adapter, keys, heard, _):
+                assert adapter._prompt is not None
+                buffer = adapter._prompt.default_buffer
+                # The file is read by a thread; then there is a line above the one that is typed.
+                await until(lambda: len(buffer._working_lines) > 1)
                 keys.send_text("\x1b[A\r")
                 await until(lambda: heard.texts == ["remember me"])
 

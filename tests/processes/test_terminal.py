@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tertulia.errors import ConfigError, IllegalMove
+from tertulia.processes import keeper, registry
 from tests.processes.scene import Scene, until
 
 CATCHES = """
@@ -82,6 +87,35 @@ def test_who_does_not_read_is_told_apart(scene: Scene) -> None:
     process = scene.spawn("sleep 600")
     with pytest.raises(IllegalMove, match="does not read"):
         scene.registry.write(process, "x" * 2_000_000)
+
+
+def test_who_reads_slowly_is_given_time(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it takes longer than is waited for one part; by a clock that runs when it is slept."""
+    os.mkfifo(tmp_path / keeper.INPUT)
+    reader = os.open(tmp_path / keeper.INPUT, os.O_RDONLY | os.O_NONBLOCK)
+
+    class Time:
+        now = 0.0
+        taken = b""
+
+        def monotonic(self) -> float:
+            return self.now
+
+        def sleep(self, seconds: float) -> None:
+            self.now += registry._TAKEN_SECONDS / 2
+            self.taken += os.read(reader, 1_000_000)
+
+    clock = Time()
+    monkeypatch.setattr(registry, "time", clock)
+    process = replace(scene.registry.get(scene.spawn("sleep 600")), folder=str(tmp_path))
+    parts = [{"text": "x" * 2000, "number": number} for number in range(200)]
+    registry._order(process, parts)
+    clock.sleep(0)
+    os.close(reader)
+    assert clock.now > 2 * registry._TAKEN_SECONDS
+    assert [json.loads(line) for line in clock.taken.splitlines()] == parts
 
 
 def test_what_has_ended_takes_no_input(scene: Scene) -> None:

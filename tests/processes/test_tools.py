@@ -16,7 +16,7 @@ from tertulia.agents.base import Event, Request, Step, Tool
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.rules import PlatformRules, Rules
 from tertulia.processes import keeper
-from tertulia.processes.registry import Registry
+from tertulia.processes.registry import Registry, Seen
 from tertulia.processes.rules import ProcessRules
 from tertulia.processes.tools import ACTIONS, PROCESS, TERMINAL, tools_for
 from tertulia.records.people import Role
@@ -50,7 +50,16 @@ class TestTerminal:
         scene.registry.look()
         assert scene.told() == []
 
-    def test_what_takes_too_long_is_ended_and_said(self, scene: Scene) -> None:
+    def test_what_takes_too_long_is_ended_and_said(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wait = scene.registry.wait
+
+        def wait_when_it_has_written(process_id: str, *given: Any, **more: Any) -> Seen:
+            scene.shows(process_id, "so far")  # however slowly it begins
+            return wait(process_id, *given, **more)
+
+        monkeypatch.setattr(scene.registry, "wait", wait_when_it_has_written)
         answer = use(scene, "terminal", command="echo so far; sleep 600", timeout=0.5)
         assert "so far" in answer
         assert "ended after 0.5 seconds" in answer

@@ -165,9 +165,15 @@ class _Connection(socketserver.StreamRequestHandler):
             lines = [f"HTTP/1.1 {reply.status} Scripted", f"Content-Type: {reply.kind}"]
             lines += [f"{name}: {value}" for name, value in reply.headers.items()]
             lines.append("Transfer-Encoding: chunked")
-            self.wfile.write("\r\n".join([*lines, "", ""]).encode())
-        for piece in reply.pieces:
-            self._piece(piece)
+            head = "\r\n".join([*lines, "", ""]).encode()
+            if reply.end == "hang":
+                # At once, so that nothing but the silence after it is long, however busy the
+                # machine is.
+                self.wfile.write(head + b"".join(map(_chunk, reply.pieces)))
+            else:
+                self.wfile.write(head)
+                for piece in reply.pieces:
+                    self._piece(piece)
         if reply.end == "well":
             self.wfile.write(b"0\r\n\r\n")
         elif reply.end == "reset":
@@ -182,7 +188,12 @@ class _Connection(socketserver.StreamRequestHandler):
 
     def _piece(self, piece: bytes) -> None:
         if piece:
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            self.wfile.write(_chunk(piece))
+
+
+def _chunk(piece: bytes) -> bytes:
+    """A piece as HTTP carries it; an empty one would be the end."""
+    return b"%x\r\n%s\r\n" % (len(piece), piece) if piece else b""
 
 
 def refuses(

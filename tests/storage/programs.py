@@ -32,6 +32,8 @@ from tertulia.testing import FakeClock
 from tests.storage.inside import sqlite_of
 
 NEVER = Policies(default=ResetPolicy(mode="none"))
+# So long something is waited for that is bound to happen, however busy the machine.
+PATIENCE = 60.0
 
 
 def say(value: object) -> None:
@@ -105,7 +107,7 @@ def converse(path: str, name: str, threads: int, sources: int, seconds: float) -
             chosen = random.Random(f"{name} {number}")
             count = 0
             try:
-                while time.monotonic() < until:
+                while not count or time.monotonic() < until:  # once, however late it comes to it
                     place = chosen.randrange(sources)
                     count += 1
                     text = f"{name} {number} {count}"
@@ -357,7 +359,7 @@ def interrupt_a_leader(path: str) -> None:
         database.write(lead)
     except KeyboardInterrupt:
         interrupted = True
-    followed.wait(20)
+    followed.wait(PATIENCE)
     stored = _stored(store, "leader", "follower")
     say({"interrupted": interrupted, "outcome": outcome, "runs": runs, **stored})
     store.close()
@@ -408,7 +410,7 @@ def interrupt_both(path: str) -> None:
         target=lambda: database.write(lambda tx: tx.run("installation_set", note)), daemon=True
     )
     last.start()
-    last.join(20)
+    last.join(PATIENCE)
     say(_stored(store, "next"))
 
 
@@ -441,13 +443,16 @@ def interrupt_after_a_failed_commit(path: str) -> None:
         contextlib.suppress(KeyboardInterrupt),
     ):
         database.write(lead)
-    thread.join(20)
+    thread.join(PATIENCE)
     say({"outcome": outcome, **_stored(store, "leader", "follower")})
     store.close()
 
 
-def be_interrupted(path: str, seconds: float, others: int) -> None:
-    """Ctrl-C again and again, at any moment, while others write; say what was acknowledged."""
+def be_interrupted(path: str, seconds: float, others: int, enough: int) -> None:
+    """Ctrl-C again and again, at any moment, while others write; say what was acknowledged.
+
+    For so many seconds, and until it has come more than `enough` times.
+    """
     store = opened(path, durability="fast")
     session = store.sessions.open(source(1))
     transcript = store.transcript(session.id)
@@ -479,9 +484,11 @@ def be_interrupted(path: str, seconds: float, others: int) -> None:
     signal.signal(signal.SIGALRM, interrupt)
     interrupts = 0
     longest = 2e-3 if others else 2e-4
-    until = time.monotonic() + seconds
+    began = time.monotonic()
     count = 0
-    while time.monotonic() < until:
+    while time.monotonic() < began + seconds or interrupts <= enough:
+        if time.monotonic() > began + seconds + PATIENCE:
+            break
         count += 1
         try:
             signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, longest))
@@ -543,8 +550,11 @@ def _stored(store: tertulia.Store, *names: str) -> dict[str, bool]:
     return {name: found(name) for name in names}
 
 
-def schedule_node(path: str, minutes: int, lease: float) -> None:
-    """A node that runs what is due, a few at a time, and says what it took and what it ran."""
+def schedule_node(path: str, minutes: int, lease: float, is_killed: bool) -> None:
+    """A node that runs what is due, a few at a time, and says what it took and what it ran.
+
+    One that is to be killed has run the first of a few when it waits for that.
+    """
     clock = FakeClock()
     clock.forward(minutes=minutes)
     store = opened(path, clock=clock)
@@ -559,6 +569,8 @@ def schedule_node(path: str, minutes: int, lease: float) -> None:
                 store.schedules.renew(run, lease_seconds=lease)
                 store.schedules.deliver(run, f"result of {run.schedule.id}")
                 say(["ran", run.schedule.id])
+                if is_killed:
+                    wait_to_be_told()
         if not runs:
             store.schedules.wait(0.2)
 

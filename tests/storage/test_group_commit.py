@@ -126,7 +126,7 @@ def test_a_lone_caller_commits_inline(store: Store, group: Group) -> None:
     store._db.write(work)
     here = threading.get_ident()
     assert (workers, group.commits) == ([here], [here])
-    assert threading.enumerate() == before
+    assert set(threading.enumerate()) <= set(before)  # those of earlier tests may end meanwhile
 
 
 def test_who_comes_meanwhile_is_committed_together(store: Store, group: Group) -> None:
@@ -254,10 +254,11 @@ def test_what_a_failed_commit_did_not_store_is_not_called_stored(tmp_path: Path)
 def test_interrupts_at_any_moment(tmp_path: Path, others: int, seconds: float) -> None:
     """Neither the lead is lost, nor a transaction left open, nor anybody else disturbed."""
     path = tmp_path / "talk.db"
-    with Child("be_interrupted", str(path), seconds, others) as child:
+    enough = 50
+    with Child("be_interrupted", str(path), seconds, others, enough) as child:
         told = child.said()
     assert told["problems"] == []
-    assert told["interrupts"] > 50
+    assert told["interrupts"] > enough
     acknowledged = json.loads(Path(f"{path}.acknowledged").read_text())
     with tertulia.open(path, settings=Settings(zone="UTC")) as store:
         found = Counter(m["content"] for m in store.transcript(told["session"]).load())

@@ -12,6 +12,8 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 
+from msgspec.structs import replace
+
 from tertulia import Settings, Source, StoreUnavailable, ToolCall, Usage, aio
 from tertulia.agents.base import Event, Request, Step, ToolResult
 from tertulia.gateway.app import Gateway
@@ -20,6 +22,7 @@ from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
 from tertulia.records.inbox import Arrival
 from tests.history.validators import faults
 from tests.torture.platform import Client
+from tests.turns.scene import FAST
 
 _RULES = Rules(platforms={"telegram": PlatformRules(admission="everyone")}, drain_seconds=5)
 
@@ -75,7 +78,7 @@ class Scripted:
 
 
 async def serve(where: str, port: int, name: str, lease: float) -> None:
-    settings = Settings(zone="UTC", lease_seconds=lease, busy_seconds=10, durability="fast")
+    settings = replace(FAST, lease_seconds=lease, busy_seconds=10)
     store = await _opened(where, settings)
     line = Line(port)
     gateway = Gateway(store, Scripted(), [line], rules=_RULES)

@@ -16,11 +16,14 @@ import threading
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 import tertulia
 from tertulia import Settings, Source, ToolCall, Turn, Usage
 from tertulia.records.inbox import Arrival
 from tests.history.validators import faults
 from tests.torture.platform import Client
+from tests.turns.scene import FAST
 
 WORKERS = 3
 
@@ -34,7 +37,7 @@ class Node:
         self._lease = lease
         self._stops = threading.Event()
         self._held: dict[int, Arrival] = {}
-        settings = Settings(zone="UTC", lease_seconds=lease, busy_seconds=10, durability="fast")
+        settings = replace(FAST, lease_seconds=lease, busy_seconds=10)
         self._store = _opened(where, settings)
 
     def run(self) -> None:

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from tertulia.records.acts import lane_of
 from tertulia.storage.base import Transaction
 from tertulia.testing.faults import Moment, watch
 from tertulia.testing.stage import at_once
-from tests.turns.scene import ANA, FAST, PATIENCE, call, open_apart
+from tests.turns.scene import ANA, FAST, IDLE, PATIENCE, call, open_apart
 
 if os.name == "nt":
     pytest.skip("forks its children and stops them with signals", allow_module_level=True)
@@ -101,7 +102,7 @@ def _state(pid: int) -> str:
 
 
 def opened(where: str, **settings: Any) -> Store:
-    chosen = {"zone": "UTC", "durability": "fast", **settings}
+    chosen = {"zone": "UTC", "durability": "fast", "policies": IDLE, **settings}
     return open_apart(where, Settings(**chosen))
 
 
@@ -189,11 +190,11 @@ def stop_inside(pipe: Connection, where: str, lease_seconds: float) -> None:
     """Enter, stop; when continued, try every kind of write."""
     with opened(where, lease_seconds=lease_seconds) as store:
         turn = store.turn(ANA, "look", message_id="1")
+        renewing = lock_of_renewals(turn)
         turn.__enter__()
         turn.add_assistant(None, tool_calls=[call("c1"), call("c2")])
         turn.add_tool_result("c1", "blue")
-        pipe.send("inside")
-        os.kill(os.getpid(), signal.SIGSTOP)
+        stop(pipe, renewing)
         writes: dict[str, Callable[[], object]] = {
             "answer": lambda: turn.add_assistant("Blue.", usage=Usage(5), deliver="origin"),
             "part": lambda: turn.add_assistant("Blue,", more=True),
@@ -204,6 +205,26 @@ def stop_inside(pipe: Connection, where: str, lease_seconds: float) -> None:
             "leaving": turn.leave,
         }
         pipe.send({name: _outcome(write) for name, write in writes.items()})
+
+
+def stop(pipe: Connection, renewing: threading.Lock) -> None:
+    """Say so and stop, but not while the lease is being renewed: that has the file of a SQLite
+    store, and nobody else could write until this process goes on."""
+    with renewing:
+        pipe.send("inside")
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def lock_of_renewals(turn: Turn) -> threading.Lock:
+    """Held while the lease of a turn that has not begun yet is renewed."""
+    renewing, renew = threading.Lock(), turn.renew
+
+    def renew_alone() -> bool:
+        with renewing:
+            return renew()
+
+    setattr(turn, "renew", renew_alone)  # noqa: B010 — a method is replaced
+    return renewing
 
 
 def _outcome(work: Callable[[], object]) -> str:
@@ -232,10 +253,11 @@ def stop_in_a_write(pipe: Connection, where: str, lease_seconds: float, asks: bo
 def stop_and_answer(pipe: Connection, where: str, lease_seconds: float) -> None:
     """Enter, stop; when continued, go on as if nothing had been."""
     with opened(where, lease_seconds=lease_seconds) as store:
-        with store.turn(ANA, "look") as turn:
+        turn = store.turn(ANA, "look")
+        renewing = lock_of_renewals(turn)
+        with turn:
             turn.add_assistant(None, tool_calls=[call()])
-            pipe.send("inside")
-            os.kill(os.getpid(), signal.SIGSTOP)
+            stop(pipe, renewing)
             turn.add_tool_result("c1", "blue")
             turn.add_assistant("Blue.")
         pipe.send("answered")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tertulia
-from tertulia import Session, Settings, Source, Store, ToolCall
+from tertulia import Policies, ResetPolicy, Session, Settings, Source, Store, ToolCall
 from tertulia.core.grammar import INTERRUPTED_RESULT
 from tertulia.records.desk import Desk
 from tertulia.storage import statements
@@ -18,7 +18,9 @@ from tertulia.testing import Stage
 
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
 BEN = Source("telegram", "43", user_id="43", user_name="Ben")
-FAST = Settings(zone="UTC", durability="fast")
+# By the real clock: at four in the morning a daily policy would end what a test is talking in.
+IDLE = Policies(default=ResetPolicy(mode="idle"))
+FAST = Settings(zone="UTC", durability="fast", policies=IDLE)
 
 # So long a test waits for something that is bound to happen, however busy the machine.
 PATIENCE = 60.0

@@ -20,6 +20,7 @@ from tertulia.testing.stage import until
 from tests.turns.children import STEPS, Child, die_at, die_entering, die_waiting
 from tests.turns.scene import (
     ANA,
+    IDLE,
     PATIENCE,
     Row,
     ask,
@@ -57,8 +58,8 @@ def run_to_death(where: str, folder: Path, step: str, moment: Moment) -> list[st
     return acknowledged
 
 
-def opened(where: str) -> Store:
-    settings = Settings(zone="UTC", lease_seconds=LEASE)
+def opened(where: str, lease: float = LEASE) -> Store:
+    settings = Settings(zone="UTC", lease_seconds=lease, policies=IDLE)
     return without_index(tertulia.open(where, settings=settings))
 
 
@@ -181,7 +182,7 @@ def _lease_is_over(store: Store) -> bool:
 
 
 def test_a_death_in_the_queue_holds_nobody_up(where: str) -> None:
-    with opened(where) as store:
+    with opened(where, PATIENCE) as store:  # a lease that ends meanwhile would let the child in
         with store.turn(ANA, "one") as turn, Child(die_waiting, where) as child:
             assert child.hear() == "waiting"
             child.tell("die")

@@ -518,9 +518,10 @@ def _order(process: Process, orders: list[dict[str, Any]]) -> None:
         pipe = os.open(os.path.join(process.folder, keeper.INPUT), os.O_WRONLY | os.O_NONBLOCK)
     except OSError as problem:
         raise IllegalMove(f"{process.id} reads nothing any more: it has ended.") from problem
-    until = time.monotonic() + _TAKEN_SECONDS
     try:
         for number, order in enumerate(orders):
+            # For each anew: much may take long, as long as it goes on.
+            until = time.monotonic() + _TAKEN_SECONDS
             line = json.dumps(order).encode() + b"\n"
             while not _is_taken(pipe, line):
                 if time.monotonic() > until:

@@ -20,6 +20,7 @@ from tertulia.agents.base import (
     ToolResult,
     running,
 )
+from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.render import Format
 from tertulia.core.settings import Settings
 from tertulia.core.source import Source
@@ -105,7 +106,9 @@ class Talk:
     async def _exchange(
         self, agent: Agent, text: str, heard: Heard, watcher: Watcher | None
     ) -> None:
-        settings = Settings(zone="UTC", durability="fast")
+        # No policy: the clock is the real one, and at four in the morning a day ends.
+        never = Policies(default=ResetPolicy(mode="none"))
+        settings = Settings(zone="UTC", durability="fast", policies=never)
         async with tertulia.aio.open(self.place, settings=settings) as store:
             try:
                 async with store.turn(self.source, text) as turn:
