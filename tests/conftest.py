@@ -4,9 +4,9 @@
     ci        the same examples every time, so that a red build is about the change
     slow      many; `make slow` asks for it
 
-`HYPOTHESIS_PROFILE=slow` chooses one by hand. No health check is switched off: where a single test
-has to, it does so itself and says why. Time limits per example are off, because they measure the
-machine more than the code.
+`HYPOTHESIS_PROFILE=slow` chooses one by hand. Time limits are off, per example and for the drawing
+of examples, because they measure the machine more than the code. No other health check is: where a
+single test has to, it does so itself and says why.
 """
 
 from __future__ import annotations
@@ -16,23 +16,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import tertulia
 from tests.servers.postgres import Server, name_in, server
 
-settings.register_profile("default", max_examples=200, deadline=None, derandomize=False)
-# Said in full, because Hypothesis brings a profile of this name which switches a check off.
+_TIMELESS = settings(deadline=None, suppress_health_check=(HealthCheck.too_slow,))
+settings.register_profile("default", _TIMELESS, max_examples=200, derandomize=False)
+# Said in full, because Hypothesis brings a profile of this name, with more switched off.
 settings.register_profile(
-    "ci",
-    max_examples=200,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    print_blob=True,
-    suppress_health_check=(),
+    "ci", _TIMELESS, max_examples=200, derandomize=True, database=None, print_blob=True
 )
-settings.register_profile("slow", max_examples=5_000, deadline=None, print_blob=True)
+settings.register_profile("slow", _TIMELESS, max_examples=5_000, print_blob=True)
 
 _CHOSEN = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
 settings.load_profile(_CHOSEN)

@@ -40,7 +40,7 @@ class TestJsonl:
         max_leaves=8,
     )
 
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
     @given(st.lists(st.dictionaries(st.text(max_size=8), json_values, max_size=4), max_size=5))
     def test_every_field_comes_back(self, store: Store, bodies: list[dict[str, Any]]) -> None:
         given_ = [{**body, "role": "user"} for body in bodies]

@@ -154,7 +154,8 @@ def everywhere(text: str) -> list[dict[str, Any]]:
 
 
 on_one_store = settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
