@@ -21,7 +21,7 @@ from tertulia.errors import ConfigError, NotAStore
 from tertulia.platforms import registry
 from tertulia.records.desk import desk_of
 from tertulia.records.flushes import Flushes
-from tertulia.records.house import Clock, House, SystemClock
+from tertulia.records.house import Clock, House, SystemClock, UtcClock
 from tertulia.records.inbox import Inbox
 from tertulia.records.indexer import Indexer
 from tertulia.records.outbox import Outbox
@@ -69,7 +69,7 @@ class Store:
         self._house = House(
             self._db,
             replace(self.settings, policies=registry.policies(self.settings.policies)),
-            clock or SystemClock(),
+            SystemClock() if clock is None else UtcClock(clock),
             self._zone(),
             self._indexer.ring,
             lambda: self._search.catch_up(steps=CATCH_UP_STEPS),

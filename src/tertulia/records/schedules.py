@@ -404,9 +404,9 @@ class Schedules:
             put_in(tx, made, to_micros(now))
             return None
 
-        while self._db.write(work, lane=acts.lane_of(self._key(source))) is not None:
+        while (asked := self._db.write(work, lane=acts.lane_of(self._key(source)))) is not None:
             # The guard is foreign code: it is asked outside the transaction, which then runs anew.
-            has_processes = bool(guard and guard(self._key(source)))
+            has_processes = bool(guard and guard(asked.key))
         self._db.ring(OUTBOX_BELL)
         self._house.ring()
 

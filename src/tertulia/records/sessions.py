@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -16,6 +16,7 @@ from tertulia.core.session import STATES, Notice, Page, Session, State
 from tertulia.core.source import Source
 from tertulia.core.view import Span, View, opened
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, StaleWrite
+from tertulia.platforms import registry
 from tertulia.records import acts, removal, transcript
 from tertulia.records.house import House
 from tertulia.records.people import linked_key, resolve
@@ -32,7 +33,9 @@ _HALVES: Final = {"all": ("current", "ended"), "current": ("current",), "ended":
 
 
 class Ask(NamedTuple):
-    """The answer of a transaction that needs to know first whether processes run."""
+    """The answer of a transaction that needs to know first whether processes run for a key."""
+
+    key: str
 
 
 class _Quiet(NamedTuple):
@@ -68,7 +71,7 @@ class Sessions:
                 return found
             # The guard is foreign code: it is asked outside the transaction, which then runs anew.
             guard = self._house.settings.has_active_processes
-            has_processes = bool(guard and guard(key))
+            has_processes = bool(guard and guard(found.key))
 
     def key(self, source: Source) -> str:
         """The key of a source under this store's settings."""
@@ -301,28 +304,15 @@ class Sessions:
         cursor: str | None = None,
     ) -> Page[Session]:
         """Sessions by newest activity. `text` looks in titles, names and messages."""
-        _check_page(state, limit)
-        before = _after(cursor) if cursor else (_FAR, _FAR)
-        since = None
-        if active_minutes is not None:
-            since = _minutes_before(self._now(), active_minutes)
-        asked = None if text is None else words.terms(text.replace("\0", " "))
-        if asked == []:
-            return Page(())
-        if asked is not None:
-            self._house.catch_up()
-
-        filters = {
-            "platform": platform,
-            "key": key,
-            "person": person,
-            "active_since": since,
-            "before_at": before[0],
-            "before_ref": before[1],
-            "limit": limit + 1,
-        }
-        found = self._db.read(lambda tx: matching(tx, filters, state, asked))
-        return _page(found, limit, [row.session() for row in found[:limit]])
+        return find_within(
+            self._house,
+            [{"platform": platform, "key": key, "person": person}],
+            active_minutes=active_minutes,
+            state=state,
+            text=text,
+            limit=limit,
+            cursor=cursor,
+        )
 
     def ended(self, *, before: datetime, limit: int = 100) -> list[str]:
         """Ids of sessions that ended before a moment, the oldest first."""
@@ -365,17 +355,19 @@ class Sessions:
     def explain(self, session_id: str) -> str:
         """Why the session began, went on and ended, in lines for people."""
 
-        def work(tx: Transaction) -> tuple[SessionRow, list[tuple[Any, ...]]]:
+        def work(tx: Transaction) -> tuple[SessionRow, list[Row], str | None]:
             row = acts.require(tx, session_id)
-            return row, tx.all("events_of", {"session": row.ref})
+            (zone,) = tx.one("person_zone", {"person": row.person}) or (None,)
+            return row, tx.all("events_of", {"session": row.ref}), zone
 
-        row, events = self._db.read(work)
+        row, events, person_zone = self._db.read(work)
         lines = [f"Session {row.id} of {row.key}"]
         for at, kind, detail in events:
             moment = from_micros(at).astimezone(self._house.zone)
             lines.append(f"{moment:%Y-%m-%d %H:%M:%S %Z}  {_told(kind, body(detail))}")
         policy = self._house.settings.policies.for_chat(row.platform, row.chat_type)
-        lines.append("Policy: " + policy.explain(_quiet(row), self._now(), zone=self._house.zone))
+        zone = self._house.zone_of(person_zone)
+        lines.append("Policy: " + policy.explain(_quiet(row), self._now(), zone=zone))
         return "\n".join(lines)
 
     # -- within
@@ -442,7 +434,7 @@ class Attempt(NamedTuple):
         if reason in AUTOMATIC and _may_be_kept(self.house, current, self.now, row[-1]):
             is_kept = self._is_kept(tx)
             if is_kept is None:
-                return Ask()
+                return Ask(self.key)
             reason = None if is_kept else reason
         if reason is None:
             return current, None
@@ -473,7 +465,8 @@ class Attempt(NamedTuple):
         # Handed out with the transaction that makes the new session, and written down with the old
         # one, hence exactly once: also where the new one is deleted, or the clock steps back.
         acts.event(tx, after.ref, self.now, "noticed", {"session": row.id})
-        return row, Notice(reason, after.turns > 0, after.id, notify=policy.notify)
+        is_told = policy.notify and registry.platform(self.source.platform).notify
+        return row, Notice(reason, after.turns > 0, after.id, notify=is_told)
 
 
 def _end(tx: Transaction, house: House, row: SessionRow, reason: str, now: datetime) -> None:
@@ -499,6 +492,47 @@ def _begin(
     detail = {} if after is None else {"after": after.id, "reason": reason}
     acts.event(tx, row.ref, now, "began", detail)
     return row
+
+
+def find_within(
+    house: House,
+    scopes: Sequence[Mapping[str, str | None]],
+    *,
+    active_minutes: float | None = None,
+    state: State = "all",
+    text: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Page[Session]:
+    """Sessions that lie in any of the scopes, by newest activity; each once.
+
+    A scope is a platform, a key and a person, or None for any.
+    """
+    _check_page(state, limit)
+    before = _after(cursor) if cursor else (_FAR, _FAR)
+    since = None
+    if active_minutes is not None:
+        since = _minutes_before(house.clock.now(), active_minutes)
+    asked = None if text is None else words.terms(text.replace("\0", " "))
+    if asked == []:
+        return Page(())
+    if asked is not None:
+        house.catch_up()
+
+    bounds = {
+        "active_since": since,
+        "before_at": before[0],
+        "before_ref": before[1],
+        "limit": limit + 1,
+    }
+
+    def work(tx: Transaction) -> list[SessionRow]:
+        rows = (row for scope in scopes for row in matching(tx, {**bounds, **scope}, state, asked))
+        found = {row.ref: row for row in rows}
+        return sorted(found.values(), key=_activity, reverse=True)[: limit + 1]
+
+    found = house.db.read(work)
+    return _page(found, limit, [row.session() for row in found[:limit]])
 
 
 def matching(

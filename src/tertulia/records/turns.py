@@ -392,7 +392,7 @@ class Turn:
             if not isinstance(found, Ask):
                 return found
             guard = self._house.settings.has_active_processes
-            has_processes = bool(guard and guard(self._key))
+            has_processes = bool(guard and guard(found.key))
 
     @property
     def _lane(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta, timezone
 from functools import partial
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, StaleWrite
 from tertulia.store import Store
+from tertulia.testing.clock import FakeClock
 from tertulia.testing.stage import Stage, at_once, dm, outcomes, said, texts, turn
 
 
@@ -28,6 +30,17 @@ class SessionPromises:
         assert (session.usage.total, session.cost_usd, session.cost_status) == (0, None, "unknown")
         assert dict(session.metadata) == {}
         assert store.sessions.get(session.id) == session
+
+    def test_an_id_tells_the_time_in_utc(self, stage: Stage) -> None:
+        stage.clock = FakeClock(datetime(2026, 3, 5, 1, 30, tzinfo=timezone(timedelta(hours=9))))
+        store = stage.open()
+        with store.turn(dm("anna"), "hello") as entered:
+            entered.add_assistant("hi")
+        assert entered.session.id.startswith("20260304_163000_")
+        assert store.sessions.open(dm("bob")).id.startswith("20260304_163000_")
+        stage.clock = FakeClock(datetime(2026, 3, 5, 1, 30))  # noqa: DTZ001
+        with pytest.raises(ConfigError, match="without a time zone"):
+            stage.open().sessions.open(dm("anna"))
 
     def test_the_next_contact_goes_on_with_it(
         self, stage: Stage, store: Store, other: Store
