@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tertulia.core import codes, keys
+from tertulia.core import codes, given, keys
 from tertulia.core.settings import zone as zone_named
 from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
@@ -62,6 +62,7 @@ class People:
 
     def person_of(self, source: Source) -> str | None:
         """The identity of who wrote, as `find(person=…)` and `search(person=…)` take it."""
+        given.source(source)
         return keys.person_of(source)
 
     def get(self, person: str) -> Person | None:
@@ -204,6 +205,7 @@ class People:
     # -- within
 
     def _dm_key(self, source: Source) -> str:
+        given.source(source)
         if source.chat_type != "dm":
             raise IllegalMove(
                 "Only direct messages can be linked.", hint="A group belongs to all who are in it."
@@ -249,6 +251,7 @@ class People:
 
     def _redeem(self, code: str, purpose: str, place: str, now: datetime) -> Row:
         """The subject of a code, which is used up; or an error, and the wrong try is counted."""
+        given.text("code", code)
 
         def work(tx: Transaction) -> Row | None:
             since = to_micros(now - CODE_LIFE)

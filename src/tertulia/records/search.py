@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tertulia.core import cursor as cursors
-from tertulia.core import words
+from tertulia.core import given, words
 from tertulia.core.message import Message, text_of
 from tertulia.core.session import Page
 from tertulia.core.view import View
-from tertulia.errors import ConfigError, StoreError
+from tertulia.errors import StoreError
 from tertulia.records import acts
 from tertulia.records.people import resolve
 from tertulia.storage import rows
@@ -66,8 +66,10 @@ class Search:
         `begin*` stands for every word that begins so. A person's search sees that person's
         sessions, those of the conversation they share by a link, and nothing else.
         """
-        if not 1 <= limit <= 200:
-            raise ConfigError(f"limit is {limit!r}.", hint="Allowed: 1 to 200.", field="limit")
+        given.whole("limit", limit, 1, 200)
+        given.text("query", query)
+        for name, value in (("person", person), ("platform", platform), ("key", key)):
+            given.text(name, value, optional=True)
         # A query ends for FTS5 at a zero character; in the index it stands between words.
         phrases = words.terms(query.replace("\0", " "))
         if not phrases:

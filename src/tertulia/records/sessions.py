@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from tertulia.core import cursor, keys, words
+from tertulia.core import cursor, given, keys, words
 from tertulia.core import title as titles
 from tertulia.core.message import to_json
 from tertulia.core.policy import ResetPolicy
@@ -75,6 +75,7 @@ class Sessions:
 
     def key(self, source: Source) -> str:
         """The key of a source under this store's settings."""
+        given.source(source)
         settings = self._house.settings
         return keys.session_key(
             source,
@@ -154,6 +155,8 @@ class Sessions:
 
         Nothing is copied: the fork sees the messages of the session it came from.
         """
+        if at is not None:
+            given.whole("at", at, -_FAR)
         now = self._now()
 
         def work(tx: Transaction) -> Session:
@@ -189,7 +192,7 @@ class Sessions:
 
     def end(self, session_id: str, reason: str) -> Session:
         """End a session; one that has ended stays as it is."""
-        if not reason:
+        if not reason or not isinstance(reason, str):
             raise ConfigError("A session ends for a reason.", hint="Give one word, such as 'done'.")
         now = self._now()
 
@@ -231,6 +234,7 @@ class Sessions:
 
     def rename(self, session_id: str, title: str | None) -> Session:
         """Give a session a title, unique among its owner's; None takes it away."""
+        given.text("title", title, optional=True)
         chosen = None if title is None else titles.one_line(title) or None
         if chosen is not None and len(chosen) > titles.LENGTH:
             raise ConfigError(
@@ -509,6 +513,9 @@ def find_within(
     A scope is a platform, a key and a person, or None for any.
     """
     _check_page(state, limit)
+    given.text("text", text, optional=True)
+    for name, value in (pair for scope in scopes for pair in scope.items()):
+        given.text(name, value, optional=True)
     before = _after(cursor) if cursor else (_FAR, _FAR)
     since = None
     if active_minutes is not None:
@@ -594,7 +601,7 @@ def _quiet(row: SessionRow) -> _Quiet:
 def _minutes_before(now: datetime, minutes: float) -> int:
     try:
         return to_micros(now - timedelta(minutes=minutes))
-    except (OverflowError, ValueError) as problem:
+    except (OverflowError, ValueError, TypeError) as problem:
         raise ConfigError(
             f"active_minutes is {minutes!r}.",
             hint="Give a number of minutes, such as 60.",
@@ -621,10 +628,7 @@ def _check_page(state: str, limit: int) -> None:
         raise ConfigError(
             f"state is {state!r}.", hint=f"Allowed: {', '.join(STATES)}.", field="state"
         )
-    if not 1 <= limit <= PAGE_LIMIT:
-        raise ConfigError(
-            f"limit is {limit!r}.", hint=f"Allowed: 1 to {PAGE_LIMIT}.", field="limit"
-        )
+    given.whole("limit", limit, 1, PAGE_LIMIT)
 
 
 def _locate(view: View, seq: int, last_seq: int) -> int:

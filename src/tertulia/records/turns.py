@@ -26,7 +26,7 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tertulia.core import keys
+from tertulia.core import given, keys
 from tertulia.core.grammar import UNNAMED_TOOL, tool_name
 from tertulia.core.message import (
     ASSISTANT,
@@ -146,7 +146,9 @@ class Turn:
         `more` it is a part of the answer and the turn goes on. Other fields, such as
         `thinking_blocks`, are kept with the message.
         """
+        given.many("tool_calls", tool_calls)
         calls = [_call(call) for call in tool_calls]
+        _check_said(text)
         message: dict[str, Any] = {**fields, "role": ASSISTANT, "content": text}
         if calls:
             message["tool_calls"] = calls
@@ -221,6 +223,7 @@ class Turn:
 
     def add_usage(self, usage: Usage) -> None:
         """Enter a model call that left no message, such as one that failed or helped aside."""
+        charge(usage)  # None is no call: what is nothing is not entered without a word
         self._write([], usage=usage)
 
     def deliver(self, text: str, to: str = "origin", *, delivery: str | None = None) -> str:
@@ -641,6 +644,15 @@ def _insert(
     )  # fmt: skip
 
 
+def _check_said(text: object) -> None:
+    """Words, or nothing beside calls; parts are taken as providers have them."""
+    if text is not None and not _is_content(text):
+        raise IllegalMove(
+            "What the assistant says is text.",
+            hint="Give text, or None beside tool calls; a dict is given to turn.extend.",
+        )
+
+
 def _is_content(content: object) -> bool:
     """Whether it is content as providers have it: text, or parts that each name their type."""
     return isinstance(content, str) or (
@@ -657,9 +669,9 @@ def _name_of(call: Mapping[str, Any]) -> str:
 
 
 def _call(call: ToolCall | Mapping[str, Any]) -> dict[str, Any]:
-    found = call.to_dict() if isinstance(call, ToolCall) else dict(call)
-    if not isinstance(found.get("id"), str) or not found["id"]:
+    found: object = call.to_dict() if isinstance(call, ToolCall) else call
+    if not isinstance(found, Mapping) or not isinstance(found.get("id"), str) or not found["id"]:
         raise IllegalMove(
             "A tool call needs an id.", hint="Give ToolCall(id=…, name=…, arguments=…)."
         )
-    return found
+    return dict(found)
