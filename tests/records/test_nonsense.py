@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tertulia
-from tertulia import Error, Policies, ResetPolicy, Settings, Source, Store, Usage
+from tertulia import Budget, Error, Policies, ResetPolicy, Settings, Source, Store, Usage
 
 ANA = Source("telegram", "42", user_id="42")
 HELLO = {"role": "user", "content": "hello"}
@@ -48,6 +48,7 @@ MISTAKES: dict[str, Mistake] = {
     "undo a word": lambda store, it: store.transcript(it).undo("1"),
     "undo a half": lambda store, it: store.transcript(it).undo(1.5),
     "keep_recent": lambda store, it: store.transcript(it).keep_recent("x"),
+    "compact": lambda store, it: store.transcript(it).compact(keep_turns="x"),
     "usage of nothing": lambda store, it: store.usage.add(it, None),
     "usage as a dict": lambda store, it: store.usage.add(it, {"input": 1}),
     "sum since": lambda store, it: store.usage.sum(since="2026-01-01"),
@@ -132,6 +133,11 @@ VALUES: dict[str, Callable[[], object]] = {
     "minutes": lambda: ResetPolicy(idle_minutes=None),  # type: ignore[arg-type]
     "default": lambda: Policies(default="idle"),  # type: ignore[arg-type]
     "of a platform": lambda: Policies(platforms={"slack": "none"}),  # type: ignore[dict-item]
+    "budgets": lambda: Settings(budgets=[5]),  # type: ignore[arg-type]
+    "one budget": lambda: Settings(budgets=Budget(per="person", tokens=5)),  # type: ignore[arg-type]
+    "budget of a word": lambda: Budget(per="person", tokens="x"),  # type: ignore[arg-type]
+    "budget below nothing": lambda: Budget(per="person", tokens=-1),
+    "budget of no number": lambda: Budget(per="person", usd=float("nan")),
     "source": lambda: Source.from_dict({}),
     "cost": lambda: Usage(cost_usd="x"),  # type: ignore[arg-type]
     "prompt": lambda: Usage(last_prompt=-1),

@@ -126,6 +126,25 @@ def test_a_policy_is_asked_where_it_arrives(stage: Stage, clock: FakeClock) -> N
     assert [m["content"] for m in store.transcript(before.id).load()] == ["Ben is late."]
 
 
+def test_the_notice_waits_for_the_person(store: Store, other: Store, clock: FakeClock) -> None:
+    with store.turn(ANA, "hello") as turn:
+        turn.add_assistant("hi")
+    before = turn.session
+    clock.forward(days=2)
+    with store.turn(BEN, "Tell Ana that I am late.") as turn:
+        turn.deliver("Ben is late.", "telegram:42")
+        turn.add_assistant("Done.")
+    assert store.sessions.require(before.id).end_reason == "idle"
+    with other.turn(ANA, "Is he?") as turn:
+        assert turn.notice is not None
+        assert (turn.notice.session_id, turn.notice.had_activity) == (before.id, True)
+        assert turn.history()[0]["content"] == "Ben is late."
+        turn.add_assistant("Yes.")
+    with store.turn(ANA, "How late?") as turn:
+        assert turn.notice is None
+        turn.add_assistant("Very.")
+
+
 def test_two_that_write_to_each_other_do_not_wait_for_ever(store: Store, other: Store) -> None:
     def write(store: Store, source: Source, target: str) -> None:
         for number in range(5):

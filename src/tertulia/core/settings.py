@@ -80,6 +80,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         given.text("agent", self.agent)
         given.text("zone", self.zone, optional=True)
         given.many("platforms", self.platforms)
+        given.many("budgets", self.budgets)
+        are_budgets = all(isinstance(budget, Budget) for budget in self.budgets)
         guard: object = self.has_active_processes
         homes: object = self.homes
         are_homes = isinstance(homes, Mapping) and all(
@@ -88,6 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         kinds: tuple[tuple[str, object, bool, str], ...] = (
             ("policies", self.policies, isinstance(self.policies, Policies), "Policies(default=…)"),
             ("homes", homes, are_homes, "{'telegram': HomeChannel('42')}"),
+            ("budgets", self.budgets, are_budgets, "Budget(per='person', tokens=100_000)"),
             ("has_active_processes", guard, guard is None or callable(guard), "a function"),
         )
         for name, value, is_right, wanted in kinds:

@@ -63,7 +63,10 @@ class Arriving(NamedTuple):
     def record(self, tx: Transaction, *, said_in: str | None) -> Ask | None:
         """Write it down where it arrives, under the policy there, unless it was said in there."""
         key = key_of(self.house, self.source)
-        attempt = Attempt(self.house, self.source, key, self.now, False, self.has_processes)
+        # Nobody is there to be told what the policy ended: whoever answers will be.
+        attempt = Attempt(
+            self.house, self.source, key, self.now, False, self.has_processes, is_told=False
+        )
         found = attempt.find(tx)
         if isinstance(found, Ask):
             return found

@@ -410,6 +410,8 @@ class Attempt(NamedTuple):
     now: datetime
     force_new: bool = False
     has_processes: bool | None = None
+    # Somebody is there who can be told that a policy ended the session before.
+    is_told: bool = True
 
     def open(self, tx: Transaction) -> Session | Ask:
         found = self.find(tx)
@@ -441,7 +443,7 @@ class Attempt(NamedTuple):
                 return Ask(self.key)
             reason = None if is_kept else reason
         if reason is None:
-            return current, None
+            return current, self._notice_left(tx, current)
         _end(tx, self.house, current, reason, self.now)
         return self._begin(tx, current, reason)
 
@@ -463,14 +465,29 @@ class Attempt(NamedTuple):
         self, tx: Transaction, after: SessionRow, reason: str
     ) -> tuple[SessionRow, Notice | None]:
         row = _begin(tx, self.house, self.source, self.key, self.now, after, reason=reason)
+        return row, self._notice(tx, after, reason, row.id) if self.is_told else None
+
+    def _notice_left(self, tx: Transaction, current: SessionRow) -> Notice | None:
+        """The notice that is still due, where a delivery began the session and nobody spoke yet."""
+        has_only_deliveries = current.last_seq > 0 and current.turns == 0
+        if not self.is_told or not has_only_deliveries or current.parent_kind != "reset":
+            return None
+        row = tx.one("session_by_id", {"id": current.parent_id})
+        if row is None:
+            return None
+        before = session_row(row)
+        return self._notice(tx, before, before.end_reason or "", current.id)
+
+    def _notice(self, tx: Transaction, after: SessionRow, reason: str, begun: str) -> Notice | None:
         if reason not in AUTOMATIC or tx.one("notice_due", {"session": after.ref}) is None:
-            return row, None
+            return None
         policy = self.house.settings.policies.for_chat(after.platform, after.chat_type)
-        # Handed out with the transaction that makes the new session, and written down with the old
-        # one, hence exactly once: also where the new one is deleted, or the clock steps back.
-        acts.event(tx, after.ref, self.now, "noticed", {"session": row.id})
+        # Handed out with the transaction that finds or makes the new session, and written down with
+        # the old one, hence exactly once: also where the new one is deleted, or the clock steps
+        # back.
+        acts.event(tx, after.ref, self.now, "noticed", {"session": begun})
         is_told = policy.notify and registry.platform(self.source.platform).notify
-        return row, Notice(reason, after.turns > 0, after.id, notify=is_told)
+        return Notice(reason, after.turns > 0, after.id, notify=is_told)
 
 
 def _end(tx: Transaction, house: House, row: SessionRow, reason: str, now: datetime) -> None:
