@@ -58,6 +58,7 @@ STORE = '''
     def __init__(self, store: sync_store.Store, threads: Threads) -> None:
         self.sync = store
         self.settings = store.settings
+        self.path = store.path
         self._threads = threads
         self.sessions = Sessions(store.sessions, threads)
         self.usage = Ledger(store.usage, threads)

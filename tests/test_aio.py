@@ -24,6 +24,14 @@ def test_is_what_the_script_writes() -> None:
     assert is_now == make_aio.written(), "run: python scripts/make_aio.py"
 
 
+def test_has_every_name_of_the_sync_side() -> None:
+    own = {"Store", "Turn"}
+    for name in tertulia.__all__:
+        is_same = getattr(tertulia.aio, name) is getattr(tertulia, name)
+        assert is_same == (name not in own), name
+    assert set(tertulia.__all__) <= set(tertulia.aio.__all__)
+
+
 def test_keeps_a_conversation(tmp_path: Path) -> None:
     async def talk() -> None:
         async with tertulia.aio.open(tmp_path / "talk.db") as store:
@@ -42,6 +50,7 @@ def test_keeps_a_conversation(tmp_path: Path) -> None:
             with pytest.raises(NotFound):
                 await store.sessions.require("nobody")
         store = await tertulia.aio.open(tmp_path / "talk.db")
+        assert store.path == store.sync.path
         assert await store.sessions.count() == 1
         await store.close()
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
+from tertulia.core import given
 from tertulia.core.context import Context, Previous, context_prompt
 from tertulia.core.redact import Redactor
 from tertulia.core.session import Page, Session
@@ -21,7 +22,7 @@ from tertulia.errors import ConfigError, NotAStore
 from tertulia.platforms import registry
 from tertulia.records.desk import desk_of
 from tertulia.records.flushes import Flushes
-from tertulia.records.house import Clock, House, SystemClock
+from tertulia.records.house import Clock, House, SystemClock, UtcClock
 from tertulia.records.inbox import Inbox
 from tertulia.records.indexer import Indexer
 from tertulia.records.outbox import Outbox
@@ -69,7 +70,7 @@ class Store:
         self._house = House(
             self._db,
             replace(self.settings, policies=registry.policies(self.settings.policies)),
-            clock or SystemClock(),
+            SystemClock() if clock is None else UtcClock(clock),
             self._zone(),
             self._indexer.ring,
             lambda: self._search.catch_up(steps=CATCH_UP_STEPS),
@@ -104,12 +105,14 @@ class Store:
         the lease and stores what the person said. Who comes while another turn is under way waits
         in order of arrival, up to `wait` seconds, then gets `SessionBusy`.
         """
-        given = None if message_id is None else str(message_id)
+        given.number("wait", wait)
+        given.many("media", media)
+        message = None if message_id is None else str(message_id)
         return Turn(
             self._house,
             self.sessions,
             self._desk,
-            Said(source, text, given, tuple(media)),
+            Said(source, text, message, tuple(media)),
             wait=wait,
             prompt=lambda session, said: self.context_prompt(session, said.source),
         )
@@ -163,8 +166,7 @@ class Store:
 
     def expunge(self, *, ended_before: datetime) -> int:
         """Remove for good every session that ended before a moment; how many there were."""
-        if ended_before.tzinfo is None:
-            raise ConfigError("ended_before has no time zone.", hint="Give an aware datetime.")
+        given.moment("ended_before", ended_before)
         removed = 0
         while found := self.sessions.ended(before=ended_before):
             for session_id in found:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tertulia
-from tertulia import AccessDenied, ConfigError, IllegalMove, NotFound, Source, Store
+from tertulia import AccessDenied, ConfigError, IllegalMove, NotFound, Settings, Source, Store
 from tertulia.core import codes
 from tertulia.testing import FakeClock
 
@@ -46,8 +46,19 @@ class TestRoles:
     def test_a_wrong_role_and_an_unknown_person_are_refused(self, store: Store) -> None:
         with pytest.raises(ConfigError, match="Allowed: owner, member, guest"):
             store.people.set_role("telegram:42", "king")  # type: ignore[arg-type]
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFound) as unknown:
             store.people.set_role("telegram:42", "member")
+        assert "telegram:42" in (unknown.value.hint or "")
+
+    def test_a_role_that_does_not_exist_is_neither_given_nor_asked_for(self, store: Store) -> None:
+        for give_or_ask in (
+            lambda: store.people.meet(ANA, role="king"),  # type: ignore[arg-type]
+            lambda: store.people.require_role(ANA, "king"),  # type: ignore[arg-type]
+            lambda: store.people.find(role="king"),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(ConfigError, match="Allowed: owner, member, guest"):
+                give_or_ask()
+        assert store.people.find() == []
 
 
 class TestPairing:
@@ -60,6 +71,13 @@ class TestPairing:
         assert store.people.waiting() == []
         with pytest.raises(NotFound):
             store.people.approve(code)
+
+    def test_a_code_outlives_a_wrong_role(self, store: Store) -> None:
+        code = store.people.ask(ANA)
+        assert code is not None
+        with pytest.raises(ConfigError):
+            store.people.approve(code, role="king")  # type: ignore[arg-type]
+        assert store.people.approve(code).id == "telegram:42"
 
     @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
     def test_the_code_itself_is_not_in_the_store(self, store: Store, tmp_path: Path) -> None:
@@ -155,6 +173,51 @@ class TestLinks:
         code = store.people.offer_link(ANA)
         with pytest.raises(IllegalMove):
             store.people.accept_link(ANA, code)
+        # The mistake costs nothing: the code is still good where it should be typed.
+        assert store.people.accept_link(ANA_ELSEWHERE, code) == store.sessions.key(ANA)
+
+    def test_both_chats_show_what_was_said_in_either(self, store: Store, clock: FakeClock) -> None:
+        alone = store.sessions.open(ANA_ELSEWHERE)
+        here = store.sessions.open(ANA)
+        store.people.accept_link(ANA_ELSEWHERE, store.people.offer_link(ANA))
+        store.transcript(here.id).append({"role": "user", "content": "the word from here"})
+        clock.forward(minutes=1)
+        there = store.sessions.open(ANA_ELSEWHERE, force_new=True)
+        store.transcript(there.id).append({"role": "user", "content": "the word from there"})
+        other = store.sessions.open(BOB)
+        store.transcript(other.id).append({"role": "user", "content": "the word of another"})
+        shared = [there.id, here.id]
+        for source, own in ((ANA, shared), (ANA_ELSEWHERE, [*shared, alone.id])):
+            eyes = store.for_person(source)
+            assert [session.id for session in eyes.find().items] == own
+            first = eyes.find(limit=1)
+            rest = eyes.find(limit=10, cursor=first.next)
+            assert [session.id for session in (*first.items, *rest.items)] == own
+            assert [s.id for s in eyes.find(key=here.key).items] == shared
+            assert eyes.find(key=other.key).items == ()
+            assert {hit.session_id for hit in eyes.search("word").items} == set(shared)
+            assert [s.id for s in eyes.find(text="another").items] == []
+
+    def test_a_running_process_keeps_the_conversation_from_either_chat(
+        self, where: str, clock: FakeClock
+    ) -> None:
+        asked = []
+
+        def is_running(key: str) -> bool:
+            asked.append(key)
+            return True
+
+        guarded = Settings(has_active_processes=is_running)
+        with tertulia.open(where, settings=guarded, clock=clock) as store:
+            store.people.accept_link(ANA_ELSEWHERE, store.people.offer_link(ANA))
+            here = store.sessions.open(ANA)
+            clock.forward(days=1, hours=1)
+            assert store.sessions.open(ANA_ELSEWHERE).id == here.id
+            clock.forward(days=1, hours=1)
+            with store.turn(ANA_ELSEWHERE, "hola") as turn:
+                assert turn.session.id == here.id
+                turn.add_assistant("hola")
+            assert asked == [here.key, here.key]
 
 
 class TestZones:
@@ -164,6 +227,18 @@ class TestZones:
         store.people.set_zone("42", "Asia/Tokyo")
         clock.forward(hours=2)  # 4:30 there
         assert store.sessions.open(ANA).id != first.id
+
+    def test_explain_asks_the_policy_where_the_person_lives(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        clock.forward(hours=5, minutes=30)
+        first = store.sessions.open(ANA)
+        store.people.set_zone("42", "Asia/Tokyo")
+        clock.forward(hours=2)
+        assert [session.id for session in store.sessions.expired().items] == [first.id]
+        last = store.sessions.explain(first.id).splitlines()[-1]
+        assert last.endswith("so it is over (daily)")
+        assert "04:00:00 JST" in last
 
     def test_an_unknown_zone_is_refused(self, store: Store) -> None:
         with pytest.raises(ConfigError, match="no time zone"):

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from tertulia.core import given
 from tertulia.errors import ConfigError
 
 Per = Literal["session", "person", "platform", "everyone"]
@@ -35,6 +36,14 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
                 )
         if self.usd is None and self.tokens is None:
             raise ConfigError("A budget needs a limit.", hint="Give usd, tokens, or both.")
+        for name, limit in (("usd", self.usd), ("tokens", self.tokens)):
+            if limit is None:
+                continue
+            given.number(name, limit)
+            if limit < 0:
+                raise ConfigError(
+                    f"{name} is {limit!r}.", hint="Give 0 or more; 0 allows nothing.", field=name
+                )
 
     def spent(self, tokens: int, dollars: float) -> str | None:
         """The limit that is reached, in words; None while there is something left."""

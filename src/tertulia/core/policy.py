@@ -32,6 +32,11 @@ class Sitting(Protocol):
     def ended_at(self) -> datetime | None: ...
 
 
+def _is_span(minutes: object) -> bool:
+    is_number = isinstance(minutes, int | float) and not isinstance(minutes, bool)
+    return is_number and 0 < minutes <= _A_CENTURY  # type: ignore[operator]
+
+
 class ResetPolicy(msgspec.Struct, frozen=True):
     """Ends a session after `idle_minutes` of silence, daily at `at_hour`, both, or never."""
 
@@ -51,7 +56,7 @@ class ResetPolicy(msgspec.Struct, frozen=True):
                 hint="Allowed: a whole hour from 0 to 23.",
                 field="at_hour",
             )
-        if isinstance(self.idle_minutes, bool) or not 0 < self.idle_minutes <= _A_CENTURY:
+        if not _is_span(self.idle_minutes):
             raise ConfigError(
                 f"idle_minutes is {self.idle_minutes!r}.",
                 hint='Allowed: a number of minutes above 0. To never end a session: mode="none".',
@@ -106,6 +111,18 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     default: ResetPolicy = ResetPolicy()
     platforms: Mapping[str, ResetPolicy] = {}
     chat_types: Mapping[str, ResetPolicy] = {}
+
+    def __post_init__(self) -> None:
+        given: list[tuple[str, object]] = [("default", self.default)]
+        for field, policies in (("platforms", self.platforms), ("chat_types", self.chat_types)):
+            given += [(f"{field}[{name!r}]", policy) for name, policy in policies.items()]
+        for field, policy in given:
+            if not isinstance(policy, ResetPolicy):
+                raise ConfigError(
+                    f"The policy {field} is {policy!r}.",
+                    hint='Give ResetPolicy("idle", idle_minutes=120) or another one.',
+                    field=field,
+                )
 
     def for_chat(self, platform: str, chat_type: str) -> ResetPolicy:
         return self.platforms.get(platform) or self.chat_types.get(chat_type) or self.default

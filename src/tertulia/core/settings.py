@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
+from tertulia.core import given
 from tertulia.core.budget import Budget
 from tertulia.core.policy import Policies
 from tertulia.core.target import HomeChannel
@@ -62,7 +63,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not self.agent:
             raise ConfigError("agent is empty.", hint="Give a name, such as main.", field="agent")
+        self._check_kinds()
         for name in ("lease_seconds", "protection_hours", "busy_seconds"):
+            given.number(name, getattr(self, name))
             if not getattr(self, name) > 0:
                 raise ConfigError(
                     f"{name} is {getattr(self, name)!r}.",
@@ -71,6 +74,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 )
         if self.zone is not None:
             zone(self.zone)
+
+    def _check_kinds(self) -> None:
+        """What a caller without a type checker easily gets wrong."""
+        given.text("agent", self.agent)
+        given.text("zone", self.zone, optional=True)
+        given.many("platforms", self.platforms)
+        given.many("budgets", self.budgets)
+        are_budgets = all(isinstance(budget, Budget) for budget in self.budgets)
+        guard: object = self.has_active_processes
+        homes: object = self.homes
+        are_homes = isinstance(homes, Mapping) and all(
+            isinstance(home, HomeChannel) for home in homes.values()
+        )
+        kinds: tuple[tuple[str, object, bool, str], ...] = (
+            ("policies", self.policies, isinstance(self.policies, Policies), "Policies(default=…)"),
+            ("homes", homes, are_homes, "{'telegram': HomeChannel('42')}"),
+            ("budgets", self.budgets, are_budgets, "Budget(per='person', tokens=100_000)"),
+            ("has_active_processes", guard, guard is None or callable(guard), "a function"),
+        )
+        for name, value, is_right, wanted in kinds:
+            if not is_right:
+                raise ConfigError(f"{name} is {value!r}.", hint=f"Give {wanted}.", field=name)
 
     @property
     def protection(self) -> timedelta:

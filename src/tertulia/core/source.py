@@ -94,7 +94,11 @@ class Source(_Details, frozen=True):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read what `to_dict` wrote, or a peer's older form of it: only the platform is needed."""
         if "platform" not in data:
-            raise ConfigError("A source needs its 'platform'.", field="platform")
+            raise ConfigError(
+                "A source needs its 'platform'.",
+                hint="Give for example {'platform': 'telegram', 'chat_id': '42'}.",
+                field="platform",
+            )
         known = {n: data[n] for n in (*_ALWAYS, *_WHEN_SET) if data.get(n) is not None}
         return cls(data["platform"], data.get("chat_id", ""), **known)
 

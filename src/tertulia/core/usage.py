@@ -17,7 +17,8 @@ STATUSES: tuple[CostStatus, ...] = ("unknown", "estimated", "actual", "included"
 # Money is added up as whole billionths of a dollar: sums of floats drift.
 NANO = 1_000_000_000
 
-_COUNTS = ("input", "output", "cache_read", "cache_write", "reasoning")
+_COUNTS = ("input", "output", "cache_read", "cache_write", "reasoning", "last_prompt")
+_WORDS = ("model", "provider", "base_url", "cost_source")
 
 
 class _Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +48,8 @@ class Usage(_Origin, frozen=True):
     def __post_init__(self) -> None:
         for name in _COUNTS:
             count = getattr(self, name)
+            if count is None and name == "last_prompt":
+                continue
             if type(count) is not int or not 0 <= count < 2**53:
                 raise ConfigError(
                     f"{name} is {count!r}.", hint="Give a count of tokens, 0 or more.", field=name
@@ -57,7 +60,11 @@ class Usage(_Origin, frozen=True):
                 hint=f"Allowed: {', '.join(STATUSES)}.",
                 field="cost_status",
             )
-        if self.cost_usd is not None and not 0 <= self.cost_usd < 1e9:
+        for name in _WORDS:
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise ConfigError(f"{name} is {value!r}.", hint="Give text.", field=name)
+        if self.cost_usd is not None and not _is_money(self.cost_usd):
             raise ConfigError(
                 f"cost_usd is {self.cost_usd!r}.",
                 hint="Give dollars, 0 or more, or None where the cost is unknown.",
@@ -67,6 +74,10 @@ class Usage(_Origin, frozen=True):
     @property
     def total(self) -> int:
         return self.input + self.output + self.cache_read + self.cache_write
+
+
+def _is_money(dollars: object) -> bool:
+    return isinstance(dollars, int | float | Decimal) and 0 <= dollars < 1e9
 
 
 def weakest(one: str | None, other: str | None) -> CostStatus | None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from tertulia.core import cursor as cursors
+from tertulia.core import given
 from tertulia.core.session import Page
 from tertulia.errors import ConfigError
 from tertulia.records.house import House
@@ -36,11 +37,17 @@ def check_word(name: str, value: object, allowed: Sequence[str]) -> None:
 
 
 def check_limit(limit: int) -> None:
-    if not 1 <= limit <= LIMIT:
-        raise ConfigError(f"limit is {limit!r}.", hint=f"Allowed: 1 to {LIMIT}.", field="limit")
+    given.whole("limit", limit, 1, LIMIT)
+
+
+def check_claimed(name: str, value: object, kind: type) -> None:
+    """Refuse what was never claimed from a box."""
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name} is {value!r}.", hint="Give what claim() gave.", field=name)
 
 
 def lease_micros(seconds: float) -> int:
+    given.number("lease_seconds", seconds)
     if not 0 < seconds < 1e9:
         raise ConfigError(
             f"lease_seconds is {seconds!r}.",
@@ -58,6 +65,7 @@ def wait(
     The bell is a hint that may be missed, and time makes things due too: so it is asked again and
     again all the same.
     """
+    given.number("seconds", seconds)
     deadline = time.monotonic() + seconds
     while True:
         rung = house.db.rung(bell)
@@ -77,6 +85,8 @@ def _is_due(tx: Transaction, asked: Sequence[tuple[str, dict[str, Any]]], now: i
 
 def later(now: datetime, seconds: float | None) -> datetime:
     """The moment to try again."""
+    if seconds is not None:
+        given.number("retry_after", seconds)
     try:
         return now + timedelta(seconds=max(0, seconds or 0))
     except (OverflowError, ValueError) as problem:

@@ -11,11 +11,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tertulia.core import given
 from tertulia.core import summary as summaries
 from tertulia.core.message import INTERNAL, SUMMARY, Message, draft, text_of
 from tertulia.core.summary import Compaction, Summariser
 from tertulia.core.view import Span, oldest_of, opened
-from tertulia.errors import AgentFailed, AgentTimeout, ConfigError, StaleWrite
+from tertulia.errors import AgentFailed, AgentTimeout, StaleWrite
 from tertulia.records import acts, transcript
 from tertulia.records.house import House
 from tertulia.storage.base import Transaction
@@ -42,10 +43,7 @@ def compact(
     within: float,
 ) -> Compaction | None:
     """Sum up all but the newest turns; None if there is nothing to sum up."""
-    if keep_turns < 0:
-        raise ConfigError(
-            f"keep_turns is {keep_turns}.", hint="Give 0 or more.", field="keep_turns"
-        )
+    given.whole("keep_turns", keep_turns, 0)
     past = house.db.read(lambda tx: _past(tx, session_id, keep_turns))
     if not past.messages:
         return None

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from tertulia.core.redact import Redactor
 from tertulia.core.settings import Settings, zone
+from tertulia.errors import ConfigError
 from tertulia.storage.base import Database
 
 
@@ -23,6 +24,22 @@ class SystemClock:
 
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+
+class UtcClock(NamedTuple):
+    """A clock that was given, read in UTC: ids, days and policies never see its own zone."""
+
+    given: Clock
+
+    def now(self) -> datetime:
+        moment = self.given.now()
+        if moment.tzinfo is None:
+            raise ConfigError(
+                "The clock of this store gives times without a time zone.",
+                hint="Let its now() give an aware datetime, such as datetime.now(UTC).",
+                field="clock",
+            )
+        return moment.astimezone(UTC)
 
 
 class House(NamedTuple):

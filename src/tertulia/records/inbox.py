@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tertulia.core import keys
+from tertulia.core import given, keys
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import Source
@@ -76,20 +76,23 @@ class Inbox:
         With `gather_seconds` it waits that long for more: what the same person writes meanwhile is
         added to it, and answered together.
         """
+        given.source(source)
+        given.many("media", media)
+        given.number("gather_seconds", gather_seconds)
         settings = self._house.settings
-        given = None if message_id is None else str(message_id)
+        message = None if message_id is None else str(message_id)
         key = keys.session_key(
             source,
             agent=settings.agent,
             per_user=settings.group_sessions_per_user,
             threads_shared=settings.thread_sessions_shared,
         )
-        arrival = Said(source, text, given, ()).arrival
+        arrival = Said(source, text, message, ()).arrival
         now = self._house.clock.now()
         params = {
             "arrival": arrival,
             "source": to_json(source.to_dict()),
-            "body": to_json({"text": text, "message_id": given, "media": list(media)}),
+            "body": to_json({"text": text, "message_id": message, "media": list(media)}),
             "now": to_micros(now),
             "not_before": to_micros(boxes.later(now, gather_seconds)),
         }
@@ -185,6 +188,7 @@ class Inbox:
     def _settle(
         self, arrival: Arrival, state: ArrivalState, problem: str | None, after: float | None
     ) -> None:
+        boxes.check_claimed("arrival", arrival, Arrival)
         later = boxes.later(self._house.clock.now(), after)
         params = {
             "id": arrival.id,

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tertulia.core import keys
+from tertulia.core import given, keys
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import LOCAL, Source
@@ -184,6 +184,7 @@ class Outbox:
     def _settle(
         self, parcel: Parcel, state: DeliveryState, problem: str | None, after: float | None
     ) -> Parcel:
+        boxes.check_claimed("parcel", parcel, Parcel)
         now = self._house.clock.now()
         params = {
             "id": parcel.id,
@@ -217,6 +218,9 @@ def parcels(
     delivery: str | None = None,
 ) -> list[Parcel]:
     """A delivery made ready: its target is resolved to a real place, its text is in parts."""
+    given.text("text", text)
+    given.text("to", to)
+    given.text("delivery", delivery, optional=True)
     target = Target.parse(to, origin, known=PLATFORMS)
     chat_id, thread_id = target.chat_id, target.thread_id
     if chat_id is None and target.platform != LOCAL:
@@ -326,7 +330,9 @@ def _taken_over(tx: Transaction, parcel: Parcel) -> StaleWrite:
 def _require(tx: Transaction, delivery: str) -> Parcel:
     row = tx.one("outbox_get", {"delivery": delivery})
     if row is None:
-        raise NotFound(f"There is no delivery {delivery!r}.")
+        raise NotFound(
+            f"There is no delivery {delivery!r}.", hint="store.outbox.find() lists them."
+        )
     return _parcel(row)
 
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tertulia.core import codes, keys
+from tertulia.core import codes, given, keys
 from tertulia.core.settings import zone as zone_named
 from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
@@ -62,6 +62,7 @@ class People:
 
     def person_of(self, source: Source) -> str | None:
         """The identity of who wrote, as `find(person=…)` and `search(person=…)` take it."""
+        given.source(source)
         return keys.person_of(source)
 
     def get(self, person: str) -> Person | None:
@@ -71,6 +72,8 @@ class People:
 
     def find(self, *, role: Role | None = None, limit: int = 100, after: str = "") -> list[Person]:
         """People by identity, from the one after `after` on."""
+        if role is not None:
+            _check_role(role)
         params = {"role": role, "limit": limit, "after": after}
         return [_person(row) for row in self._db.read(lambda tx: tx.all("people_page", params))]
 
@@ -82,10 +85,7 @@ class People:
 
     def set_role(self, person: str, role: Role) -> None:
         """What a person may do."""
-        if role not in ROLES:
-            raise ConfigError(
-                f"role is {role!r}.", hint=f"Allowed: {', '.join(ROLES)}.", field="role"
-            )
+        _check_role(role)
         self._set("person_set_role", person, "role", role)
 
     def role_of(self, source: Source) -> Role:
@@ -100,6 +100,7 @@ class People:
 
     def meet(self, source: Source, *, role: Role) -> None:
         """Know whoever wrote from now on, with a role."""
+        _check_role(role)
         identity = keys.person_of(source)
         if identity is None:
             raise ConfigError("Nobody is named by this source.", hint="Give it a user_id.")
@@ -113,6 +114,7 @@ class People:
 
     def require_role(self, source: Source, role: Role) -> None:
         """Raise `AccessDenied` unless whoever wrote has that role or a higher one."""
+        _check_role(role)
         if ROLES.index(self.role_of(source)) > ROLES.index(role):
             raise AccessDenied(f"This needs the role {role}.", hint="Ask the owner.", role=role)
 
@@ -148,6 +150,7 @@ class People:
 
     def approve(self, code: str, *, role: Role = "member", by: str = "owner") -> Person:
         """Let the person with this code in. Five wrong codes lock `by` out for an hour."""
+        _check_role(role)  # first: a code is used up by being looked at
         now = self._house.clock.now()
         identity = self._redeem(code, "pair", by, now)[0]
         self.set_role(identity, role)
@@ -175,10 +178,6 @@ class People:
         key = self._dm_key(source)
         now = self._house.clock.now()
         other = self._redeem(code, "link", key, now)[0]
-        if other == key:
-            raise IllegalMove(
-                "The code was made in this very chat.", hint="Type it in the other one."
-            )
 
         def work(tx: Transaction) -> str:
             shared = shared_key(tx, other)
@@ -206,6 +205,7 @@ class People:
     # -- within
 
     def _dm_key(self, source: Source) -> str:
+        given.source(source)
         if source.chat_type != "dm":
             raise IllegalMove(
                 "Only direct messages can be linked.", hint="A group belongs to all who are in it."
@@ -217,7 +217,10 @@ class People:
             return tx.changed(statement, {"person": resolve(tx, person, None), name: value})
 
         if self._db.write(work) == 0:
-            raise NotFound(f"Nobody called {person!r} has written here yet.")
+            raise NotFound(
+                f"Nobody called {person!r} has written here yet.",
+                hint="Give an identity, such as telegram:42; store.people.find() lists them.",
+            )
 
     def _put_code(
         self, tx: Transaction, code: str, purpose: str, source: Source, subject: str, now: datetime
@@ -248,6 +251,7 @@ class People:
 
     def _redeem(self, code: str, purpose: str, place: str, now: datetime) -> Row:
         """The subject of a code, which is used up; or an error, and the wrong try is counted."""
+        given.text("code", code)
 
         def work(tx: Transaction) -> Row | None:
             since = to_micros(now - CODE_LIFE)
@@ -259,6 +263,11 @@ class People:
             tx.run("codes_expire", {"now": to_micros(now)})
             taken = {"hash": codes.hashed(code, self._secret(tx)), "purpose": purpose}
             found = tx.one("code_take", taken)
+            if found is not None and found[0] == place:
+                # Raised in here, so that the code is not used up by it.
+                raise IllegalMove(
+                    "The code was made in this very chat.", hint="Type it in the other one."
+                )
             if found is None:
                 tx.run("wrong_code_insert", {"place": place, "now": to_micros(now)})
             else:
@@ -276,6 +285,11 @@ class People:
         return bytes.fromhex(row[0])
 
 
+def _check_role(role: str) -> None:
+    if role not in ROLES:
+        raise ConfigError(f"role is {role!r}.", hint=f"Allowed: {', '.join(ROLES)}.", field="role")
+
+
 def shared_key(tx: Transaction, key: str) -> str:
     """The key of the conversation that a key is linked to, else the key itself."""
     row = tx.one("link_of", {"key": key})
@@ -285,6 +299,11 @@ def shared_key(tx: Transaction, key: str) -> str:
 def linked_key(tx: Transaction, source: Source, key: str) -> str:
     """The key a source writes to: only direct messages are ever linked."""
     return shared_key(tx, key) if source.chat_type == "dm" else key
+
+
+def is_linked(tx: Transaction, shared: str) -> bool:
+    """Whether any other chat shares the conversation of a key."""
+    return bool(tx.all("links_of", {"shared_key": shared}))
 
 
 def resolve(tx: Transaction, person: str, platform: str | None) -> str:

@@ -27,8 +27,13 @@ class Said(NamedTuple):
         parts = (source.platform, source.account, source.chat_id, self.message_id)
         return ":".join(map(keys.part_of, parts))
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether nobody said anything: the agent begins."""
+        return self.text is None and not self.media
+
     def drafts(self) -> list[Draft]:
-        if self.text is None and not self.media:
+        if self.is_silent:
             return []
         message: dict[str, Any] = {"role": USER, "content": self.text or ""}
         if self.media:

@@ -21,20 +21,20 @@ import msgspec
 
 from tertulia.core import cursor as cursors
 from tertulia.core import keys
-from tertulia.core.message import DELIVERY, draft, from_json, to_json
+from tertulia.core.message import from_json, to_json
 from tertulia.core.schedule import MISFIRES, Due, Misfire, Rule, decide, next_after, parse
 from tertulia.core.session import Page
-from tertulia.core.source import CHAT_TYPES, Source
+from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN, Target
 from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records import acts, boxes
+from tertulia.records.arriving import Arriving, key_of, source_of
 from tertulia.records.house import House
 from tertulia.records.outbox import BELL as OUTBOX_BELL
 from tertulia.records.outbox import Parcel, parcels, put_in
 from tertulia.records.people import linked_key
-from tertulia.records.sessions import Ask, Attempt
-from tertulia.records.transcript import append_in
+from tertulia.records.sessions import Ask
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
@@ -386,7 +386,7 @@ class Schedules:
     ) -> None:
         """Put a delivery in and record it where it arrives, all in one transaction."""
         now, guard = self._house.clock.now(), self._house.settings.has_active_processes
-        source = self._db.read(lambda tx: self._arrives(tx, made[0], schedule.origin))
+        source = self._db.read(lambda tx: source_of(tx, self._house, made[0], schedule.origin))
         has_processes: bool | None = None
 
         def work(tx: Transaction) -> Ask | None:
@@ -394,43 +394,17 @@ class Schedules:
                 first(tx)
             if tx.one("outbox_get", {"delivery": made[0].delivery}) is not None:
                 return None  # a node was lost after it had been put in
-            attempt = Attempt(self._house, source, self._key(source), now, False, has_processes)
-            found = attempt.find(tx)
-            if isinstance(found, Ask):
-                return found
-            if found[0].id != said_in:
-                said = [draft({"role": "assistant", "content": text})]
-                append_in(tx, found[0].id, said, None, to_micros(now), kinds=[DELIVERY])
+            arriving = Arriving(self._house, source, text, now, has_processes)
+            if (asked := arriving.record(tx, said_in=said_in)) is not None:
+                return asked
             put_in(tx, made, to_micros(now))
             return None
 
-        while self._db.write(work, lane=acts.lane_of(self._key(source))) is not None:
+        while (asked := self._db.write(work, lane=acts.lane_of(self._key(source)))) is not None:
             # The guard is foreign code: it is asked outside the transaction, which then runs anew.
-            has_processes = bool(guard and guard(self._key(source)))
+            has_processes = bool(guard and guard(asked.key))
         self._db.ring(OUTBOX_BELL)
         self._house.ring()
-
-    def _arrives(self, tx: Transaction, parcel: Parcel, origin: Source) -> Source:
-        """The conversation where a delivery arrives, as somebody there would write from it."""
-        here = (origin.platform, origin.chat_id or None, origin.thread_id)
-        if (parcel.platform, parcel.chat_id, parcel.thread_id) == here:
-            return origin
-        found = [
-            Source(
-                parcel.platform,
-                parcel.chat_id or "",
-                account=parcel.account,
-                thread_id=parcel.thread_id,
-                chat_type=chat_type,
-            )
-            for chat_type in CHAT_TYPES
-        ]
-        # Of a chat that only its id is known of, the type is that of the conversation there; where
-        # there is none yet, a private one begins.
-        current = (
-            one for one in found if tx.one("session_current", {"key": self._key(one)}) is not None
-        )
-        return next(current, found[0])
 
     def _require(self, tx: Transaction, schedule_id: int, by: Source | None) -> Schedule:
         found = self._seen(tx, schedule_id, by)
@@ -464,13 +438,7 @@ class Schedules:
         return keys.person_of(source) or self._key(source)
 
     def _key(self, source: Source) -> str:
-        settings = self._house.settings
-        return keys.session_key(
-            source,
-            agent=settings.agent,
-            per_user=settings.group_sessions_per_user,
-            threads_shared=settings.thread_sessions_shared,
-        )
+        return key_of(self._house, source)
 
     def _zone_of(self, source: Source) -> str:
         person = keys.person_of(source)

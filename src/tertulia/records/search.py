@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tertulia.core import cursor as cursors
-from tertulia.core import words
+from tertulia.core import given, words
 from tertulia.core.message import Message, text_of
 from tertulia.core.session import Page
 from tertulia.core.view import View
-from tertulia.errors import ConfigError, StoreError
+from tertulia.errors import StoreError
 from tertulia.records import acts
 from tertulia.records.people import resolve
 from tertulia.storage import rows
@@ -56,6 +56,7 @@ class Search:
         person: str | None = None,
         platform: str | None = None,
         key: str | None = None,
+        shared: str | None = None,
         limit: int = 20,
         cursor: str | None = None,
     ) -> Page[Hit]:
@@ -63,10 +64,12 @@ class Search:
 
         Words are found in any case and without their accents. `"a phrase"` stands together,
         `begin*` stands for every word that begins so. A person's search sees that person's
-        sessions and nothing else.
+        sessions, those of the conversation they share by a link, and nothing else.
         """
-        if not 1 <= limit <= 200:
-            raise ConfigError(f"limit is {limit!r}.", hint="Allowed: 1 to 200.", field="limit")
+        given.whole("limit", limit, 1, 200)
+        given.text("query", query)
+        for name, value in (("person", person), ("platform", platform), ("key", key)):
+            given.text(name, value, optional=True)
         # A query ends for FTS5 at a zero character; in the index it stands between words.
         phrases = words.terms(query.replace("\0", " "))
         if not phrases:
@@ -77,7 +80,7 @@ class Search:
             # What is indexed is found; why the rest is not is for whoever looks after the store.
             log.exception("the search index could not be brought up to date")
         offset = cursors.read(cursor, 1)[0] if cursor else 0
-        asked = _Question(phrases, person, platform, key)
+        asked = _Question(phrases, person, platform, key, shared)
         return self._db.read(lambda tx: _answer(tx, asked, limit, offset))
 
     def catch_up(self, *, steps: int | None = None) -> bool:
@@ -119,6 +122,7 @@ class _Question(NamedTuple):
     person: str | None
     platform: str | None
     key: str | None
+    shared: str | None
 
 
 def add(tx: Transaction, ref: int, first: int, last: int, limit: int = 2**31) -> int:
@@ -187,6 +191,7 @@ def _answer(tx: Transaction, asked: _Question, limit: int, offset: int) -> Page[
         "person": person,
         "platform": asked.platform,
         "key": asked.key,
+        "shared": asked.shared,
         "limit": _ROUND,
         "offset": offset,
     }
@@ -194,14 +199,16 @@ def _answer(tx: Transaction, asked: _Question, limit: int, offset: int) -> Page[
     while True:
         found = tx.all("search_hits", params)
         for rank, session_id, last_seq, ranges, *row in found:
+            place = params["offset"]
             params["offset"] += 1
             message = rows.message(tuple(row), tx)
             shown_in = _shown_in(tx, message, session_id, view_from(ranges), last_seq)
-            if shown_in is not None:
-                text = words.snippet(text_of(message.body), asked.phrases)
-                hits.append(Hit(shown_in, message.seq, message.role, text, message.at, -rank))
+            if shown_in is None:
+                continue
             if len(hits) == limit:
-                return Page(tuple(hits), cursors.write(params["offset"]))
+                return Page(tuple(hits), cursors.write(place))
+            text = words.snippet(text_of(message.body), asked.phrases)
+            hits.append(Hit(shown_in, message.seq, message.role, text, message.at, -rank))
         if len(found) < _ROUND:
             return Page(tuple(hits))
 

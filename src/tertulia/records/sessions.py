@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from tertulia.core import cursor, keys, words
+from tertulia.core import cursor, given, keys, words
 from tertulia.core import title as titles
-from tertulia.core.message import to_json
+from tertulia.core.message import USER, text_of, to_json
 from tertulia.core.policy import ResetPolicy
 from tertulia.core.session import STATES, Notice, Page, Session, State
 from tertulia.core.source import Source
-from tertulia.core.view import Span, View, opened
+from tertulia.core.view import Span, View, oldest_of, opened
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, StaleWrite
+from tertulia.platforms import registry
 from tertulia.records import acts, removal, transcript
 from tertulia.records.house import House
 from tertulia.records.people import linked_key, resolve
@@ -27,12 +28,17 @@ log = logging.getLogger("tertulia.sessions")
 AUTOMATIC: Final = ("idle", "daily")
 PAGE_LIMIT: Final = 1000
 
+# So far a session is read for the words it is called by.
+_FIRST_WORDS: Final = 20
+
 _FAR: Final = 2**63 - 1
 _HALVES: Final = {"all": ("current", "ended"), "current": ("current",), "ended": ("ended",)}
 
 
 class Ask(NamedTuple):
-    """The answer of a transaction that needs to know first whether processes run."""
+    """The answer of a transaction that needs to know first whether processes run for a key."""
+
+    key: str
 
 
 class _Quiet(NamedTuple):
@@ -68,10 +74,11 @@ class Sessions:
                 return found
             # The guard is foreign code: it is asked outside the transaction, which then runs anew.
             guard = self._house.settings.has_active_processes
-            has_processes = bool(guard and guard(key))
+            has_processes = bool(guard and guard(found.key))
 
     def key(self, source: Source) -> str:
         """The key of a source under this store's settings."""
+        given.source(source)
         settings = self._house.settings
         return keys.session_key(
             source,
@@ -116,7 +123,7 @@ class Sessions:
                 return None
             before = session_row(found)
             if before.ended_at is None:
-                acts.end(tx, before, "new", now)
+                _finish(tx, before, "new", now)
             return _begin(
                 tx, self._house, acts.origin_of(before), key, now, before, reason="new"
             ).session()
@@ -151,6 +158,8 @@ class Sessions:
 
         Nothing is copied: the fork sees the messages of the session it came from.
         """
+        if at is not None:
+            given.whole("at", at, -_FAR)
         now = self._now()
 
         def work(tx: Transaction) -> Session:
@@ -186,7 +195,7 @@ class Sessions:
 
     def end(self, session_id: str, reason: str) -> Session:
         """End a session; one that has ended stays as it is."""
-        if not reason:
+        if not reason or not isinstance(reason, str):
             raise ConfigError("A session ends for a reason.", hint="Give one word, such as 'done'.")
         now = self._now()
 
@@ -228,6 +237,7 @@ class Sessions:
 
     def rename(self, session_id: str, title: str | None) -> Session:
         """Give a session a title, unique among its owner's; None takes it away."""
+        given.text("title", title, optional=True)
         chosen = None if title is None else titles.one_line(title) or None
         if chosen is not None and len(chosen) > titles.LENGTH:
             raise ConfigError(
@@ -301,28 +311,15 @@ class Sessions:
         cursor: str | None = None,
     ) -> Page[Session]:
         """Sessions by newest activity. `text` looks in titles, names and messages."""
-        _check_page(state, limit)
-        before = _after(cursor) if cursor else (_FAR, _FAR)
-        since = None
-        if active_minutes is not None:
-            since = _minutes_before(self._now(), active_minutes)
-        asked = None if text is None else words.terms(text.replace("\0", " "))
-        if asked == []:
-            return Page(())
-        if asked is not None:
-            self._house.catch_up()
-
-        filters = {
-            "platform": platform,
-            "key": key,
-            "person": person,
-            "active_since": since,
-            "before_at": before[0],
-            "before_ref": before[1],
-            "limit": limit + 1,
-        }
-        found = self._db.read(lambda tx: matching(tx, filters, state, asked))
-        return _page(found, limit, [row.session() for row in found[:limit]])
+        return find_within(
+            self._house,
+            [{"platform": platform, "key": key, "person": person}],
+            active_minutes=active_minutes,
+            state=state,
+            text=text,
+            limit=limit,
+            cursor=cursor,
+        )
 
     def ended(self, *, before: datetime, limit: int = 100) -> list[str]:
         """Ids of sessions that ended before a moment, the oldest first."""
@@ -365,17 +362,19 @@ class Sessions:
     def explain(self, session_id: str) -> str:
         """Why the session began, went on and ended, in lines for people."""
 
-        def work(tx: Transaction) -> tuple[SessionRow, list[tuple[Any, ...]]]:
+        def work(tx: Transaction) -> tuple[SessionRow, list[Row], str | None]:
             row = acts.require(tx, session_id)
-            return row, tx.all("events_of", {"session": row.ref})
+            (zone,) = tx.one("person_zone", {"person": row.person}) or (None,)
+            return row, tx.all("events_of", {"session": row.ref}), zone
 
-        row, events = self._db.read(work)
+        row, events, person_zone = self._db.read(work)
         lines = [f"Session {row.id} of {row.key}"]
         for at, kind, detail in events:
             moment = from_micros(at).astimezone(self._house.zone)
             lines.append(f"{moment:%Y-%m-%d %H:%M:%S %Z}  {_told(kind, body(detail))}")
         policy = self._house.settings.policies.for_chat(row.platform, row.chat_type)
-        lines.append("Policy: " + policy.explain(_quiet(row), self._now(), zone=self._house.zone))
+        zone = self._house.zone_of(person_zone)
+        lines.append("Policy: " + policy.explain(_quiet(row), self._now(), zone=zone))
         return "\n".join(lines)
 
     # -- within
@@ -390,7 +389,7 @@ class Sessions:
     def _end_current(self, tx: Transaction, key: str, reason: str, now: datetime) -> None:
         row = tx.one("session_current", {"key": key})
         if row is not None:
-            acts.end(tx, session_row(row), reason, now)
+            _finish(tx, session_row(row), reason, now)
 
     def _cutoffs(self, policy: ResetPolicy, now: datetime) -> list[datetime]:
         return list(policy.cutoffs(now, zone=self._house.zone).values())
@@ -414,6 +413,8 @@ class Attempt(NamedTuple):
     now: datetime
     force_new: bool = False
     has_processes: bool | None = None
+    # Somebody is there who can be told that a policy ended the session before.
+    is_told: bool = True
 
     def open(self, tx: Transaction) -> Session | Ask:
         found = self.find(tx)
@@ -442,10 +443,10 @@ class Attempt(NamedTuple):
         if reason in AUTOMATIC and _may_be_kept(self.house, current, self.now, row[-1]):
             is_kept = self._is_kept(tx)
             if is_kept is None:
-                return Ask()
+                return Ask(self.key)
             reason = None if is_kept else reason
         if reason is None:
-            return current, None
+            return current, self._notice_left(tx, current)
         _end(tx, self.house, current, reason, self.now)
         return self._begin(tx, current, reason)
 
@@ -467,20 +468,54 @@ class Attempt(NamedTuple):
         self, tx: Transaction, after: SessionRow, reason: str
     ) -> tuple[SessionRow, Notice | None]:
         row = _begin(tx, self.house, self.source, self.key, self.now, after, reason=reason)
+        return row, self._notice(tx, after, reason, row.id) if self.is_told else None
+
+    def _notice_left(self, tx: Transaction, current: SessionRow) -> Notice | None:
+        """The notice that is still due, where a delivery began the session and nobody spoke yet."""
+        has_only_deliveries = current.last_seq > 0 and current.turns == 0
+        if not self.is_told or not has_only_deliveries or current.parent_kind != "reset":
+            return None
+        row = tx.one("session_by_id", {"id": current.parent_id})
+        if row is None:
+            return None
+        before = session_row(row)
+        return self._notice(tx, before, before.end_reason or "", current.id)
+
+    def _notice(self, tx: Transaction, after: SessionRow, reason: str, begun: str) -> Notice | None:
         if reason not in AUTOMATIC or tx.one("notice_due", {"session": after.ref}) is None:
-            return row, None
+            return None
         policy = self.house.settings.policies.for_chat(after.platform, after.chat_type)
-        # Handed out with the transaction that makes the new session, and written down with the old
-        # one, hence exactly once: also where the new one is deleted, or the clock steps back.
-        acts.event(tx, after.ref, self.now, "noticed", {"session": row.id})
-        return row, Notice(reason, after.turns > 0, after.id, notify=policy.notify)
+        # Handed out with the transaction that finds or makes the new session, and written down with
+        # the old one, hence exactly once: also where the new one is deleted, or the clock steps
+        # back.
+        acts.event(tx, after.ref, self.now, "noticed", {"session": begun})
+        is_told = policy.notify and registry.platform(self.source.platform).notify
+        return Notice(reason, after.turns > 0, after.id, notify=is_told)
 
 
 def _end(tx: Transaction, house: House, row: SessionRow, reason: str, now: datetime) -> None:
     """End a session; what was said in one that a policy ends may be worth remembering."""
-    acts.end(tx, row, reason, now)
+    _finish(tx, row, reason, now)
     if house.settings.remember and reason in AUTOMATIC and row.turns:
         tx.run("flush_put", {"session": row.ref})
+
+
+def _finish(tx: Transaction, row: SessionRow, reason: str, now: datetime) -> None:
+    """End a session. One without a title is called by its first words, to be found again by."""
+    if row.title is None and row.turns:
+        spans = oldest_of(acts.glance(tx, row.id).view.spans(row.last_seq), _FIRST_WORDS)
+        said = (
+            acts.storable(text_of(one.body)) or ""
+            for one in transcript.read(tx, spans)
+            if one.role == USER and one.kind is None
+        )
+        for title in titles.titles_from(next(filter(titles.one_line, said), "")):
+            taken = {"owner": row.owner, "title": title, "ref": row.ref}
+            if tx.one("session_title_taken", taken) is None:
+                tx.run("session_rename", {"ref": row.ref, "title": title})
+                tx.run("unindexed_put", {"session": row.ref})
+                break
+    acts.end(tx, row, reason, now)
 
 
 def _begin(
@@ -499,6 +534,50 @@ def _begin(
     detail = {} if after is None else {"after": after.id, "reason": reason}
     acts.event(tx, row.ref, now, "began", detail)
     return row
+
+
+def find_within(
+    house: House,
+    scopes: Sequence[Mapping[str, str | None]],
+    *,
+    active_minutes: float | None = None,
+    state: State = "all",
+    text: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Page[Session]:
+    """Sessions that lie in any of the scopes, by newest activity; each once.
+
+    A scope is a platform, a key and a person, or None for any.
+    """
+    _check_page(state, limit)
+    given.text("text", text, optional=True)
+    for name, value in (pair for scope in scopes for pair in scope.items()):
+        given.text(name, value, optional=True)
+    before = _after(cursor) if cursor else (_FAR, _FAR)
+    since = None
+    if active_minutes is not None:
+        since = _minutes_before(house.clock.now(), active_minutes)
+    asked = None if text is None else words.terms(text.replace("\0", " "))
+    if asked == []:
+        return Page(())
+    if asked is not None:
+        house.catch_up()
+
+    bounds = {
+        "active_since": since,
+        "before_at": before[0],
+        "before_ref": before[1],
+        "limit": limit + 1,
+    }
+
+    def work(tx: Transaction) -> list[SessionRow]:
+        rows = (row for scope in scopes for row in matching(tx, {**bounds, **scope}, state, asked))
+        found = {row.ref: row for row in rows}
+        return sorted(found.values(), key=_activity, reverse=True)[: limit + 1]
+
+    found = house.db.read(work)
+    return _page(found, limit, [row.session() for row in found[:limit]])
 
 
 def matching(
@@ -560,7 +639,7 @@ def _quiet(row: SessionRow) -> _Quiet:
 def _minutes_before(now: datetime, minutes: float) -> int:
     try:
         return to_micros(now - timedelta(minutes=minutes))
-    except (OverflowError, ValueError) as problem:
+    except (OverflowError, ValueError, TypeError) as problem:
         raise ConfigError(
             f"active_minutes is {minutes!r}.",
             hint="Give a number of minutes, such as 60.",
@@ -587,10 +666,7 @@ def _check_page(state: str, limit: int) -> None:
         raise ConfigError(
             f"state is {state!r}.", hint=f"Allowed: {', '.join(STATES)}.", field="state"
         )
-    if not 1 <= limit <= PAGE_LIMIT:
-        raise ConfigError(
-            f"limit is {limit!r}.", hint=f"Allowed: 1 to {PAGE_LIMIT}.", field="limit"
-        )
+    given.whole("limit", limit, 1, PAGE_LIMIT)
 
 
 def _locate(view: View, seq: int, last_seq: int) -> int:

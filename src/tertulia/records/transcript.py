@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tertulia.core import given
 from tertulia.core.content import FROM_PERSON
 from tertulia.core.grammar import HIDDEN, SHOWN, Block, blocks
 from tertulia.core.message import (
@@ -73,6 +74,7 @@ class Transcript:
 
     def extend(self, messages: Iterable[Mapping[str, Any]], usage: Usage | None = None) -> int:
         """Store messages and what they cost in one transaction; the last sequence number."""
+        given.many("messages", messages)
         return self._extend([draft(message) for message in messages], usage)
 
     def _extend(self, drafts: Sequence[Draft], usage: Usage | None) -> int:
@@ -133,6 +135,7 @@ class Transcript:
 
     def rewrite(self, messages: Iterable[Mapping[str, Any]]) -> None:
         """Show these messages instead of what was shown."""
+        given.many("messages", messages)
         drafts = [draft(message) for message in messages]
         now = to_micros(self._house.clock.now())
 
@@ -150,6 +153,7 @@ class Transcript:
 
     def undo(self, turns: int = 1) -> int:
         """Take back the newest turns, each from the person's message on; how many there were."""
+        given.whole("turns", turns, -(2**63))
         if turns < 1:
             raise IllegalMove(f"{turns} turns cannot be undone.", hint="Give 1 or more.")
         undone = 0
@@ -182,6 +186,7 @@ class Transcript:
 
     def keep_recent(self, n: int) -> None:
         """Show only the newest `n` messages, and what comes before them in the same turn."""
+        given.number("n", n)
 
         def cut(tx: Transaction, seen: Glance) -> list[Span] | None:
             spans = seen.view.spans(seen.last_seq)

@@ -22,16 +22,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tertulia.core import keys
+from tertulia.core import given, keys
 from tertulia.core.grammar import UNNAMED_TOOL, tool_name
 from tertulia.core.message import (
     ASSISTANT,
+    DELIVERY,
     INTERRUPTED,
     TOOL,
+    USER,
     Draft,
     ToolCall,
     draft,
@@ -40,9 +43,10 @@ from tertulia.core.message import (
 )
 from tertulia.core.render import Format, Timestamps
 from tertulia.core.session import Notice, Session
+from tertulia.core.source import LOCAL
 from tertulia.core.usage import Usage
 from tertulia.errors import BudgetExceeded, Error, IllegalMove, LeaseLost, SessionBusy
-from tertulia.records import acts, budgets, entry, inbox, outbox, transcript
+from tertulia.records import acts, arriving, budgets, entry, inbox, outbox, transcript
 from tertulia.records.desk import Desk
 from tertulia.records.entry import Answered, Busy, Entered, Entry, Place, lease_micros
 from tertulia.records.house import House
@@ -58,6 +62,14 @@ from tertulia.storage.rows import to_micros
 # A ticket that is not renewed for so long belongs to somebody who is gone.
 TICKET_SECONDS: Final = 5.0
 _PAUSES: Final = (0.002, 0.005, 0.01, 0.02, 0.05)
+
+
+class _MustAsk(Exception):
+    """Whether processes run for a key has to be known first."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
 
 
 class Turn:
@@ -89,6 +101,8 @@ class Turn:
         self._calls: dict[str, str] = {}
         self._unanswered: list[str] = []
         self._answer_seq: int | None = None
+        # Nobody has said anything in this turn: what the agent says, it says unasked.
+        self._is_unasked = said.is_silent
         self._found: Entered | Answered | None = None
         self.notice: Notice | None = None
         self.duplicate = False
@@ -146,7 +160,9 @@ class Turn:
         `more` it is a part of the answer and the turn goes on. Other fields, such as
         `thinking_blocks`, are kept with the message.
         """
+        given.many("tool_calls", tool_calls)
         calls = [_call(call) for call in tool_calls]
+        _check_said(text)
         message: dict[str, Any] = {**fields, "role": ASSISTANT, "content": text}
         if calls:
             message["tool_calls"] = calls
@@ -159,6 +175,8 @@ class Turn:
             [draft(message)],
             usage=usage,
             parcels=self._parcels(text, deliver) if text and deliver is not None else (),
+            delivered=text or "",
+            kind=DELIVERY if self._is_unasked and not calls else None,
             is_last=is_last,
             interrupted=[entry.interrupted(call_id, self._calls[call_id]) for call_id in left],
         )
@@ -202,6 +220,7 @@ class Turn:
         said = Said(arrival.source, arrival.text, arrival.message_id, arrival.media)
         author = entry.author_of(self._house, arrival.source)
         self._write(said.drafts(), author=author, also=lambda tx: inbox.take_in(tx, arrival))
+        self._is_unasked = False
 
     def extend(
         self,
@@ -214,23 +233,26 @@ class Turn:
 
         For agents that keep a form of their own. With `is_last` the turn is answered by them.
         """
-        seq = self._write([draft(message) for message in messages], usage=usage, is_last=is_last)
+        drafts = [draft(message) for message in messages]
+        seq = self._write(drafts, usage=usage, is_last=is_last)
+        self._is_unasked = self._is_unasked and all(item.role != USER for item in drafts)
         if is_last and messages:
             self.answer, self._answer_seq = text_of(messages[-1]), seq
         return seq
 
     def add_usage(self, usage: Usage) -> None:
         """Enter a model call that left no message, such as one that failed or helped aside."""
+        charge(usage)  # None is no call: what is nothing is not entered without a word
         self._write([], usage=usage)
 
     def deliver(self, text: str, to: str = "origin", *, delivery: str | None = None) -> str:
         """Put a message into the outbox; the id of the delivery. One with the same id is put once.
 
         A turn that goes on after it was cut off puts its deliveries in again, unless they have
-        ids of their own.
+        ids of their own. What goes to another conversation is recorded there.
         """
         parcels = self._parcels(text, to, delivery)
-        self._write([], parcels=parcels)
+        self._write([], parcels=parcels, delivered=text)
         return parcels[0].delivery
 
     # -- entering
@@ -392,7 +414,7 @@ class Turn:
             if not isinstance(found, Ask):
                 return found
             guard = self._house.settings.has_active_processes
-            has_processes = bool(guard and guard(self._key))
+            has_processes = bool(guard and guard(found.key))
 
     @property
     def _lane(self) -> str:
@@ -478,6 +500,8 @@ class Turn:
         *,
         usage: Usage | None = None,
         parcels: Sequence[outbox.Parcel] = (),
+        delivered: str = "",
+        kind: str | None = None,
         author: str | None = None,
         also: Callable[[Transaction], None] | None = None,
         is_last: bool = False,
@@ -491,6 +515,7 @@ class Turn:
         now = to_micros(moment)
         cost = None if usage is None else charge(usage)
         is_after = not self._is_open and not drafts
+        has_processes: bool | None = None
 
         def work(tx: Transaction) -> int:
             step = self._step(place, len(interrupted) + len(drafts), is_last, is_after)
@@ -505,20 +530,30 @@ class Turn:
                 before = last_seq - len(drafts)
                 _insert(tx, place, before, interrupted, now, kind=INTERRUPTED)
             if drafts:
-                _insert(tx, place, last_seq, drafts, now, author=author, is_awaited=is_awaited)
+                _insert(
+                    tx, place, last_seq, drafts, now, kind=kind, author=author,
+                    is_awaited=is_awaited,
+                )  # fmt: skip
             if also is not None:
                 also(tx)
             if cost is not None:
                 self._spend(tx, place, cost, platform, person, now)
             if parcels:
-                outbox.put_in(tx, parcels, now)
+                self._put(tx, place, parcels, delivered, moment, has_processes)
             if is_last:
                 self._mark(tx, place, "answered", now, last_seq)
                 if self.settles is not None:
                     inbox.settle_answered(tx, self.settles)
             return int(last_seq)
 
-        last_seq = self._db.write(work, lane=self._lane)
+        while True:
+            try:
+                last_seq = self._db.write(work, lane=self._lane)
+                break
+            except _MustAsk as ask:
+                # As where a session is opened: foreign code is asked outside the transaction.
+                guard = self._house.settings.has_active_processes
+                has_processes = bool(guard and guard(ask.key))
         if is_last and self.settles is not None:
             self.settles, self.has_settled = None, True
             self._db.ring(inbox.BELL)
@@ -539,6 +574,33 @@ class Turn:
             "is_after": is_after,
             "lease": lease_micros(self._house),
         }
+
+    def _put(
+        self,
+        tx: Transaction,
+        place: Place,
+        parcels: Sequence[outbox.Parcel],
+        text: str,
+        now: datetime,
+        has_processes: bool | None,
+    ) -> None:
+        """Put a delivery in, and record it where it arrives if that is another conversation."""
+        first, origin = parcels[0], self._said.source
+        here = (origin.platform, origin.chat_id or None, origin.thread_id)
+        is_back = (first.platform, first.chat_id, first.thread_id) == here
+        # Asked last: most go back to where they came from, and need no look at the outbox.
+        if not is_back and first.platform != LOCAL and self._is_new(tx, first):
+            source = arriving.source_of(tx, self._house, first, origin)
+            key = linked_key(tx, source, arriving.key_of(self._house, source))
+            if key != self.session.key:
+                tx.hold(acts.lane_of(key))
+                told = arriving.Arriving(self._house, source, text, now, has_processes)
+                if (ask := told.record(tx, said_in=place.session_id)) is not None:
+                    raise _MustAsk(ask.key)
+        outbox.put_in(tx, parcels, to_micros(now))
+
+    def _is_new(self, tx: Transaction, parcel: outbox.Parcel) -> bool:
+        return tx.one("outbox_get", {"delivery": parcel.delivery}) is None
 
     def _spend(
         self,
@@ -641,6 +703,15 @@ def _insert(
     )  # fmt: skip
 
 
+def _check_said(text: object) -> None:
+    """Words, or nothing beside calls; parts are taken as providers have them."""
+    if text is not None and not _is_content(text):
+        raise IllegalMove(
+            "What the assistant says is text.",
+            hint="Give text, or None beside tool calls; a dict is given to turn.extend.",
+        )
+
+
 def _is_content(content: object) -> bool:
     """Whether it is content as providers have it: text, or parts that each name their type."""
     return isinstance(content, str) or (
@@ -657,9 +728,9 @@ def _name_of(call: Mapping[str, Any]) -> str:
 
 
 def _call(call: ToolCall | Mapping[str, Any]) -> dict[str, Any]:
-    found = call.to_dict() if isinstance(call, ToolCall) else dict(call)
-    if not isinstance(found.get("id"), str) or not found["id"]:
+    found: object = call.to_dict() if isinstance(call, ToolCall) else call
+    if not isinstance(found, Mapping) or not isinstance(found.get("id"), str) or not found["id"]:
         raise IllegalMove(
             "A tool call needs an id.", hint="Give ToolCall(id=…, name=…, arguments=…)."
         )
-    return found
+    return dict(found)

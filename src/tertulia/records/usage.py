@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from tertulia.core import prices
+from tertulia.core import given, prices
 from tertulia.core.usage import STATUSES, Usage, from_nano, to_nano
 from tertulia.errors import ConfigError
 from tertulia.records import acts, budgets
@@ -83,6 +83,10 @@ def add_in(tx: Transaction, session_id: str, cost: Charge, now: int) -> None:
 
 def charge(usage: Usage) -> Charge:
     """A call's columns; its cost estimated where it was not reported."""
+    if not isinstance(usage, Usage):
+        raise ConfigError(
+            f"usage is {usage!r}.", hint="Give Usage(input=812, output=64).", field="usage"
+        )
     cost, status, source = to_nano(usage.cost_usd), usage.cost_status, usage.cost_source
     if cost is None and status is None:
         cost = prices.estimate(usage)
@@ -123,8 +127,7 @@ def _sum_costs(one: int | None, other: int | None) -> int | None:
 def _moment(moment: datetime | None, name: str) -> int | None:
     if moment is None:
         return None
-    if moment.tzinfo is None:
-        raise ConfigError(f"{name} has no time zone.", hint="Give an aware datetime.", field=name)
+    given.moment(name, moment)
     return to_micros(moment)
 
 

@@ -15,9 +15,9 @@ from tertulia.core.session import Page, Session
 from tertulia.core.source import Source
 from tertulia.records import acts
 from tertulia.records.house import House
-from tertulia.records.people import linked_key
+from tertulia.records.people import is_linked, linked_key
 from tertulia.records.search import Hit, Search
-from tertulia.records.sessions import Sessions
+from tertulia.records.sessions import Sessions, find_within
 from tertulia.records.transcript import Transcript
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow
@@ -29,7 +29,6 @@ class Visible:
     def __init__(self, house: House, sessions: Sessions, search: Search, source: Source) -> None:
         self._house = house
         self._db = house.db
-        self._sessions = sessions
         self._search = search
         self._key = sessions.key(source)
         self._source = source
@@ -37,11 +36,20 @@ class Visible:
 
     def find(self, **filters: Any) -> Page[Session]:
         """This person's sessions, newest activity first; filters as in `Sessions.find`."""
-        return self._sessions.find(**{**filters, **self._scope()})
+        platform, key = filters.pop("platform", None), filters.pop("key", None)
+        filters.pop("person", None)  # whose they are is settled
+        scopes = [
+            {"platform": platform, "key": key, "person": None, **scope}
+            for scope in self._db.read(self._scopes)
+            if key is None or scope.get("key", key) == key
+        ]
+        return find_within(self._house, scopes, **filters)
 
     def search(self, query: str, *, limit: int = 20, cursor: str | None = None) -> Page[Hit]:
         """Messages this person may see."""
-        return self._search.find(query, limit=limit, cursor=cursor, **self._scope())
+        scope, *also = self._db.read(self._scopes)
+        shared = also[0]["key"] if also else None
+        return self._search.find(query, limit=limit, cursor=cursor, shared=shared, **scope)
 
     def get(self, session_id: str) -> Session | None:
         """That session, or None if there is none that this person may see."""
@@ -59,12 +67,15 @@ class Visible:
         """The messages of a session this person may see."""
         return Transcript(self._house, self.require(session_id).id)
 
-    def _scope(self) -> dict[str, str]:
-        """The filter that holds everything this person may see."""
-        shared = self._db.read(lambda tx: linked_key(tx, self._source, self._key))
-        if self._person is None or shared != self._key:
-            return {"key": shared}
-        return {"person": self._person}
+    def _scopes(self, tx: Transaction) -> list[dict[str, str]]:
+        """The filters that together hold everything this person may see."""
+        shared = linked_key(tx, self._source, self._key)
+        here = {"key": shared}
+        if self._person is None:
+            return [here]
+        own = {"person": self._person}
+        # What they wrote from another chat stands under the identity they have there.
+        return [own, here] if shared != self._key or is_linked(tx, shared) else [own]
 
     def _seen(self, tx: Transaction, session_id: str) -> SessionRow | None:
         row = tx.one("session_by_id", {"id": session_id})

@@ -47,7 +47,8 @@ def applied(where: str) -> list[str]:
 
 def open_database(where: str | os.PathLike[str], settings: Settings) -> Database:
     """Open the database at a path, `sqlite:///path` or `postgresql://…`."""
-    text = os.fspath(where)
+    given: object = where
+    text = os.fspath(where) if isinstance(given, str | os.PathLike) else _path(given)
     safe = settings.durability == "safe"
     if not is_server(text):
         return SqliteDatabase(_path(text), safe=safe, busy_seconds=settings.busy_seconds)
@@ -61,11 +62,13 @@ def open_database(where: str | os.PathLike[str], settings: Settings) -> Database
     )
 
 
-def _path(where: str) -> str:
+def _path(where: object) -> str:
     """The file that a place names."""
-    if not where:
-        raise ConfigError(f"{where!r} is no place for a store.", hint="Give a path, as talk.db.")
-    path = where.removeprefix(_SQLITE)
+    path = where.removeprefix(_SQLITE) if isinstance(where, str) else ""
+    if not path:
+        raise ConfigError(
+            f"{where!r} is no place for a store.", hint="Give a path, as talk.db.", field="where"
+        )
     if "://" in path:
         raise ConfigError(
             f"Stores are kept in SQLite or PostgreSQL, not at {path.split('://')[0]}://.",

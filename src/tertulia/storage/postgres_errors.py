@@ -7,6 +7,8 @@ from psycopg import errors as pg
 from psycopg_pool import PoolTimeout
 
 from tertulia.errors import (
+    ConfigError,
+    Error,
     SchemaMismatch,
     StoreCorrupt,
     StoreError,
@@ -113,9 +115,17 @@ _KINDS: tuple[tuple[type[Exception], type[StoreError], str, str], ...] = (
 FOREIGN = (psycopg.Error, PoolTimeout, UnicodeEncodeError, OverflowError)
 
 
-def translated(problem: Exception, where: str) -> StoreError:
+def translated(problem: Exception, where: str) -> Error:
     """The Tertulia error for one of PostgreSQL's."""
     told = " ".join(str(problem).split())
+    # The driver's own complaint of a zero character, and the server's of a value of another type.
+    if isinstance(problem, UnicodeEncodeError | OverflowError | pg.UndefinedFunction) or (
+        type(problem) is psycopg.DataError
+    ):
+        return ConfigError(
+            f"A value cannot be stored or looked for: {told}.",
+            hint="Give valid Unicode text, and numbers below 2⁶³.",
+        )
     for kind, ours, words, hint in _KINDS:
         if isinstance(problem, kind):
             return ours(f"{words} ({where}: {told}).", hint=hint, where=where)

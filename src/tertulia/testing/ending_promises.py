@@ -78,6 +78,18 @@ class EndingPromises:
         assert kept == [True, True, False]
         assert after[2].notice == Notice("idle", False, before[2].id, notify=False)
 
+    def test_programs_are_not_told(self, stage: Stage) -> None:
+        store = stage.open(policies=IDLE)
+        for platform in ("api", "webhook", "telegram"):
+            store.sessions.open(dm("anna", platform))
+        stage.clock.forward(hours=2)
+        told = {}
+        for platform in ("api", "webhook", "telegram"):
+            notice = store.sessions.open(dm("anna", platform)).notice
+            assert notice is not None
+            told[platform] = notice.notify
+        assert told == {"api": False, "webhook": False, "telegram": True}
+
     def test_a_restart_does_not_start_the_clock_again(self, stage: Stage) -> None:
         first = stage.open(policies=IDLE).sessions.open(dm("anna"))
         stage.close()

@@ -190,6 +190,7 @@ class SearchPromises:
             if cursor is None:
                 break
         assert sorted(hit.seq for hit in hits) == list(range(1, 131))
+        assert store.search("lighthouse", limit=130).next is None  # no page without a hit follows
         wrong: list[dict[str, Any]] = [{"limit": 0}, {"limit": 201}, {"cursor": "x"}]
         for asked in wrong:
             with pytest.raises(ConfigError):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta, timezone
 from functools import partial
+from typing import Any
 
 import pytest
 
 from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, StaleWrite
 from tertulia.store import Store
-from tertulia.testing.stage import Stage, at_once, dm, outcomes, said, texts, turn
+from tertulia.testing.clock import FakeClock
+from tertulia.testing.stage import Stage, answered, at_once, dm, outcomes, said, texts, turn
 
 
 class SessionPromises:
@@ -28,6 +31,17 @@ class SessionPromises:
         assert (session.usage.total, session.cost_usd, session.cost_status) == (0, None, "unknown")
         assert dict(session.metadata) == {}
         assert store.sessions.get(session.id) == session
+
+    def test_an_id_tells_the_time_in_utc(self, stage: Stage) -> None:
+        stage.clock = FakeClock(datetime(2026, 3, 5, 1, 30, tzinfo=timezone(timedelta(hours=9))))
+        store = stage.open()
+        with store.turn(dm("anna"), "hello") as entered:
+            entered.add_assistant("hi")
+        assert entered.session.id.startswith("20260304_163000_")
+        assert store.sessions.open(dm("bob")).id.startswith("20260304_163000_")
+        stage.clock = FakeClock(datetime(2026, 3, 5, 1, 30))  # noqa: DTZ001
+        with pytest.raises(ConfigError, match="without a time zone"):
+            stage.open().sessions.open(dm("anna"))
 
     def test_the_next_contact_goes_on_with_it(
         self, stage: Stage, store: Store, other: Store
@@ -206,6 +220,30 @@ class SessionPromises:
         assert store.sessions.rename(session.id, "A trip to Cádiz").title == "A trip to Cádiz"
         assert store.sessions.rename(session.id, None).title is None
         assert store.sessions.rename(session.id, " \n ").title is None
+
+    def test_a_session_that_ends_is_called_by_its_first_words(self, store: Store) -> None:
+        key = store.sessions.key(dm("anna"))
+
+        def ended(*messages: dict[str, Any]) -> str | None:
+            session = store.sessions.open(dm("anna"))
+            store.transcript(session.id).extend(messages)
+            store.sessions.reset(key)
+            return store.sessions.require(session.id).title
+
+        assert ended() is None
+        assert ended(answered("Good morning.")) is None
+        assert ended(said(""), said("A flat\nin Sevilla"), answered("No.")) == "A flat in Sevilla"
+        assert ended(said("A flat in Sevilla")) == "A flat in Sevilla (2)"
+        assert ended(said("half \ud800 and \0 zero")) == "half ? and � zero"
+        long = ended(said("word " * 100))
+        assert long is not None
+        assert len(long) <= 100
+        assert long.endswith("word…")
+        session = store.sessions.open(dm("anna"))
+        store.transcript(session.id).append(said("A flat in Sevilla"))
+        store.sessions.rename(session.id, "Home")
+        store.sessions.end(session.id, "done")
+        assert store.sessions.require(session.id).title == "Home"
 
     def test_a_title_has_up_to_a_hundred_characters(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))

@@ -7,6 +7,9 @@ on conflict (person) do nothing
 select person, platform, account, user_id, user_id_alt, name, zone, role, created_at
 from people where person = :person
 
+-- name: person_zone
+select zone from people where person = :person
+
 -- name: people_page
 select person, platform, account, user_id, user_id_alt, name, zone, role, created_at
 from people where person > :after and (cast(:role as text) is null or role = :role)

@@ -54,7 +54,7 @@ from words
     join revisions on revisions.session = sessions.ref and revisions.number = sessions.revision
     join messages on messages.place = words.rowid
 where words match :words
-    and (:person is null or sessions.person = :person)
+    and (:person is null or sessions.person = :person or sessions.key = :shared)
     and (:platform is null or sessions.platform = :platform)
     and (:key is null or sessions.key = :key)
 order by words.rank, words.rowid desc limit :limit offset :offset
