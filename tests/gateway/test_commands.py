@@ -93,9 +93,9 @@ def test_new_and_resume(where: str) -> None:
             await node.hears("about trains")
             assert agent.histories[-1] == [{"role": "user", "content": "about trains"}]
             listed = await node.hears("/sessions")
-            assert '1. "about ships"' in listed  # it has no title, and is called by its words
+            assert f"1. {first.id}" in listed
             assert listed == await node.hears("/resume")
-            assert await node.hears("/resume 1") == 'We go on with "about ships".'
+            assert await node.hears("/resume 1") == f"We go on with {first.id}."
             await node.hears("and masts")
             assert [m["content"] for m in agent.histories[-1]] == [
                 "about ships", "re about ships", "and masts",

@@ -51,7 +51,7 @@ def test_what_is_over_is_ended_once_and_said_once(where: str) -> None:
             assert told.count("ended: ") == 1, told
             assert await node.say("two") == [NOTICE, "re two"]
             assert await node.say("three") == ["re three"]
-            assert await node.hears("/resume 1") == 'We go on with "one".'
+            assert await node.hears("/resume 1") == f"We go on with {first.id}."
             assert await node.told() == ["one", "re one"]
             assert other.running.done() is False
 

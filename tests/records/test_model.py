@@ -37,7 +37,6 @@ import tertulia
 from tertulia import Duplicate, NotFound, Settings, Source
 from tertulia.core.message import Message
 from tertulia.core.session import Page
-from tertulia.core.title import titles_from
 from tertulia.records import acts
 from tertulia.records.transcript import Transcript
 from tertulia.testing import FakeClock
@@ -177,20 +176,10 @@ class StoreMachine(RuleBasedStateMachine):
     def begin(self, session: tertulia.Session, entries: list[Entry]) -> None:
         for sitting in self.sittings.values():
             if sitting.key == session.key:
-                self.finish(sitting)
+                sitting.is_current = False
         owner = "anna" if session.origin.user_id == "anna" else session.key
         self.sittings[session.id] = Sitting(session.id, session.key, owner, entries)
         self.touched = session.id
-
-    def finish(self, sitting: Sitting) -> None:
-        """It ends; without a title it is called by the first words that are seen of the person."""
-        if not sitting.is_current:
-            return
-        sitting.is_current = False
-        said = [one.text for one in sitting.seen[:20] if one.role == "user" and one.text.strip()]
-        if sitting.title is None and said:
-            taken = {one.title for one in self.sittings.values() if one.owner == sitting.owner}
-            sitting.title = next(title for title in titles_from(said[0]) if title not in taken)
 
     def current(self, key: str) -> Sitting | None:
         found = [one for one in self.sittings.values() if one.key == key and one.is_current]
@@ -226,16 +215,15 @@ class StoreMachine(RuleBasedStateMachine):
         session = self.store.sessions.switch(wanted.key, wanted.id)
         assert (session.id, session.ended_at) == (wanted.id, None)
         for sitting in self.sittings.values():
-            if sitting.key == wanted.key and sitting is not wanted:
-                self.finish(sitting)
-        wanted.is_current = True
+            if sitting.key == wanted.key:
+                sitting.is_current = sitting is wanted
 
     @rule(pick=picks)
     @precondition(lambda self: self.sittings)
     def end(self, pick: int) -> None:
         sitting = self.one(pick)
         self.store.sessions.end(sitting.id, "done")
-        self.finish(sitting)
+        sitting.is_current = False
 
     @rule(pick=picks, title=st.sampled_from((None, "One", "Two")))
     @precondition(lambda self: self.sittings)

@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 
 from tertulia.core import cursor, given, keys, words
 from tertulia.core import title as titles
-from tertulia.core.message import USER, text_of, to_json
+from tertulia.core.message import to_json
 from tertulia.core.policy import ResetPolicy
 from tertulia.core.session import STATES, Notice, Page, Session, State
 from tertulia.core.source import Source
-from tertulia.core.view import Span, View, oldest_of, opened
+from tertulia.core.view import Span, View, opened
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, StaleWrite
 from tertulia.platforms import registry
 from tertulia.records import acts, removal, transcript
@@ -27,9 +27,6 @@ log = logging.getLogger("tertulia.sessions")
 
 AUTOMATIC: Final = ("idle", "daily")
 PAGE_LIMIT: Final = 1000
-
-# So far a session is read for the words it is called by.
-_FIRST_WORDS: Final = 20
 
 _FAR: Final = 2**63 - 1
 _HALVES: Final = {"all": ("current", "ended"), "current": ("current",), "ended": ("ended",)}
@@ -123,7 +120,7 @@ class Sessions:
                 return None
             before = session_row(found)
             if before.ended_at is None:
-                _finish(tx, before, "new", now)
+                acts.end(tx, before, "new", now)
             return _begin(
                 tx, self._house, acts.origin_of(before), key, now, before, reason="new"
             ).session()
@@ -389,7 +386,7 @@ class Sessions:
     def _end_current(self, tx: Transaction, key: str, reason: str, now: datetime) -> None:
         row = tx.one("session_current", {"key": key})
         if row is not None:
-            _finish(tx, session_row(row), reason, now)
+            acts.end(tx, session_row(row), reason, now)
 
     def _cutoffs(self, policy: ResetPolicy, now: datetime) -> list[datetime]:
         return list(policy.cutoffs(now, zone=self._house.zone).values())
@@ -495,27 +492,9 @@ class Attempt(NamedTuple):
 
 def _end(tx: Transaction, house: House, row: SessionRow, reason: str, now: datetime) -> None:
     """End a session; what was said in one that a policy ends may be worth remembering."""
-    _finish(tx, row, reason, now)
+    acts.end(tx, row, reason, now)
     if house.settings.remember and reason in AUTOMATIC and row.turns:
         tx.run("flush_put", {"session": row.ref})
-
-
-def _finish(tx: Transaction, row: SessionRow, reason: str, now: datetime) -> None:
-    """End a session. One without a title is called by its first words, to be found again by."""
-    if row.title is None and row.turns:
-        spans = oldest_of(acts.glance(tx, row.id).view.spans(row.last_seq), _FIRST_WORDS)
-        said = (
-            acts.storable(text_of(one.body)) or ""
-            for one in transcript.read(tx, spans)
-            if one.role == USER and one.kind is None
-        )
-        for title in titles.titles_from(next(filter(titles.one_line, said), "")):
-            taken = {"owner": row.owner, "title": title, "ref": row.ref}
-            if tx.one("session_title_taken", taken) is None:
-                tx.run("session_rename", {"ref": row.ref, "title": title})
-                tx.run("unindexed_put", {"session": row.ref})
-                break
-    acts.end(tx, row, reason, now)
 
 
 def _begin(

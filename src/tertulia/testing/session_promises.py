@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, StaleWrite
 from tertulia.store import Store
 from tertulia.testing.clock import FakeClock
-from tertulia.testing.stage import Stage, answered, at_once, dm, outcomes, said, texts, turn
+from tertulia.testing.stage import Stage, at_once, dm, outcomes, said, texts, turn
 
 
 class SessionPromises:
@@ -220,30 +219,6 @@ class SessionPromises:
         assert store.sessions.rename(session.id, "A trip to Cádiz").title == "A trip to Cádiz"
         assert store.sessions.rename(session.id, None).title is None
         assert store.sessions.rename(session.id, " \n ").title is None
-
-    def test_a_session_that_ends_is_called_by_its_first_words(self, store: Store) -> None:
-        key = store.sessions.key(dm("anna"))
-
-        def ended(*messages: dict[str, Any]) -> str | None:
-            session = store.sessions.open(dm("anna"))
-            store.transcript(session.id).extend(messages)
-            store.sessions.reset(key)
-            return store.sessions.require(session.id).title
-
-        assert ended() is None
-        assert ended(answered("Good morning.")) is None
-        assert ended(said(""), said("A flat\nin Sevilla"), answered("No.")) == "A flat in Sevilla"
-        assert ended(said("A flat in Sevilla")) == "A flat in Sevilla (2)"
-        assert ended(said("half \ud800 and \0 zero")) == "half ? and � zero"
-        long = ended(said("word " * 100))
-        assert long is not None
-        assert len(long) <= 100
-        assert long.endswith("word…")
-        session = store.sessions.open(dm("anna"))
-        store.transcript(session.id).append(said("A flat in Sevilla"))
-        store.sessions.rename(session.id, "Home")
-        store.sessions.end(session.id, "done")
-        assert store.sessions.require(session.id).title == "Home"
 
     def test_a_title_has_up_to_a_hundred_characters(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
