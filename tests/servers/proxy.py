@@ -11,7 +11,10 @@ from typing import Literal
 
 import psycopg
 
-Cut = Literal["request", "answer"]
+Cut = Literal["request", "answer", "farewell"]
+
+# What a server says to everybody when it is told to stop.
+_FAREWELL = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
 
 # So long a test waits for what is bound to happen, however busy the machine.
 PATIENCE = 60.0
@@ -43,6 +46,7 @@ class Proxy:
         """Cut the line when the client next says something.
 
         `request`: the server does not hear it. `answer`: it does, and what it says is not heard.
+        `farewell`: the server does not hear it; the client hears that the server goes.
         """
         self.was_cut.clear()
         self._cut = cut
@@ -76,6 +80,10 @@ class Proxy:
             self.round_trips += requests.read(data)
             cut = self._cut
             if cut == "request":
+                self._hang_up(client, server)
+                return
+            if cut == "farewell":
+                client.sendall(b"E" + (len(_FAREWELL) + 4).to_bytes(4, "big") + _FAREWELL)
                 self._hang_up(client, server)
                 return
             if cut == "answer":

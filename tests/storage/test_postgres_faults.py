@@ -25,6 +25,7 @@ import pytest
 import tertulia
 from tertulia import Settings, Source, Store, StoreFull, StoreUnavailable
 from tertulia.errors import SchemaMismatch, StoreError
+from tertulia.storage import postgres
 from tertulia.testing.faults import Moment, watch
 from tertulia.testing.stage import said, texts, until
 from tests.servers.postgres import Server, name_in, own_server
@@ -347,7 +348,7 @@ class TestCommitWithoutAnswer:
 
         watch(store, at)
 
-    @pytest.mark.parametrize("cut", ["request", "answer"])
+    @pytest.mark.parametrize("cut", ["request", "answer", "farewell"])
     def test_a_message_is_stored_once(self, line: Proxy, cut: Cut) -> None:
         with opened(line.address) as store:
             session = store.sessions.open(ANNA)
@@ -358,7 +359,29 @@ class TestCommitWithoutAnswer:
             assert texts(store.transcript(session.id)) == ["one", "two"]
             assert store.check() == []
 
-    @pytest.mark.parametrize("cut", ["request", "answer"])
+    def test_a_pipeline_that_cannot_be_ended_is_a_lost_connection(
+        self, address: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As after a farewell of the server whose end of the line is not seen yet."""
+        pipelines, failures = postgres._pipeline, iter(["once"])
+
+        @contextmanager
+        def busy(connection: postgres.Connection) -> Iterator[None]:
+            with pipelines(connection):
+                yield
+            for _ in failures:
+                raise psycopg.OperationalError("cannot exit pipeline mode while busy")
+
+        with opened(address) as store:
+            session = store.sessions.open(ANNA)
+            monkeypatch.setattr(postgres, "_pipeline", busy)
+            assert store.transcript(session.id).append(said("one")) == 1
+            assert next(failures, None) is None
+            failures = iter(["once more"])
+            assert texts(store.transcript(session.id)) == ["one"]
+            assert next(failures, None) is None
+
+    @pytest.mark.parametrize("cut", ["request", "answer", "farewell"])
     @pytest.mark.parametrize("step", [1, 2, 3])
     def test_a_turn_goes_on(self, line: Proxy, address: str, cut: Cut, step: int) -> None:
         """Whichever of its transactions it is: entering, a delivery, the answer."""

@@ -298,9 +298,10 @@ class PostgresDatabase:
                     (number,) = begun.fetchone() or (None,)
                     connection.execute("commit")
             except psycopg.Error as problem:
-                if not connection.closed:
+                if not _is_lost(connection, problem):
                     self._rollback(connection)
                     raise  # the server has said no, and nothing was stored
+                connection.close()
                 if number is None or not self._became(number, problem):
                     raise _Lost(problem) from problem
             except BaseException:
@@ -339,7 +340,8 @@ class PostgresDatabase:
                 found = work(PostgresTransaction(connection, self._sql))
                 connection.execute("commit")
         except BaseException as problem:
-            if connection.closed and isinstance(problem, psycopg.Error):
+            if isinstance(problem, psycopg.Error) and _is_lost(connection, problem):
+                connection.close()
                 raise _Lost(problem) from problem
             self._rollback(connection)
             raise
@@ -431,6 +433,17 @@ class _Lost(Exception):
     def __init__(self, cause: psycopg.Error) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+def _is_lost(connection: Connection, problem: psycopg.Error) -> bool:
+    """Whether a connection is of no use any more, which it may not know yet itself.
+
+    A server that goes away says so first. In a pipeline, that is heard among the answers, and then
+    all that is left to say is that it cannot be ended.
+    """
+    if connection.closed or problem.diag.severity_nonlocalized in ("FATAL", "PANIC"):
+        return True
+    return isinstance(problem, psycopg.OperationalError) and problem.sqlstate is None
 
 
 def _pipeline(connection: Connection) -> AbstractContextManager[object]:
