@@ -71,6 +71,25 @@ def test_each_answer_is_seen_once(tmp_path: Path) -> None:
         assert talk.text.count("Say “help” for what else") == 1
 
 
+def test_what_was_typed_before_is_found_and_a_search_can_be_left(tmp_path: Path) -> None:
+    with tertulia(tmp_path, "chat") as talk:
+        talk.sees(PROMPT.strip())
+        talk.ask("hello garden", "Say “help”")
+        talk.press("\x12gard")
+        talk.sees("backward: gard")
+        talk.press("\x03")
+        talk.until(lambda: "backward" not in talk.text, "end of the search by ctrl-C")
+        assert "You said: beans" in talk.ask("beans", "Say “help”")
+        talk.press("\x12gard")
+        talk.sees("backward: gard")
+        talk.press("\r")
+        talk.until(lambda: "backward" not in talk.text, "end of the search by Enter")
+        talk.press("\x05 gate\r")
+        talk.sees("You said: hello garden gate")
+        talk.press("\x04")
+        assert talk.ends() == 0
+
+
 class TestUnderWay:
     """An answer that takes its time, from a program that waits for a file."""
 

@@ -167,15 +167,16 @@ class LocalAdapter(Adapter):
         return f"{harmless(unfinished)}\n{PROMPT}" if unfinished else PROMPT
 
     def _keys(self, receive: Receive) -> KeyBindings:
-        from prompt_toolkit.filters import completion_is_selected
+        from prompt_toolkit.filters import completion_is_selected, is_searching
         from prompt_toolkit.key_binding import KeyBindings
 
         keys = KeyBindings()
         stops: set[asyncio.Task[None]] = set()
 
+        # In a search (ctrl-R) these keys are the search's own: to take what it found, or to leave.
         # What is typed before the prompt is there ends in a line feed, not in the key Enter.
-        @keys.add("c-j")
-        @keys.add("enter", filter=~completion_is_selected)
+        @keys.add("c-j", filter=~is_searching)
+        @keys.add("enter", filter=~completion_is_selected & ~is_searching)
         def _send(event: KeyPressEvent) -> None:
             event.current_buffer.validate_and_handle()
 
@@ -187,7 +188,7 @@ class LocalAdapter(Adapter):
         def _new_line(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
-        @keys.add("c-c")
+        @keys.add("c-c", filter=~is_searching)
         def _stop(event: KeyPressEvent) -> None:
             if self._turns:
                 stop: asyncio.Task[None] = asyncio.ensure_future(_given(receive, STOP))
