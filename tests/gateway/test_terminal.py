@@ -108,6 +108,7 @@ class TestUnderWay:
 
     def test_it_is_seen_while_it_is_written(self, tmp_path: Path, go: Path) -> None:
         with tertulia(tmp_path, "chat") as talk:
+            talk.sees(f"You talk with the program {Path(sys.executable).name};")
             _begin(talk, "plums")
             go.touch()
             talk.sees("Thinking of plums")
@@ -182,6 +183,46 @@ def test_the_first_questions_make_a_configuration(tmp_path: Path) -> None:
         talk.press("\x04")
         assert talk.ends() == 0
     assert "sk-secret" not in path.read_text("utf-8")
+
+
+def test_what_the_first_questions_are_told_is_looked_at_before_it_is_written(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "home/.config/tertulia/config.toml"
+    with tertulia(tmp_path, "run") as talk:
+        talk.sees("Who answers?")
+        talk.press("http\r")
+        talk.sees("At which address:")
+        talk.press("localhost\r")
+        talk.sees("Give http(s):// with a host")
+        assert not path.exists()
+        talk.press("http://127.0.0.1:9/agent\r")
+        talk.sees("You talk with an agent over HTTP;")
+        talk.sees(PROMPT.strip())
+        talk.press("\x04")
+        assert talk.ends() == 0
+    path.unlink()
+    with tertulia(tmp_path, "run") as talk:
+        talk.sees("Who answers?")
+        talk.press("command\r")
+        talk.sees("Which program")
+        talk.press("'my agent\r")
+        talk.sees("A quote is not closed.")
+        talk.press("'my agent' --of 'two words'\r")
+        talk.sees("You talk with the program my agent;")
+        talk.sees(PROMPT.strip())
+        talk.press("\x04")
+        assert talk.ends() == 0
+    assert 'command = ["my agent", "--of", "two words"]' in path.read_text("utf-8")
+
+
+def test_whoever_sits_at_the_terminal_is_told_where_http_is(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("[http]\nenabled = true\nport = 0\n")
+    with tertulia(tmp_path, "run", "--config", "mine.toml") as talk:
+        talk.sees("HTTP is served on http://127.0.0.1:")
+        talk.sees(PROMPT.strip())
+        talk.press("\x04")
+        assert talk.ends() == 0
 
 
 def test_without_a_terminal_there_has_to_be_something_to_serve(tmp_path: Path) -> None:

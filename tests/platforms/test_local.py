@@ -162,6 +162,21 @@ class TestPrinting:
 
         run(test)
 
+    @pytest.mark.parametrize("is_late", [False, True])
+    @pytest.mark.parametrize("end", ["\n", "\n\n"])
+    def test_an_empty_line_follows_whatever_the_answer_ends_with(
+        self, end: str, is_late: bool
+    ) -> None:
+        async def test() -> None:
+            adapter, out = piped("")
+            await stream(adapter, "Hello\n", "you", end)
+            acts = [adapter.send(said(f"Hello\nyou{end}")), show(adapter, "ended")]
+            for act in reversed(acts) if is_late else acts:
+                await act
+            assert out.getvalue() == "Hello\nyou\n\n"
+
+        run(test)
+
     def test_lines_come_while_the_answer_is_being_written(self) -> None:
         async def test() -> None:
             adapter, out = piped("")

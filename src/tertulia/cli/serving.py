@@ -9,11 +9,12 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tertulia.cli import output, place
 from tertulia.cli.options import Request
-from tertulia.config import Config
+from tertulia.config import AgentConfig, Config
 from tertulia.config_file import Read
 from tertulia.core.inert import plain
 from tertulia.core.source import Source
@@ -47,16 +48,20 @@ def run(request: Request, config: Config, has_terminal: bool) -> None:
 
 
 async def _chat(request: Request, found: Read) -> None:
+    from tertulia.assembly import agent_of
+
     config = found.config
+    agent = agent_of(config.agent)
     async with _opened(request, config) as store:
-        await _greet(request, store, found)
+        await _greet(request, store, config)
         local = _local(config, store)
-        await _serve(config, store, [local], local, is_quiet=True)
+        await _serve(request, config, store, agent, [local], local)
 
 
 async def _run(request: Request, config: Config, has_terminal: bool) -> None:
-    from tertulia.assembly import adapters_of, http_of
+    from tertulia.assembly import adapters_of, agent_of, http_of
 
+    agent = agent_of(config.agent)
     adapters: list[Adapter] = adapters_of(config)
     http = http_of(config)
     has_local = has_terminal and config.local.enabled
@@ -71,25 +76,25 @@ async def _run(request: Request, config: Config, has_terminal: bool) -> None:
         local = _local(config, store) if has_local else None
         if local is not None:
             adapters.append(local)
-            await _greet(request, store, Read(config, place.config_path(request)))
-        await _serve(config, store, adapters, local, is_quiet=has_local, http=http)
+            await _greet(request, store, config)
+        await _serve(request, config, store, agent, adapters, local, http=http)
 
 
 async def _serve(
+    request: Request,
     config: Config,
     store: aio.Store,
+    chosen: Agent,
     adapters: list[Adapter],
     local: LocalAdapter | None,
     *,
-    is_quiet: bool,
     http: HttpSettings | None = None,
 ) -> None:
     """Run the gateway until a signal, or until the terminal has nothing more to say."""
-    from tertulia.assembly import agent_of
     from tertulia.gateway.app import Gateway
     from tertulia.gateway.logs import Logged, writing
 
-    agent = Logged(agent_of(config.agent))
+    agent = Logged(chosen)
     gateway = Gateway(
         store,
         agent,
@@ -99,11 +104,12 @@ async def _serve(
         folder=os.path.join(place.data_folder(), "schedules"),
         processes=_processes(config, store),
     )
-    with writing(config.log, store.sync.redactor, is_quiet=is_quiet):
+    with writing(config.log, store.sync.redactor, is_quiet=local is not None):
         _stop_at_signals(gateway)
         leaving = asyncio.create_task(_leave(local, gateway)) if local is not None else None
         try:
-            async with _reached(gateway, http):
+            told = None if local is None else partial(output.say, request)
+            async with _reached(gateway, http, told):
                 await gateway.run()
         finally:
             if leaving is not None:
@@ -144,15 +150,20 @@ def _processes(config: Config, store: aio.Store) -> Registry | None:
 
 
 @asynccontextmanager
-async def _reached(gateway: Gateway, http: HttpSettings | None) -> AsyncIterator[None]:
-    """Serve HTTP as long as the block lasts, if that is wanted."""
+async def _reached(
+    gateway: Gateway, http: HttpSettings | None, told: Callable[[str], None] | None
+) -> AsyncIterator[None]:
+    """Serve HTTP as long as the block lasts, if that is wanted; the person at the terminal, who
+    does not see the log, is told where."""
     if http is None:
         yield
         return
     from tertulia.http.server import serve
 
     async with serve(gateway, http) as serving:
-        log.info("HTTP on http://%s:%s, described at /openapi.json", serving.host, serving.port)
+        log.info("HTTP on %s, described at /openapi.json", serving.url)
+        if told is not None:
+            told(f"HTTP is served on {serving.url}, described at {serving.url}/openapi.json.\n")
         yield
 
 
@@ -227,13 +238,13 @@ async def _has_work(store: aio.Store) -> bool:
     return False
 
 
-async def _greet(request: Request, store: aio.Store, found: Read) -> None:
+async def _greet(request: Request, store: aio.Store, config: Config) -> None:
     """Say who answers and where this is kept, if there is a person to read it."""
     if not sys.stdin.isatty():
         return
-    agent = found.config.agent
-    who = f"{agent.model} ({agent.kind})" if agent.model else f"the {agent.kind}"
-    output.say(request, f"You talk with {who}; it is kept in {public_name(store.sync.path)}.")
+    agent = config.agent
+    who, where = _who_answers(agent), public_name(store.sync.path)
+    output.say(request, f"You talk with {who}; it is kept in {where}.")
     if agent.kind == "parrot":
         output.say(
             request, "The parrot is no model: it shows what one would be given. A real one: "
@@ -241,6 +252,14 @@ async def _greet(request: Request, store: aio.Store, found: Read) -> None:
         )  # fmt: skip
     output.say(request, await asyncio.to_thread(_where_we_were, store))
     output.say(request, "/help lists the commands, alt-Enter makes a new line, ctrl-D leaves.\n")
+
+
+def _who_answers(agent: AgentConfig) -> str:
+    if agent.model:
+        return f"{agent.model} ({agent.kind})"
+    if agent.command:
+        return f"the program {plain(os.path.basename(agent.command[0]), 60)}"
+    return "an agent over HTTP" if agent.kind == "http" else f"the {agent.kind}"
 
 
 def _where_we_were(store: aio.Store) -> str:

@@ -258,11 +258,13 @@ class _Stream:
     def __init__(self) -> None:
         self.unfinished = ""
         self._text = ""
+        self._is_paragraph = False  # lines were printed, and no empty one after them
         self._whole: deque[str] = deque(maxlen=16)
 
     def add(self, piece: str) -> str:
         """Take a piece; the lines that it finished."""
         self._text += piece
+        self._is_paragraph = not self._text.endswith("\n\n")
         lines, newline, self.unfinished = (self.unfinished + piece).rpartition("\n")
         return harmless(lines + newline)
 
@@ -295,7 +297,10 @@ class _Stream:
 
     def _line(self) -> str:
         line, self.unfinished = self.unfinished, ""
-        return f"{harmless(line)}\n\n" if line else ""
+        is_paragraph, self._is_paragraph = self._is_paragraph, False
+        if line:
+            return f"{harmless(line)}\n\n"
+        return "\n" if is_paragraph else ""
 
 
 async def _given(receive: Receive, text: str) -> None:
