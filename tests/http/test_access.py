@@ -29,6 +29,7 @@ BODIES: dict[str, Any] = {
     "complete_chat": {"messages": [{"role": "user", "content": "history"}], "user": "anas"},
     "create_response": {"input": "history", "conversation": "anas"},
     "post_message": {"text": "/history"},
+    "create_schedule": {"when": "every 2h", "task": "look at the mail"},
 }
 QUERIES: dict[str, dict[str, str]] = {
     "search_messages": {"q": SECRET_WORD},

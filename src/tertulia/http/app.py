@@ -14,7 +14,17 @@ from starlette.responses import Response
 from tertulia import aio
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.direct import Direct
-from tertulia.http import boxes, health, hooks, openai, sessions, turns, web
+from tertulia.http import (
+    boxes,
+    health,
+    hooks,
+    openai,
+    processes,
+    schedules,
+    sessions,
+    turns,
+    web,
+)
 from tertulia.http.access import Caller, Door
 from tertulia.http.faults import Fault, FaultBody, json_response
 from tertulia.http.operations import Operation, description, routes
@@ -71,6 +81,8 @@ TABLE: tuple[Operation, ...] = (
     *turns.TABLE,
     *openai.TABLE,
     *sessions.TABLE,
+    *schedules.TABLE,
+    *processes.TABLE,
     *boxes.TABLE,
     *web.TABLE,
     *hooks.TABLE,

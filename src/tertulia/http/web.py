@@ -156,7 +156,10 @@ def _source(call: Call) -> Source:
 def _adapter(call: Call) -> WebAdapter:
     found: Any = call.api.web
     if found is None:
-        raise PlatformUnavailable("This gateway has no web platform.", hint="Switch it on.")
+        raise PlatformUnavailable(
+            "This gateway has no web platform.",
+            hint="Put [platforms.web] into the configuration.",
+        )
     adapter: WebAdapter = found
     return adapter
 
