@@ -105,7 +105,7 @@ async def list_schedules(call: Call) -> Page[Planned]:
 async def create_schedule(call: Call) -> Planned:
     given: NewSchedule = call.body
     source = call.caller.source(given.platform, checked("conversation", given.conversation))
-    await call.api.meet(call.caller, given.platform)
+    await call.api.meet(call.caller)
     made = await asyncio.to_thread(
         planning.add, call.api.store.sync, source, call.caller.role, given.when, given.task,
         target=given.target, session=given.session, zone=given.zone, misfire=given.misfire,
