@@ -127,6 +127,41 @@ class TestUnderWay:
             assert talk.ends() == 0
             assert "Thinking of plums" not in talk.text
 
+    @pytest.mark.parametrize("is_impatient", [False, True])
+    def test_whoever_leaves_is_told_that_it_is_finished_first(
+        self, tmp_path: Path, go: Path, is_impatient: bool
+    ) -> None:
+        with tertulia(tmp_path, "chat") as talk:
+            _begin(talk, "plums")
+            talk.press("\x04")
+            talk.sees("The answer is finished first. ctrl-C leaves at once")
+            if is_impatient:
+                talk.signal(signal.SIGINT)
+                assert talk.ends() == -signal.SIGINT
+            go.touch()
+            if not is_impatient:
+                assert talk.ends() == 0
+                assert "Thinking of plums" in talk.text
+            assert "Traceback" not in talk.text
+        with tertulia(tmp_path, "chat") as again:
+            if is_impatient:
+                again.sees("Thinking of plums")
+            again.ask("/status", "Messages: 2")
+            again.press("\x04")
+            assert again.ends() == 0
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_the_second_signal_ends_it_at_once(
+        self, tmp_path: Path, go: Path, number: signal.Signals
+    ) -> None:
+        with tertulia(tmp_path, "run") as talk:
+            _begin(talk, "plums")
+            talk.signal(number)
+            talk.until(lambda: PROMPT.strip() not in talk.text.splitlines()[-1], "end of reading")
+            talk.signal(number)
+            assert talk.ends() == -number
+            assert "Traceback" not in talk.text
+
     def test_it_is_answered_after_the_program_was_killed(self, tmp_path: Path, go: Path) -> None:
         with tertulia(tmp_path, "chat") as talk:
             _begin(talk, "plums")

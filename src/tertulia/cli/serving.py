@@ -106,9 +106,9 @@ async def _serve(
     )
     with writing(config.log, store.sync.redactor, is_quiet=local is not None):
         _stop_at_signals(gateway)
-        leaving = asyncio.create_task(_leave(local, gateway)) if local is not None else None
+        told = None if local is None else partial(output.say, request)
+        leaving = asyncio.create_task(_leave(local, gateway, told)) if local and told else None
         try:
-            told = None if local is None else partial(output.say, request)
             async with _reached(gateway, http, told):
                 await gateway.run()
         finally:
@@ -163,12 +163,16 @@ async def _reached(
     async with serve(gateway, http) as serving:
         log.info("HTTP on %s, described at /openapi.json", serving.url)
         if told is not None:
-            told(f"HTTP is served on {serving.url}, described at {serving.url}/openapi.json.\n")
+            told(f"HTTP is served on {serving.url}; /openapi.json there describes it.\n")
         yield
 
 
-async def _leave(local: LocalAdapter, gateway: Gateway) -> None:
+async def _leave(local: LocalAdapter, gateway: Gateway, told: Callable[[str], None]) -> None:
+    """Stop when the person has left. Who does not want to wait for an answer need say so once."""
     await local.finished.wait()
+    if local.is_answering:
+        told("\nThe answer is finished first. ctrl-C leaves at once; then it comes the next time.")
+    _end_at(signal.SIGINT)
     gateway.stop()
 
 
@@ -177,12 +181,19 @@ def _stop_at_signals(gateway: Gateway) -> None:
     loop = asyncio.get_running_loop()
 
     def stop(number: signal.Signals) -> None:
-        loop.remove_signal_handler(number)
+        _end_at(number)
         gateway.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         with suppress(NotImplementedError):  # on Windows there is only Ctrl-C as an exception
             loop.add_signal_handler(number, stop, number)
+
+
+def _end_at(number: signal.Signals) -> None:
+    """Let a signal end the program at once: an exception would only cut through what closes."""
+    with suppress(NotImplementedError):
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _opened(request: Request, config: Config) -> Opening:

@@ -78,6 +78,11 @@ class LocalAdapter(Adapter):
         self._prompt: PromptSession[str] | None = None
         self._printing = asyncio.Lock()
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether an answer is being written."""
+        return bool(self._turns)
+
     async def listen(self, receive: Receive) -> None:
         try:
             await (self._converse(receive) if self._is_terminal else self._read_lines(receive))
@@ -127,7 +132,7 @@ class LocalAdapter(Adapter):
         unkept = ""
         while True:
             try:
-                text = await prompt.prompt_async(default=unkept)
+                text = await prompt.prompt_async(default=unkept, handle_sigint=False)
             except EOFError:
                 return
             unkept = ""
