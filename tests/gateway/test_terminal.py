@@ -161,6 +161,7 @@ class TestUnderWay:
             talk.signal(number)
             assert talk.ends() == -number
             assert "Traceback" not in talk.text
+        go.touch()  # the agent's program is on its own now, and ends
 
     def test_it_is_answered_after_the_program_was_killed(self, tmp_path: Path, go: Path) -> None:
         with tertulia(tmp_path, "chat") as talk:
