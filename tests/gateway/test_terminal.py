@@ -64,12 +64,15 @@ def test_a_conversation_goes_its_ways_and_is_there_the_next_time(tmp_path: Path)
 def test_each_answer_is_seen_once(tmp_path: Path) -> None:
     with tertulia(tmp_path, "chat") as talk:
         talk.sees(PROMPT.strip())
+        talk.ask("/new", "This is a new conversation already.")
         talk.ask("only once", "Say “help”")
         talk.ask("/whoami", "")
         talk.press("\x04")
         assert talk.ends() == 0
         assert talk.text.count("You said: only once") == 1
         assert talk.text.count("Say “help” for what else") == 1
+    with tertulia(tmp_path, "chat") as again:
+        again.sees('We go on with "only once": 2 messages so far.')
 
 
 def test_what_was_typed_before_is_found_and_a_search_can_be_left(tmp_path: Path) -> None:

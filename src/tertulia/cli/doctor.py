@@ -294,9 +294,7 @@ def _folder(path: str) -> Iterator[Finding]:
     """The disk, seen from the nearest folder that exists."""
     import shutil
 
-    folder = os.path.dirname(os.path.abspath(path))
-    while not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
+    folder = place.nearest_folder(path)
     free = shutil.disk_usage(folder).free
     if free < _SCARCE:
         state: State = "problem"

@@ -278,5 +278,7 @@ def _where_we_were(store: aio.Store) -> str:
     session = sessions.current(sessions.conversation(Source.local()))
     if session is None:
         return "This is a new conversation."
-    name = f'"{plain(session.title, 60)}"' if session.title else session.id
-    return f"We go on with {name}: {store.sync.transcript(session.id).count()} messages so far."
+    words = session.title or sessions.suggest_title(session.id)
+    name = f'"{plain(words, 60)}"' if words else session.id
+    count = store.sync.transcript(session.id).count()
+    return f"We go on with {name}: {'1 message' if count == 1 else f'{count} messages'} so far."
