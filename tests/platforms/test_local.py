@@ -188,12 +188,12 @@ class TestPrinting:
     def test_another_message_in_between_is_told_apart(self) -> None:
         async def test() -> None:
             adapter, out = piped("")
-            await stream(adapter, "one ")
+            await stream(adapter, "zero\none ")
             await adapter.send(said("status", "other"))
             await show(adapter, "delta", "two")
-            await adapter.send(said("one two"))
+            await adapter.send(said("zero\none two"))
             await show(adapter, "ended")
-            assert out.getvalue() == "one \n\nstatus\n\ntwo\n\n"
+            assert out.getvalue() == "zero\n\nstatus\n\none two\n\n"
 
         run(test)
 

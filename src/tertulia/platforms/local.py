@@ -101,7 +101,7 @@ class LocalAdapter(Adapter):
             if self._stream.has_said(message.text):
                 await self._print(self._stream.rest())
             else:
-                await self._print(self._stream.pause() + _paragraph(message.text))
+                await self._print(self._stream.aside() + _paragraph(message.text))
 
     async def show(self, source: Source, shown: Shown) -> None:
         async with self._printing:
@@ -139,6 +139,7 @@ class LocalAdapter(Adapter):
             if text.strip() in _QUITS:
                 return
             if text.strip():
+                self._stream.aside()  # what is typed stands under the answer so far
                 self._write(PROMPT + harmless(text).rstrip().replace("\n", "\n  ") + "\n")
                 try:
                     await receive(_incoming(text))
@@ -269,9 +270,11 @@ class _Stream:
     def add(self, piece: str) -> str:
         """Take a piece; the lines that it finished."""
         self._text += piece
-        self._is_paragraph = not self._text.endswith("\n\n")
         lines, newline, self.unfinished = (self.unfinished + piece).rpartition("\n")
-        return harmless(lines + newline)
+        whole = lines + newline
+        if whole:
+            self._is_paragraph = whole != "\n" and not whole.endswith("\n\n")
+        return harmless(whole)
 
     def cut(self) -> str:
         """What was shown so far will not be sent: a tool is called first."""
@@ -285,9 +288,11 @@ class _Stream:
         self._text = ""
         return self._line()
 
-    def pause(self) -> str:
-        """The line so far, with an end: something else is printed before it goes on."""
-        return self._line()
+    def aside(self) -> str:
+        """What stands before something else that is said meanwhile. The line that is being written
+        is not printed yet, so it need not be broken: it goes on below."""
+        is_paragraph, self._is_paragraph = self._is_paragraph, False
+        return "\n" if is_paragraph else ""
 
     def has_said(self, text: str) -> bool:
         """Whether exactly this was shown; once for each time that it was."""
@@ -302,10 +307,8 @@ class _Stream:
 
     def _line(self) -> str:
         line, self.unfinished = self.unfinished, ""
-        is_paragraph, self._is_paragraph = self._is_paragraph, False
-        if line:
-            return f"{harmless(line)}\n\n"
-        return "\n" if is_paragraph else ""
+        end = self.aside()
+        return f"{harmless(line)}\n\n" if line else end
 
 
 async def _given(receive: Receive, text: str) -> None:
