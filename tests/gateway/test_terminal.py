@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tertulia.cli.failures import PIPE_CLOSED
 from tests.gateway.keyboard import PROMPT, Terminal, tertulia
 
 AGENT = Path(__file__).with_name("slow_agent.py")
@@ -286,6 +287,25 @@ def test_what_is_piped_in_is_answered_in_order(tmp_path: Path) -> None:
     assert -1 not in places
     assert places == sorted(places)
     assert done.stderr == ""
+
+
+def test_whoever_has_read_enough_may_go(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "TZ": "UTC", "PYTHONPATH": str(AGENT.parents[2] / "src")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "tertulia", "chat"], text=True, env=environ,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as talk:  # fmt: skip
+        assert talk.stdin is not None
+        assert talk.stdout is not None
+        assert talk.stderr is not None
+        talk.stdin.write("one\n")
+        talk.stdin.flush()
+        assert talk.stdout.readline() == "You said: one\n"
+        talk.stdout.close()
+        talk.stdin.write("two\nthree\n")
+        talk.stdin.close()
+        assert talk.stderr.read() == ""
+        assert talk.wait(60) == PIPE_CLOSED
 
 
 def _begin(talk: Terminal, text: str) -> None:

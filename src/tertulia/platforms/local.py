@@ -234,16 +234,22 @@ class LocalAdapter(Adapter):
         if self._terminal is not None:
             self._terminal[1].write(text.replace("\n", "\r\n"))
             self._terminal[1].flush()
-        else:
-            self._stdout.write(text)
-            self._stdout.flush()
+        elif self.problem is None:
+            try:
+                self._stdout.write(text)
+                self._stdout.flush()
+            except BrokenPipeError as problem:
+                # Whoever read has seen enough, as in `tertulia chat | head`: no more is read
+                # either, and the rest is in the transcript.
+                self.problem = problem
+                self.finished.set()
 
     # -- without one
 
     async def _read_lines(self, receive: Receive) -> None:
         lines = _lines_of(self._stdin)
         while (line := await _message(lines)) is not None:
-            if line.strip() in _QUITS:
+            if line.strip() in _QUITS or self.problem is not None:
                 break
             if line.strip():
                 await receive(_incoming(line))
