@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tertulia.cli.failures import PIPE_CLOSED
-from tests.gateway.keyboard import PROMPT, Terminal, tertulia
+from tests.gateway.keyboard import PATIENCE, PROMPT, Terminal, tertulia
 
 AGENT = Path(__file__).with_name("slow_agent.py")
 
@@ -186,6 +187,22 @@ class TestUnderWay:
             go.touch()
             assert talk.ends() == 0
             assert "Thinking of plums" in talk.text
+
+    def test_a_pipe_gets_its_answer_whoever_has_answered_it(self, tmp_path: Path, go: Path) -> None:
+        environ = {"HOME": str(tmp_path / "home"), "TZ": "UTC", "PATH": os.environ["PATH"],
+                   "PYTHONPATH": str(AGENT.parents[2] / "src")}  # fmt: skip
+        with tertulia(tmp_path, "chat") as talk:
+            _begin(talk, "plums")
+            with subprocess.Popen(
+                [sys.executable, "-m", "tertulia", "chat"], text=True, env=environ,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            ) as piped:  # fmt: skip
+                assert piped.stdin is not None
+                piped.stdin.write("pears\n")
+                piped.stdin.flush()
+                talk.until(lambda: "pears" in talk.ask("/queue", "\n\n"), "message in the queue")
+                go.touch()
+                assert piped.communicate(timeout=PATIENCE)[0].count("Thinking of pears") == 1
 
     def test_each_turn_is_a_line_in_the_log(self, tmp_path: Path, go: Path) -> None:
         go.touch()

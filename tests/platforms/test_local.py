@@ -91,7 +91,7 @@ class TestPipe:
         async def test() -> None:
             order: list[str | None] = []
 
-            async def settled() -> None:
+            async def settled(message_id: str | None) -> None:
                 order.append("settled")
 
             async def receive(incoming: Incoming) -> None:
@@ -100,6 +100,24 @@ class TestPipe:
             adapter, _ = piped("one\ntwo\n", settled=settled)
             await adapter.listen(receive)
             assert order == ["one", "settled", "two", "settled", "settled"]
+
+        run(test)
+
+    def test_an_answer_that_was_shown_elsewhere_is_printed_here_too(self) -> None:
+        async def test() -> None:
+            async def settled(message_id: str | None) -> str | None:
+                return message_id and f"answer to {message_id}"
+
+            adapter, out = piped("one\ntwo\n", settled=settled)
+            ids = []
+
+            async def receive(incoming: Incoming) -> None:
+                ids.append(incoming.message_id)
+                if incoming.text == "two":
+                    await adapter.send(said("shown"))
+
+            await adapter.listen(receive)
+            assert out.getvalue() == f"answer to {ids[0]}\n\nshown\n\n"
 
         run(test)
 

@@ -17,6 +17,7 @@ from tertulia.cli.options import Request
 from tertulia.config import AgentConfig, Config
 from tertulia.config_file import Read
 from tertulia.core.inert import plain
+from tertulia.core.message import ASSISTANT, text_of
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError
 from tertulia.storage.opening import public_name
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
     from tertulia.platforms.base import Adapter
     from tertulia.platforms.local import LocalAdapter
     from tertulia.processes.registry import Registry
+    from tertulia.store import Store
 
 log = logging.getLogger("tertulia.gateway")
 
 _LOOK_SECONDS = 0.02
+_LOOKED_BACK = 200  # messages, for the answer to the last one
 
 
 def chat(request: Request, found: Read) -> None:
@@ -170,7 +173,7 @@ async def _reached(
 async def _leave(local: LocalAdapter, gateway: Gateway, told: Callable[[str], None]) -> None:
     """Stop when the person has left. Who does not want to wait for an answer need say so once."""
     await local.finished.wait()
-    if local.is_answering:
+    if local.is_answering and local.problem is None:
         told("\nThe answer is finished first. ctrl-C leaves at once; then it comes the next time.")
     _end_at(signal.SIGINT)
     gateway.stop()
@@ -227,14 +230,24 @@ def _history(config: Config) -> str | None:
     return path
 
 
-def _settled(store: aio.Store) -> Callable[[], Awaitable[None]]:
-    """Waits until all that was typed is answered, and the answers are printed."""
+def _settled(store: aio.Store) -> Callable[[str | None], Awaitable[str | None]]:
+    """Waits until all that was typed is answered, and the answers are printed; the answer."""
 
-    async def wait() -> None:
+    async def wait(message_id: str | None) -> str | None:
         while await _has_work(store):  # noqa: ASYNC110  other nodes may do the work, too
             await asyncio.sleep(_LOOK_SECONDS)
+        return await asyncio.to_thread(_answer_to, store.sync, message_id) if message_id else None
 
     return wait
+
+
+def _answer_to(store: Store, message_id: str) -> str | None:
+    """What was answered to a message that was typed a moment ago; None to a command."""
+    session = store.sessions.current(store.sessions.conversation(Source.local()))
+    newest = [] if session is None else store.transcript(session.id).entries(newest=_LOOKED_BACK)
+    turns = {one.turn for one in newest if one.body.get("message_id") == message_id}
+    said = [text_of(one.body) for one in newest if one.turn in turns and one.role == ASSISTANT]
+    return said[-1] if said else None
 
 
 async def _has_work(store: aio.Store) -> bool:

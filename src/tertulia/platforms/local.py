@@ -11,6 +11,7 @@ meant twice.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
 import uuid
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
     from prompt_toolkit.output import Output
 
+log = logging.getLogger("tertulia.gateway")
+
 PROMPT = "› "
 STOP = "/stop"
 QUIT = MenuEntry("quit", "leave; the conversation is kept")
@@ -44,7 +47,9 @@ _REMEMBERED = 1000
 class LocalAdapter(Adapter):
     """Talks with whoever sits at the terminal, or with what is piped in.
 
-    `settled` is awaited after each line of a pipe: until everything said so far is answered.
+    `settled` is awaited after each line of a pipe: until everything said so far is answered. It
+    gives the answer to that message, which is printed if another program that has the same
+    conversation open was the one to show it.
     `finished` is set when there is nothing more to read, or the person quits; `problem` is why, if
     something went wrong.
     """
@@ -55,7 +60,7 @@ class LocalAdapter(Adapter):
     def __init__(
         self,
         *,
-        settled: Callable[[], Awaitable[None]] | None = None,
+        settled: Callable[[str | None], Awaitable[str | None]] | None = None,
         history: str | None = None,
         stdin: TextIO | None = None,
         stdout: TextIO | None = None,
@@ -75,6 +80,7 @@ class LocalAdapter(Adapter):
         self._sent: deque[str] = deque(maxlen=_REMEMBERED)
         self._stream = _Stream()
         self._turns: set[str] = set()
+        self._count = 0  # of characters that were printed
         self._prompt: PromptSession[str] | None = None
         self._printing = asyncio.Lock()
 
@@ -231,6 +237,7 @@ class LocalAdapter(Adapter):
                 write()
 
     def _write(self, text: str) -> None:
+        self._count += len(text)
         if self._terminal is not None:
             self._terminal[1].write(text.replace("\n", "\r\n"))
             self._terminal[1].flush()
@@ -252,13 +259,21 @@ class LocalAdapter(Adapter):
             if line.strip() in _QUITS or self.problem is not None:
                 break
             if line.strip():
-                await receive(_incoming(line))
-                await self._settle()
-        await self._settle()  # what was left unanswered the last time, too
+                incoming, before = _incoming(line), self._count
+                await receive(incoming)
+                answer = await self._settle(incoming.message_id)
+                if self._count == before and self._settled is not None:
+                    self._show_elsewhere(answer)
+        await self._settle(None)  # what was left unanswered the last time, too
 
-    async def _settle(self) -> None:
-        if self._settled is not None:
-            await self._settled()
+    async def _settle(self, message_id: str | None) -> str | None:
+        return None if self._settled is None else await self._settled(message_id)
+
+    def _show_elsewhere(self, answer: str | None) -> None:
+        if answer is not None:
+            self._write(_paragraph(answer))
+        else:
+            log.warning("another program has this conversation open, and has shown the answer")
 
 
 class _Stream:
