@@ -119,6 +119,13 @@ def http_of(config: Config) -> HttpSettings | None:
     )
 
 
+def check(config: Config) -> None:
+    """Make what `tertulia run` would serve with, and serve nothing: what is wrong is raised."""
+    agent_of(config.agent)
+    adapters_of(config)
+    http_of(config)
+
+
 def _is_served(config: Config, name: str) -> bool:
     section = config.platforms.get(name)
     return section is not None and section.enabled

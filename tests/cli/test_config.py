@@ -48,6 +48,26 @@ def test_a_mistake_is_told_by_every_command(alone: Typed, tmp_path: Path) -> Non
         assert "Did you mean kind?" in told
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[platforms.telegram]\n", "platforms.telegram: this version has no adapter"),
+        ("[platforms.web]\n", "reached over HTTP, which is not enabled"),
+        ("[http]\nenabled = true\nhost = '0.0.0.0'\n", "open to everybody"),
+        ("[http]\nenabled = true\n[[http.tokens]]\nname = 'a'\ntoken = 'b'\n", "too short"),
+        ("[http]\nenabled = true\n[platforms.webhook]\n", "no secret to sign with"),
+        ("[agent]\nkind = 'http'\nurl = 'localhost'\n", "address of an agent's server"),
+    ],
+)
+def test_what_run_would_refuse_is_told_by_check(
+    alone: Typed, tmp_path: Path, text: str, told: str
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    for command in (("config", "check"), ("run",)):
+        assert told in alone(*command, "--config", str(path), expect=2).stderr
+
+
 def test_the_order_is_file_variable_option(
     alone: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import apsw
 import pytest
 
+import tertulia
 from tertulia.cli import doctor
 from tests.cli.conftest import Demo, Typed
 
@@ -34,6 +35,20 @@ def test_a_healthy_store(typed: Typed, demo: Demo) -> None:
     )
     assert found["search"]["detail"] == "up to date"
     assert found["integrity"]["detail"] == "no damage was found"
+
+
+def test_what_did_not_arrive_is_told(typed: Typed, demo: Demo) -> None:
+    assert findings(typed)["deliveries"]["detail"] == "nothing is left undelivered"
+    with tertulia.open(demo.path) as store:
+        for number in range(3):
+            store.outbox.put("Hello", "telegram:42", delivery=str(number))
+            (parcel,) = store.outbox.claim()
+            store.outbox.failed(parcel, "no", outcome="unknown" if number else "dead")
+    found = findings(typed)["deliveries"]
+    assert (found["state"], found["detail"]) == (
+        "warning", "1 refused or given up, 2 perhaps not arrived",
+    )  # fmt: skip
+    assert "/deliveries" in found["advice"]
 
 
 def test_people_see_a_line_for_each(typed: Typed) -> None:

@@ -67,6 +67,7 @@ def test_the_fields_are_the_ones_that_are_told(typed: Typed, demo: Demo, command
         "config init": ["--config", "config.toml"],
         "pair revoke": ["telegram:42"],
         "schedules add": ["every 2h", "look"],
+        "bench": ["--turns", "10"],
     }
     if command.startswith("schedules") and command != "schedules add":
         number = str(typed.json("schedules", "add", "every 2h", "look")["id"])

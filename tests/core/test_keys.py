@@ -435,6 +435,8 @@ class TestPeople:
     @example("slack", "~T1:U1", "")
     @example("slack", "U1", "T1")
     def test_a_person_can_be_read_back(self, platform: str, user: str, account: str) -> None:
-        place, *marked, last = person_id(platform, user, account=account).split(":")
+        person = person_id(platform, user, account=account)
+        assume("~~" not in person)  # a part that is too long stands there as its hash
+        place, *marked, last = person.split(":")
         assert (unescape(place), unescape(last)) == (platform, user)
         assert [unescape(mark.removeprefix("~")) for mark in marked] == [account] * bool(account)

@@ -166,6 +166,12 @@ class TestPhoneNumbers:
         assert shown.startswith("He said:\n")
         assert shown.endswith(",\nyes.")
 
+    def test_an_id_that_was_drawn_is_no_number(self) -> None:
+        text = "delivery 78786b3d78bc888d4b2902723a8dd354 to webhook failed"
+        assert redactor.text(text) == text
+        for other in ("78786b3d78bc888d4b2902723a8dd3", "78786b3d600123456d4b272723a8dd354"[:32]):
+            assert redactor.text(other) != other
+
     def test_the_same_number_is_the_same_person(self) -> None:
         made = redactor.user("signal", "+34600123456")
         for written in (

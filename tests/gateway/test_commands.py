@@ -93,7 +93,7 @@ def test_new_and_resume(where: str) -> None:
             await node.hears("about trains")
             assert agent.histories[-1] == [{"role": "user", "content": "about trains"}]
             listed = await node.hears("/sessions")
-            assert f"1. {first.id}" in listed
+            assert f"1. {first.id} (about ships)" in listed
             assert listed == await node.hears("/resume")
             assert await node.hears("/resume 1") == f"We go on with {first.id}."
             await node.hears("and masts")
@@ -101,6 +101,23 @@ def test_new_and_resume(where: str) -> None:
                 "about ships", "re about ships", "and masts",
             ]  # fmt: skip
             assert (await node.session()).id == first.id
+
+    asyncio.run(play())
+
+
+def test_a_new_conversation_is_not_begun_twice(where: str) -> None:
+    async def play() -> None:
+        async with house(where, Echo()) as node:
+            await node.hears("about ships")
+            first = await node.session()
+            await node.hears("/new")
+            assert await node.hears("/new") == "This is a new conversation already."
+            assert await node.hears("/resume 1") == f"We go on with {first.id}."
+            # What was taken back was said: it can be brought back, so it stays a conversation.
+            await node.hears("/undo")
+            assert await node.hears("/new") == "A new conversation begins. To go back: /resume 1."
+            await node.hears("/title Trains")
+            assert await node.hears("/new") == "A new conversation begins. To go back: /resume 1."
 
     asyncio.run(play())
 
@@ -139,6 +156,9 @@ def test_titles(where: str) -> None:
                 "There is no conversation now. Just write something."
             )
             await node.hears("about ships")
+            assert await node.hears("/title") == (
+                "This conversation has no title yet. To give it one: /title about ships"
+            )
             assert await node.hears("/title Trip to Cádiz") == (
                 'This conversation is now called "Trip to Cádiz".'
             )
@@ -390,6 +410,11 @@ def test_what_only_looks(where: str) -> None:
             assert await node.hears("/start") == await node.hears("/help")
             assert await node.hears("/dance@bot now") == (
                 "There is no command /dance. Say /help for the list."
+            )
+            assert "/statsu. Did you mean /status? Say /help" in await node.hears("/statsu")
+            nameless = Source("telegram", "44")
+            assert await node.hears("/whoami", nameless) == (
+                "You are somebody without a name, guest."
             )
             # None of it is a part of the conversation.
             assert await node.told() == ["one", "re one"]

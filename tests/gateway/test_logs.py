@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from tertulia.agents import ParrotAgent, Request, Step
+from tertulia.agents import Event, ParrotAgent, Request, Step
 from tertulia.config import LogConfig
 from tertulia.core.redact import Redactor
 from tertulia.core.render import Format
@@ -61,6 +62,37 @@ def test_a_turn_is_a_line(tmp_path: Path) -> None:
     text = path.read_text("utf-8")
     assert "34600123456" not in text
     assert "wish" not in text
+
+
+def test_what_it_cost_is_unknown_where_nobody_said_so(tmp_path: Path) -> None:
+    class Silent(ParrotAgent):
+        async def run(self, request: Request) -> AsyncGenerator[Event, None]:
+            yield Step(text="yes")
+
+    async def run() -> None:
+        async for _ in Logged(Silent()).run(request()):
+            pass
+
+    path = tmp_path / "log"
+    with writing(LogConfig(format="json", file=str(path)), REDACTOR):
+        asyncio.run(run())
+        answered(request())
+    assert [line["cost_usd"] for line in lines(path)] == [None, 0.0]
+
+
+@pytest.mark.parametrize("format", ["json", "text"])
+def test_a_secret_that_somebody_complains_of_is_hidden(
+    tmp_path: Path, format: Literal["json", "text"]
+) -> None:
+    path, key = tmp_path / "log", "sk-abcdefghijklmnopqrstuvwxyz"
+    logger = logging.getLogger("tertulia.gateway")
+    with writing(LogConfig(format=format, file=str(path)), REDACTOR):
+        logger.warning("the program said: %s", f"wrong key {key}")
+        problem = ValueError(f"Authorization: Bearer {key}")
+        logger.warning("it failed", exc_info=problem)
+        logger.warning("turn", extra={"fields": {"problem": f"token={key}"}})
+    assert path.read_text("utf-8").count("[hidden]") == 3
+    assert "abcdef" not in path.read_text("utf-8")
 
 
 def test_a_turn_that_is_stopped_says_so(tmp_path: Path) -> None:

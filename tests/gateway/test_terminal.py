@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.keyboard import PROMPT, Terminal, tertulia
+from tertulia.cli.failures import PIPE_CLOSED
+from tests.gateway.keyboard import PATIENCE, PROMPT, Terminal, tertulia
 
 AGENT = Path(__file__).with_name("slow_agent.py")
 
@@ -42,7 +44,8 @@ def test_a_conversation_goes_its_ways_and_is_there_the_next_time(tmp_path: Path)
         assert "I was shown 1 message," in talk.ask("something else", "Say “help”")
         talk.ask("/resume Garden", 'We go on with "Garden"')
         talk.ask("/search hello", "garden")
-        talk.ask("/usage", "tokens in")
+        talk.ask("/usage", "cost included")
+        talk.ask("/whoami", "You are at the CLI terminal, owner.")
         assert 'Conversation: "Garden"' in talk.ask("/status", "in the queue")
         page = talk.ask("/export", "in the first one")
         assert "# Garden" in page
@@ -63,12 +66,34 @@ def test_a_conversation_goes_its_ways_and_is_there_the_next_time(tmp_path: Path)
 def test_each_answer_is_seen_once(tmp_path: Path) -> None:
     with tertulia(tmp_path, "chat") as talk:
         talk.sees(PROMPT.strip())
+        talk.ask("/new", "This is a new conversation already.")
         talk.ask("only once", "Say “help”")
         talk.ask("/whoami", "")
         talk.press("\x04")
         assert talk.ends() == 0
         assert talk.text.count("You said: only once") == 1
         assert talk.text.count("Say “help” for what else") == 1
+    with tertulia(tmp_path, "chat") as again:
+        again.sees('We go on with "only once": 2 messages so far.')
+
+
+def test_what_was_typed_before_is_found_and_a_search_can_be_left(tmp_path: Path) -> None:
+    with tertulia(tmp_path, "chat") as talk:
+        talk.sees(PROMPT.strip())
+        talk.ask("hello garden", "Say “help”")
+        talk.press("\x12gard")
+        talk.sees("backward: gard")
+        talk.press("\x03")
+        talk.until(lambda: "backward" not in talk.text, "end of the search by ctrl-C")
+        assert "You said: beans" in talk.ask("beans", "Say “help”")
+        talk.press("\x12gard")
+        talk.sees("backward: gard")
+        talk.press("\r")
+        talk.until(lambda: "backward" not in talk.text, "end of the search by Enter")
+        talk.press("\x05 gate\r")
+        talk.sees("You said: hello garden gate")
+        talk.press("\x04")
+        assert talk.ends() == 0
 
 
 class TestUnderWay:
@@ -88,6 +113,7 @@ class TestUnderWay:
 
     def test_it_is_seen_while_it_is_written(self, tmp_path: Path, go: Path) -> None:
         with tertulia(tmp_path, "chat") as talk:
+            talk.sees(f"You talk with the program {Path(sys.executable).name};")
             _begin(talk, "plums")
             go.touch()
             talk.sees("Thinking of plums")
@@ -105,6 +131,42 @@ class TestUnderWay:
             talk.press("\x04")
             assert talk.ends() == 0
             assert "Thinking of plums" not in talk.text
+
+    @pytest.mark.parametrize("is_impatient", [False, True])
+    def test_whoever_leaves_is_told_that_it_is_finished_first(
+        self, tmp_path: Path, go: Path, is_impatient: bool
+    ) -> None:
+        with tertulia(tmp_path, "chat") as talk:
+            _begin(talk, "plums")
+            talk.press("\x04")
+            talk.sees("The answer is finished first. ctrl-C leaves at once")
+            if is_impatient:
+                talk.signal(signal.SIGINT)
+                assert talk.ends() == -signal.SIGINT
+            go.touch()
+            if not is_impatient:
+                assert talk.ends() == 0
+                assert "Thinking of plums" in talk.text
+            assert "Traceback" not in talk.text
+        with tertulia(tmp_path, "chat") as again:
+            if is_impatient:
+                again.sees("Thinking of plums")
+            again.ask("/status", "Messages: 2")
+            again.press("\x04")
+            assert again.ends() == 0
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_the_second_signal_ends_it_at_once(
+        self, tmp_path: Path, go: Path, number: signal.Signals
+    ) -> None:
+        with tertulia(tmp_path, "run") as talk:
+            _begin(talk, "plums")
+            talk.signal(number)
+            talk.until(lambda: PROMPT.strip() not in talk.text.splitlines()[-1], "end of reading")
+            talk.signal(number)
+            assert talk.ends() == -number
+            assert "Traceback" not in talk.text
+        go.touch()  # the agent's program is on its own now, and ends
 
     def test_it_is_answered_after_the_program_was_killed(self, tmp_path: Path, go: Path) -> None:
         with tertulia(tmp_path, "chat") as talk:
@@ -125,6 +187,22 @@ class TestUnderWay:
             go.touch()
             assert talk.ends() == 0
             assert "Thinking of plums" in talk.text
+
+    def test_a_pipe_gets_its_answer_whoever_has_answered_it(self, tmp_path: Path, go: Path) -> None:
+        environ = {"HOME": str(tmp_path / "home"), "TZ": "UTC", "PATH": os.environ["PATH"],
+                   "PYTHONPATH": str(AGENT.parents[2] / "src")}  # fmt: skip
+        with tertulia(tmp_path, "chat") as talk:
+            _begin(talk, "plums")
+            with subprocess.Popen(
+                [sys.executable, "-m", "tertulia", "chat"], text=True, env=environ,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            ) as piped:  # fmt: skip
+                assert piped.stdin is not None
+                piped.stdin.write("pears\n")
+                piped.stdin.flush()
+                talk.until(lambda: "pears" in talk.ask("/queue", "\n\n"), "message in the queue")
+                go.touch()
+                assert piped.communicate(timeout=PATIENCE)[0].count("Thinking of pears") == 1
 
     def test_each_turn_is_a_line_in_the_log(self, tmp_path: Path, go: Path) -> None:
         go.touch()
@@ -164,6 +242,46 @@ def test_the_first_questions_make_a_configuration(tmp_path: Path) -> None:
     assert "sk-secret" not in path.read_text("utf-8")
 
 
+def test_what_the_first_questions_are_told_is_looked_at_before_it_is_written(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "home/.config/tertulia/config.toml"
+    with tertulia(tmp_path, "run") as talk:
+        talk.sees("Who answers?")
+        talk.press("http\r")
+        talk.sees("At which address:")
+        talk.press("localhost\r")
+        talk.sees("Give http(s):// with a host")
+        assert not path.exists()
+        talk.press("http://127.0.0.1:9/agent\r")
+        talk.sees("You talk with an agent over HTTP;")
+        talk.sees(PROMPT.strip())
+        talk.press("\x04")
+        assert talk.ends() == 0
+    path.unlink()
+    with tertulia(tmp_path, "run") as talk:
+        talk.sees("Who answers?")
+        talk.press("command\r")
+        talk.sees("Which program")
+        talk.press("'my agent\r")
+        talk.sees("A quote is not closed.")
+        talk.press("'my agent' --of 'two words'\r")
+        talk.sees("You talk with the program my agent;")
+        talk.sees(PROMPT.strip())
+        talk.press("\x04")
+        assert talk.ends() == 0
+    assert 'command = ["my agent", "--of", "two words"]' in path.read_text("utf-8")
+
+
+def test_whoever_sits_at_the_terminal_is_told_where_http_is(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("[http]\nenabled = true\nport = 0\n")
+    with tertulia(tmp_path, "run", "--config", "mine.toml") as talk:
+        talk.sees("HTTP is served on http://127.0.0.1:")
+        talk.sees(PROMPT.strip())
+        talk.press("\x04")
+        assert talk.ends() == 0
+
+
 def test_without_a_terminal_there_has_to_be_something_to_serve(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path), "TZ": "UTC", "PYTHONPATH": str(AGENT.parents[2] / "src")}
     done = subprocess.run(
@@ -186,6 +304,25 @@ def test_what_is_piped_in_is_answered_in_order(tmp_path: Path) -> None:
     assert -1 not in places
     assert places == sorted(places)
     assert done.stderr == ""
+
+
+def test_whoever_has_read_enough_may_go(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "TZ": "UTC", "PYTHONPATH": str(AGENT.parents[2] / "src")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "tertulia", "chat"], text=True, env=environ,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as talk:  # fmt: skip
+        assert talk.stdin is not None
+        assert talk.stdout is not None
+        assert talk.stderr is not None
+        talk.stdin.write("one\n")
+        talk.stdin.flush()
+        assert talk.stdout.readline() == "You said: one\n"
+        talk.stdout.close()
+        talk.stdin.write("two\nthree\n")
+        talk.stdin.close()
+        assert talk.stderr.read() == ""
+        assert talk.wait(60) == PIPE_CLOSED
 
 
 def _begin(talk: Terminal, text: str) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+import tertulia
+from tertulia import Source
 from tertulia.errors import AccessDenied, ConfigError
 from tertulia.http import HttpSettings, Token
 from tertulia.http.access import Door, TooManyRequests, Unauthorized
@@ -29,6 +32,7 @@ BODIES: dict[str, Any] = {
     "complete_chat": {"messages": [{"role": "user", "content": "history"}], "user": "anas"},
     "create_response": {"input": "history", "conversation": "anas"},
     "post_message": {"text": "/history"},
+    "create_schedule": {"when": "every 2h", "task": "look at the mail"},
 }
 QUERIES: dict[str, dict[str, str]] = {
     "search_messages": {"q": SECRET_WORD},
@@ -226,3 +230,26 @@ class TestSettings:
         one = Token(name="a", secret="x" * 16)
         with pytest.raises(ConfigError, match="same secret"):
             HttpSettings(tokens=(one, Token(name="b", secret="x" * 16)))
+
+
+def test_a_guest_who_was_let_in_stays_so_until_the_token_changes(tmp_path: Path) -> None:
+    path, eve = tmp_path / "talk.db", Source("web", "", account="eve", user_id="eve")
+
+    def role_after(tokens: tuple[Token, ...], *paths: str) -> str:
+        with house(path, adapters=[WebAdapter()], tokens=tokens) as here, here.client("eve") as one:
+            for place in paths:
+                assert one.post(place, json={"text": "hello"}).is_success
+        with here.store() as store:
+            return store.people.role_of(eve)
+
+    guest = (Token(name="eve", secret=SECRETS["eve"], role="guest"),)
+    member = (Token(name="eve", secret=SECRETS["eve"], role="member"),)
+    assert role_after(guest, "/web/den/messages") == "guest"
+    with tertulia.open(path) as store:
+        code = store.people.ask(eve)
+        assert code is not None
+        store.people.approve(code)
+    assert role_after(guest, "/web/den/messages", "/turns") == "member"
+    assert role_after(member, "/turns") == "member"
+    # Less than before: what was given to the token is taken away wherever it was known.
+    assert role_after(guest, "/turns", "/web/den/messages") == "guest"

@@ -92,7 +92,7 @@ class TestPipe:
         async def test() -> None:
             order: list[str | None] = []
 
-            async def settled() -> None:
+            async def settled(message_id: str | None) -> None:
                 order.append("settled")
 
             async def receive(incoming: Incoming) -> None:
@@ -101,6 +101,24 @@ class TestPipe:
             adapter, _ = piped("one\ntwo\n", settled=settled)
             await adapter.listen(receive)
             assert order == ["one", "settled", "two", "settled", "settled"]
+
+        run(test)
+
+    def test_an_answer_that_was_shown_elsewhere_is_printed_here_too(self) -> None:
+        async def test() -> None:
+            async def settled(message_id: str | None) -> str | None:
+                return message_id and f"answer to {message_id}"
+
+            adapter, out = piped("one\ntwo\n", settled=settled)
+            ids = []
+
+            async def receive(incoming: Incoming) -> None:
+                ids.append(incoming.message_id)
+                if incoming.text == "two":
+                    await adapter.send(said("shown"))
+
+            await adapter.listen(receive)
+            assert out.getvalue() == f"answer to {ids[0]}\n\nshown\n\n"
 
         run(test)
 
@@ -163,6 +181,21 @@ class TestPrinting:
 
         run(test)
 
+    @pytest.mark.parametrize("is_late", [False, True])
+    @pytest.mark.parametrize("end", ["\n", "\n\n"])
+    def test_an_empty_line_follows_whatever_the_answer_ends_with(
+        self, end: str, is_late: bool
+    ) -> None:
+        async def test() -> None:
+            adapter, out = piped("")
+            await stream(adapter, "Hello\n", "you", end)
+            acts = [adapter.send(said(f"Hello\nyou{end}")), show(adapter, "ended")]
+            for act in reversed(acts) if is_late else acts:
+                await act
+            assert out.getvalue() == "Hello\nyou\n\n"
+
+        run(test)
+
     def test_lines_come_while_the_answer_is_being_written(self) -> None:
         async def test() -> None:
             adapter, out = piped("")
@@ -174,12 +207,12 @@ class TestPrinting:
     def test_another_message_in_between_is_told_apart(self) -> None:
         async def test() -> None:
             adapter, out = piped("")
-            await stream(adapter, "one ")
+            await stream(adapter, "zero\none ")
             await adapter.send(said("status", "other"))
             await show(adapter, "delta", "two")
-            await adapter.send(said("one two"))
+            await adapter.send(said("zero\none two"))
             await show(adapter, "ended")
-            assert out.getvalue() == "one \n\nstatus\n\ntwo\n\n"
+            assert out.getvalue() == "zero\n\nstatus\n\none two\n\n"
 
         run(test)
 

@@ -141,7 +141,7 @@ class Wire:
                 "Agents that use the network need httpx2, which is not installed.",
                 hint="Install it: pip install 'tertulia[agents]'.",
             )
-        self._url, self.shown_url = _checked_url(url)
+        self._url, self.shown_url = checked_url(url)
         self._headers = {name: _checked_header(name, value) for name, value in headers.items()}
         self._secrets = tuple(sorted((one for one in secrets if one), key=len, reverse=True))
         self.limits = limits or Limits()
@@ -371,7 +371,7 @@ def _library() -> Any:
     return httpx2
 
 
-def _checked_url(url: str) -> tuple[str, str]:
+def checked_url(url: str) -> tuple[str, str]:
     """An address without its last slash; and as it may be shown."""
     try:
         parts = urlsplit(url)

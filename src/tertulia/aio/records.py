@@ -109,6 +109,10 @@ class Sessions:
         """Give a session a title, unique among its owner's; None takes it away."""
         return await self._threads.run(self.sync.rename, session_id, title)
 
+    async def suggest_title(self, session_id: str) -> str | None:
+        """A title made of the person's first words, free among its owner's; None without words."""
+        return await self._threads.run(self.sync.suggest_title, session_id)
+
     async def set_metadata(
         self, session_id: str, metadata: Mapping[str, Any], *, version: int | None = None
     ) -> Session:

@@ -71,8 +71,10 @@ def show(request: Request) -> None:
 @click.pass_obj
 def check(request: Request) -> None:
     """Look whether the configuration is right; ends with 2 and names the line if it is not."""
+    from tertulia import assembly
+
     found = place.config(request)
-    found.config.agent.key()
+    assembly.check(found.config)
     if request.json:
         told = {"config": found.path, "variables": found.variables, "valid": True}
         output.print_json(told)

@@ -177,6 +177,7 @@ def _server(where: str) -> Iterator[Finding]:
 def _counts(found: Survey) -> Iterator[Finding]:
     if found.messages is not None:
         yield _contents(found)
+        yield _deliveries(found)
         yield _index(found)
 
 
@@ -257,6 +258,25 @@ def _contents(found: Survey) -> Finding:
     return Finding("contents", "ok", words)
 
 
+def _deliveries(found: Survey) -> Finding:
+    """What did not arrive. Nothing sends it again by itself, so somebody has to know."""
+    counts = {
+        "refused or given up": found.dead,
+        "perhaps not arrived": found.unknown,
+        "messages that could not be answered": found.given_up,
+    }
+    words = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number)
+    if not words:
+        return Finding("deliveries", "ok", "nothing is left undelivered")
+    return Finding(
+        "deliveries",
+        "warning",
+        words,
+        "With `tertulia run` and [http]: GET /deliveries and /inbox say why; POST"
+        " /deliveries/ID/settle sends one again, or lays it aside.",
+    )
+
+
 def _index(found: Survey) -> Finding:
     behind = found.unindexed or 0
     if behind <= _LAG:
@@ -274,9 +294,7 @@ def _folder(path: str) -> Iterator[Finding]:
     """The disk, seen from the nearest folder that exists."""
     import shutil
 
-    folder = os.path.dirname(os.path.abspath(path))
-    while not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
+    folder = place.nearest_folder(path)
     free = shutil.disk_usage(folder).free
     if free < _SCARCE:
         state: State = "problem"

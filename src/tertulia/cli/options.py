@@ -12,6 +12,8 @@ import click
 
 F = TypeVar("F")
 
+_LONGEST_SENTENCE = 200
+
 
 class Request:
     """What the options common to all commands said."""
@@ -56,6 +58,10 @@ class Command(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += _common()
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The first sentence, whole: a list of commands breaks it, and need not cut it."""
+        return super().get_short_help_str(_LONGEST_SENTENCE)
 
 
 class Group(click.Group):

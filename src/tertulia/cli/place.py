@@ -70,6 +70,16 @@ def data_folder() -> str:
     return str(platformdirs.user_data_path("tertulia", appauthor=False))
 
 
+def nearest_folder(path: str) -> str:
+    """The folder of a store, or as much of it as exists; where that is a server, this one."""
+    if is_server(path):
+        return os.getcwd()
+    folder = os.path.dirname(os.path.abspath(public_name(path)))
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return folder
+
+
 def existing(request: Request) -> Store:
     """Open the store that is meant; no command that only reads makes an empty one."""
     place = where(request)

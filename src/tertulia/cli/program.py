@@ -14,6 +14,7 @@ import click
 from click.shell_completion import shell_complete
 
 from tertulia.cli import failures
+from tertulia.cli.bench import bench
 from tertulia.cli.completion import completion
 from tertulia.cli.config import config
 from tertulia.cli.doctor import doctor
@@ -98,6 +99,7 @@ for _command in (
     import_,
     store,
     doctor,
+    bench,
     completion,
 ):
     main.add_command(_command)

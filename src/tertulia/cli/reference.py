@@ -57,6 +57,7 @@ SHAPES = {
     "store backup": "`store`, `backup`, `bytes`",
     "store vacuum": "`store`, `bytes_before`, `bytes_after`",
     "store move": "`from`, `to`, `tables` (`rows` and `digest` of each)",
+    "bench": "an array of figures: `work`, `times`, `median_ms`, `p99_ms`, `per_second`",
     "config init": "`config` (its path)",
     "config show": "`config`, `variables`, `settings`",
     "config check": "`config`, `variables`, `valid`",

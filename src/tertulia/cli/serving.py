@@ -9,13 +9,15 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tertulia.cli import output, place
 from tertulia.cli.options import Request
-from tertulia.config import Config
+from tertulia.config import AgentConfig, Config
 from tertulia.config_file import Read
 from tertulia.core.inert import plain
+from tertulia.core.message import ASSISTANT, text_of
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError
 from tertulia.storage.opening import public_name
@@ -30,10 +32,12 @@ if TYPE_CHECKING:
     from tertulia.platforms.base import Adapter
     from tertulia.platforms.local import LocalAdapter
     from tertulia.processes.registry import Registry
+    from tertulia.store import Store
 
 log = logging.getLogger("tertulia.gateway")
 
 _LOOK_SECONDS = 0.02
+_LOOKED_BACK = 200  # messages, for the answer to the last one
 
 
 def chat(request: Request, found: Read) -> None:
@@ -47,16 +51,20 @@ def run(request: Request, config: Config, has_terminal: bool) -> None:
 
 
 async def _chat(request: Request, found: Read) -> None:
+    from tertulia.assembly import agent_of
+
     config = found.config
+    agent = agent_of(config.agent)
     async with _opened(request, config) as store:
-        await _greet(request, store, found)
+        await _greet(request, store, config)
         local = _local(config, store)
-        await _serve(config, store, [local], local, is_quiet=True)
+        await _serve(request, config, store, agent, [local], local)
 
 
 async def _run(request: Request, config: Config, has_terminal: bool) -> None:
-    from tertulia.assembly import adapters_of, http_of
+    from tertulia.assembly import adapters_of, agent_of, http_of
 
+    agent = agent_of(config.agent)
     adapters: list[Adapter] = adapters_of(config)
     http = http_of(config)
     has_local = has_terminal and config.local.enabled
@@ -71,25 +79,25 @@ async def _run(request: Request, config: Config, has_terminal: bool) -> None:
         local = _local(config, store) if has_local else None
         if local is not None:
             adapters.append(local)
-            await _greet(request, store, Read(config, place.config_path(request)))
-        await _serve(config, store, adapters, local, is_quiet=has_local, http=http)
+            await _greet(request, store, config)
+        await _serve(request, config, store, agent, adapters, local, http=http)
 
 
 async def _serve(
+    request: Request,
     config: Config,
     store: aio.Store,
+    chosen: Agent,
     adapters: list[Adapter],
     local: LocalAdapter | None,
     *,
-    is_quiet: bool,
     http: HttpSettings | None = None,
 ) -> None:
     """Run the gateway until a signal, or until the terminal has nothing more to say."""
-    from tertulia.assembly import agent_of
     from tertulia.gateway.app import Gateway
     from tertulia.gateway.logs import Logged, writing
 
-    agent = Logged(agent_of(config.agent))
+    agent = Logged(chosen)
     gateway = Gateway(
         store,
         agent,
@@ -99,11 +107,12 @@ async def _serve(
         folder=os.path.join(place.data_folder(), "schedules"),
         processes=_processes(config, store),
     )
-    with writing(config.log, store.sync.redactor, is_quiet=is_quiet):
+    with writing(config.log, store.sync.redactor, is_quiet=local is not None):
         _stop_at_signals(gateway)
-        leaving = asyncio.create_task(_leave(local, gateway)) if local is not None else None
+        told = None if local is None else partial(output.say, request)
+        leaving = asyncio.create_task(_leave(local, gateway, told)) if local and told else None
         try:
-            async with _reached(gateway, http):
+            async with _reached(gateway, http, told):
                 await gateway.run()
         finally:
             if leaving is not None:
@@ -144,20 +153,29 @@ def _processes(config: Config, store: aio.Store) -> Registry | None:
 
 
 @asynccontextmanager
-async def _reached(gateway: Gateway, http: HttpSettings | None) -> AsyncIterator[None]:
-    """Serve HTTP as long as the block lasts, if that is wanted."""
+async def _reached(
+    gateway: Gateway, http: HttpSettings | None, told: Callable[[str], None] | None
+) -> AsyncIterator[None]:
+    """Serve HTTP as long as the block lasts, if that is wanted; the person at the terminal, who
+    does not see the log, is told where."""
     if http is None:
         yield
         return
     from tertulia.http.server import serve
 
     async with serve(gateway, http) as serving:
-        log.info("HTTP on http://%s:%s, described at /openapi.json", serving.host, serving.port)
+        log.info("HTTP on %s, described at /openapi.json", serving.url)
+        if told is not None:
+            told(f"HTTP is served on {serving.url}; /openapi.json there describes it.\n")
         yield
 
 
-async def _leave(local: LocalAdapter, gateway: Gateway) -> None:
+async def _leave(local: LocalAdapter, gateway: Gateway, told: Callable[[str], None]) -> None:
+    """Stop when the person has left. Who does not want to wait for an answer need say so once."""
     await local.finished.wait()
+    if local.is_answering and local.problem is None:
+        told("\nThe answer is finished first. ctrl-C leaves at once; then it comes the next time.")
+    _end_at(signal.SIGINT)
     gateway.stop()
 
 
@@ -166,12 +184,19 @@ def _stop_at_signals(gateway: Gateway) -> None:
     loop = asyncio.get_running_loop()
 
     def stop(number: signal.Signals) -> None:
-        loop.remove_signal_handler(number)
+        _end_at(number)
         gateway.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         with suppress(NotImplementedError):  # on Windows there is only Ctrl-C as an exception
             loop.add_signal_handler(number, stop, number)
+
+
+def _end_at(number: signal.Signals) -> None:
+    """Let a signal end the program at once: an exception would only cut through what closes."""
+    with suppress(NotImplementedError):
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _opened(request: Request, config: Config) -> Opening:
@@ -205,14 +230,24 @@ def _history(config: Config) -> str | None:
     return path
 
 
-def _settled(store: aio.Store) -> Callable[[], Awaitable[None]]:
-    """Waits until all that was typed is answered, and the answers are printed."""
+def _settled(store: aio.Store) -> Callable[[str | None], Awaitable[str | None]]:
+    """Waits until all that was typed is answered, and the answers are printed; the answer."""
 
-    async def wait() -> None:
+    async def wait(message_id: str | None) -> str | None:
         while await _has_work(store):  # noqa: ASYNC110  other nodes may do the work, too
             await asyncio.sleep(_LOOK_SECONDS)
+        return await asyncio.to_thread(_answer_to, store.sync, message_id) if message_id else None
 
     return wait
+
+
+def _answer_to(store: Store, message_id: str) -> str | None:
+    """What was answered to a message that was typed a moment ago; None to a command."""
+    session = store.sessions.current(store.sessions.conversation(Source.local()))
+    newest = [] if session is None else store.transcript(session.id).entries(newest=_LOOKED_BACK)
+    turns = {one.turn for one in newest if one.body.get("message_id") == message_id}
+    said = [text_of(one.body) for one in newest if one.turn in turns and one.role == ASSISTANT]
+    return said[-1] if said else None
 
 
 async def _has_work(store: aio.Store) -> bool:
@@ -227,13 +262,13 @@ async def _has_work(store: aio.Store) -> bool:
     return False
 
 
-async def _greet(request: Request, store: aio.Store, found: Read) -> None:
+async def _greet(request: Request, store: aio.Store, config: Config) -> None:
     """Say who answers and where this is kept, if there is a person to read it."""
     if not sys.stdin.isatty():
         return
-    agent = found.config.agent
-    who = f"{agent.model} ({agent.kind})" if agent.model else f"the {agent.kind}"
-    output.say(request, f"You talk with {who}; it is kept in {public_name(store.sync.path)}.")
+    agent = config.agent
+    who, where = _who_answers(agent), public_name(store.sync.path)
+    output.say(request, f"You talk with {who}; it is kept in {where}.")
     if agent.kind == "parrot":
         output.say(
             request, "The parrot is no model: it shows what one would be given. A real one: "
@@ -243,10 +278,20 @@ async def _greet(request: Request, store: aio.Store, found: Read) -> None:
     output.say(request, "/help lists the commands, alt-Enter makes a new line, ctrl-D leaves.\n")
 
 
+def _who_answers(agent: AgentConfig) -> str:
+    if agent.model:
+        return f"{agent.model} ({agent.kind})"
+    if agent.command:
+        return f"the program {plain(os.path.basename(agent.command[0]), 60)}"
+    return "an agent over HTTP" if agent.kind == "http" else f"the {agent.kind}"
+
+
 def _where_we_were(store: aio.Store) -> str:
     sessions = store.sync.sessions
     session = sessions.current(sessions.conversation(Source.local()))
     if session is None:
         return "This is a new conversation."
-    name = f'"{plain(session.title, 60)}"' if session.title else session.id
-    return f"We go on with {name}: {store.sync.transcript(session.id).count()} messages so far."
+    words = session.title or sessions.suggest_title(session.id)
+    name = f'"{plain(words, 60)}"' if words else session.id
+    count = store.sync.transcript(session.id).count()
+    return f"We go on with {name}: {'1 message' if count == 1 else f'{count} messages'} so far."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 
 import click
 
@@ -31,6 +32,9 @@ _REST = """
 # idle_minutes = 1440
 # at_hour = 4
 
+[http]
+# enabled = true           # an API for programs, on this machine only; see docs/http.md
+
 [log]
 # level = "info"
 # format = "text"          # or "json"
@@ -56,15 +60,39 @@ def _asked_agent(kind: str) -> dict[str, object]:
     if kind in _KEYS:
         given["model"] = click.prompt("Which model", default=_MODELS[kind])
         if kind == "openai":
-            url = click.prompt("Where is it? Enter: at OpenAI", default="", show_default=False)
+            url = click.prompt(
+                "Where is it? Enter: at OpenAI", default="", show_default=False, value_proc=_address
+            )
             given |= {"base_url": url} if url else {}
         words = "Which environment variable holds the key? The key itself is not stored"
         given["api_key_env"] = click.prompt(words, default=_KEYS[kind])
     elif kind == "command":
-        given["command"] = click.prompt("Which program, with its arguments").split()
+        words = "Which program, with its arguments"
+        given["command"] = click.prompt(words, value_proc=_program)
     elif kind == "http":
-        given["url"] = click.prompt("At which address")
+        given["url"] = click.prompt("At which address", value_proc=_address)
     return given
+
+
+def _program(given: str) -> list[str]:
+    """A program and its arguments, quoted as in a shell."""
+    try:
+        found = shlex.split(given)
+    except ValueError:
+        raise click.UsageError("A quote is not closed.") from None
+    if not found:
+        raise click.UsageError("Name a program.")
+    return found
+
+
+def _address(given: str) -> str:
+    """An address as an agent takes it, or none. What is written down has to work."""
+    from tertulia.agents.wire import checked_url
+
+    try:
+        return checked_url(given)[0] if given else given
+    except ConfigError as problem:
+        raise click.UsageError(f"{problem.message} {problem.hint}") from None
 
 
 def agent_text(agent: dict[str, object]) -> str:

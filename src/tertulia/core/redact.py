@@ -42,7 +42,10 @@ _NUMBER_ID = re.compile(rf"-?({_NUMBER})(?:@|$)")
 _DATE = r"(?:19|20)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
 _TIME = r"[t ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:z|[+-]\d\d:?\d\d)?"
 _SESSION = r"\d{8}_\d{6}_[0-9a-f]{6,8}"
-_KEPT = rf"(?<![\d+])(?:{_DATE}(?:{_TIME})?|{_SESSION})(?![0-9a-f])"
+# An id that a program has drawn, such as that of a delivery: its length and its letters tell it
+# from a number, unless it has as many digits in a row as one.
+_DRAWN = r"(?<![0-9a-z])(?![0-9a-f]*[0-9]{9})[0-9a-f]{32}(?![0-9a-z])"
+_KEPT = rf"(?:(?<![\d+])(?:{_DATE}(?:{_TIME})?|{_SESSION})(?![0-9a-f])|{_DRAWN})"
 # The ids of a key, told by which of them carry a mark.
 _Forms = dict[tuple[bool, ...], tuple[Kind, ...]]
 _DM_FORMS: _Forms = {

@@ -6,9 +6,11 @@ said to the person. Every read goes through `store.for_person`, so that nobody s
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tertulia.core import figures
 from tertulia.core.inert import plain
 from tertulia.core.message import text_of
 from tertulia.core.session import Session
@@ -126,7 +128,7 @@ def parse(text: str | None) -> Asked | None:
 def run(place: Place, asked: Asked) -> Reply:
     """Do what was asked, as far as whoever asked may."""
     if asked.command is None:
-        return Reply(f"There is no command /{plain(asked.name, 32)}. Say /help for the list.")
+        return Reply(_unknown(asked.name))
     try:
         place.require(asked.command.role)
         reply = asked.command.act(place, asked.argument)
@@ -145,7 +147,8 @@ def menu() -> tuple[MenuEntry, ...]:
 
 
 def _new(place: Place, argument: str) -> Reply:
-    if place.store.sessions.current(place.key) is None:
+    current = place.store.sessions.current(place.key)
+    if current is None or _is_untouched(place, current):
         return Reply("This is a new conversation already.")
     place.store.sessions.reset(place.key)
     return Reply("A new conversation begins. To go back: /resume 1.")
@@ -174,7 +177,7 @@ def _resume(place: Place, argument: str) -> Reply:
 def _title(place: Place, argument: str) -> Reply:
     session = place.live_session() if argument else place.session()
     if not argument:
-        return Reply(f"This conversation is called {_name(session)}.")
+        return Reply(_called(place, session))
     renamed = place.store.sessions.rename(session.id, argument)
     return Reply(f"This conversation is now called {_name(renamed)}.")
 
@@ -266,7 +269,7 @@ def _search(place: Place, argument: str) -> Reply:
     found = place.store.for_person(place.source).search(argument, limit=_LISTED).items
     if not found:
         return Reply("Nothing was found.")
-    return Reply("\n".join(f"{hit.at:%Y-%m-%d %H:%M}  {hit.snippet}" for hit in found))
+    return Reply("\n".join(f"{hit.at:%Y-%m-%d %H:%M} UTC  {hit.snippet}" for hit in found))
 
 
 def _export(place: Place, argument: str) -> Reply:
@@ -330,8 +333,10 @@ def _ps(place: Place, argument: str) -> Reply:
 
 def _whoami(place: Place, argument: str) -> Reply:
     source = place.source
-    name = plain(source.user_name or source.user_id or "unknown", 80)
-    return Reply(f"You are {name}, {place.role}.")
+    name = source.user_name or source.user_id or ""
+    if source == Source.local():
+        name = f"at the {source.description}"
+    return Reply(f"You are {plain(name, 80) or 'somebody without a name'}, {place.role}.")
 
 
 def _link(place: Place, argument: str) -> Reply:
@@ -368,11 +373,33 @@ def _help(place: Place, argument: str) -> Reply:
 
 def _line(place: Place, session: Session) -> str:
     state = "" if session.ended_at is None else f", ended ({session.end_reason})"
-    return f"{_name(session)}, {_ago(place, session)}{state}"
+    words = None if session.title else place.store.sessions.suggest_title(session.id)
+    about = f" ({plain(words, 60)})" if words else ""
+    return f"{_name(session)}{about}, {_ago(place, session)}{state}"
 
 
 def _name(session: Session) -> str:
     return f'"{plain(session.title, 60)}"' if session.title else session.id
+
+
+def _called(place: Place, session: Session) -> str:
+    if session.title:
+        return f"This conversation is called {_name(session)}."
+    title = plain(place.store.sessions.suggest_title(session.id) or "NAME", 100)
+    return f"This conversation has no title yet. To give it one: /title {title}"
+
+
+def _is_untouched(place: Place, session: Session) -> bool:
+    """Whether nothing was ever said in it, not even taken back, and nobody gave it a name."""
+    transcript = place.store.transcript(session.id)
+    is_empty = not transcript.count() and len(transcript.revisions()) < 2
+    return is_empty and session.title is None
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, _BY_NAME, n=1)
+    meant = f" Did you mean /{near[0]}?" if near else ""
+    return f"There is no command /{plain(name, 32)}.{meant} Say /help for the list."
 
 
 def _ago(place: Place, session: Session) -> str:
@@ -386,10 +413,13 @@ def _ago(place: Place, session: Session) -> str:
 
 
 def _cost(session: Session) -> str:
-    if session.cost_usd is None:
-        return ", cost unknown"
-    mark = "" if session.cost_status == "actual" else "about "
-    return f", {mark}${session.cost_usd:.4f}"
+    used = session.usage
+    if used.cost_status == "included":
+        return ", cost included"
+    if used.cost_usd is None:
+        return ", cost unknown" if used.total else ""
+    mark = {"actual": "", "unknown": "at least "}.get(used.cost_status or "", "about ")
+    return f", {mark}{figures.dollars(used.cost_usd)}"
 
 
 def _count(number: int, thing: str) -> str:

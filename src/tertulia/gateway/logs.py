@@ -15,6 +15,7 @@ from typing import Any, Protocol, TextIO
 
 from tertulia.agents.base import Agent, Event, Request, Spent, Step, running
 from tertulia.core.redact import Redactor
+from tertulia.core.secrets import without_secrets
 from tertulia.errors import AgentStopped, ConfigError, Error
 
 NAME = "tertulia"
@@ -80,7 +81,7 @@ class _Line:
         self._began = time.monotonic()
         self._models: list[str] = []
         self._input = self._output = self._steps = self._tools = 0
-        self._cost: float | None = 0.0
+        self._costs: list[float | None] = []
 
     def note(self, event: Event) -> None:
         usage = getattr(event, "usage", None) if isinstance(event, Step | Spent) else None
@@ -90,10 +91,15 @@ class _Line:
         if usage is not None:
             self._input += usage.input
             self._output += usage.output
-            known = self._cost is not None and usage.cost_usd is not None
-            self._cost = self._cost + usage.cost_usd if known else None
+            self._costs.append(usage.cost_usd)
             if usage.model and usage.model not in self._models:
                 self._models.append(usage.model)
+
+    @property
+    def _cost(self) -> float | None:
+        """What is not known is not nothing: one call without a price, or no call at all."""
+        known = [cost for cost in self._costs if cost is not None]
+        return sum(known) if known and len(known) == len(self._costs) else None
 
     def write(self) -> None:
         fields = {
@@ -154,10 +160,13 @@ def _formatter(wanted: Wanted, redactor: Redactor, stream: TextIO | None) -> log
         event.update(getattr(event["_record"], "fields", {}))
         return event
 
+    def text(value: str) -> str:
+        return redactor.text(without_secrets(value))
+
     def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         for name, value in event.items():
             if isinstance(value, str) and not name.startswith("_"):
-                hide = redactor.key if name in _KEYS else redactor.text
+                hide = redactor.key if name in _KEYS else text
                 event[name] = hide(value) if value and name not in ("timestamp", "level") else value
         return event
 

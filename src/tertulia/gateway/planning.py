@@ -14,7 +14,7 @@ from typing import Any, Final
 from tertulia import aio
 from tertulia.agents.base import Tool
 from tertulia.core.inert import plain
-from tertulia.core.schedule import describe
+from tertulia.core.schedule import Misfire, describe
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN
 from tertulia.errors import AccessDenied, IllegalMove
@@ -67,8 +67,10 @@ def add(
     *,
     target: str = ORIGIN,
     session: RunsIn = "own",
-) -> str:
-    """Plan a task."""
+    zone: str | None = None,
+    misfire: Misfire = "once",
+) -> Schedule:
+    """Plan a task, as far as whoever asks may."""
     if target != ORIGIN and role != "owner":
         raise AccessDenied(
             "Only the owner may have results sent elsewhere.",
@@ -76,8 +78,9 @@ def add(
         )
     if len(store.schedules.find(by=source, limit=MOST).items) >= MOST:
         raise IllegalMove(f"There are {MOST} schedules already.", hint="Remove one first.")
-    made = store.schedules.create(source, when, task, target=target, session=session)
-    return f"Planned: {line(made)}"
+    return store.schedules.create(
+        source, when, task, zone=zone, target=target, session=session, misfire=misfire
+    )
 
 
 def tools(store: aio.Store, source: Source, role: Role) -> tuple[Tool, ...]:
@@ -97,8 +100,15 @@ def _called(store: Store, source: Source, role: Role, given: dict[str, Any]) -> 
         return listed(store, source)
     if action == "add":
         options = {name: given[name] for name in ("target", "session") if given.get(name)}
-        return add(
-            store, source, role, str(given.get("when", "")), str(given.get("task", "")), **options
+        return _planned(
+            add(
+                store,
+                source,
+                role,
+                str(given.get("when", "")),
+                str(given.get("task", "")),
+                **options,
+            )
         )
     if "id" not in given:
         raise IllegalMove("Which one?", hint="Give its id; action list shows them.")
@@ -109,10 +119,14 @@ def _add_words(store: Store, source: Source, role: Role, words: str) -> str:
     found = _ADD.fullmatch(words)
     if found is None:
         raise IllegalMove("A time, a colon, a space and a task are needed.", hint=_USAGE)
-    return add(
+    return _planned(add(
         store, source, role, found["when"], found["task"],
         target=found["target"] or ORIGIN, session="origin" if found["here"] else "own",
-    )  # fmt: skip
+    ))  # fmt: skip
+
+
+def _planned(made: Schedule) -> str:
+    return f"Planned: {line(made)}"
 
 
 def _pause(store: Store, source: Source, number: int) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from tertulia import aio
 from tertulia.aio.records import Transcript, Visible
+from tertulia.core import keys
 from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, Error, NotFound
@@ -51,6 +52,9 @@ class Caller(msgspec.Struct, frozen=True):
     def source(self, platform: str, chat_id: str = "") -> Source:
         """Where this caller writes from. The account keeps apart what two callers name alike."""
         return Source(platform, chat_id, account=self.name, user_id=self.name)
+
+    def person(self, platform: str) -> str:
+        return keys.person_of(self.source(platform)) or ""
 
     def require(self, role: Role) -> None:
         if ROLES.index(self.role) > ROLES.index(role):

@@ -14,8 +14,18 @@ from starlette.responses import Response
 from tertulia import aio
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.direct import Direct
-from tertulia.http import boxes, health, hooks, openai, sessions, turns, web
-from tertulia.http.access import Caller, Door
+from tertulia.http import (
+    boxes,
+    health,
+    hooks,
+    openai,
+    processes,
+    schedules,
+    sessions,
+    turns,
+    web,
+)
+from tertulia.http.access import API, WEB, Caller, Door
 from tertulia.http.faults import Fault, FaultBody, json_response
 from tertulia.http.operations import Operation, description, routes
 from tertulia.http.settings import HttpSettings
@@ -34,7 +44,7 @@ class Api:
         self.metrics = health.Metrics()
         gateway.path.meter = self.metrics
         self.is_draining = False
-        self._met: set[tuple[Caller, str]] = set()
+        self._met: set[Caller] = set()
 
     @property
     def store(self) -> aio.Store:
@@ -60,17 +70,29 @@ class Api:
         if self.web is not None:
             self.web.end_streams()
 
-    async def meet(self, caller: Caller, platform: str) -> None:
-        """Make the role of a token known where commands and tools ask for it."""
-        if (caller, platform) not in self._met:
-            await self.store.people.meet(caller.source(platform), role=caller.role)
-            self._met.add((caller, platform))
+    async def meet(self, caller: Caller) -> None:
+        """Make the role of a token known where commands and tools ask for it.
+
+        On pages a guest may have been let in by a code, which counts until the token is given
+        another role. Which one it had stands with `api`, where nobody is let in by a code.
+        """
+        if caller in self._met:
+            return
+        people = self.store.people
+        known = [await people.get(caller.person(platform)) for platform in (API, WEB)]
+        is_as_before = known[0] is not None and known[0].role == caller.role == "guest"
+        if not is_as_before and (self.web is not None or known[1] is not None):
+            await people.meet(caller.source(WEB), role=caller.role)
+        await people.meet(caller.source(API), role=caller.role)
+        self._met.add(caller)
 
 
 TABLE: tuple[Operation, ...] = (
     *turns.TABLE,
     *openai.TABLE,
     *sessions.TABLE,
+    *schedules.TABLE,
+    *processes.TABLE,
     *boxes.TABLE,
     *web.TABLE,
     *hooks.TABLE,

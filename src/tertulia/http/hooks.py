@@ -20,7 +20,10 @@ class Taken(msgspec.Struct, frozen=True):
 async def take_webhook(call: Call) -> Taken:
     adapter: Any = call.api.webhook
     if not isinstance(adapter, WebhookAdapter):
-        raise PlatformUnavailable("This gateway has no webhook.", hint="Switch it on.")
+        raise PlatformUnavailable(
+            "This gateway has no webhook.",
+            hint="Put [platforms.webhook], with a secret, into the configuration.",
+        )
     body = await read_body(call.request, call.api.settings)
     incoming = adapter.read(call.request.headers, body)
     await adapter.accept(incoming)

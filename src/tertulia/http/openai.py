@@ -144,7 +144,7 @@ async def complete_chat(call: Call) -> Response:
     message = conversations.message_id(call.request)
     named = conversations.named(call.request, message[0], given.conversation, given.user)
     what = _read(call, named, message, messages=given.messages, given=given)
-    await call.api.meet(call.caller, API)
+    await call.api.meet(call.caller)
     if not given.stream:
         answer = await call.api.direct.start(what.ask)
         return json_response(_completion(answer, what.model), headers=what.headers)
@@ -238,7 +238,7 @@ async def create_response(call: Call) -> Response:
         call, named, message, messages=asked.messages_of(given.input), given=given,
         instructions=given.instructions,
     )  # fmt: skip
-    await call.api.meet(call.caller, API)
+    await call.api.meet(call.caller)
     blank = ResponseBody(
         id=conversations.response_id(named.id),
         created_at=int(time.time()),

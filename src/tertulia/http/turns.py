@@ -44,7 +44,7 @@ async def say(call: Call) -> Response:
     message, is_named = conversations.message_id(call.request, given.message_id)
     named = conversations.named(call.request, message, given.conversation)
     ask = Ask(source=call.caller.source(API, named.id), text=given.text, message_id=message)
-    await call.api.meet(call.caller, API)
+    await call.api.meet(call.caller)
     settings = call.api.settings
     if not given.stream:
         answer = await call.api.direct.start(ask)

@@ -52,7 +52,7 @@ async def post_message(call: Call) -> Accepted:
     given: Posted = call.body
     message, _ = conversations.message_id(call.request, given.message_id)
     source = _source(call)
-    await call.api.meet(call.caller, WEB)
+    await call.api.meet(call.caller)
     await adapter.accept(Incoming(source=source, text=given.text, message_id=message))
     return Accepted(message)
 
@@ -156,7 +156,10 @@ def _source(call: Call) -> Source:
 def _adapter(call: Call) -> WebAdapter:
     found: Any = call.api.web
     if found is None:
-        raise PlatformUnavailable("This gateway has no web platform.", hint="Switch it on.")
+        raise PlatformUnavailable(
+            "This gateway has no web platform.",
+            hint="Put [platforms.web] into the configuration.",
+        )
     adapter: WebAdapter = found
     return adapter
 

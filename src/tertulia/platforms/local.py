@@ -11,6 +11,7 @@ meant twice.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
 import uuid
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
     from prompt_toolkit.output import Output
 
+log = logging.getLogger("tertulia.gateway")
+
 PROMPT = "› "
 STOP = "/stop"
 QUIT = MenuEntry("quit", "leave; the conversation is kept")
@@ -44,7 +47,9 @@ _REMEMBERED = 1000
 class LocalAdapter(Adapter):
     """Talks with whoever sits at the terminal, or with what is piped in.
 
-    `settled` is awaited after each line of a pipe: until everything said so far is answered.
+    `settled` is awaited after each line of a pipe: until everything said so far is answered. It
+    gives the answer to that message, which is printed if another program that has the same
+    conversation open was the one to show it.
     `finished` is set when there is nothing more to read, or the person quits; `problem` is why, if
     something went wrong.
     """
@@ -55,7 +60,7 @@ class LocalAdapter(Adapter):
     def __init__(
         self,
         *,
-        settled: Callable[[], Awaitable[None]] | None = None,
+        settled: Callable[[str | None], Awaitable[str | None]] | None = None,
         history: str | None = None,
         stdin: TextIO | None = None,
         stdout: TextIO | None = None,
@@ -75,8 +80,14 @@ class LocalAdapter(Adapter):
         self._sent: deque[str] = deque(maxlen=_REMEMBERED)
         self._stream = _Stream()
         self._turns: set[str] = set()
+        self._count = 0  # of characters that were printed
         self._prompt: PromptSession[str] | None = None
         self._printing = asyncio.Lock()
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether an answer is being written."""
+        return bool(self._turns)
 
     async def listen(self, receive: Receive) -> None:
         try:
@@ -96,7 +107,7 @@ class LocalAdapter(Adapter):
             if self._stream.has_said(message.text):
                 await self._print(self._stream.rest())
             else:
-                await self._print(self._stream.pause() + _paragraph(message.text))
+                await self._print(self._stream.aside() + _paragraph(message.text))
 
     async def show(self, source: Source, shown: Shown) -> None:
         async with self._printing:
@@ -127,13 +138,14 @@ class LocalAdapter(Adapter):
         unkept = ""
         while True:
             try:
-                text = await prompt.prompt_async(default=unkept)
+                text = await prompt.prompt_async(default=unkept, handle_sigint=False)
             except EOFError:
                 return
             unkept = ""
             if text.strip() in _QUITS:
                 return
             if text.strip():
+                self._stream.aside()  # what is typed stands under the answer so far
                 self._write(PROMPT + harmless(text).rstrip().replace("\n", "\n  ") + "\n")
                 try:
                     await receive(_incoming(text))
@@ -167,15 +179,16 @@ class LocalAdapter(Adapter):
         return f"{harmless(unfinished)}\n{PROMPT}" if unfinished else PROMPT
 
     def _keys(self, receive: Receive) -> KeyBindings:
-        from prompt_toolkit.filters import completion_is_selected
+        from prompt_toolkit.filters import completion_is_selected, is_searching
         from prompt_toolkit.key_binding import KeyBindings
 
         keys = KeyBindings()
         stops: set[asyncio.Task[None]] = set()
 
+        # In a search (ctrl-R) these keys are the search's own: to take what it found, or to leave.
         # What is typed before the prompt is there ends in a line feed, not in the key Enter.
-        @keys.add("c-j")
-        @keys.add("enter", filter=~completion_is_selected)
+        @keys.add("c-j", filter=~is_searching)
+        @keys.add("enter", filter=~completion_is_selected & ~is_searching)
         def _send(event: KeyPressEvent) -> None:
             event.current_buffer.validate_and_handle()
 
@@ -187,7 +200,7 @@ class LocalAdapter(Adapter):
         def _new_line(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
-        @keys.add("c-c")
+        @keys.add("c-c", filter=~is_searching)
         def _stop(event: KeyPressEvent) -> None:
             if self._turns:
                 stop: asyncio.Task[None] = asyncio.ensure_future(_given(receive, STOP))
@@ -224,28 +237,43 @@ class LocalAdapter(Adapter):
                 write()
 
     def _write(self, text: str) -> None:
+        self._count += len(text)
         if self._terminal is not None:
             self._terminal[1].write(text.replace("\n", "\r\n"))
             self._terminal[1].flush()
-        else:
-            self._stdout.write(text)
-            self._stdout.flush()
+        elif self.problem is None:
+            try:
+                self._stdout.write(text)
+                self._stdout.flush()
+            except BrokenPipeError as problem:
+                # Whoever read has seen enough, as in `tertulia chat | head`: no more is read
+                # either, and the rest is in the transcript.
+                self.problem = problem
+                self.finished.set()
 
     # -- without one
 
     async def _read_lines(self, receive: Receive) -> None:
         lines = _lines_of(self._stdin)
         while (line := await _message(lines)) is not None:
-            if line.strip() in _QUITS:
+            if line.strip() in _QUITS or self.problem is not None:
                 break
             if line.strip():
-                await receive(_incoming(line))
-                await self._settle()
-        await self._settle()  # what was left unanswered the last time, too
+                incoming, before = _incoming(line), self._count
+                await receive(incoming)
+                answer = await self._settle(incoming.message_id)
+                if self._count == before and self._settled is not None:
+                    self._show_elsewhere(answer)
+        await self._settle(None)  # what was left unanswered the last time, too
 
-    async def _settle(self) -> None:
-        if self._settled is not None:
-            await self._settled()
+    async def _settle(self, message_id: str | None) -> str | None:
+        return None if self._settled is None else await self._settled(message_id)
+
+    def _show_elsewhere(self, answer: str | None) -> None:
+        if answer is not None:
+            self._write(_paragraph(answer))
+        else:
+            log.warning("another program has this conversation open, and has shown the answer")
 
 
 class _Stream:
@@ -257,13 +285,17 @@ class _Stream:
     def __init__(self) -> None:
         self.unfinished = ""
         self._text = ""
+        self._is_paragraph = False  # lines were printed, and no empty one after them
         self._whole: deque[str] = deque(maxlen=16)
 
     def add(self, piece: str) -> str:
         """Take a piece; the lines that it finished."""
         self._text += piece
         lines, newline, self.unfinished = (self.unfinished + piece).rpartition("\n")
-        return harmless(lines + newline)
+        whole = lines + newline
+        if whole:
+            self._is_paragraph = whole != "\n" and not whole.endswith("\n\n")
+        return harmless(whole)
 
     def cut(self) -> str:
         """What was shown so far will not be sent: a tool is called first."""
@@ -277,9 +309,11 @@ class _Stream:
         self._text = ""
         return self._line()
 
-    def pause(self) -> str:
-        """The line so far, with an end: something else is printed before it goes on."""
-        return self._line()
+    def aside(self) -> str:
+        """What stands before something else that is said meanwhile. The line that is being written
+        is not printed yet, so it need not be broken: it goes on below."""
+        is_paragraph, self._is_paragraph = self._is_paragraph, False
+        return "\n" if is_paragraph else ""
 
     def has_said(self, text: str) -> bool:
         """Whether exactly this was shown; once for each time that it was."""
@@ -294,7 +328,8 @@ class _Stream:
 
     def _line(self) -> str:
         line, self.unfinished = self.unfinished, ""
-        return f"{harmless(line)}\n\n" if line else ""
+        end = self.aside()
+        return f"{harmless(line)}\n\n" if line else end
 
 
 async def _given(receive: Receive, text: str) -> None:

@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 
 from tertulia.core import cursor, given, keys, words
 from tertulia.core import title as titles
-from tertulia.core.message import to_json
+from tertulia.core.message import text_of, to_json
 from tertulia.core.policy import ResetPolicy
 from tertulia.core.session import STATES, Notice, Page, Session, State
 from tertulia.core.source import Source
-from tertulia.core.view import Span, View, opened
+from tertulia.core.view import Span, View, oldest_of, opened
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, StaleWrite
 from tertulia.platforms import registry
 from tertulia.records import acts, removal, transcript
@@ -29,6 +29,7 @@ AUTOMATIC: Final = ("idle", "daily")
 PAGE_LIMIT: Final = 1000
 
 _FAR: Final = 2**63 - 1
+_FIRST_LOOK: Final = 8  # messages, for the first thing that a person said
 _HALVES: Final = {"all": ("current", "ended"), "current": ("current",), "ended": ("ended",)}
 
 
@@ -258,6 +259,19 @@ class Sessions:
             return acts.require(tx, session_id).session()
 
         return self._db.write(work)
+
+    def suggest_title(self, session_id: str) -> str | None:
+        """A title made of the person's first words, free among its owner's; None without words."""
+
+        def work(tx: Transaction) -> str | None:
+            row = acts.require(tx, session_id)
+            for title in titles.titles_from(_first_words(tx, session_id)):
+                taken = {"owner": row.owner, "title": title, "ref": row.ref}
+                if tx.one("session_title_taken", taken) is None:
+                    return title
+            return None
+
+        return self._db.read(work)
 
     def set_metadata(
         self, session_id: str, metadata: Mapping[str, Any], *, version: int | None = None
@@ -646,6 +660,18 @@ def _check_page(state: str, limit: int) -> None:
             f"state is {state!r}.", hint=f"Allowed: {', '.join(STATES)}.", field="state"
         )
     given.whole("limit", limit, 1, PAGE_LIMIT)
+
+
+def _first_words(tx: Transaction, session_id: str) -> str:
+    """What a person said first in a session, as far as a title needs it; "" if nobody did."""
+    seen = acts.glance(tx, session_id)
+    first = oldest_of(seen.view.spans(seen.last_seq), _FIRST_LOOK)
+    said = (
+        text_of(message.body)
+        for message in transcript.read(tx, first)
+        if message.role == "user" and message.kind is None
+    )
+    return next((words[: 10 * titles.LENGTH] for words in said if words), "")
 
 
 def _locate(view: View, seq: int, last_seq: int) -> int:

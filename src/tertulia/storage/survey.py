@@ -16,6 +16,7 @@ from tertulia.storage import migrate, statements
 from tertulia.storage.errors_map import translated
 
 _COUNTED = ("current", "ended", "messages", "people", "calls")
+_UNDELIVERED = ("dead", "unknown", "given_up")
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -33,6 +34,9 @@ class Survey(msgspec.Struct, frozen=True):
     people: int | None = None
     calls: int | None = None
     unindexed: int | None = None
+    dead: int = 0  # deliveries
+    unknown: int = 0  # deliveries
+    given_up: int = 0  # accepted messages
 
 
 def survey(path: str, *, for_damage: bool = False) -> Survey:
@@ -69,6 +73,7 @@ def pending(had: list[str], dialect: str) -> list[str]:
 def counted(found: Survey, one: Callable[[str], Any]) -> Survey:
     """The same with its counts; `one` gives the row of a statement."""
     counts = dict(zip(_COUNTED, one("survey_counts"), strict=True))
+    counts |= zip(_UNDELIVERED, one("survey_undelivered"), strict=True)
     return msgspec.structs.replace(found, **counts, unindexed=one("survey_unindexed")[0])
 
 

@@ -252,6 +252,24 @@ class SessionPromises:
         told = f"{caught.value} {caught.value.data}"
         assert all(session.id not in told and session.key not in told for session in (ben, group))
 
+    def test_a_title_is_suggested_from_the_first_words(self, store: Store, other: Store) -> None:
+        first = store.sessions.open(dm("anna"))
+        assert store.sessions.suggest_title(first.id) is None
+        talk = store.transcript(first.id)
+        talk.extend([{"role": "assistant", "content": "Good morning."},
+                     {"role": "user", "content": " Where is\nthe \x00 key? "}])  # fmt: skip
+        assert other.sessions.suggest_title(first.id) == "Where is the key?"
+        assert store.sessions.require(first.id).title is None
+        store.sessions.rename(first.id, "Where is the key?")
+        assert store.sessions.suggest_title(first.id) == "Where is the key?"
+        second = store.sessions.fork(first.id)
+        assert other.sessions.suggest_title(second.id) == "Where is the key? (2)"
+        long = store.sessions.open(dm("anna"), force_new=True)
+        store.transcript(long.id).append({"role": "user", "content": "word " * 100_000})
+        assert len(store.sessions.suggest_title(long.id) or "") <= 61
+        with pytest.raises(NotFound):
+            store.sessions.suggest_title("20260101_000000_00000000")
+
     def test_of_two_that_race_for_a_title_one_gets_it(self, store: Store, other: Store) -> None:
         sessions = [store.sessions.open(dm("anna"), force_new=True) for _ in range(6)]
         renames = [

@@ -8,6 +8,12 @@ select
     (select count(*) from people),
     (select count(*) from usage)
 
+-- name: survey_undelivered
+select
+    (select count(*) from outbox where state = 'dead'),
+    (select count(*) from outbox where state = 'unknown'),
+    (select count(*) from inbox where state = 'dead')
+
 -- name: survey_unindexed
 select cast(coalesce(sum(last_seq - indexed_seq), 0) as bigint)
 from unindexed join sessions on sessions.ref = unindexed.session
