@@ -61,8 +61,13 @@ def test_a_message_is_answered_once(where: str, tmp_path: Path, step: str) -> No
     assert [m["content"] for m in told if m["role"] == "user"] == ["use a tool"]
     assert told[-1]["content"] == "re use a tool"
     # What a platform may or may not have got is told to be unknown, and is not sent again.
-    assert parcel.state == ("unknown" if step in ("sending", "sent") else "sent")
-    assert delivered == ([] if step == "sending" else [["42", "re use a tool"]])
+    is_unknown = parcel.state == "unknown"
+    if step == "answered" and is_unknown:  # it was on its way when the agent came to that
+        assert delivered in ([], [["42", "re use a tool"]])
+    else:
+        assert is_unknown == (step in ("sending", "sent"))
+        assert parcel.state in ("unknown", "sent")
+        assert delivered == ([] if step == "sending" else [["42", "re use a tool"]])
     if step in ("result", "answered", "sending", "sent", "called"):
         results = [m for m in told if m["role"] == "tool"]
         assert results, "what a tool did is known"
