@@ -151,6 +151,12 @@ class TestExplain:
         assert "idle after 30 minutes, that is 2026-07-01 22:30:00 CEST" in words
         assert words.endswith("so it is over (idle)")
 
+    def test_one_minute_is_one(self) -> None:
+        moment = utc("2026-07-01 20:00")
+        assert "idle after 1 minute, " in ResetPolicy("idle", idle_minutes=1).explain(
+            Sitting(moment), moment, zone=MADRID
+        )
+
     def test_none_says_that_it_never_ends(self) -> None:
         words = ResetPolicy("none").explain(Sitting(utc("2026-07-01")), utc("2026-07-02"))
         assert "never ends by itself" in words

@@ -180,10 +180,10 @@ def private_files() -> Iterator[None]:
         os.umask(before)
 
 
-def opened(place: str, wanted: Settings = _SETTINGS) -> Store:
+def opened(place: str, wanted: Settings | None = None) -> Store:
     """Open a store as a command does."""
     zone()  # before the library asks for it, so that a wrong one is told
-    return tertulia.open(place, settings=wanted)
+    return tertulia.open(place, settings=wanted or _SETTINGS)
 
 
 def _make_folder(folder: str) -> None:

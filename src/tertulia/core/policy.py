@@ -98,7 +98,8 @@ class ResetPolicy(msgspec.Struct, frozen=True):
         rules = []
         if self.mode in ("idle", "both"):
             end = session.updated_at + timedelta(minutes=self.idle_minutes)
-            rules.append(f"idle after {self.idle_minutes} minutes, that is {_clock(end, zone)}")
+            span = "1 minute" if self.idle_minutes == 1 else f"{self.idle_minutes} minutes"
+            rules.append(f"idle after {span}, that is {_clock(end, zone)}")
         if self.mode in ("daily", "both"):
             last = latest_occurrence(self.at_hour, now, zone)
             rules.append(f"daily at {self.at_hour}:00, last at {_clock(last, zone)}")
