@@ -14,7 +14,6 @@ from rich.status import Status
 
 import tertulia
 from tertulia.cli import output, place
-from tertulia.core.settings import Settings
 from tests.cli.conftest import Demo, Typed
 
 
@@ -234,7 +233,7 @@ class TestWrongStores:
         assert Typed(where).error(*command, expect=2)["code"] == "config"
 
     def test_a_locked_store(self, demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(place, "_SETTINGS", Settings(busy_seconds=0.1))
+        monkeypatch.setattr(place, "_BUSY_SECONDS", 0.1)
         connection = apsw.Connection(demo.path)
         connection.execute("begin immediate")
         try:

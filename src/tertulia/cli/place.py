@@ -27,7 +27,6 @@ _FILE = "talk.db"
 
 # A person waits before the terminal, so the program gives up sooner than a gateway would.
 _BUSY_SECONDS = 10
-_SETTINGS = Settings(busy_seconds=_BUSY_SECONDS)
 
 
 def config_path(request: Request) -> str:
@@ -183,7 +182,7 @@ def private_files() -> Iterator[None]:
 def opened(place: str, wanted: Settings | None = None) -> Store:
     """Open a store as a command does."""
     zone()  # before the library asks for it, so that a wrong one is told
-    return tertulia.open(place, settings=wanted or _SETTINGS)
+    return tertulia.open(place, settings=wanted or Settings(busy_seconds=_BUSY_SECONDS))
 
 
 def _make_folder(folder: str) -> None:
