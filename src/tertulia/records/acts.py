@@ -27,6 +27,17 @@ def require(tx: Transaction, session_id: str) -> SessionRow:
     return session_row(row)
 
 
+def key_of(house: House, source: Source) -> str:
+    """The key of a source under the settings of a store, without links."""
+    settings = house.settings
+    return keys.session_key(
+        source,
+        agent=settings.agent,
+        per_user=settings.group_sessions_per_user,
+        threads_shared=settings.thread_sessions_shared,
+    )
+
+
 def lane_of(key: str) -> str:
     """The lane of a conversation: what is done in it is done one after the other."""
     return f"conversation {key}"

@@ -7,26 +7,15 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tertulia.core import keys
 from tertulia.core.message import ASSISTANT, DELIVERY, draft
 from tertulia.core.source import CHAT_TYPES, Source
+from tertulia.records import acts
 from tertulia.records.house import House
 from tertulia.records.outbox import Parcel
 from tertulia.records.sessions import Ask, Attempt
 from tertulia.records.transcript import append_in
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
-
-
-def key_of(house: House, source: Source) -> str:
-    """The key of a source under the settings of a store, without links."""
-    settings = house.settings
-    return keys.session_key(
-        source,
-        agent=settings.agent,
-        per_user=settings.group_sessions_per_user,
-        threads_shared=settings.thread_sessions_shared,
-    )
 
 
 def source_of(tx: Transaction, house: House, parcel: Parcel, origin: Source) -> Source:
@@ -46,7 +35,9 @@ def source_of(tx: Transaction, house: House, parcel: Parcel, origin: Source) -> 
     # Of a chat that only its id is known of, the type is that of the conversation there; where
     # there is none yet, a private one begins.
     current = (
-        one for one in found if tx.one("session_current", {"key": key_of(house, one)}) is not None
+        one
+        for one in found
+        if tx.one("session_current", {"key": acts.key_of(house, one)}) is not None
     )
     return next(current, found[0])
 
@@ -62,7 +53,7 @@ class Arriving(NamedTuple):
 
     def record(self, tx: Transaction, *, said_in: str | None) -> Ask | None:
         """Write it down where it arrives, under the policy there, unless it was said in there."""
-        key = key_of(self.house, self.source)
+        key = acts.key_of(self.house, self.source)
         # Nobody is there to be told what the policy ended: whoever answers will be.
         attempt = Attempt(
             self.house, self.source, key, self.now, False, self.has_processes, is_told=False

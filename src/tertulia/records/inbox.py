@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tertulia.core import given, keys
+from tertulia.core import given
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import Source
@@ -79,14 +79,8 @@ class Inbox:
         given.source(source)
         given.many("media", media)
         given.number("gather_seconds", gather_seconds)
-        settings = self._house.settings
         message = None if message_id is None else str(message_id)
-        key = keys.session_key(
-            source,
-            agent=settings.agent,
-            per_user=settings.group_sessions_per_user,
-            threads_shared=settings.thread_sessions_shared,
-        )
+        key = acts.key_of(self._house, source)
         arrival = Said(source, text, message, ()).arrival
         now = self._house.clock.now()
         params = {

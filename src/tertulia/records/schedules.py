@@ -29,7 +29,7 @@ from tertulia.core.target import ORIGIN, Target
 from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records import acts, boxes
-from tertulia.records.arriving import Arriving, key_of, source_of
+from tertulia.records.arriving import Arriving, source_of
 from tertulia.records.house import House
 from tertulia.records.outbox import BELL as OUTBOX_BELL
 from tertulia.records.outbox import Parcel, parcels, put_in
@@ -438,7 +438,7 @@ class Schedules:
         return keys.person_of(source) or self._key(source)
 
     def _key(self, source: Source) -> str:
-        return key_of(self._house, source)
+        return acts.key_of(self._house, source)
 
     def _zone_of(self, source: Source) -> str:
         person = keys.person_of(source)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from tertulia.core import cursor, given, keys, words
+from tertulia.core import cursor, given, words
 from tertulia.core import title as titles
 from tertulia.core.message import text_of, to_json
 from tertulia.core.policy import ResetPolicy
@@ -77,13 +77,7 @@ class Sessions:
     def key(self, source: Source) -> str:
         """The key of a source under this store's settings."""
         given.source(source)
-        settings = self._house.settings
-        return keys.session_key(
-            source,
-            agent=settings.agent,
-            per_user=settings.group_sessions_per_user,
-            threads_shared=settings.thread_sessions_shared,
-        )
+        return acts.key_of(self._house, source)
 
     def conversation(self, source: Source) -> str:
         """The key of a source, or the one it shares where chats are linked."""

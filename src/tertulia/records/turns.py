@@ -591,7 +591,7 @@ class Turn:
         # Asked last: most go back to where they came from, and need no look at the outbox.
         if not is_back and first.platform != LOCAL and self._is_new(tx, first):
             source = arriving.source_of(tx, self._house, first, origin)
-            key = linked_key(tx, source, arriving.key_of(self._house, source))
+            key = linked_key(tx, source, acts.key_of(self._house, source))
             if key != self.session.key:
                 tx.hold(acts.lane_of(key))
                 told = arriving.Arriving(self._house, source, text, now, has_processes)
