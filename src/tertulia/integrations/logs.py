@@ -72,8 +72,7 @@ class Opening(NamedTuple):
 
     @classmethod
     def of(cls, house: House, source: Source, key: str) -> Opening:
-        guard = house.settings.has_active_processes
-        return cls(house, source, key, house.clock.now(), bool(guard and guard(key)))
+        return cls(house, source, key, house.clock.now(), house.has_processes(key))
 
     def open(self, tx: Transaction) -> SessionRow:
         """The current session under its policy, or a new one."""

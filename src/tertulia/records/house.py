@@ -58,6 +58,11 @@ class House(NamedTuple):
         redactor = self.redactor()
         return key if redactor is None else redactor.key(key)
 
+    def has_processes(self, key: str) -> bool:
+        """Whether work goes on for a conversation. Foreign code is asked: in no transaction."""
+        guard = self.settings.has_active_processes
+        return bool(guard and guard(key))
+
     def zone_of(self, person_zone: str | None) -> tzinfo:
         """The person's zone where it is known, else the store's."""
         return self.zone if person_zone is None else zone(person_zone)

@@ -385,7 +385,7 @@ class Schedules:
         first: Callable[[Transaction], None] | None = None,
     ) -> None:
         """Put a delivery in and record it where it arrives, all in one transaction."""
-        now, guard = self._house.clock.now(), self._house.settings.has_active_processes
+        now = self._house.clock.now()
         source = self._db.read(lambda tx: source_of(tx, self._house, made[0], schedule.origin))
         has_processes: bool | None = None
 
@@ -402,7 +402,7 @@ class Schedules:
 
         while (asked := self._db.write(work, lane=acts.lane_of(self._key(source)))) is not None:
             # The guard is foreign code: it is asked outside the transaction, which then runs anew.
-            has_processes = bool(guard and guard(asked.key))
+            has_processes = self._house.has_processes(asked.key)
         self._db.ring(OUTBOX_BELL)
         self._house.ring()
 

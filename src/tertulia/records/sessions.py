@@ -71,8 +71,7 @@ class Sessions:
                     self._log("began", found)
                 return found
             # The guard is foreign code: it is asked outside the transaction, which then runs anew.
-            guard = self._house.settings.has_active_processes
-            has_processes = bool(guard and guard(found.key))
+            has_processes = self._house.has_processes(found.key)
 
     def key(self, source: Source) -> str:
         """The key of a source under this store's settings."""
@@ -405,8 +404,7 @@ class Sessions:
         """Whether a running program keeps the session from its policy."""
         if not _may_be_kept(self._house, row, now, person_zone):
             return False
-        guard = self._house.settings.has_active_processes
-        return row.key in busy or bool(guard and guard(row.key))
+        return row.key in busy or self._house.has_processes(row.key)
 
 
 class Attempt(NamedTuple):

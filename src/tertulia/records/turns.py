@@ -413,8 +413,7 @@ class Turn:
             found = self._db.write(attempt.enter, lane=self._lane)
             if not isinstance(found, Ask):
                 return found
-            guard = self._house.settings.has_active_processes
-            has_processes = bool(guard and guard(found.key))
+            has_processes = self._house.has_processes(found.key)
 
     @property
     def _lane(self) -> str:
@@ -515,9 +514,8 @@ class Turn:
         now = to_micros(moment)
         cost = None if usage is None else charge(usage)
         is_after = not self._is_open and not drafts
-        has_processes: bool | None = None
 
-        def work(tx: Transaction) -> int:
+        def work(has_processes: bool | None, tx: Transaction) -> int:
             step = self._step(place, len(interrupted) + len(drafts), is_last, is_after)
             if cost is None:
                 row = tx.one("turn_append", step)
@@ -546,14 +544,7 @@ class Turn:
                     inbox.settle_answered(tx, self.settles)
             return int(last_seq)
 
-        while True:
-            try:
-                last_seq = self._db.write(work, lane=self._lane)
-                break
-            except _MustAsk as ask:
-                # As where a session is opened: foreign code is asked outside the transaction.
-                guard = self._house.settings.has_active_processes
-                has_processes = bool(guard and guard(ask.key))
+        last_seq = self._stored(work)
         if is_last and self.settles is not None:
             self.settles, self.has_settled = None, True
             self._db.ring(inbox.BELL)
@@ -562,6 +553,15 @@ class Turn:
         if parcels:
             self._db.ring(outbox.BELL)
         return last_seq
+
+    def _stored(self, work: Callable[[bool | None, Transaction], int]) -> int:
+        """Do it in a transaction; whether processes run, if it must know, is asked between two."""
+        has_processes: bool | None = None
+        while True:
+            try:
+                return self._db.write(partial(work, has_processes), lane=self._lane)
+            except _MustAsk as ask:
+                has_processes = self._house.has_processes(ask.key)
 
     def _step(
         self, place: Place, count: int, is_last: bool, is_after: bool = False
