@@ -251,8 +251,9 @@ def _answer_to(store: Store, message_id: str) -> str | None:
 
 
 async def _has_work(store: aio.Store) -> bool:
+    """Looked for in the order in which work goes on: what moves meanwhile is seen further on."""
     key = await asyncio.to_thread(store.sync.sessions.conversation, Source.local())
-    for arrival_state in ("taken", "waiting"):
+    for arrival_state in ("waiting", "taken"):
         if (await store.inbox.find(key=key, state=arrival_state, limit=1)).items:
             return True
     for state in ("waiting", "sending"):
