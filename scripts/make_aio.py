@@ -20,16 +20,16 @@ TARGET = ROOT / "src/tertulia/aio/records.py"
 
 # Module and class, in the order they are written.
 CLASSES = (
-    ("tertulia.records.sessions", "Sessions"),
-    ("tertulia.records.transcript", "Transcript"),
+    ("tertulia.records.sessions.sessions", "Sessions"),
+    ("tertulia.records.transcript.transcript", "Transcript"),
     ("tertulia.records.usage", "Ledger"),
     ("tertulia.records.people", "People"),
-    ("tertulia.records.inbox", "Inbox"),
-    ("tertulia.records.outbox", "Outbox"),
-    ("tertulia.records.flushes", "Flushes"),
+    ("tertulia.records.queues.inbox", "Inbox"),
+    ("tertulia.records.queues.outbox", "Outbox"),
+    ("tertulia.records.queues.memory_flushes", "Flushes"),
     ("tertulia.records.schedules", "Schedules"),
     ("tertulia.records.processes", "Processes"),
-    ("tertulia.records.visible", "Visible"),
+    ("tertulia.records.person_view", "Visible"),
     ("tertulia.store", "Store"),
 )
 # What does not wait: it only looks at its arguments and settings.
@@ -185,8 +185,8 @@ def _imports(trees: dict[str, ast.Module], body: str) -> str:
     written_here = {*(name for _, name in CLASSES), "Turn"}
     found = {
         "from collections.abc import Awaitable, Callable",
-        "from tertulia.aio.threads import P, T, Threads",
-        "from tertulia.aio.turns import Turn",
+        "from tertulia.aio.executor import P, T, Threads",
+        "from tertulia.aio.turn import Turn",
     }
     for module, tree in trees.items():
         parent, _, last = module.rpartition(".")

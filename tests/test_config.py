@@ -11,12 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tertulia import Settings
-from tertulia.assembly import agent_of
 from tertulia.cli.config_reference import reference
-from tertulia.config import AgentConfig, Config, GatewayConfig, StoreConfig
-from tertulia.config_file import HIDDEN, Read, read, shown, variables
+from tertulia.config.build import agent_of
+from tertulia.config.load import (
+    HIDDEN,
+    Read,
+    read,
+    shown,
+    variables,
+)
+from tertulia.config.schema import (
+    AgentConfig,
+    Config,
+    GatewayConfig,
+    StoreConfig,
+)
 from tertulia.errors import ConfigError
-from tertulia.gateway.rules import Rules
+from tertulia.gateway.settings import Rules
 from tests.docs.markdown import ROOT
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tertulia.config import GatewayConfig
-from tertulia.platforms.http_config import HttpConfig
+from tertulia.config.http_schema import HttpConfig
+from tertulia.config.schema import GatewayConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 UNIT = ROOT / "deploy/tertulia.service"

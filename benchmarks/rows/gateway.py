@@ -22,7 +22,10 @@ from benchmarks.stage import Stage
 from tertulia import Source
 from tertulia.agents.parrot import ParrotAgent
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.rules import PlatformRules, Rules
+from tertulia.gateway.settings import (
+    PlatformRules,
+    Rules,
+)
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
 
 # As it is released it needs a minute to answer each of a thousand people once.

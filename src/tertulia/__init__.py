@@ -45,7 +45,7 @@ from tertulia.errors import (
     StoreUnavailable,
     TooLarge,
 )
-from tertulia.records.turns import Turn
+from tertulia.records.turns.turn import Turn
 from tertulia.store import Store
 from tertulia.store import open as open  # not in __all__: a star import must not hide the builtin
 from tertulia.version import __version__

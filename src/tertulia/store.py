@@ -12,32 +12,41 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from tertulia.core import given
-from tertulia.core.context import Context, Previous, context_prompt
-from tertulia.core.redact import Redactor
+from tertulia.core import validate
+from tertulia.core.context_prompt import (
+    Context,
+    Previous,
+    context_prompt,
+)
 from tertulia.core.session import Page, Session
 from tertulia.core.settings import Settings, zone
 from tertulia.core.source import Source
+from tertulia.core.text.redact import Redactor
 from tertulia.errors import ConfigError, NotAStore
 from tertulia.platforms import registry
-from tertulia.records.desk import desk_of
-from tertulia.records.flushes import Flushes
-from tertulia.records.house import Clock, House, SystemClock, UtcClock
-from tertulia.records.inbox import Inbox
 from tertulia.records.indexer import Indexer
-from tertulia.records.outbox import Outbox
 from tertulia.records.people import People
+from tertulia.records.person_view import Visible
 from tertulia.records.processes import Processes
-from tertulia.records.said import Said
+from tertulia.records.queues.inbox import Inbox
+from tertulia.records.queues.memory_flushes import Flushes
+from tertulia.records.queues.outbox import Outbox
 from tertulia.records.schedules import Schedules
 from tertulia.records.search import CATCH_UP_STEPS, Hit, Search
-from tertulia.records.sessions import Sessions
-from tertulia.records.transcript import Transcript
-from tertulia.records.turns import Turn
+from tertulia.records.sessions.sessions import Sessions
+from tertulia.records.store_context import (
+    Clock,
+    House,
+    SystemClock,
+    UtcClock,
+)
+from tertulia.records.transcript.transcript import Transcript
+from tertulia.records.turns.local_turns import desk_of
+from tertulia.records.turns.turn import Turn
+from tertulia.records.turns.user_message import Said
 from tertulia.records.usage import Ledger
-from tertulia.records.visible import Visible
 from tertulia.storage.base import Database, Progress
-from tertulia.storage.opening import open_database
+from tertulia.storage.connect import open_database
 
 
 def open(
@@ -105,8 +114,8 @@ class Store:
         the lease and stores what the person said. Who comes while another turn is under way waits
         in order of arrival, up to `wait` seconds, then gets `SessionBusy`.
         """
-        given.number("wait", wait)
-        given.many("media", media)
+        validate.number("wait", wait)
+        validate.many("media", media)
         message = None if message_id is None else str(message_id)
         return Turn(
             self._house,
@@ -166,7 +175,7 @@ class Store:
 
     def expunge(self, *, ended_before: datetime) -> int:
         """Remove for good every session that ended before a moment; how many there were."""
-        given.moment("ended_before", ended_before)
+        validate.moment("ended_before", ended_before)
         removed = 0
         while found := self.sessions.ended(before=ended_before):
             for session_id in found:

@@ -12,7 +12,10 @@ from typing import Any, NamedTuple
 
 from tertulia.agents import Agent, AnthropicAgent, CommandAgent, HttpAgent, OpenAIAgent
 from tertulia.testing.agent_contract import Saying
-from tertulia.testing.talk import Heard, Talk
+from tertulia.testing.scripted_gateway import (
+    Heard,
+    Talk,
+)
 from tests.servers.models import Call, ModelServer, Reply, anthropic, openai
 
 KEY = "sk-very-secret-0123456789"

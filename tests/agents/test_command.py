@@ -26,7 +26,7 @@ from tertulia import (
 from tertulia.agents import CommandAgent, Delta, Event, Limits, Tool
 from tertulia.agents.base import NO_PARAMETERS
 from tertulia.testing.agent_contract import ANSWER, calling, echo
-from tertulia.testing.talk import Talk
+from tertulia.testing.scripted_gateway import Talk
 from tests.agents.scene import PATIENCE, events_of, moves_of, moving, talked
 
 if os.name == "nt":

@@ -12,7 +12,7 @@ import pytest
 from tertulia import AgentFailed, AgentStopped, AgentTimeout, AgentUnavailable, ContextOverflow
 from tertulia.agents import Event, Limits
 from tertulia.testing.agent_contract import calling, echo
-from tertulia.testing.talk import Talk
+from tertulia.testing.scripted_gateway import Talk
 from tests.agents.scene import KEY, Naps, at_endpoint, events_of, ndjson, talked
 from tests.servers.models import JSON, ModelServer, Reply, refuses
 

@@ -11,7 +11,10 @@ import pytest
 from tertulia.agents import ParrotAgent, Request
 from tertulia.agents.base import running
 from tertulia.testing.agent_contract import echo
-from tertulia.testing.talk import Heard, Talk
+from tertulia.testing.scripted_gateway import (
+    Heard,
+    Talk,
+)
 from tests.agents.scene import talked
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.agents.schema import faults
+from tertulia.agents.json_schema import faults
 
 names = st.sampled_from(["a", "b", "c"])
 values = st.recursive(

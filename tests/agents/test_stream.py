@@ -8,7 +8,11 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.agents.stream import Lines, ServerEvent, ServerEvents
+from tertulia.agents.sse import (
+    Lines,
+    ServerEvent,
+    ServerEvents,
+)
 
 ends = st.sampled_from(["\n", "\r\n", "\r"])
 texts = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=6)

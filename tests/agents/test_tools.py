@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tertulia import AgentStopped, ConfigError, NotFound, ToolCall
 from tertulia.agents import Tool, tools
 from tertulia.agents.base import NO_PARAMETERS
-from tertulia.agents.watch import Watch
+from tertulia.agents.cancellation import Watch
 
 
 def result_of(call: Callable[[dict[str, Any]], Awaitable[Any]], seconds: float = 60.0) -> Any:

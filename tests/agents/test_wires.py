@@ -24,10 +24,18 @@ from tertulia import (
 )
 from tertulia.agents import Delta, Event, Limits, OpenAIAgent, Retry, Spent, Tool
 from tertulia.agents.base import NO_PARAMETERS
-from tertulia.agents.model import CUT, ESTIMATED, REFUSED, REFUSED_ON_THE_WAY
-from tertulia.agents.wire import Wire, retry_after
+from tertulia.agents.model_agent import (
+    CUT,
+    ESTIMATED,
+    REFUSED,
+    REFUSED_ON_THE_WAY,
+)
+from tertulia.agents.transport import (
+    Wire,
+    retry_after,
+)
 from tertulia.testing.agent_contract import echo
-from tertulia.testing.talk import Talk
+from tertulia.testing.scripted_gateway import Talk
 from tests.agents.scene import ANTHROPIC, KEY, OPENAI, Naps, Wired, talked
 from tests.servers.models import JSON, Call, ModelServer, Reply, anthropic, openai, refuses, start
 

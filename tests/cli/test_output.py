@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.cli import figures, output
+from tertulia.cli import (
+    format,
+    output,
+)
 from tertulia.core.usage import Usage
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
@@ -78,17 +81,17 @@ class TestFigures:
         ],
     )
     def test_counts(self, count: int, words: str) -> None:
-        assert figures.short(count) == words
+        assert format.short(count) == words
 
     @given(st.integers(0, 10**15))
     def test_a_count_is_short(self, count: int) -> None:
-        assert len(figures.short(count)) <= 5
+        assert len(format.short(count)) <= 5
 
     @pytest.mark.parametrize(
         ("count", "words"), [(0, "0 bytes"), (999, "999 bytes"), (167_936, "168 kB")]
     )
     def test_sizes(self, count: int, words: str) -> None:
-        assert figures.size(count) == words
+        assert format.size(count) == words
 
     @pytest.mark.parametrize(
         ("passed", "words"),
@@ -104,7 +107,7 @@ class TestFigures:
         ],
     )
     def test_moments(self, passed: timedelta, words: str) -> None:
-        assert figures.when(NOW - passed, NOW, ZoneInfo("UTC")) == words
+        assert format.when(NOW - passed, NOW, ZoneInfo("UTC")) == words
 
     @pytest.mark.parametrize(
         ("usage", "words"),
@@ -121,12 +124,12 @@ class TestFigures:
         ],
     )
     def test_costs(self, usage: Usage, words: str) -> None:
-        assert figures.cost(usage) == words
+        assert format.cost(usage) == words
 
     def test_a_sum_is_as_certain_as_its_weakest_part(self) -> None:
         parts = [
             Usage(1, 2, cost_usd=0.1, cost_status="actual"),
             Usage(1, 2, cost_usd=0.2, cost_status="estimated"),
         ]
-        assert figures.total(parts) == Usage(2, 4, cost_usd=0.3, cost_status="estimated")
-        assert figures.total([]).cost_usd is None
+        assert format.total(parts) == Usage(2, 4, cost_usd=0.3, cost_status="estimated")
+        assert format.total([]).cost_usd is None

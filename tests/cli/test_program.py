@@ -16,7 +16,8 @@ import pytest
 
 import tertulia
 from tertulia import errors
-from tertulia.cli import failures, main
+from tertulia.cli import errors as cli_errors
+from tertulia.cli import main
 from tests.cli.conftest import Demo, Typed
 
 
@@ -89,7 +90,7 @@ class TestErrors:
         }
         for kind in vars(errors).values():
             if isinstance(kind, type) and issubclass(kind, errors.Error) and kind.code in wanted:
-                assert failures.exit_code(kind()) == wanted[kind.code], kind
+                assert cli_errors.exit_code(kind()) == wanted[kind.code], kind
 
     def test_wrong_usage_names_the_help(self, typed: Typed) -> None:
         told = typed("sessions", "list", "--colour", expect=2).stderr
@@ -108,7 +109,7 @@ class TestErrors:
         def broken(*args: object) -> None:
             raise ZeroDivisionError
 
-        monkeypatch.setattr("tertulia.cli.place.existing", broken)
+        monkeypatch.setattr("tertulia.cli.locations.existing", broken)
         with pytest.raises(ZeroDivisionError):
             main(["sessions", "list"])
 

@@ -10,8 +10,14 @@ import pytest
 
 import tertulia
 from tertulia import Session, Source
-from tertulia.cli import failures, main
-from tertulia.cli.reference import SHAPES, reference
+from tertulia.cli import (
+    errors,
+    main,
+)
+from tertulia.cli.cli_reference import (
+    SHAPES,
+    reference,
+)
 from tests.cli.conftest import Demo, Typed
 from tests.transfer.scene import program
 
@@ -21,7 +27,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/cli.md"
 
 def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text("utf-8") == reference(), (
-        "run: python -m tertulia.cli.reference > docs/cli.md"
+        "run: python -m tertulia.cli.cli_reference > docs/cli.md"
     )
 
 
@@ -97,5 +103,5 @@ def test_the_fields_are_the_ones_that_are_told(typed: Typed, demo: Demo, command
 
 
 def test_every_exit_code_is_there() -> None:
-    for code, meaning in failures.EXIT_CODES.items():
+    for code, meaning in errors.EXIT_CODES.items():
         assert f"| {code} | {meaning} |" in reference()

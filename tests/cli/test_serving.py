@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tertulia import Settings, Source, aio
-from tertulia.cli.serving import _has_work
+from tertulia.cli.run import _has_work
 
 
 def test_work_that_moves_on_while_it_is_looked_for_is_seen(

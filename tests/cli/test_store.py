@@ -13,7 +13,10 @@ import pytest
 from rich.status import Status
 
 import tertulia
-from tertulia.cli import output, place
+from tertulia.cli import (
+    locations,
+    output,
+)
 from tests.cli.conftest import Demo, Typed
 
 
@@ -45,7 +48,7 @@ class TestMigrate:
 
     def test_the_default_place_is_made_on_demand(self, tmp_path: Path) -> None:
         Typed(None)("store", "migrate")
-        path = Path(place.default_path())
+        path = Path(locations.default_path())
         assert path.is_relative_to(tmp_path)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -233,7 +236,7 @@ class TestWrongStores:
         assert Typed(where).error(*command, expect=2)["code"] == "config"
 
     def test_a_locked_store(self, demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(place, "_BUSY_SECONDS", 0.1)
+        monkeypatch.setattr(locations, "_BUSY_SECONDS", 0.1)
         connection = apsw.Connection(demo.path)
         connection.execute("begin immediate")
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tertulia.compat import folder
+from tertulia.compat import store_folder
 from tertulia.compat.hermes.config import GatewayConfig, Platform, SessionResetPolicy
 from tertulia.compat.hermes.session import SessionSource, SessionStore
 from tertulia.compat.nanobot.manager import Session, SessionManager
@@ -83,7 +83,7 @@ def snapshot(place: Path) -> dict[Path, bytes]:
     return {
         path: path.read_bytes()
         for path in found
-        if path.is_file() and not path.name.startswith(folder.DATABASE)
+        if path.is_file() and not path.name.startswith(store_folder.DATABASE)
     }
 
 
@@ -108,7 +108,7 @@ class TestHermes:
         assert {path: before[path] for path in before} == {
             path: raw for path, raw in snapshot(tmp_path).items() if path in before
         }
-        assert folder.holds_store(sessions)
+        assert store_folder.holds_store(sessions)
 
     def test_the_policy_is_asked_of_what_was_imported(self, tmp_path: Path) -> None:
         sessions = hermes_home(tmp_path)
@@ -232,7 +232,7 @@ class TestNanobot:
     ) -> None:
         nanobot_file(tmp_path / "sessions" / "cli_1.jsonl", "cli:1", *TALK)
         with monkeypatch.context() as patched:
-            patched.setattr("tertulia.records.foreign.note", _interrupt)
+            patched.setattr("tertulia.records.transcript.replace.note", _interrupt)
             with pytest.raises(KeyboardInterrupt):
                 SessionManager(tmp_path)
         with SessionManager(tmp_path) as manager:

@@ -15,8 +15,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tertulia.compat.nanobot import manager as module
+from tertulia.compat.nanobot.keys import (
+    key_of,
+    source_of,
+)
 from tertulia.compat.nanobot.manager import Session, SessionManager
-from tertulia.compat.nanobot.place import key_of, source_of
 from tertulia.errors import ConfigError, IllegalMove, StaleWrite
 
 KEY = "telegram:42"

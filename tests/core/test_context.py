@@ -9,12 +9,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tertulia.core.context import Context, Previous, context_prompt
-from tertulia.core.inert import LIMIT, plain
+from tertulia.core.context_prompt import (
+    Context,
+    Previous,
+    context_prompt,
+)
 from tertulia.core.platform import Platform
-from tertulia.core.redact import Redactor
 from tertulia.core.source import Source
 from tertulia.core.target import HomeChannel
+from tertulia.core.text.prompt_safe import (
+    LIMIT,
+    plain,
+)
+from tertulia.core.text.redact import Redactor
 from tertulia.platforms.registry import needs_raw_ids, platform
 
 redactor = Redactor(b"an installation's own secret", needs_raw_ids)

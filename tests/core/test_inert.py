@@ -8,7 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tertulia.core.inert import LIMIT, REACH, clean, inert, plain
+from tertulia.core.text.prompt_safe import (
+    LIMIT,
+    REACH,
+    clean,
+    inert,
+    plain,
+)
 
 any_text = st.text(alphabet=st.characters(exclude_categories=()))
 # What people try, close together: every break, quote, mark and hidden character in few letters.

@@ -8,9 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tertulia.core.keys import session_key
-from tertulia.core.redact import Redactor
 from tertulia.core.source import CHAT_TYPES, Source
 from tertulia.core.target import HomeChannel
+from tertulia.core.text.redact import Redactor
 from tertulia.errors import ConfigError
 
 KEEPING = ("discord", "slack")

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.core.secrets import HIDDEN, without_secrets
+from tertulia.core.text.secret_patterns import (
+    HIDDEN,
+    without_secrets,
+)
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz012345"
 

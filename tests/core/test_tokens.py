@@ -14,7 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.core.tokens import MOST_CHARACTERS, estimate
+from tertulia.core.history.tokens import (
+    MOST_CHARACTERS,
+    estimate,
+)
 
 MEASURED: dict[str, tuple[int, str]] = {
     kind: (sample["tokens"], sample["text"])

@@ -23,7 +23,10 @@ from tertulia.agents.base import Event, Request, Step, ToolResult
 from tertulia.core.message import ToolCall
 from tertulia.core.usage import Usage
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.rules import PlatformRules, Rules
+from tertulia.gateway.settings import (
+    PlatformRules,
+    Rules,
+)
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
 from tests.gateway.scene import IDLE, until
 

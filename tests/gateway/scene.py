@@ -18,8 +18,11 @@ from tertulia.agents.base import Agent, Delta, Event, Request, Step, Tool
 from tertulia.agents.parrot import ParrotAgent
 from tertulia.core.usage import Usage
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.rules import PlatformRules, Rules
-from tertulia.gateway.watch import Flush
+from tertulia.gateway.expiry import Flush
+from tertulia.gateway.settings import (
+    PlatformRules,
+    Rules,
+)
 from tertulia.platforms.base import Adapter, Incoming, MenuEntry, Outgoing, Receive, Shown
 from tertulia.processes.registry import Registry
 from tertulia.testing import FakeClock

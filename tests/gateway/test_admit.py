@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tertulia import Source
-from tertulia.gateway import admit
-from tertulia.gateway.rules import PlatformRules, Rules
+from tertulia.gateway import access
+from tertulia.gateway.settings import (
+    PlatformRules,
+    Rules,
+)
 from tertulia.platforms.base import Incoming
 from tertulia.records.people import ROLES
 from tests.gateway.scene import ANA, BEN, App, Echo, house
@@ -41,8 +44,8 @@ incomings = st.builds(
 @given(incomings, st.sampled_from(ROLES), some_rules)
 def test_the_decision_is_this_table(incoming: Incoming, stored: str, rules: PlatformRules) -> None:
     source = incoming.source
-    role = admit.role_of(source, stored, rules)  # type: ignore[arg-type]
-    found = admit.decide(incoming, role, rules)
+    role = access.role_of(source, stored, rules)  # type: ignore[arg-type]
+    found = access.decide(incoming, role, rules)
     named = {source.user_id, source.user_id_alt}
     is_known = stored != "guest" or bool(named & {*rules.owners, *rules.allow})
     is_private = source.chat_type == "dm"
@@ -64,15 +67,15 @@ def test_the_decision_is_this_table(incoming: Incoming, stored: str, rules: Plat
 @given(incomings, some_rules)
 def test_a_guest_is_never_welcome_unless_allowed(incoming: Incoming, rules: PlatformRules) -> None:
     if rules.admission != "everyone":
-        assert admit.decide(incoming, "guest", rules) != "welcome"
-    assert admit.decide(incoming, "guest", PlatformRules()) != "welcome"
+        assert access.decide(incoming, "guest", rules) != "welcome"
+    assert access.decide(incoming, "guest", PlatformRules()) != "welcome"
 
 
 @given(incomings, st.sampled_from(ROLES), some_rules)
 def test_the_configuration_raises_a_role_and_never_lowers_one(
     incoming: Incoming, stored: str, rules: PlatformRules
 ) -> None:
-    role = admit.role_of(incoming.source, stored, rules)  # type: ignore[arg-type]
+    role = access.role_of(incoming.source, stored, rules)  # type: ignore[arg-type]
     assert ROLES.index(role) <= ROLES.index(stored)
     named = {incoming.source.user_id, incoming.source.user_id_alt} - {None}
     assert (role == "owner") == (stored == "owner" or bool(named & {*rules.owners}))

@@ -20,7 +20,7 @@ from tertulia.errors import (
     TooLarge,
 )
 from tertulia.platforms.base import Outgoing, Receive
-from tertulia.records.outbox import Parcel
+from tertulia.records.queues.outbox import Parcel
 from tests.gateway.scene import ANA, BEN, PATIENCE, App, Echo, House, house, rules
 
 

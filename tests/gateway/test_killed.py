@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import tertulia
-from tertulia.records.outbox import Parcel
+from tertulia.records.queues.outbox import Parcel
 from tests.gateway.node import PATIENCE, SETTINGS, STEPS, lines
 from tests.history.validators import faults
 

@@ -14,8 +14,11 @@ from tertulia.agents.base import Delta, Event, Request, Step, Tool, ToolResult
 from tertulia.agents.parrot import ParrotAgent
 from tertulia.core.message import ToolCall
 from tertulia.errors import AgentStopped
-from tertulia.gateway.meanwhile import Meanwhile, Signals
-from tertulia.gateway.rules import Rules
+from tertulia.gateway.interrupts import (
+    Meanwhile,
+    Signals,
+)
+from tertulia.gateway.settings import Rules
 from tertulia.testing import FakeClock
 from tests.gateway.scene import (
     ANA,

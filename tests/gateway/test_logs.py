@@ -12,11 +12,14 @@ from typing import Any, Literal
 import pytest
 
 from tertulia.agents import Event, ParrotAgent, Request, Step
-from tertulia.config import LogConfig
-from tertulia.core.redact import Redactor
-from tertulia.core.render import Format
+from tertulia.config.schema import LogConfig
+from tertulia.core.history.formats import Format
+from tertulia.core.text.redact import Redactor
 from tertulia.errors import AgentStopped, ConfigError
-from tertulia.gateway.logs import Logged, writing
+from tertulia.gateway.logging_setup import (
+    Logged,
+    writing,
+)
 from tertulia.platforms.registry import needs_raw_ids
 
 KEY = "agent:main:whatsapp:dm:34600123456"

@@ -13,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tertulia.errors import StoreError
-from tertulia.memory import FileMemory, _file_name
-from tertulia.testing.stage import at_once
+from tertulia.gateway.memory_files import (
+    FileMemory,
+    _file_name,
+)
+from tertulia.testing.fixtures import at_once
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 

@@ -11,8 +11,8 @@ import pytest
 
 import tertulia
 from tertulia.agents.base import Event, Request, Step
-from tertulia.gateway import planning
-from tertulia.gateway.rules import PlatformRules
+from tertulia.gateway import schedule_tool
+from tertulia.gateway.settings import PlatformRules
 from tests.gateway.scene import ANA, BEN, FAST, Echo, Scripted, house, rules
 
 MEMBERS = rules(platforms={"telegram": PlatformRules(allow=("42", "43"), owners=("7",))})
@@ -93,11 +93,11 @@ class TestTheCommand:
 
     def test_nobody_plans_without_end(self, tmp_path: Path) -> None:
         with tertulia.open(tmp_path / "talk.db", settings=FAST) as store:
-            for _ in range(planning.MOST):
-                planning.add(store, ANA, "member", "every 2h", "look")
+            for _ in range(schedule_tool.MOST):
+                schedule_tool.add(store, ANA, "member", "every 2h", "look")
             with pytest.raises(tertulia.Error, match="already"):
-                planning.add(store, ANA, "member", "every 2h", "look")
-            planning.add(store, BEN, "member", "every 2h", "look")
+                schedule_tool.add(store, ANA, "member", "every 2h", "look")
+            schedule_tool.add(store, BEN, "member", "every 2h", "look")
 
 
 class TestTheTool:
@@ -154,12 +154,12 @@ class TestTheTool:
                 {"action": "remove", "id": 5},
             ):
                 with pytest.raises(tertulia.Error):
-                    planning._called(store, ANA, "member", arguments)
+                    schedule_tool._called(store, ANA, "member", arguments)
             assert store.schedules.find().items == ()
 
     def test_its_parameters_are_a_schema_that_models_are_held_to(self) -> None:
-        from tertulia.agents import schema
+        from tertulia.agents import json_schema
 
-        assert schema.faults(planning._PARAMETERS, {"action": "list"}) == []
-        assert schema.faults(planning._PARAMETERS, {"action": "dance"})
-        assert schema.faults(planning._PARAMETERS, {"action": "pause", "id": "one"})
+        assert json_schema.faults(schedule_tool._PARAMETERS, {"action": "list"}) == []
+        assert json_schema.faults(schedule_tool._PARAMETERS, {"action": "dance"})
+        assert json_schema.faults(schedule_tool._PARAMETERS, {"action": "pause", "id": "one"})

@@ -15,7 +15,7 @@ import pytest
 from tertulia import HomeChannel, Source
 from tertulia.agents.base import Event, Request, Step
 from tertulia.errors import AgentFailed, AgentUnavailable, Refused
-from tertulia.gateway.rules import PlatformRules
+from tertulia.gateway.settings import PlatformRules
 from tertulia.platforms.base import Outgoing
 from tertulia.records.schedules import Occurrence, Schedule
 from tertulia.testing import FakeClock

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tertulia.cli.failures import PIPE_CLOSED
+from tertulia.cli.errors import PIPE_CLOSED
 from tests.gateway.keyboard import PATIENCE, PROMPT, Terminal, tertulia
 
 AGENT = Path(__file__).with_name("slow_agent.py")

@@ -17,10 +17,14 @@ from tertulia.agents.parrot import ParrotAgent
 from tertulia.core.session import Session
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentFailed, AgentUnavailable
-from tertulia.gateway import words
-from tertulia.gateway.memory import NOTHING, QUESTION, MemoryFlush
-from tertulia.gateway.watch import Watcher
-from tertulia.memory import FileMemory
+from tertulia.gateway import replies
+from tertulia.gateway.expiry import Watcher
+from tertulia.gateway.memory_files import FileMemory
+from tertulia.gateway.memory_flush import (
+    NOTHING,
+    QUESTION,
+    MemoryFlush,
+)
 from tertulia.testing import FakeClock
 from tests.gateway.scene import ANA, BEN, FAST, App, Echo, Scripted, house, rules
 from tests.turns.scene import execute
@@ -83,7 +87,7 @@ def test_what_was_cut_off_and_overtaken_is_not_passed_over(where: str) -> None:
             store.sessions.reset(first.key)
         async with house(where, Echo(), clock=clock) as node:
             await node.quiet()
-            assert node.app.to(ANA) == [words.CUT_OFF]
+            assert node.app.to(ANA) == [replies.CUT_OFF]
             assert await node.say("one") == ["re one"]
 
     asyncio.run(play())

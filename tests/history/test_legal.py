@@ -18,14 +18,26 @@ from hypothesis import strategies as st
 
 import tertulia
 from tertulia import Session, Settings, Source, Store, ToolCall
-from tertulia.core import tokens
-from tertulia.core.grammar import Block, blocks
+from tertulia.core.history import tokens
+from tertulia.core.history.formats import (
+    Format,
+    Style,
+    Timestamps,
+    render,
+    weigher,
+)
+from tertulia.core.history.repair import (
+    Block,
+    blocks,
+)
+from tertulia.core.history.window import (
+    Budget,
+    fit,
+)
 from tertulia.core.message import Message, draft
-from tertulia.core.render import Format, Style, Timestamps, render, weigher
-from tertulia.core.window import Budget, fit
-from tertulia.records import acts as acts_of
-from tertulia.records import transcript as transcripts_of
-from tertulia.records.transcript import Transcript
+from tertulia.records import session_rows as acts_of
+from tertulia.records.transcript import transcript as transcripts_of
+from tertulia.records.transcript.transcript import Transcript
 from tertulia.storage.base import Transaction
 from tests.history import material
 from tests.history.validators import faults

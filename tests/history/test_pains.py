@@ -10,11 +10,11 @@ import pytest
 
 import tertulia
 from tertulia import ConfigError, Settings, Source, Store
-from tertulia.core.grammar import INTERRUPTED_RESULT
+from tertulia.core.history.repair import INTERRUPTED_RESULT
 from tertulia.core.message import draft
-from tertulia.records import acts
-from tertulia.records import transcript as transcripts
-from tertulia.records.transcript import Transcript
+from tertulia.records import session_rows
+from tertulia.records.transcript import transcript as transcripts
+from tertulia.records.transcript.transcript import Transcript
 from tertulia.storage.base import Transaction
 from tertulia.testing import FakeClock
 from tests.history.validators import faults
@@ -63,7 +63,7 @@ def add(talk: Transcript, kind: str, body: Body) -> None:
     """A row as commands, deliveries and bookkeeping leave it."""
 
     def work(tx: Transaction) -> None:
-        ref, last, turns = acts.glance(tx, talk.session_id)[:3]
+        ref, last, turns = session_rows.glance(tx, talk.session_id)[:3]
         tx.run("session_add_rows", {"ref": ref, "count": 1})
         transcripts.insert(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
 

@@ -14,11 +14,20 @@ from hypothesis import strategies as st
 
 import tertulia
 from tertulia import Settings, Source, Store
-from tertulia.core.grammar import blocks
+from tertulia.core.history.formats import (
+    FORMATS,
+    Format,
+    Style,
+    render,
+    weigher,
+)
+from tertulia.core.history.repair import blocks
+from tertulia.core.history.window import (
+    Budget,
+    fit,
+)
 from tertulia.core.message import Message
-from tertulia.core.render import FORMATS, Format, Style, render, weigher
-from tertulia.core.window import Budget, fit
-from tertulia.records.transcript import Transcript
+from tertulia.records.transcript.transcript import Transcript
 from tests.history import material
 from tests.history.validators import faults
 

@@ -17,7 +17,10 @@ import tertulia
 from tertulia import Settings, aio
 from tertulia.agents import Agent, ParrotAgent
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.rules import PlatformRules, Rules
+from tertulia.gateway.settings import (
+    PlatformRules,
+    Rules,
+)
 from tertulia.http import HttpSettings, Token, serve
 from tertulia.platforms.base import Adapter
 from tertulia.processes.registry import Registry

@@ -13,9 +13,13 @@ import tertulia
 from tertulia import Source
 from tertulia.errors import AccessDenied, ConfigError
 from tertulia.http import HttpSettings, Token
-from tertulia.http.access import Door, TooManyRequests, Unauthorized
 from tertulia.http.app import TABLE
-from tertulia.http.operations import Operation
+from tertulia.http.auth import (
+    Door,
+    TooManyRequests,
+    Unauthorized,
+)
+from tertulia.http.routing import Operation
 from tertulia.platforms.web import WebAdapter
 from tests.http.scene import SECRETS, House, house
 

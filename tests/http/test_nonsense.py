@@ -16,7 +16,7 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
 from tertulia.http.app import TABLE
-from tertulia.http.operations import description
+from tertulia.http.routing import description
 from tests.http.node import node
 from tests.http.scene import SECRETS
 

@@ -9,7 +9,7 @@ import pytest
 
 import tertulia
 from tertulia import Settings, Store
-from tertulia.integrations import floor
+from tertulia.integrations import run_lease
 from tests.turns.scene import faults_of
 
 FAST = Settings(zone="UTC", durability="fast")
@@ -27,4 +27,4 @@ def store(where: Path) -> Iterator[Store]:
         assert store.check() == []
         for session in store.sessions.find(limit=1000).items:
             assert faults_of(store.transcript(session.id).history()) == []
-    floor._held.clear()
+    run_lease._held.clear()

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 import tertulia
 from tertulia import IllegalMove, LeaseLost, SessionBusy, Source, Store, ToolCall
-from tertulia.integrations import floor
+from tertulia.integrations import run_lease
 from tertulia.integrations.agent_framework import (
     FIELD,
     PLATFORM,
@@ -352,7 +352,7 @@ class TestRuns:
 
         asyncio.run(talk())
         assert [row[2] for row in rows(store)] == ["hi", "bit by bit"]
-        assert floor._held == {}
+        assert run_lease._held == {}
 
 
 def test_flags_of_the_framework_hold(store: Store) -> None:
@@ -420,7 +420,7 @@ def test_undo_takes_back_a_run(store: Store) -> None:
 def test_a_run_that_failed_elsewhere_gives_the_session_back(store: Store) -> None:
     with pytest.raises(RuntimeError):
         run(agent(store, RuntimeError("x")), "one")
-    (held,) = floor._held[(os.path.realpath(store.path), session_of(store).key)]
+    (held,) = run_lease._held[(os.path.realpath(store.path), session_of(store).key)]
     assert not held.turn.sync.renew()
     with open_apart(Path(store.path)) as other, other.turn(HERE, "two", wait=0) as turn:
         turn.add_assistant("fine")

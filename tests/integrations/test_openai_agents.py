@@ -41,7 +41,7 @@ from tertulia import (
     ToolCall,
     Usage,
 )
-from tertulia.integrations import floor
+from tertulia.integrations import run_lease
 from tertulia.integrations.openai_agents import FIELD, PLATFORM, TertuliaSession, message_of
 from tertulia.testing import FakeClock
 from tests.integrations.conftest import FAST
@@ -395,7 +395,7 @@ def test_a_streamed_run_is_a_turn_too(store: Store) -> None:
         (1, "assistant"),
     ]
     assert session_of(store).usage.total == 30
-    assert floor._held == {}
+    assert run_lease._held == {}
 
 
 def test_a_tool_may_add_items_by_hand(store: Store) -> None:
@@ -483,7 +483,7 @@ def test_a_run_that_failed_elsewhere_gives_the_session_back(store: Store) -> Non
     session = TertuliaSession("ana", store)
     with pytest.raises(RuntimeError):
         run(agent(RuntimeError("broken")), "one", session)
-    (held,) = floor._held[(os.path.realpath(store.path), session_of(store).key)]
+    (held,) = run_lease._held[(os.path.realpath(store.path), session_of(store).key)]
     assert not held.turn.sync.renew()  # as whoever renews leases would find out
     with open_apart(Path(store.path)) as other, other.turn(HERE, "two", wait=0) as turn:
         turn.add_assistant("fine")
@@ -505,10 +505,10 @@ def test_closing_gives_the_session_back(store: Store) -> None:
 def test_a_run_that_waits_for_a_person_is_not_renewed_for_ever(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(floor, "LONGEST_SILENCE", -1.0)
+    monkeypatch.setattr(run_lease, "LONGEST_SILENCE", -1.0)
 
     def silent(_: Any) -> str:
-        (held,) = floor._held[(os.path.realpath(store.path), session_of(store).key)]
+        (held,) = run_lease._held[(os.path.realpath(store.path), session_of(store).key)]
         assert not held.turn.sync.renew()
         return "but nobody came"
 

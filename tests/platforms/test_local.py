@@ -16,7 +16,7 @@ from tertulia.core.source import Source
 from tertulia.errors import Error, StoreUnavailable
 from tertulia.gateway import commands
 from tertulia.platforms.base import Incoming, Outgoing, Shown
-from tertulia.platforms.local import LocalAdapter
+from tertulia.platforms.terminal import LocalAdapter
 
 # So long a test may take, however busy the machine.
 PATIENCE = 60

@@ -20,11 +20,15 @@ import psutil
 import pytest
 
 from tertulia.errors import ConfigError, IllegalMove, PlaceUnavailable
-from tertulia.processes.elsewhere import DockerContainer, DockerImage, SshHost
-from tertulia.processes.environments import Environment
-from tertulia.processes.keeper import VARIABLE
+from tertulia.processes.agent_tools import tools_for
+from tertulia.processes.environments.base import Environment
+from tertulia.processes.environments.ssh import (
+    DockerContainer,
+    DockerImage,
+    SshHost,
+)
 from tertulia.processes.registry import Registry
-from tertulia.processes.tools import tools_for
+from tertulia.processes.supervisor import VARIABLE
 from tests.processes.scene import ANA, PATIENCE, Scene, until
 from tests.processes.scene import scene as opened
 from tests.processes.test_registry import DAEMON

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 import tertulia
 from tertulia import aio
 from tertulia.gateway.app import Gateway
-from tertulia.processes import keeper
+from tertulia.processes import supervisor
 from tertulia.processes.registry import Registry
 from tertulia.testing import FakeClock
 from tests.gateway.scene import App, Echo
@@ -42,7 +42,7 @@ def test_a_killed_gateway_loses_no_program(where: str, tmp_path: Path) -> None:
         before = store.sessions.current(store.sessions.key(ANA))
         # While no gateway is there, one of them ends.
         (folder / "flag").touch()
-        ended = os.path.join(store.processes.require(ending).folder, keeper.ENDED)
+        ended = os.path.join(store.processes.require(ending).folder, supervisor.ENDED)
         until(lambda: os.path.exists(ended), "it has ended")
     app = App()
     clock = FakeClock(datetime.now(UTC))
@@ -140,11 +140,11 @@ def test_a_lost_keeper_is_said_and_the_output_stays(scene: Scene) -> None:
     process = scene.registry.get(scene.spawn("echo so far; exec sleep 600"))
     scene.shows(process.id, "so far")
     os.kill(process.keeper_pid, signal.SIGKILL)
-    until(lambda: keeper.mark(process.keeper_pid) == "", "the keeper is gone")
+    until(lambda: supervisor.mark(process.keeper_pid) == "", "the keeper is gone")
     scene.registry.look()
     assert scene.registry.get(process.id).state == "lost"
     [told] = scene.told()
     assert "nobody can say how it ended" in told
     assert "so far" in told
     scene.registry.kill(process.id)
-    assert keeper.mark(process.pid) == ""
+    assert supervisor.mark(process.pid) == ""

@@ -11,8 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.processes import keeper
-from tertulia.processes.output import ROLLING, Output, readable
+from tertulia.processes import supervisor
+from tertulia.processes.output_files import (
+    ROLLING,
+    Output,
+    readable,
+)
 from tests.processes.scene import Scene, until
 
 # 40 MB as fast as it can, each line with its number.
@@ -24,7 +28,7 @@ for block in range(400):
 
 
 def written(folder: Path, data: bytes) -> Output:
-    (folder / f"{keeper.OUTPUT}{0:018}").write_bytes(data)
+    (folder / f"{supervisor.OUTPUT}{0:018}").write_bytes(data)
     return Output(str(folder), is_final=False)
 
 
@@ -34,7 +38,7 @@ def test_a_flood_costs_bounded_disk_and_memory(scene: Scene) -> None:
     output = Output(process.folder, is_final=True)
     assert output.total() == 40_000_000
     kept = sum(entry.stat().st_size for entry in os.scandir(process.folder))
-    assert kept <= 2 * keeper.SEGMENT + 4096
+    assert kept <= 2 * supervisor.SEGMENT + 4096
     tracemalloc.start()
     newest = scene.registry.log(process.id).output
     _, peak = tracemalloc.get_traced_memory()

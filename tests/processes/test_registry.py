@@ -15,9 +15,9 @@ import pytest
 
 from tertulia import Settings
 from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
-from tertulia.processes import keeper
+from tertulia.processes import supervisor
 from tertulia.processes.registry import Registry
-from tertulia.processes.rules import ProcessRules
+from tertulia.processes.settings import ProcessRules
 from tests.processes.scene import ANA, BEN, PATIENCE, Scene, until
 from tests.processes.scene import scene as opened
 from tests.turns.scene import execute
@@ -106,7 +106,7 @@ class TestLimits:
         ended = scene.registry.get(process)
         folder = ended.folder
         scene.clock.forward(seconds=1)
-        until(lambda: keeper.mark(ended.keeper_pid) == "", "its keeper is gone")
+        until(lambda: supervisor.mark(ended.keeper_pid) == "", "its keeper is gone")
         scene.registry.look()
         assert scene.store.processes.get(process) is None
         assert not os.path.exists(folder)
@@ -185,7 +185,8 @@ class TestEnding:
         process = scene.spawn("true")
         scene.finished(process)
         until(
-            lambda: keeper.mark(scene.registry.get(process).keeper_pid) == "", "the keeper is gone"
+            lambda: supervisor.mark(scene.registry.get(process).keeper_pid) == "",
+            "the keeper is gone",
         )
         with pytest.raises(IllegalMove, match="ended already"):
             scene.registry.kill(process)
@@ -197,7 +198,7 @@ class TestEnding:
         assert scene.store.processes.get(process.id) is None
         assert scene.registry.find(scene.key) == []
         scene.registry.look()
-        until(lambda: keeper.mark(process.pid) == "", "it is ended")
+        until(lambda: supervisor.mark(process.pid) == "", "it is ended")
         assert scene.store.processes.of_node(scene.registry.node) == []
         assert not os.path.exists(process.folder)
 
@@ -262,7 +263,10 @@ class TestReusedPids:
         gone = psutil.Process(process.keeper_pid), psutil.Process(process.pid)
         for one in gone:
             one.kill()
-        until(lambda: keeper.mark(process.keeper_pid) == "" == keeper.mark(process.pid), "gone")
+        until(
+            lambda: supervisor.mark(process.keeper_pid) == "" == supervisor.mark(process.pid),
+            "gone",
+        )
         other = _started_as(process.keeper_pid)
         try:
             assert other.pid == process.keeper_pid
@@ -277,9 +281,9 @@ class TestReusedPids:
             other.wait()
 
     def test_the_mark_tells_two_programs_apart(self, bystander: subprocess.Popen[bytes]) -> None:
-        assert keeper.mark(bystander.pid) == keeper.mark(bystander.pid) != ""
-        assert keeper.mark(bystander.pid) != keeper.mark(os.getpid())
-        assert keeper.mark(2**22 + 1) == ""
+        assert supervisor.mark(bystander.pid) == supervisor.mark(bystander.pid) != ""
+        assert supervisor.mark(bystander.pid) != supervisor.mark(os.getpid())
+        assert supervisor.mark(2**22 + 1) == ""
 
 
 class TestTelling:
@@ -287,7 +291,7 @@ class TestTelling:
         process = scene.spawn("echo all is well")
         until(
             lambda: os.path.exists(
-                os.path.join(scene.store.processes.require(process).folder, keeper.ENDED)
+                os.path.join(scene.store.processes.require(process).folder, supervisor.ENDED)
             ),
             "it has ended",
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tertulia import Store
 from tertulia.agents.base import Event, Request, Step
-from tertulia.gateway.rules import PlatformRules
+from tertulia.gateway.settings import PlatformRules
 from tests.gateway.scene import ANA, Scripted, rules
 from tests.gateway.scene import house as gateway
 from tests.http.scene import house as server

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tertulia.assembly import environment_of
-from tertulia.config import Config, ProcessesConfig
+from tertulia.config.build import environment_of
+from tertulia.config.schema import (
+    Config,
+    ProcessesConfig,
+)
 from tertulia.errors import ConfigError
-from tertulia.processes.environments import HERE
+from tertulia.processes.environments.base import HERE
 from tests.test_config import given_file, refused
 
 
@@ -85,5 +88,5 @@ def test_a_destination_cannot_be_an_option_of_ssh(tmp_path: Path) -> None:
 def test_what_needs_no_programs_needs_no_unix() -> None:
     """The gateway and the command line are there without the modules that only a Unix has."""
     without = "import sys; sys.modules.update(dict.fromkeys(('fcntl', 'pty', 'termios')));"
-    asked = f"{without} import tertulia.gateway.app, tertulia.cli.ps, tertulia.assembly"
+    asked = f"{without} import tertulia.gateway.app, tertulia.cli.ps, tertulia.config.build"
     subprocess.run([sys.executable, "-c", asked], check=True)

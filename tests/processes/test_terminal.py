@@ -11,7 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from tertulia.errors import ConfigError, IllegalMove
-from tertulia.processes import keeper, registry
+from tertulia.processes import (
+    registry,
+    supervisor,
+)
 from tests.processes.scene import Scene, until
 
 CATCHES = """
@@ -93,8 +96,8 @@ def test_who_reads_slowly_is_given_time(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of it takes longer than is waited for one part; by a clock that runs when it is slept."""
-    os.mkfifo(tmp_path / keeper.INPUT)
-    reader = os.open(tmp_path / keeper.INPUT, os.O_RDONLY | os.O_NONBLOCK)
+    os.mkfifo(tmp_path / supervisor.INPUT)
+    reader = os.open(tmp_path / supervisor.INPUT, os.O_RDONLY | os.O_NONBLOCK)
 
     class Time:
         now = 0.0

@@ -11,14 +11,22 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from tertulia.agents import schema
+from tertulia.agents import json_schema
 from tertulia.agents.base import Event, Request, Step, Tool
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.rules import PlatformRules, Rules
-from tertulia.processes import keeper
+from tertulia.gateway.settings import (
+    PlatformRules,
+    Rules,
+)
+from tertulia.processes import supervisor
+from tertulia.processes.agent_tools import (
+    ACTIONS,
+    PROCESS,
+    TERMINAL,
+    tools_for,
+)
 from tertulia.processes.registry import Registry, Seen
-from tertulia.processes.rules import ProcessRules
-from tertulia.processes.tools import ACTIONS, PROCESS, TERMINAL, tools_for
+from tertulia.processes.settings import ProcessRules
 from tertulia.records.people import Role
 from tests.gateway.scene import App, Scripted
 from tests.processes.scene import ANA, BEN, SETTINGS, Scene, comes, until
@@ -26,7 +34,7 @@ from tests.processes.scene import ANA, BEN, SETTINGS, Scene, comes, until
 
 def use(scene: Scene, name: str, **asked: Any) -> str:
     tools = {tool.name: tool for tool in tools_for(scene.registry, ANA, scene.key, "owner")}
-    assert schema.faults(tools[name].parameters, asked) == []
+    assert json_schema.faults(tools[name].parameters, asked) == []
     answer = asyncio.run(called(tools[name], asked))
     assert isinstance(answer, str)
     return answer
@@ -79,7 +87,7 @@ class TestTerminal:
             return process.pid
 
         pid = asyncio.run(play())
-        until(lambda: keeper.mark(pid) == "", "it is ended")
+        until(lambda: supervisor.mark(pid) == "", "it is ended")
         assert scene.store.processes.find() == []
 
     def test_a_mistake_is_told_in_words(self, scene: Scene) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import tertulia
 from tertulia import AgentFailed, AgentTimeout, Source, StaleWrite, Store
-from tertulia.records.transcript import Transcript
+from tertulia.records.transcript.transcript import Transcript
 
 SOURCE = Source("telegram", "42", user_id="42")
 

@@ -37,8 +37,8 @@ import tertulia
 from tertulia import Duplicate, NotFound, Settings, Source
 from tertulia.core.message import Message
 from tertulia.core.session import Page
-from tertulia.records import acts
-from tertulia.records.transcript import Transcript
+from tertulia.records import session_rows
+from tertulia.records.transcript.transcript import Transcript
 from tertulia.testing import FakeClock
 from tests.servers.postgres import Server
 from tests.turns.scene import without_index
@@ -451,7 +451,7 @@ class Twins:
 
 def _outcome(call: Callable[..., Any], seed: float, given: Any, named: Any) -> Any:
     chance = SimpleNamespace(urandom=random.Random(seed).randbytes)
-    with mock.patch.object(acts, "os", chance):
+    with mock.patch.object(session_rows, "os", chance):
         try:
             return call(*given, **named)
         except tertulia.Error as problem:

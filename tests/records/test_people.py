@@ -9,7 +9,7 @@ import pytest
 
 import tertulia
 from tertulia import AccessDenied, ConfigError, IllegalMove, NotFound, Settings, Source, Store
-from tertulia.core import codes
+from tertulia.core import pairing_code
 from tertulia.testing import FakeClock
 
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
@@ -126,10 +126,10 @@ class TestPairing:
         store.people.approve(fresh)
 
     def test_codes_are_long_and_readable(self) -> None:
-        made = {codes.new_code() for _ in range(500)}
+        made = {pairing_code.new_code() for _ in range(500)}
         assert len(made) == 500
-        assert all(len(code) == 8 and set(code) <= set(codes.SIGNS) for code in made)
-        assert not set("0O1IL") & set(codes.SIGNS)
+        assert all(len(code) == 8 and set(code) <= set(pairing_code.SIGNS) for code in made)
+        assert not set("0O1IL") & set(pairing_code.SIGNS)
 
 
 class TestLinks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tertulia import Store
-from tertulia.storage.sqlite import SqliteDatabase
+from tertulia.storage.sqlite.database import SqliteDatabase
 
 
 def sqlite_of(store: Store) -> SqliteDatabase:

@@ -26,8 +26,8 @@ import apsw
 import tertulia
 from tertulia import Policies, ResetPolicy, Settings, Source, Usage
 from tertulia.errors import StaleWrite
-from tertulia.records.house import Clock
-from tertulia.storage import sqlite
+from tertulia.records.store_context import Clock
+from tertulia.storage.sqlite import database as sqlite_database
 from tertulia.testing import FakeClock
 from tests.storage.inside import sqlite_of
 
@@ -439,7 +439,7 @@ def interrupt_after_a_failed_commit(path: str) -> None:
     database._writer.set_commit_hook(lambda: refusals.pop() if refusals else False)
     # The first thing that is done about a commit that failed.
     with (
-        mock.patch.object(sqlite, "translated", interrupted),
+        mock.patch.object(sqlite_database, "translated", interrupted),
         contextlib.suppress(KeyboardInterrupt),
     ):
         database.write(lead)

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 import tertulia
-from tertulia.storage import postgres_bells
-from tertulia.testing.stage import dm, until
+from tertulia.storage.postgres import notify
+from tertulia.testing.fixtures import (
+    dm,
+    until,
+)
 from tests.servers.postgres import Server
 
 PUT = """
@@ -40,7 +43,7 @@ def test_without_bells_it_is_found_all_the_same(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As behind a pooler that passes no notification on."""
-    monkeypatch.setattr(postgres_bells, "CHANNEL", "nobody_rings_here")
+    monkeypatch.setattr(notify, "CHANNEL", "nobody_rings_here")
     with tertulia.open(where) as store:
         child = subprocess.Popen([sys.executable, "-c", PUT, where])
         assert store.inbox.wait(60)
@@ -52,7 +55,7 @@ def test_a_listener_whose_connection_was_cut_hears_again(
 ) -> None:
     import psycopg
 
-    monkeypatch.setattr(postgres_bells, "_REST_SECONDS", 0.01)
+    monkeypatch.setattr(notify, "_REST_SECONDS", 0.01)
     address = postgres.database(postgres.template)
     listeners = "select pid from pg_stat_activity where query like 'listen%%' and datname = %s"
     name = psycopg.conninfo.conninfo_to_dict(address)["dbname"]

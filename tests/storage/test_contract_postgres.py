@@ -11,7 +11,10 @@ import pytest
 import tertulia
 from tertulia import Settings, Store
 from tertulia.testing import FakeClock, Stage, StoreContract
-from tertulia.testing.stage import dm, said
+from tertulia.testing.fixtures import (
+    dm,
+    said,
+)
 from tests.servers.postgres import Server
 
 

@@ -11,7 +11,11 @@ import pytest
 import tertulia
 from tertulia import Settings, Store
 from tertulia.testing import FakeClock, Stage, StoreContract
-from tertulia.testing.stage import answered, dm, said
+from tertulia.testing.fixtures import (
+    answered,
+    dm,
+    said,
+)
 from tests.storage.inside import sqlite_of
 
 

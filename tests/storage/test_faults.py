@@ -35,8 +35,11 @@ from tertulia import (
     StoreFull,
     StoreUnavailable,
 )
-from tertulia.storage import errors_map, sqlite
-from tertulia.testing.stage import until
+from tertulia.storage.sqlite import (
+    database,
+    errors,
+)
+from tertulia.testing.fixtures import until
 from tests.storage.children import Child
 from tests.storage.disk import Disk, Step, fail
 from tests.storage.inside import sqlite_of
@@ -501,7 +504,7 @@ class TestLocked:
             holder = apsw.Connection(str(path))
             holder.execute("begin immediate")
             clock = Time()
-            monkeypatch.setattr(sqlite, "time", clock)
+            monkeypatch.setattr(database, "time", clock)
             problems: list[Exception] = []
 
             def write() -> None:
@@ -757,13 +760,13 @@ def test_every_error_of_sqlite_has_its_own_words() -> None:
     ]
     assert len(kinds) > 30
     for kind in kinds:
-        found = errors_map.translated(kind("so it goes"), "/a/place")
+        found = errors.translated(kind("so it goes"), "/a/place")
         assert isinstance(found, StoreError)
         assert found.hint
         assert "/a/place" in str(found)
         assert found.where == "/a/place"
     broken = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
-    assert type(errors_map.translated(broken, "x")) is StoreCorrupt
+    assert type(errors.translated(broken, "x")) is StoreCorrupt
     half = UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
     for problem in (half, OverflowError("int too big to convert")):
-        assert type(errors_map.translated(problem, "x")) is ConfigError
+        assert type(errors.translated(problem, "x")) is ConfigError

@@ -16,7 +16,7 @@ import pytest
 import tertulia
 from tertulia import Settings, Store, StoreError, StoreFull
 from tertulia.storage.base import Transaction
-from tertulia.storage.sqlite import SqliteDatabase
+from tertulia.storage.sqlite.database import SqliteDatabase
 from tests.storage.children import Child
 from tests.storage.inside import sqlite_of
 

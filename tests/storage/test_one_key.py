@@ -17,7 +17,7 @@ import pytest
 import tertulia
 from tertulia import Policies, ResetPolicy, Settings, Source, ToolCall, Usage
 from tertulia.storage import statements
-from tertulia.storage.sqlite import SqliteTransaction
+from tertulia.storage.sqlite.database import SqliteTransaction
 from tertulia.testing import FakeClock
 
 SQL = statements.load("sqlite")

@@ -25,9 +25,16 @@ import pytest
 import tertulia
 from tertulia import Settings, Source, Store, StoreFull, StoreUnavailable
 from tertulia.errors import SchemaMismatch, StoreError
-from tertulia.storage import postgres
-from tertulia.testing.faults import Moment, watch
-from tertulia.testing.stage import said, texts, until
+from tertulia.storage.postgres import database
+from tertulia.testing.fault_points import (
+    Moment,
+    watch,
+)
+from tertulia.testing.fixtures import (
+    said,
+    texts,
+    until,
+)
 from tests.servers.postgres import Server, name_in, own_server
 from tests.servers.proxy import PATIENCE, Cut, Proxy, proxy
 from tests.turns.scene import log_of, without_index
@@ -363,10 +370,10 @@ class TestCommitWithoutAnswer:
         self, address: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As after a farewell of the server whose end of the line is not seen yet."""
-        pipelines, failures = postgres._pipeline, iter(["once"])
+        pipelines, failures = database._pipeline, iter(["once"])
 
         @contextmanager
-        def busy(connection: postgres.Connection) -> Iterator[None]:
+        def busy(connection: database.Connection) -> Iterator[None]:
             with pipelines(connection):
                 yield
             for _ in failures:
@@ -374,7 +381,7 @@ class TestCommitWithoutAnswer:
 
         with opened(address) as store:
             session = store.sessions.open(ANNA)
-            monkeypatch.setattr(postgres, "_pipeline", busy)
+            monkeypatch.setattr(database, "_pipeline", busy)
             assert store.transcript(session.id).append(said("one")) == 1
             assert next(failures, None) is None
             failures = iter(["once more"])

@@ -19,9 +19,11 @@ import pytest
 
 import tertulia
 from tertulia import Settings, Usage
-from tertulia.storage import migrate, postgres_migrate, statements
+from tertulia.storage import statements
+from tertulia.storage.postgres import migrate as postgres_migrate
+from tertulia.storage.sqlite import migrate as sqlite_migrate
 from tertulia.testing import FakeClock
-from tertulia.testing.stage import until
+from tertulia.testing.fixtures import until
 from tests.servers.postgres import Server
 from tests.storage.children import Child
 from tests.storage.programs import source
@@ -74,10 +76,10 @@ def make_old(where: str) -> None:
             connection.execute(script)
             connection.execute(old_rows(name))
         return
-    name, script = statements.migrations(migrate.DIALECT)[0]
+    name, script = statements.migrations(sqlite_migrate.DIALECT)[0]
     file = apsw.Connection(where)
     file.pragma("journal_mode", "wal")
-    migrate._create(file)
+    sqlite_migrate._create(file)
     file.execute(script)
     file.execute(old_rows(name).replace("::bigint", ""))
     file.close()

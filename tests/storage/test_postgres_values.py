@@ -10,7 +10,10 @@ import pytest
 
 import tertulia
 from tertulia import Settings, Source, Store, Usage
-from tertulia.testing.stage import said, texts
+from tertulia.testing.fixtures import (
+    said,
+    texts,
+)
 
 FAST = Settings(zone="UTC", durability="fast")
 

@@ -11,7 +11,10 @@ import pytest
 import tertulia
 from tertulia import Settings
 from tertulia.testing import FakeClock
-from tertulia.testing.stage import dm, until
+from tertulia.testing.fixtures import (
+    dm,
+    until,
+)
 from tests.servers.postgres import Server
 from tests.storage.children import Child
 

@@ -15,12 +15,14 @@ import psycopg
 import pytest
 
 import tertulia
-from tertulia.storage import migrate, postgres_migrate, statements
+from tertulia.storage import statements
 from tertulia.storage.base import Row
+from tertulia.storage.postgres import migrate as postgres_migrate
+from tertulia.storage.sqlite import migrate as sqlite_migrate
 from tests.servers.postgres import Server
 
 ROOT = Path(tertulia.__file__).parent
-SQL = statements.load(migrate.DIALECT)
+SQL = statements.load(sqlite_migrate.DIALECT)
 POSTGRES = statements.load(postgres_migrate.DIALECT)
 CALLS = {"run", "one", "all", "many"}
 
@@ -249,11 +251,11 @@ def test_migrations_run_in_order_and_once_in_postgres(
 def test_migrations_run_in_order_and_once(tmp_path: Path) -> None:
     path = tmp_path / "talk.db"
     tertulia.open(path).close()
-    names = [name for name, _ in statements.migrations(migrate.DIALECT)]
+    names = [name for name, _ in statements.migrations(sqlite_migrate.DIALECT)]
     assert names == sorted(names)
     assert [name[:4] for name in names] == [f"{n:04}" for n in range(1, len(names) + 1)]
     connection = apsw.Connection(str(path))
-    assert migrate.applied(connection) == names
-    assert migrate.bring_up_to_date(connection, str(path)) == []
-    assert migrate.applied(connection) == names
+    assert sqlite_migrate.applied(connection) == names
+    assert sqlite_migrate.bring_up_to_date(connection, str(path)) == []
+    assert sqlite_migrate.applied(connection) == names
     connection.close()

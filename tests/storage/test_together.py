@@ -12,7 +12,7 @@ import pytest
 
 import tertulia
 from tertulia import Settings, Source, Store, StoreError, StoreUnavailable, ToolCall
-from tertulia.records.inbox import BELL
+from tertulia.records.queues.inbox import BELL
 from tertulia.storage.base import Transaction
 from tests.storage.disk import Disk, Step, fail
 from tests.storage.inside import sqlite_of

@@ -17,9 +17,12 @@ from msgspec.structs import replace
 from tertulia import Settings, Source, StoreUnavailable, ToolCall, Usage, aio
 from tertulia.agents.base import Event, Request, Step, ToolResult
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.rules import PlatformRules, Rules
+from tertulia.gateway.settings import (
+    PlatformRules,
+    Rules,
+)
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
-from tertulia.records.inbox import Arrival
+from tertulia.records.queues.inbox import Arrival
 from tests.history.validators import faults
 from tests.torture.platform import Client
 from tests.turns.scene import FAST

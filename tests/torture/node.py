@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 import tertulia
 from tertulia import Settings, Source, ToolCall, Turn, Usage
-from tertulia.records.inbox import Arrival
+from tertulia.records.queues.inbox import Arrival
 from tests.history.validators import faults
 from tests.torture.platform import Client
 from tests.turns.scene import FAST

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import tertulia
 from tertulia import Source
-from tertulia.records.inbox import ARRIVAL_STATES
-from tertulia.records.outbox import DELIVERY_STATES
+from tertulia.records.queues.inbox import ARRIVAL_STATES
+from tertulia.records.queues.outbox import DELIVERY_STATES
 from tests.history.validators import faults
 from tests.torture.platform import Platform, Server
 

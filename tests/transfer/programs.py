@@ -8,13 +8,15 @@ import sys
 from typing import Any
 
 import tertulia
-from tertulia.records import newcomers, transcript
-from tertulia.transfer import import_from, taking
+from tertulia.records import imports
+from tertulia.records.transcript import transcript
+from tertulia.transfer import import_from
+from tertulia.transfer.importers import importer
 from tests.transfer.trees import SETTINGS
 
 
 def main(where: str, kind: Any, folder: str, moment: str, number: int) -> None:
-    taking._MESSAGES, taking._SESSIONS = 7, 3  # many small commits
+    importer._MESSAGES, importer._SESSIONS = 7, 3  # many small commits
     left = number
 
     def die() -> None:
@@ -31,7 +33,7 @@ def main(where: str, kind: Any, folder: str, moment: str, number: int) -> None:
             die()  # the transaction is open: nothing of it may be there afterwards
             return found
 
-        newcomers.transcript.append_in = dying  # type: ignore[attr-defined]
+        imports.transcript.append_in = dying  # type: ignore[attr-defined]
     with tertulia.open(where, settings=SETTINGS) as store:
         progress = (lambda done, total: die()) if moment == "after" else None
         import_from(store, kind, folder, progress=progress)

@@ -33,8 +33,7 @@ from tertulia.errors import (
     StoreCorrupt,
     StoreError,
 )
-from tertulia.records import copying
-from tertulia.storage import statements
+from tertulia.storage import statements, tables
 from tertulia.transfer import archive
 from tests.transfer import scene
 from tests.transfer.scene import ACTS, ANA, BEN, EVE, GROUP, SOURCES, everything, opened, parts
@@ -75,7 +74,7 @@ def asked(path: Path, sql: str, *values: str) -> list[Any]:
 
 
 def is_untouched(store: Store) -> bool:
-    return store._db.read(copying.is_empty) and store.check() == []
+    return store._db.read(tables.is_empty) and store.check() == []
 
 
 class TestTheListOfTables:
@@ -98,23 +97,23 @@ class TestTheListOfTables:
 
     def test_it_names_every_table_and_column_there_is(self, new: Path) -> None:
         schema = self.schema(new)
-        listed = {table.name for table in copying.TABLES}
-        assert listed | set(copying.NOT_COPIED) == set(schema)
-        assert not listed & set(copying.NOT_COPIED)
-        for table in copying.TABLES:
+        listed = {table.name for table in tables.TABLES}
+        assert listed | set(tables.NOT_COPIED) == set(schema)
+        assert not listed & set(tables.NOT_COPIED)
+        for table in tables.TABLES:
             assert not set(table.columns) & set(table.left)
             assert set(table.columns) | set(table.left) == schema[table.name], table.name
 
     def test_its_keys_are_the_primary_keys(self, new: Path) -> None:
         kinds: dict[str, type] = {"INTEGER": int, "TEXT": str}
         keys = "select name, type from pragma_table_info(?) where pk > 0 order by pk"
-        for table in copying.TABLES:
+        for table in tables.TABLES:
             found = {name: kinds[kind] for name, kind in asked(new, keys, table.name)}
             assert found == dict(table.key), table.name
 
     def test_the_statements_have_its_columns_in_its_order(self) -> None:
         sql = {name: " ".join(text.split()) for name, text in statements.load("sqlite").items()}
-        for table in copying.TABLES:
+        for table in tables.TABLES:
             columns = ", ".join(table.columns)
             assert sql[f"copy_{table.name}_page"].startswith(f"select {columns} from {table.name} ")
             put = sql[f"copy_{table.name}_put"].replace("( ", "(").replace(" )", ")")
@@ -123,13 +122,13 @@ class TestTheListOfTables:
 
     def test_columns_that_begin_anew_have_a_default(self, new: Path) -> None:
         defaults = "select name, dflt_value from pragma_table_info(?)"
-        for table in copying.TABLES:
+        for table in tables.TABLES:
             found = dict(asked(new, defaults, table.name))
             assert all(found[name] is not None for name in table.left)
 
-    @pytest.mark.parametrize("table", copying.TABLES, ids=[table.name for table in copying.TABLES])
+    @pytest.mark.parametrize("table", tables.TABLES, ids=[table.name for table in tables.TABLES])
     def test_a_table_is_read_whole_whatever_the_size_of_its_pages(
-        self, full: Path, table: copying.Table
+        self, full: Path, table: tables.Table
     ) -> None:
         path = full.with_suffix(".db")
         ((count,),) = asked(path, f"select count(*) from {table.name}")

@@ -17,9 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tertulia import ConfigError, NotFound, Source, Store, StoreError, transfer
-from tertulia.records import reading
-from tertulia.records.reading import Selection
-from tertulia.transfer.export import Form, document, export_to
+from tertulia.records import iterate
+from tertulia.records.iterate import Selection
+from tertulia.transfer.exporters.export import (
+    Form,
+    document,
+    export_to,
+)
 from tests.transfer.scene import ANA, BEN, GROUP, LARGE, THREAD, opened, talk
 
 
@@ -154,7 +158,7 @@ class TestNanobot:
 
     def test_commands_and_deliveries_are_marked(self, store: Store) -> None:
         from tertulia.core.message import Message
-        from tertulia.transfer.nanobot_file import nanobot
+        from tertulia.transfer.exporters.nanobot import nanobot
 
         session = store.sessions.open(ANA)
         rows = [
@@ -279,9 +283,9 @@ class TestFolder:
         assert os.listdir(tmp_path / "out") == [f"{new}.json"]
 
     def test_more_than_a_page_of_sessions(self, store: Store, tmp_path: Path) -> None:
-        for number in range(reading._SESSIONS + 5):
+        for number in range(iterate._SESSIONS + 5):
             store.sessions.open(Source("telegram", str(number)))
-        assert export_to(store, "jsonl", tmp_path / "out").sessions == reading._SESSIONS + 5
+        assert export_to(store, "jsonl", tmp_path / "out").sessions == iterate._SESSIONS + 5
 
     def test_named_ones_and_an_unknown_one(self, store: Store, tmp_path: Path) -> None:
         one = talk(store, ANA, "hello")
@@ -324,9 +328,9 @@ class TestFolder:
     def test_a_session_deleted_meanwhile_is_left_out_whole(
         self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(reading, "_MESSAGES", 1)
+        monkeypatch.setattr(iterate, "_MESSAGES", 1)
         gone, kept = talk(store, ANA, "hello"), talk(store, BEN, "hello")
-        read = reading._rows
+        read = iterate._rows
 
         def deleting(tx: Any, session_id: str, part: Any) -> Any:
             found = read(tx, session_id, part)
@@ -334,7 +338,7 @@ class TestFolder:
                 store.sessions.delete(gone)
             return found
 
-        monkeypatch.setattr(reading, "_rows", deleting)
+        monkeypatch.setattr(iterate, "_rows", deleting)
         done = export_to(store, "jsonl", tmp_path / "out")
         assert (done.sessions, done.messages) == (1, 4)
         assert os.listdir(tmp_path / "out") == [f"{kept}.jsonl"]

@@ -17,11 +17,15 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tertulia import Source, Store
-from tertulia.core.harmless import harmless
-from tertulia.transfer.export import Form, document, export_to
-from tertulia.transfer.html import escape
-from tertulia.transfer.markdown import escaped
-from tertulia.transfer.page import split_code
+from tertulia.core.text.display_safe import harmless
+from tertulia.transfer.exporters.export import (
+    Form,
+    document,
+    export_to,
+)
+from tertulia.transfer.exporters.html import escape
+from tertulia.transfer.exporters.markdown import escaped
+from tertulia.transfer.exporters.page import split_code
 from tests.transfer.scene import ANA, GROUP, opened, talk
 
 ATTACKS = [

@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 import tertulia
 from tertulia import Policies, ResetPolicy, Settings, Source, Store
 from tertulia.errors import ConfigError, NotFound, StaleWrite
-from tertulia.transfer import Report, import_from, reading, taking
+from tertulia.transfer import (
+    Report,
+    import_from,
+)
+from tertulia.transfer.importers import (
+    importer,
+    safe_files,
+)
 from tests.transfer.trees import SETTINGS, all_sessions, dump, planted, print_of
 
 HEAD = {
@@ -65,7 +72,7 @@ def test_a_line_of_thirty_megabytes(store: Store, folder: Path) -> None:
 def test_a_line_that_is_longer_than_memory_should_hold(
     store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(safe_files, "LONGEST_LINE", 1000)
     long = {"role": "user", "content": "x" * 5000}
     write(folder / "telegram_42.jsonl", HEAD, long, HELLO)
     report = import_from(store, "nanobot", folder.parent)
@@ -274,7 +281,7 @@ def test_what_was_said_there_since_comes_with_the_next_import(store: Store, fold
 def test_two_imports_at_once_do_not_double_anything(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(taking, "_MESSAGES", 5)
+    monkeypatch.setattr(importer, "_MESSAGES", 5)
     folder = planted("nanobothead_migrated", tmp_path)
     others: list[Report] = []
 

@@ -13,7 +13,10 @@ import pytest
 
 import tertulia
 from tertulia import NotAStore, Store, transfer
-from tertulia.testing.stage import dm, until
+from tertulia.testing.fixtures import (
+    dm,
+    until,
+)
 from tests.servers.postgres import Server
 from tests.transfer.scene import ANA, everything, opened, parts, talk
 
@@ -219,7 +222,7 @@ def test_nowhere_and_itself(tmp_path: Path) -> None:
 
 def test_damage_on_the_way_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that does not arrive as it left: the old store stays the one in use."""
-    from tertulia.records.copying import Table
+    from tertulia.storage.tables import Table
 
     old, new = str(tmp_path / "old.db"), str(tmp_path / "new.db")
     with opened(old) as store:

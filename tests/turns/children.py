@@ -22,11 +22,14 @@ from typing import Any, Self
 import pytest
 
 from tertulia import Error, Settings, Store, Turn, Usage
-from tertulia.records import turns
-from tertulia.records.acts import lane_of
+from tertulia.records.session_rows import lane_of
+from tertulia.records.turns import turn as turn_module
 from tertulia.storage.base import Transaction
-from tertulia.testing.faults import Moment, watch
-from tertulia.testing.stage import at_once
+from tertulia.testing.fault_points import (
+    Moment,
+    watch,
+)
+from tertulia.testing.fixtures import at_once
 from tests.turns.scene import ANA, FAST, IDLE, PATIENCE, call, open_apart
 
 if os.name == "nt":
@@ -340,7 +343,7 @@ def die_entering(pipe: Connection, where: str, moment: Moment, lease_seconds: fl
 
 def die_waiting(pipe: Connection, where: str) -> None:
     """Queue for a session, then end with `kill -9`."""
-    turns.TICKET_SECONDS = 0.2  # type: ignore[misc]
+    turn_module.TICKET_SECONDS = 0.2  # type: ignore[misc]
     with opened(where) as store:
         waiting = store.turn(ANA, "never mind")
         assert not waiting.try_to_enter()

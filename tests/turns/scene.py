@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import tertulia
 from tertulia import Policies, ResetPolicy, Session, Settings, Source, Store, ToolCall
-from tertulia.core.grammar import INTERRUPTED_RESULT
-from tertulia.records.desk import Desk
+from tertulia.core.history.repair import INTERRUPTED_RESULT
+from tertulia.records.turns.local_turns import Desk
 from tertulia.storage import statements
 from tertulia.storage.base import Transaction
-from tertulia.storage.postgres import PostgresDatabase
+from tertulia.storage.postgres.database import PostgresDatabase
 from tertulia.testing import Stage
 
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")

@@ -15,8 +15,8 @@ import pytest
 
 import tertulia
 from tertulia import Settings, Store
-from tertulia.testing.faults import Moment
-from tertulia.testing.stage import until
+from tertulia.testing.fault_points import Moment
+from tertulia.testing.fixtures import until
 from tests.turns.children import STEPS, Child, die_at, die_entering, die_waiting
 from tests.turns.scene import (
     ANA,

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import settings
 
 from tertulia import LeaseLost, NotFound, Source, Store, Turn, Usage
-from tertulia.storage.postgres import PostgresDatabase
+from tertulia.storage.postgres.database import PostgresDatabase
 from tests.turns.scene import (
     Row,
     call,

@@ -8,7 +8,7 @@ import pytest
 
 import tertulia
 from tertulia import LeaseLost, SessionBusy, Settings, Store, Turn, Usage
-from tertulia.testing.stage import until
+from tertulia.testing.fixtures import until
 from tests.servers.postgres import Server
 from tests.turns.children import Child, opened, stop_and_answer, stop_in_a_write, stop_inside
 from tests.turns.scene import (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tertulia import Error, LeaseLost, NotFound, SessionBusy, Store, Turn, Usage
-from tertulia.storage.sqlite import SqliteDatabase
+from tertulia.storage.sqlite.database import SqliteDatabase
 from tertulia.testing import Stage
 from tests.turns.scene import (
     ANA,

@@ -10,7 +10,10 @@ import pytest
 
 import tertulia
 from tertulia import Store
-from tertulia.testing.stage import at_once, until
+from tertulia.testing.fixtures import (
+    at_once,
+    until,
+)
 from tests.turns.children import (
     Child,
     answer_the_same,

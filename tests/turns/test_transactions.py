@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tertulia import Store, Turn, Usage
 from tertulia.testing import FakeClock, Stage
-from tertulia.testing.faults import watch
+from tertulia.testing.fault_points import watch
 from tests.storage.inside import sqlite_of
 from tests.transfer.scene import program
 from tests.turns.scene import ANA, call, open_beside

@@ -22,11 +22,15 @@ from tertulia import (
     Turn,
     Usage,
 )
-from tertulia.core.grammar import INTERRUPTED_RESULT
-from tertulia.records import turns
+from tertulia.core.history.repair import INTERRUPTED_RESULT
+from tertulia.records.turns import turn as turn_module
 from tertulia.testing import FakeClock, Stage
-from tertulia.testing.faults import watch
-from tertulia.testing.stage import at_once, outcomes, until
+from tertulia.testing.fault_points import watch
+from tertulia.testing.fixtures import (
+    at_once,
+    outcomes,
+    until,
+)
 from tests.turns.scene import (
     ANA,
     BEN,
@@ -956,7 +960,7 @@ def test_who_waits_in_the_same_process_is_woken(
     store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And need not look for itself: here it would look again far too late."""
-    monkeypatch.setattr(turns, "_PAUSES", (10 * PATIENCE,))
+    monkeypatch.setattr(turn_module, "_PAUSES", (10 * PATIENCE,))
     done: list[Turn] = []
     waiting = threading.Thread(
         target=lambda: done.append(exchange(other, "two", "2", wait=20 * PATIENCE)), daemon=True

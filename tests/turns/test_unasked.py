@@ -10,7 +10,7 @@ import pytest
 import tertulia
 from tertulia import HomeChannel, Settings, Source, Store, ToolCall
 from tertulia.testing import FakeClock, Stage
-from tertulia.testing.stage import at_once
+from tertulia.testing.fixtures import at_once
 from tests.history.validators import faults
 from tests.turns.scene import ANA, BEN, FAST
 

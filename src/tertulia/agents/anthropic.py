@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tertulia.agents.base import Request
-from tertulia.agents.model import (
+from tertulia.agents.model_agent import (
     REFUSED,
     REFUSED_ON_THE_WAY,
     ModelAgent,
@@ -17,9 +17,14 @@ from tertulia.agents.model import (
     count,
     paired,
 )
-from tertulia.agents.stream import ServerEvent
-from tertulia.agents.wire import Limits, Retry, Sleep, Wire
-from tertulia.core.content import speaks
+from tertulia.agents.sse import ServerEvent
+from tertulia.agents.transport import (
+    Limits,
+    Retry,
+    Sleep,
+    Wire,
+)
+from tertulia.core.history.content import speaks
 from tertulia.core.message import ToolCall, to_json
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentError, ContextOverflow

@@ -45,8 +45,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from tertulia.core.history.formats import Format
 from tertulia.core.message import ToolCall
-from tertulia.core.render import Format
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError
 

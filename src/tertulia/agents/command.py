@@ -19,15 +19,22 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tertulia.agents import lines, tools
+from tertulia.agents import (
+    jsonl_protocol,
+    tools,
+)
 from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
-from tertulia.agents.lines import Said
-from tertulia.agents.loop import gave_up
-from tertulia.agents.shown import one_line
-from tertulia.agents.stream import Lines
-from tertulia.agents.watch import Watch
-from tertulia.agents.wire import Limits, Patience, encoded
-from tertulia.core.render import Format
+from tertulia.agents.cancellation import Watch
+from tertulia.agents.jsonl_protocol import Said
+from tertulia.agents.sse import Lines
+from tertulia.agents.tool_loop import gave_up
+from tertulia.agents.transport import (
+    Limits,
+    Patience,
+    encoded,
+)
+from tertulia.core.history.formats import Format
+from tertulia.core.text.excerpt import one_line
 from tertulia.errors import AgentError, AgentFailed, ConfigError
 
 log = logging.getLogger("tertulia.agents.command")
@@ -87,7 +94,7 @@ class CommandAgent:
             await request.steer()
             history = await request.history(format=self._format, max_tokens=self._history_tokens)
             async with self._child(watch, request) as child:
-                child.tell(lines.asked(request, history))
+                child.tell(jsonl_protocol.asked(request, history))
                 async with aclosing(self._exchange(child, request, watch)) as events:
                     async for event in events:
                         yield event
@@ -110,7 +117,7 @@ class CommandAgent:
                 async for result in results:
                     given.append(result)
                     yield result
-            child.tell(lines.answered(given, await request.steer()))
+            child.tell(jsonl_protocol.answered(given, await request.steer()))
         for event in gave_up(self._max_steps):
             yield event
 
@@ -266,7 +273,7 @@ class _Child:
         """The next event the program writes."""
         while not self._waiting:
             self._waiting = [line for line in await self._more() if line.strip()]
-        said = lines.read(self._waiting.pop(0), self._title)
+        said = jsonl_protocol.read(self._waiting.pop(0), self._title)
         if isinstance(said, Delta):
             self._shown += said.text
         elif isinstance(said, Step):

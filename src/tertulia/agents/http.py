@@ -15,15 +15,24 @@ from typing import Any
 
 import msgspec
 
-from tertulia.agents import lines
+from tertulia.agents import jsonl_protocol
 from tertulia.agents.base import Delta, Event, Request, Step
-from tertulia.agents.lines import Said
-from tertulia.agents.loop import exchange
-from tertulia.agents.stream import Lines, ServerEvents
-from tertulia.agents.watch import Watch
-from tertulia.agents.wire import Answer, Limits, Retry, Sleep, Wire
+from tertulia.agents.cancellation import Watch
+from tertulia.agents.jsonl_protocol import Said
+from tertulia.agents.sse import (
+    Lines,
+    ServerEvents,
+)
+from tertulia.agents.tool_loop import exchange
+from tertulia.agents.transport import (
+    Answer,
+    Limits,
+    Retry,
+    Sleep,
+    Wire,
+)
+from tertulia.core.history.formats import Format
 from tertulia.core.message import to_json
-from tertulia.core.render import Format
 from tertulia.errors import AgentError, AgentUnavailable
 
 _ACCEPTED = "application/x-ndjson, text/event-stream, application/json"
@@ -82,7 +91,7 @@ class HttpAgent:
         watch.check()
         await request.steer()
         history = await request.history(format=self._format, max_tokens=self._history_tokens)
-        body = lines.asked(request, history)
+        body = jsonl_protocol.asked(request, history)
         tried, has_begun, shown = 0, False, ""
         while True:
             tried += 1
@@ -129,7 +138,7 @@ class HttpAgent:
         return [to_json(said if "type" in said else {"type": "step", **said})]
 
     def _read(self, text: str) -> Said:
-        return lines.read(text, self._wire.shown_url, self._wire.scrub)
+        return jsonl_protocol.read(text, self._wire.shown_url, self._wire.scrub)
 
 
 async def _streamed(answer: Answer) -> AsyncGenerator[str, None]:

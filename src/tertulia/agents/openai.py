@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tertulia.agents.base import Request
-from tertulia.agents.model import (
+from tertulia.agents.model_agent import (
     REFUSED,
     REFUSED_ON_THE_WAY,
     ModelAgent,
@@ -19,9 +19,17 @@ from tertulia.agents.model import (
     count,
     paired,
 )
-from tertulia.agents.stream import ServerEvent
-from tertulia.agents.wire import Limits, Retry, Sleep, Wire
-from tertulia.core.content import flat, speaks
+from tertulia.agents.sse import ServerEvent
+from tertulia.agents.transport import (
+    Limits,
+    Retry,
+    Sleep,
+    Wire,
+)
+from tertulia.core.history.content import (
+    flat,
+    speaks,
+)
 from tertulia.core.message import ToolCall, to_json
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentError

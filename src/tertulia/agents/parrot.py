@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from tertulia.agents import tools
 from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
-from tertulia.agents.watch import Watch
-from tertulia.core import tokens
-from tertulia.core.content import flat
+from tertulia.agents.cancellation import Watch
+from tertulia.core.history import tokens
+from tertulia.core.history.content import flat
 from tertulia.core.message import ToolCall, to_json
 from tertulia.core.usage import Usage
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from tertulia.agents import schema
+from tertulia.agents import json_schema
 from tertulia.agents.base import Content, Tool, ToolResult
-from tertulia.agents.watch import Watch
+from tertulia.agents.cancellation import Watch
 from tertulia.core.message import ToolCall, to_json
 from tertulia.errors import Error
 
@@ -77,7 +77,7 @@ async def _result(call: ToolCall, offered: Mapping[str, Tool], seconds: float) -
     arguments = _arguments(call)
     if isinstance(arguments, str):
         return arguments
-    if found := schema.faults(tool.parameters, arguments):
+    if found := json_schema.faults(tool.parameters, arguments):
         told = "; ".join(found[:_SHOWN_FAULTS])
         return f"Error: the arguments of {call.name} do not fit: {told}. Call it again, corrected."
     return await _called(tool, arguments, seconds)

@@ -58,8 +58,7 @@ from tertulia import (
     __version__,
     session_key,
 )
-from tertulia.aio.opening import open as open
-from tertulia.aio.records import (
+from tertulia.aio._generated import (
     Inbox,
     Ledger,
     Outbox,
@@ -69,7 +68,8 @@ from tertulia.aio.records import (
     Transcript,
     Visible,
 )
-from tertulia.aio.turns import Turn
+from tertulia.aio.connect import open as open
+from tertulia.aio.turn import Turn
 
 __all__ = [
     "AccessDenied",

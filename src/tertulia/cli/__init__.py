@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 try:
-    from tertulia.cli.program import main
+    from tertulia.cli.entry_point import main
 except ModuleNotFoundError as problem:
     if problem.name != "click":
         raise

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tertulia.cli import output, place
+from tertulia.cli import (
+    locations,
+    output,
+)
 from tertulia.cli.options import Command, Request, json_option
 
 
@@ -17,13 +20,13 @@ def archive(request: Request, path: str, dry_run: bool) -> None:
     """Fill an empty store from an archive: all of it, or nothing where anything is wrong."""
     from tertulia.transfer import archive as archives
 
-    place.require_utf8(path)
+    locations.require_utf8(path)
     archives.read_manifest(path)  # before a store is made for something that is none
     with output.bar(request, "Checking" if dry_run else "Restoring") as progress:
-        if dry_run and place.is_missing(place.where(request)):
+        if dry_run and locations.is_missing(locations.where(request)):
             done = archives.check(path, progress=progress)
         else:
-            with place.existing(request) if dry_run else place.made(request) as store:
+            with locations.existing(request) if dry_run else locations.made(request) as store:
                 done = archives.restore(store, path, dry_run=dry_run, progress=progress)
     sessions, messages = done.rows("sessions"), done.rows("messages")
     if request.json:
@@ -34,4 +37,4 @@ def archive(request: Request, path: str, dry_run: bool) -> None:
     if dry_run:
         output.say(request, f"{path} is whole: {what} UTC. Nothing was stored.")
     else:
-        output.say(request, f"{what} UTC are in {place.where(request)}.")
+        output.say(request, f"{what} UTC are in {locations.where(request)}.")

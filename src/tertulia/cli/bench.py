@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tertulia.cli import output, place
+from tertulia.cli import (
+    locations,
+    output,
+)
 from tertulia.cli.options import Command, Request, json_option
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ def bench(request: Request, turns: int, folder: str | None) -> None:
     """
     import tempfile
 
-    within = folder or place.nearest_folder(place.where(request))
+    within = folder or locations.nearest_folder(locations.where(request))
     with (
         output.bar(request, "Measuring") as advance,
         tempfile.TemporaryDirectory(prefix="tertulia-bench-", dir=within) as made,

@@ -33,9 +33,9 @@ def session_ids(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """The newest sessions, for whoever presses tab where an id belongs."""
-    from tertulia.cli.figures import name_of
+    from tertulia.cli.format import name_of
+    from tertulia.cli.locations import existing
     from tertulia.cli.output import one_line
-    from tertulia.cli.place import existing
 
     try:
         with existing(ctx.find_object(Request) or Request()) as store:

@@ -7,7 +7,11 @@ from typing import Any
 
 import click
 
-from tertulia.cli import output, place, setup
+from tertulia.cli import (
+    locations,
+    output,
+    wizard,
+)
 from tertulia.cli.options import WORDS, Group, Request, json_option
 
 
@@ -36,11 +40,11 @@ def init(request: Request, /, kind: str, force: bool, **given: str | None) -> No
     names = {"model": "model", "base_url": "base_url", "key_env": "api_key_env"}
     agent: dict[str, Any] = {"kind": kind}
     agent |= {names[name]: value for name, value in given.items() if value is not None}
-    from tertulia.config import AgentConfig
+    from tertulia.config.schema import AgentConfig
 
     AgentConfig(**agent)  # what does not fit is told before anything is written
-    path = place.config_path(request)
-    setup.write_config(path, setup.agent_text(agent), is_forced=force)
+    path = locations.config_path(request)
+    wizard.write_config(path, wizard.agent_text(agent), is_forced=force)
     if request.json:
         output.print_json({"config": path})
     else:
@@ -52,14 +56,14 @@ def init(request: Request, /, kind: str, force: bool, **given: str | None) -> No
 @click.pass_obj
 def show(request: Request) -> None:
     """Show what counts: the file, with variables and defaults; secrets stay hidden."""
-    found = place.config(request)
-    from tertulia.config_file import shown
+    found = locations.config(request)
+    from tertulia.config.load import shown
 
     told = shown(found.config)
     if request.json:
         output.print_json({"config": found.path, "variables": found.variables, "settings": told})
         return
-    output.say(request, f"# file: {found.path or f'none ({place.config_path(request)})'}")
+    output.say(request, f"# file: {found.path or f'none ({locations.config_path(request)})'}")
     for name in found.variables:
         output.say(request, f"# variable: {name}")
     for line in _lines(told, ()):
@@ -71,16 +75,16 @@ def show(request: Request) -> None:
 @click.pass_obj
 def check(request: Request) -> None:
     """Look whether the configuration is right; ends with 2 and names the line if it is not."""
-    from tertulia import assembly
+    from tertulia.config import build
 
-    found = place.config(request)
-    assembly.check(found.config)
+    found = locations.config(request)
+    build.check(found.config)
     if request.json:
         told = {"config": found.path, "variables": found.variables, "valid": True}
         output.print_json(told)
     elif found.path is None:
         words = "nothing is wrong, and the defaults count"
-        output.say(request, f"There is no file at {place.config_path(request)}: {words}.")
+        output.say(request, f"There is no file at {locations.config_path(request)}: {words}.")
     else:
         output.say(request, f"{found.path} is right.")
 

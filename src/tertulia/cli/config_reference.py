@@ -15,7 +15,11 @@ import msgspec
 from msgspec import NODEFAULT, inspect
 
 from tertulia.cli.output import to_json
-from tertulia.config import PLATFORM_SECTIONS, Config, PlatformConfig
+from tertulia.config.schema import (
+    PLATFORM_SECTIONS,
+    Config,
+    PlatformConfig,
+)
 
 _HEAD = """\
 # The configuration

@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
-from tertulia.cli import figures, output, place
-from tertulia.cli.failures import NO
+from tertulia.cli import (
+    format,
+    locations,
+    output,
+)
+from tertulia.cli.errors import NO
 from tertulia.cli.options import Command, Request, json_option
 from tertulia.errors import Error
-from tertulia.storage.opening import is_server, look, public_name
+from tertulia.storage.connect import (
+    is_server,
+    look,
+    public_name,
+)
 from tertulia.version import __version__
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from tertulia.storage.survey import Survey
+    from tertulia.storage.sqlite.inspect import Survey
 
 State = Literal["ok", "warning", "problem"]
 
@@ -63,7 +71,7 @@ def doctor(request: Request) -> None:
     Nothing is changed. Ends with 1 if there is a problem (✗); a warning (!) is none.
     """
     with output.waiting(request, "Looking …"):
-        findings = list(examine(place.where(request)))
+        findings = list(examine(locations.where(request)))
     has_problem = any(finding.state == "problem" for finding in findings)
     if request.json:
         told = [finding._asdict() for finding in findings]
@@ -115,7 +123,7 @@ def _sqlite() -> Iterator[Finding]:
 
 def _zone() -> Finding:
     try:
-        return Finding("time zone", "ok", str(place.zone()))
+        return Finding("time zone", "ok", str(locations.zone()))
     except Error as problem:
         return _problem("time zone", problem)
 
@@ -140,9 +148,9 @@ def _store(where: str) -> Iterator[Finding]:
         return
     path = public_name(where)
     try:
-        is_missing = place.is_missing(where)
+        is_missing = locations.is_missing(where)
         if not is_missing and not os.path.isfile(path):
-            place.opened(where).close()  # the library says what is wrong with it
+            locations.opened(where).close()  # the library says what is wrong with it
     except Error as problem:
         yield _problem("store", problem)
         return
@@ -170,7 +178,7 @@ def _server(where: str) -> Iterator[Finding]:
         return
     yield Finding("store", "ok", public_name(where))
     yield _schema(found)
-    yield Finding("size", "ok", figures.size(found.size or 0))
+    yield Finding("size", "ok", format.size(found.size or 0))
     yield from _counts(found)
 
 
@@ -210,7 +218,7 @@ def _inside(path: str) -> Iterator[Finding]:
         return
     yield _schema(found)
     yield _durability(found)
-    yield Finding("size", "ok", figures.size(_size(path)))
+    yield Finding("size", "ok", format.size(_size(path)))
     yield _integrity(path, found)
     yield from _counts(found)
 
@@ -294,14 +302,14 @@ def _folder(path: str) -> Iterator[Finding]:
     """The disk, seen from the nearest folder that exists."""
     import shutil
 
-    folder = place.nearest_folder(path)
+    folder = locations.nearest_folder(path)
     free = shutil.disk_usage(folder).free
     if free < _SCARCE:
         state: State = "problem"
     else:
         state = "ok" if free >= _PLENTY else "warning"
     advice = None if state == "ok" else f"Free some space for {folder}."
-    yield Finding("disk", state, f"{figures.size(free)} free", advice)
+    yield Finding("disk", state, f"{format.size(free)} free", advice)
     if not os.access(folder, os.W_OK):
         yield Finding(
             "folder",

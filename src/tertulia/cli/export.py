@@ -6,7 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from tertulia.cli import output, place
+from tertulia.cli import (
+    locations,
+    output,
+)
 from tertulia.cli.completion import session_ids
 from tertulia.cli.options import WORDS, Command, Request, json_option
 from tertulia.cli.sessions import FORMS
@@ -67,8 +70,8 @@ def export(
     An archive is restored with `tertulia import archive`. It holds everything, secrets of the
     installation included: keep it as you keep the store. With ID only those sessions are written.
     """
-    from tertulia.records.reading import Selection
-    from tertulia.transfer.export import export_to
+    from tertulia.records.iterate import Selection
+    from tertulia.transfer.exporters.export import export_to
 
     chosen = Selection(
         ids=ids,
@@ -78,8 +81,8 @@ def export(
         state=state,
         active_since=_since(active_minutes),
     )
-    place.require_utf8(target)
-    with place.existing(request) as store, output.bar(request, "Writing") as progress:
+    locations.require_utf8(target)
+    with locations.existing(request) as store, output.bar(request, "Writing") as progress:
         done = export_to(
             store,
             form,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tertulia.cli.archive import archive
-from tertulia.cli.moving import COMMANDS
+from tertulia.cli.import_ import COMMANDS
 from tertulia.cli.options import Group
 
 

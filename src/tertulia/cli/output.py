@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tertulia.cli.options import Request
-from tertulia.core.harmless import harmless, one_line, to_json
+from tertulia.core.text.display_safe import (
+    harmless,
+    one_line,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType

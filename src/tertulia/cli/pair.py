@@ -6,9 +6,12 @@ from typing import Any, Literal
 
 import click
 
-from tertulia.cli import output, place
+from tertulia.cli import (
+    locations,
+    output,
+)
 from tertulia.cli.options import WORDS, Group, Request, json_option
-from tertulia.core import figures
+from tertulia.core.text import format
 from tertulia.records.people import Pairing, Person
 
 _ALL = 1000
@@ -27,7 +30,7 @@ def list_(request: Request) -> None:
 
     Codes are not shown: the owner types the one that the person shows.
     """
-    with place.existing(request) as store:
+    with locations.existing(request) as store:
         waiting = store.people.waiting()
         let_in = [one for one in store.people.find(limit=_ALL) if one.role != "guest"]
     if request.json:
@@ -38,13 +41,13 @@ def list_(request: Request) -> None:
     if not waiting and not let_in:
         output.say(request, "Nobody has asked, and nobody was let in.")
         return
-    zone = place.zone()
+    zone = locations.zone()
     table = output.table("person", "name", "role", "since", elastic="name")
     for one in waiting:
-        since = figures.stamp(one.asked_at, zone)
+        since = format.stamp(one.asked_at, zone)
         table.add_row(output.cell(one.person), "", output.cell("asks", "yellow"), since)
     for person in let_in:
-        since = figures.stamp(person.created_at, zone)
+        since = format.stamp(person.created_at, zone)
         table.add_row(
             output.cell(person.id), output.cell(person.name or ""), output.cell(person.role), since
         )
@@ -64,7 +67,7 @@ def list_(request: Request) -> None:
 @click.pass_obj
 def approve(request: Request, code: str, role: Literal["member", "owner"]) -> None:
     """Let the person in who shows CODE."""
-    with place.existing(request) as store:
+    with locations.existing(request) as store:
         person = store.people.approve(code, role=role, by="local")
     if request.json:
         output.print_json(to_dict(person))
@@ -78,7 +81,7 @@ def approve(request: Request, code: str, role: Literal["member", "owner"]) -> No
 @click.pass_obj
 def revoke(request: Request, person: str) -> None:
     """Let PERSON, such as telegram:42, write no longer. What was said is kept."""
-    with place.existing(request) as store:
+    with locations.existing(request) as store:
         store.people.set_role(person, "guest")
         found = store.people.get(person)
     assert found is not None

@@ -6,10 +6,13 @@ from typing import Any
 
 import click
 
-from tertulia.cli import output, place
+from tertulia.cli import (
+    locations,
+    output,
+)
 from tertulia.cli.options import Command, Request, json_option
-from tertulia.core import figures
-from tertulia.processes import words
+from tertulia.core.text import format
+from tertulia.processes import messages
 from tertulia.records.processes import Process
 
 
@@ -21,7 +24,7 @@ def ps(request: Request) -> None:
 
     It shows what the store knows; a running gateway brings that up to date every second.
     """
-    with place.existing(request) as store:
+    with locations.existing(request) as store:
         found = store.processes.find()
     if request.json:
         output.print_json(list(map(to_dict, found)))
@@ -29,15 +32,15 @@ def ps(request: Request) -> None:
     if not found:
         output.say(request, "No programs are known.")
         return
-    zone = place.zone()
+    zone = locations.zone()
     # Which machine and conversation is told with --json; a screen has no room for all.
     table = output.table("id", "state", "began", "command", elastic="command")
     for one in found:
         style = "green" if one.is_alive else ""
         table.add_row(
             output.cell(one.id),
-            output.cell(words.state(one), style),
-            figures.stamp(one.began_at, zone),
+            output.cell(messages.state(one), style),
+            format.stamp(one.began_at, zone),
             output.cell(one.command),
         )
     output.show(request, table)

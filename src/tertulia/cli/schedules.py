@@ -7,11 +7,14 @@ from typing import Any, Literal
 
 import click
 
-from tertulia.cli import output, place
+from tertulia.cli import (
+    locations,
+    output,
+)
 from tertulia.cli.options import WORDS, Group, Request, json_option
-from tertulia.core import figures
 from tertulia.core.schedule import MISFIRES, Misfire, describe
 from tertulia.core.source import Source
+from tertulia.core.text import format
 from tertulia.records.schedules import Occurrence, Schedule
 
 
@@ -31,7 +34,7 @@ _limit = click.option(
 @click.pass_obj
 def list_(request: Request, limit: int) -> None:
     """List the schedules of everybody."""
-    with place.existing(request) as store:
+    with locations.existing(request) as store:
         found = store.schedules.find(limit=limit).items
     if request.json:
         output.print_json([to_dict(one) for one in found])
@@ -39,7 +42,7 @@ def list_(request: Request, limit: int) -> None:
     if not found:
         output.say(request, "Nothing is planned. Plan a task with: tertulia schedules add")
         return
-    zone = place.zone()
+    zone = locations.zone()
     table = output.table("id", "owner", "when", "next", "target", "task", elastic="task")
     for one in found:
         following = one.state if one.state != "active" or one.next_at is None else ""
@@ -47,7 +50,7 @@ def list_(request: Request, limit: int) -> None:
             str(one.id),
             output.cell(one.owner),
             output.cell(describe(one.rule)),
-            following or figures.stamp(one.next_at or one.created_at, zone),
+            following or format.stamp(one.next_at or one.created_at, zone),
             output.cell(one.target),
             output.cell(one.task),
         )
@@ -77,7 +80,7 @@ def add(
     misfire: Misfire,
 ) -> None:
     """Plan TASK for WHEN, such as "every 2h", "at 09:00" or "cron 0 9 * * MON-FRI"."""
-    with place.made(request) as store:
+    with locations.made(request) as store:
         made = store.schedules.create(
             Source.local(), when, task, zone=zone, target=target, session=session, misfire=misfire
         )
@@ -90,7 +93,7 @@ def add(
 @click.pass_obj
 def pause(request: Request, schedule: int) -> None:
     """Let SCHEDULE run no more until it is resumed."""
-    with place.existing(request) as store:
+    with locations.existing(request) as store:
         changed = store.schedules.pause(schedule)
     _tell(request, changed, "is paused")
 
@@ -101,7 +104,7 @@ def pause(request: Request, schedule: int) -> None:
 @click.pass_obj
 def resume(request: Request, schedule: int) -> None:
     """Let SCHEDULE run again, from now on."""
-    with place.existing(request) as store:
+    with locations.existing(request) as store:
         changed = store.schedules.resume(schedule)
     _tell(request, changed, "goes on")
 
@@ -112,7 +115,7 @@ def resume(request: Request, schedule: int) -> None:
 @click.pass_obj
 def remove(request: Request, schedule: int) -> None:
     """Delete SCHEDULE and the history of its runs. What it said is kept where it was said."""
-    with place.existing(request) as store:
+    with locations.existing(request) as store:
         gone = store.schedules.require(schedule)
         store.schedules.remove(schedule)
     _tell(request, gone, "is removed", with_next=False)
@@ -124,7 +127,7 @@ def remove(request: Request, schedule: int) -> None:
 @click.pass_obj
 def run(request: Request, schedule: int) -> None:
     """Have SCHEDULE run now, by the gateway that is running or the next one that starts."""
-    with place.existing(request) as store:
+    with locations.existing(request) as store:
         made = store.schedules.run_now(schedule)
     if request.json:
         output.print_json(run_to_dict(made))
@@ -139,7 +142,7 @@ def run(request: Request, schedule: int) -> None:
 @click.pass_obj
 def history(request: Request, schedule: int, limit: int) -> None:
     """Show the runs of SCHEDULE, the newest first."""
-    with place.existing(request) as store:
+    with locations.existing(request) as store:
         found = store.schedules.history(schedule, limit=limit).items
     if request.json:
         output.print_json([run_to_dict(one) for one in found])
@@ -147,12 +150,12 @@ def history(request: Request, schedule: int, limit: int) -> None:
     if not found:
         output.say(request, f"Schedule {schedule} has not run yet.")
         return
-    zone = place.zone()
+    zone = locations.zone()
     table = output.table("run", "planned", "state", "tries", "session", "what", elastic="what")
     for one in found:
         table.add_row(
             str(one.id),
-            figures.stamp(one.planned_at, zone),
+            format.stamp(one.planned_at, zone),
             output.cell(one.state),
             str(one.attempts),
             output.cell(one.session_id or ""),
@@ -204,5 +207,5 @@ def _tell(request: Request, one: Schedule, what: str, *, with_next: bool = True)
         return
     following = ""
     if with_next and one.state == "active" and one.next_at is not None:
-        following = f", next {figures.stamp(one.next_at, place.zone())}"
+        following = f", next {format.stamp(one.next_at, locations.zone())}"
     output.say(request, f"Schedule {one.id} ({describe(one.rule)}) {what}{following}.")

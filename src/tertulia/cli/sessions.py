@@ -9,14 +9,18 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
 
-from tertulia.cli import output, place, session
+from tertulia.cli import (
+    locations,
+    output,
+    session_view,
+)
 from tertulia.cli.completion import session_ids
-from tertulia.cli.failures import NO
+from tertulia.cli.errors import NO
 from tertulia.cli.options import WORDS, Group, Request, json_option
 from tertulia.core import title as titles
 from tertulia.core.session import STATES, Session
 from tertulia.errors import ConfigError, NotFound
-from tertulia.records.sessions import PAGE_LIMIT
+from tertulia.records.sessions.sessions import PAGE_LIMIT
 from tertulia.store import Store
 
 if TYPE_CHECKING:
@@ -68,18 +72,18 @@ def list_(request: Request, /, **filters: Any) -> None:
     if filters["active_minutes"] is not None:
         # Longer than anything is stored, and short enough to reckon with.
         filters["active_minutes"] = min(filters["active_minutes"], _HUNDRED_YEARS)
-    with place.existing(request) as store, output.waiting(request, "Looking for sessions …"):
+    with locations.existing(request) as store, output.waiting(request, "Looking for sessions …"):
         if filters["text"] is not None:
             store.settle()  # what was said or renamed a moment ago is found too
         page = store.sessions.find(**filters)
         lengths = _lengths(store, () if request.json else page.items)
     if request.json:
-        output.print_json([session.to_dict(one) for one in page.items])
+        output.print_json([session_view.to_dict(one) for one in page.items])
     elif not page.items:
         output.say(request, _nothing_found(filters))
     else:
         width = output.console(request).width
-        output.show(request, session.table(page.items, lengths, width))
+        output.show(request, session_view.table(page.items, lengths, width))
         if page.next is not None:
             output.say(request, f"\nThere are more. Go on with: --cursor {page.next}")
 
@@ -97,20 +101,20 @@ def list_(request: Request, /, **filters: Any) -> None:
 @click.pass_obj
 def show(request: Request, session_id: str, newest: int | None, everything: bool) -> None:
     """Show the facts of a session and its newest messages."""
-    from tertulia.cli import transcript
+    from tertulia.cli import transcript_view
 
     if newest is None and not everything and not request.json:
         newest = NEWEST
-    with place.existing(request) as store, output.waiting(request, "Reading …"):
+    with locations.existing(request) as store, output.waiting(request, "Reading …"):
         found = store.sessions.require(session_id)
         log = store.transcript(session_id)
         messages = log.entries(newest=None if everything else newest)
         length = log.count()
     if request.json:
-        output.print_json(transcript.to_dict(found, messages))
+        output.print_json(transcript_view.to_dict(found, messages))
         return
-    output.show(request, session.facts(found, length), *_left_out(length - len(messages)))
-    transcript.print_messages(output.console(request), messages, whole=everything)
+    output.show(request, session_view.facts(found, length), *_left_out(length - len(messages)))
+    transcript_view.print_messages(output.console(request), messages, whole=everything)
 
 
 @sessions.command()
@@ -134,17 +138,17 @@ def search(request: Request, /, query: tuple[str, ...], **filters: Any) -> None:
     together, and a word that ends in * stands for all that begin so.
     """
     words = " ".join(query)
-    with place.existing(request) as store:
+    with locations.existing(request) as store:
         with output.waiting(request, "Bringing the search index up to date …"):
             store.settle()
         hits = store.search(words, **filters).items
         homes = {hit.session_id: store.sessions.get(hit.session_id) for hit in hits}
     if request.json:
-        output.print_json([session.hit_to_dict(hit) for hit in hits])
+        output.print_json([session_view.hit_to_dict(hit) for hit in hits])
     elif not hits:
         output.say(request, "No message has all these words.")
     else:
-        session.print_hits(output.console(request), hits, homes, words)
+        session_view.print_hits(output.console(request), hits, homes, words)
 
 
 @sessions.command()
@@ -153,7 +157,7 @@ def search(request: Request, /, query: tuple[str, ...], **filters: Any) -> None:
 @click.pass_obj
 def explain(request: Request, session_id: str) -> None:
     """Tell why a session began, went on and ended."""
-    with place.existing(request) as store:
+    with locations.existing(request) as store:
         told = store.sessions.explain(session_id)
     if request.json:
         output.print_json({"id": session_id, "lines": told.splitlines()})
@@ -174,7 +178,7 @@ def rename(request: Request, session_id: str, title: tuple[str, ...], clear: boo
         raise click.UsageError(
             f"Give either a title of up to {titles.LENGTH} characters, or --clear."
         )
-    with place.existing(request) as store, output.waiting(request, "Waiting for the store …"):
+    with locations.existing(request) as store, output.waiting(request, "Waiting for the store …"):
         renamed = store.sessions.rename(session_id, None if clear else words)
     told = f"is called {renamed.title!r} now" if renamed.title else "has no title any more"
     _report(request, renamed, f"{renamed.id} {told}.")
@@ -192,7 +196,7 @@ def rename(request: Request, session_id: str, title: tuple[str, ...], clear: boo
 @click.pass_obj
 def fork(request: Request, session_id: str, at: int | None) -> None:
     """Begin a new session with the same past; it becomes the current one."""
-    with place.existing(request) as store, output.waiting(request, "Waiting for the store …"):
+    with locations.existing(request) as store, output.waiting(request, "Waiting for the store …"):
         store.sessions.require(session_id)
         try:
             made = store.sessions.fork(session_id, at=at)
@@ -208,7 +212,7 @@ def fork(request: Request, session_id: str, at: int | None) -> None:
 @click.pass_obj
 def resume(request: Request, session_id: str) -> None:
     """Make an earlier session the current one of its conversation again."""
-    with place.existing(request) as store, output.waiting(request, "Waiting for the store …"):
+    with locations.existing(request) as store, output.waiting(request, "Waiting for the store …"):
         before = store.sessions.require(session_id)
         resumed = store.sessions.switch(before.key, session_id)
     told = "was current already" if before.ended_at is None else "is current again"
@@ -238,10 +242,10 @@ def export(
 
     --json is the same as --format json. Many sessions, or all: tertulia export.
     """
-    from tertulia.transfer import export as exports
+    from tertulia.transfer.exporters import export as exports
 
     form = "json" if request.json else form
-    with place.existing(request) as store, output.waiting(request, "Writing …"):
+    with locations.existing(request) as store, output.waiting(request, "Writing …"):
         made = exports.document(store, session_id, form, redact=redact or None)
         with _opened(target, force) as stream:
             made.write(stream)
@@ -259,11 +263,11 @@ def delete(request: Request, session_id: str, yes: bool) -> None:
 
     Only what it cost stays in the ledger. Forks of it keep their messages.
     """
-    with place.existing(request) as store:
+    with locations.existing(request) as store:
         found = store.sessions.require(session_id)
         length = store.transcript(session_id).count()
         if not yes:
-            name = session.short_name(found)
+            name = session_view.short_name(found)
             _ask(f"Delete {session_id} ({name}) with {_messages(length)} for good?")
         with output.waiting(request, "Deleting …"):
             store.sessions.delete(session_id)
@@ -275,7 +279,7 @@ def delete(request: Request, session_id: str, yes: bool) -> None:
 
 def _report(request: Request, changed: Session, sentence: str) -> None:
     if request.json:
-        output.print_json(session.to_dict(changed))
+        output.print_json(session_view.to_dict(changed))
     else:
         output.say(request, sentence)
 
@@ -321,7 +325,7 @@ def _opened(target: str | None, force: bool) -> Iterator[IO[str]]:
     if target is None:
         yield sys.stdout
         return
-    from tertulia.transfer.files import new_file
+    from tertulia.transfer.atomic_file import new_file
 
     with new_file(target, force=force) as partial, open(partial, "w", encoding="utf-8") as file:
         yield file

@@ -6,11 +6,18 @@ import os
 
 import click
 
-from tertulia.cli import figures, output, place
-from tertulia.cli.failures import NO
+from tertulia.cli import (
+    format,
+    locations,
+    output,
+)
+from tertulia.cli.errors import NO
 from tertulia.cli.options import Group, Request, json_option
 from tertulia.errors import ConfigError, StoreCorrupt
-from tertulia.storage.opening import applied, public_name
+from tertulia.storage.connect import (
+    applied,
+    public_name,
+)
 
 
 @click.group(cls=Group)
@@ -23,11 +30,11 @@ def store() -> None:
 @click.pass_obj
 def migrate(request: Request) -> None:
     """Bring the store to this program's schema; make it if there is none."""
-    where = place.where(request)
-    is_new = place.is_missing(where)
+    where = locations.where(request)
+    is_new = locations.is_missing(where)
     path = public_name(where)
     had = [] if is_new else applied(where)
-    with output.waiting(request, "Migrating …"), place.made(request):
+    with output.waiting(request, "Migrating …"), locations.made(request):
         new = [name for name in applied(where) if name not in had]
     if request.json:
         output.print_json({"store": path, "created": is_new, "applied": new})
@@ -67,10 +74,10 @@ def check(request: Request, rebuild_search: bool) -> None:
 @click.pass_obj
 def backup(request: Request, target: str) -> None:
     """Copy the store to a new FILE while it is in use."""
-    _require_folder(place.require_utf8(target))
+    _require_folder(locations.require_utf8(target))
     with (
-        place.existing(request) as opened,
-        place.private_files(),
+        locations.existing(request) as opened,
+        locations.private_files(),
         output.bar(request, "Copying") as progress,
     ):
         opened.backup(target, progress=progress)
@@ -78,7 +85,7 @@ def backup(request: Request, target: str) -> None:
     if request.json:
         output.print_json({"store": opened.path, "backup": target, "bytes": count})
     else:
-        output.say(request, f"{opened.path} is copied to {target} ({figures.size(count)}).")
+        output.say(request, f"{opened.path} is copied to {target} ({format.size(count)}).")
 
 
 @store.command()
@@ -86,17 +93,17 @@ def backup(request: Request, target: str) -> None:
 @click.pass_obj
 def vacuum(request: Request) -> None:
     """Give unused space back to the disk."""
-    with place.existing(request) as opened, output.waiting(request, "Compacting …"):
+    with locations.existing(request) as opened, output.waiting(request, "Compacting …"):
         before, after = opened.vacuum()
     saved = max(0, before - after)
     if request.json:
         told = {"store": opened.path, "bytes_before": before, "bytes_after": after}
         output.print_json(told)
     elif saved:
-        sizes = f"{figures.size(before)} before, {figures.size(after)} now"
-        output.say(request, f"{opened.path}: {figures.size(saved)} given back ({sizes}).")
+        sizes = f"{format.size(before)} before, {format.size(after)} now"
+        output.say(request, f"{opened.path}: {format.size(saved)} given back ({sizes}).")
     else:
-        output.say(request, f"{opened.path} had nothing to give back ({figures.size(after)}).")
+        output.say(request, f"{opened.path} had nothing to give back ({format.size(after)}).")
 
 
 @store.command()
@@ -110,13 +117,13 @@ def move(request: Request, source: str, target: str) -> None:
     Between SQLite and PostgreSQL, either way. In the last moments nobody can write to OLD; then it
     is closed and says where its conversations are. A move that was interrupted is run again.
     """
-    from tertulia.transfer.relocation import move as move_store
+    from tertulia.transfer.move import move as move_store
 
-    if place.is_missing(source):
-        raise place.missing(source)
-    with place.private_files(), output.bar(request, "Moving") as progress:
+    if locations.is_missing(source):
+        raise locations.missing(source)
+    with locations.private_files(), output.bar(request, "Moving") as progress:
         moved = move_store(source, target, progress=progress)
-    with place.opened(target) as opened, output.waiting(request, "Making the search index …"):
+    with locations.opened(target) as opened, output.waiting(request, "Making the search index …"):
         opened.settle()
     if request.json:
         tables = {name: found._asdict() for name, found in moved.tables.items()}
@@ -127,7 +134,7 @@ def move(request: Request, source: str, target: str) -> None:
 
 
 def _checked(request: Request, rebuild_search: bool) -> tuple[str, list[str]]:
-    with place.existing(request) as opened:
+    with locations.existing(request) as opened:
         if rebuild_search:
             with output.waiting(request, "Making the search index anew …"):
                 opened.rebuild_search()

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tertulia.cli import figures, output, place
+from tertulia.cli import (
+    format,
+    locations,
+    output,
+)
 from tertulia.cli.options import WORDS, Command, Request, json_option
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError
@@ -35,10 +39,10 @@ def usage(request: Request, by: By, since: str | None, until: str | None) -> Non
     A cost with ≈ is estimated from a price list. One with ≥ lacks the calls whose price is not
     known.
     """
-    zone = place.zone()
+    zone = locations.zone()
     first = None if since is None else moment(since, zone, option="--since")
     last = None if until is None else moment(until, zone, option="--until", is_end=True)
-    with place.existing(request) as store, output.waiting(request, "Adding up …"):
+    with locations.existing(request) as store, output.waiting(request, "Adding up …"):
         sums = store.usage.sum(by, since=first, until=last)
     if request.json:
         output.print_json(_to_dict(by, first, last, sums))
@@ -90,14 +94,14 @@ def _table(request: Request, by: By, sums: dict[str, Usage]) -> Table:
     for name, used in rows:
         table.add_row(output.cell(name), *_cells(used, is_narrow))
     if len(rows) > 1:
-        table.add_row("total", *_cells(figures.total(list(sums.values())), is_narrow), style="bold")
+        table.add_row("total", *_cells(format.total(list(sums.values())), is_narrow), style="bold")
     return table
 
 
 def _cells(used: Usage, is_narrow: bool) -> list[str]:
     cached = (used.cache_read, used.cache_write)
     counts = (used.input, used.output, *((sum(cached),) if is_narrow else cached), used.total)
-    return [*(f"{count:,}" for count in counts), figures.cost(used)]
+    return [*(f"{count:,}" for count in counts), format.cost(used)]
 
 
 def _to_dict(
@@ -108,12 +112,12 @@ def _to_dict(
         "since": since and since.isoformat(),
         "until": until and until.isoformat(),
         "groups": [{by: name, **_figures(used)} for name, used in sums.items()],
-        "total": _figures(figures.total(list(sums.values()))),
+        "total": _figures(format.total(list(sums.values()))),
     }
 
 
 def _figures(used: Usage) -> dict[str, Any]:
-    counts = {name: getattr(used, name) for name in figures.COUNTS}
+    counts = {name: getattr(used, name) for name in format.COUNTS}
     return {
         **counts,
         "total": used.total,

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from tertulia.core import given
+from tertulia.core import validate
 from tertulia.errors import ConfigError
 
 Per = Literal["session", "person", "platform", "everyone"]
@@ -39,7 +39,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
         for name, limit in (("usd", self.usd), ("tokens", self.tokens)):
             if limit is None:
                 continue
-            given.number(name, limit)
+            validate.number(name, limit)
             if limit < 0:
                 raise ConfigError(
                     f"{name} is {limit!r}.", hint="Give 0 or more; 0 allows nothing.", field=name

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import force_setattr
 
-from tertulia.core.inert import plain
+from tertulia.core.text.prompt_safe import plain
 from tertulia.errors import ConfigError
 
 LengthUnit = Literal["characters", "utf16", "bytes"]

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
-from tertulia.core import given
+from tertulia.core import validate
 from tertulia.core.budget import Budget
 from tertulia.core.policy import Policies
 from tertulia.core.target import HomeChannel
@@ -65,7 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("agent is empty.", hint="Give a name, such as main.", field="agent")
         self._check_kinds()
         for name in ("lease_seconds", "protection_hours", "busy_seconds"):
-            given.number(name, getattr(self, name))
+            validate.number(name, getattr(self, name))
             if not getattr(self, name) > 0:
                 raise ConfigError(
                     f"{name} is {getattr(self, name)!r}.",
@@ -77,10 +77,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_kinds(self) -> None:
         """What a caller without a type checker easily gets wrong."""
-        given.text("agent", self.agent)
-        given.text("zone", self.zone, optional=True)
-        given.many("platforms", self.platforms)
-        given.many("budgets", self.budgets)
+        validate.text("agent", self.agent)
+        validate.text("zone", self.zone, optional=True)
+        validate.many("platforms", self.platforms)
+        validate.many("budgets", self.budgets)
         are_budgets = all(isinstance(budget, Budget) for budget in self.budgets)
         guard: object = self.has_active_processes
         homes: object = self.homes

@@ -11,14 +11,20 @@ from tertulia import aio
 from tertulia.agents.base import Agent, Tool
 from tertulia.errors import Error
 from tertulia.gateway import commands
-from tertulia.gateway.deliver import Deliveries
-from tertulia.gateway.lanes import Lanes
-from tertulia.gateway.path import Path
-from tertulia.gateway.rules import Rules
-from tertulia.gateway.schedule import AT_ONCE, Runner
-from tertulia.gateway.watch import Flush, Watcher
+from tertulia.gateway.deliveries import Deliveries
+from tertulia.gateway.expiry import (
+    Flush,
+    Watcher,
+)
+from tertulia.gateway.pipeline import Path
+from tertulia.gateway.schedule_runner import (
+    AT_ONCE,
+    Runner,
+)
+from tertulia.gateway.settings import Rules
+from tertulia.gateway.workers import Lanes
 from tertulia.platforms.base import Adapter
-from tertulia.processes.watch import ProcessWatch
+from tertulia.processes.poller import ProcessWatch
 
 if TYPE_CHECKING:
     from tertulia.processes.registry import Registry

@@ -10,11 +10,11 @@ import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tertulia.core import figures
-from tertulia.core.inert import plain
 from tertulia.core.message import text_of
 from tertulia.core.session import Session
 from tertulia.core.source import Source
+from tertulia.core.text import format
+from tertulia.core.text.prompt_safe import plain
 from tertulia.errors import (
     AccessDenied,
     ConfigError,
@@ -23,12 +23,12 @@ from tertulia.errors import (
     IllegalMove,
     NotFound,
 )
-from tertulia.gateway import planning
-from tertulia.gateway.rules import Rules
+from tertulia.gateway import schedule_tool
+from tertulia.gateway.settings import Rules
 from tertulia.platforms.base import MenuEntry
-from tertulia.processes import words as process_words
+from tertulia.processes import messages as process_words
 from tertulia.records.people import ROLES, Role
-from tertulia.records.said import Said
+from tertulia.records.turns.user_message import Said
 from tertulia.store import Store
 
 _LISTED = 10
@@ -273,7 +273,7 @@ def _search(place: Place, argument: str) -> Reply:
 
 
 def _export(place: Place, argument: str) -> Reply:
-    from tertulia.transfer.export import document
+    from tertulia.transfer.exporters.export import document
 
     return Reply("\n".join(document(place.store, place.session().id, "markdown")))
 
@@ -323,7 +323,7 @@ def _queue(place: Place, argument: str) -> Reply:
 
 
 def _schedule(place: Place, argument: str) -> Reply:
-    return Reply(planning.said(place.store, place.source, place.role, argument))
+    return Reply(schedule_tool.said(place.store, place.source, place.role, argument))
 
 
 def _ps(place: Place, argument: str) -> Reply:
@@ -419,7 +419,7 @@ def _cost(session: Session) -> str:
     if used.cost_usd is None:
         return ", cost unknown" if used.total else ""
     mark = {"actual": "", "unknown": "at least "}.get(used.cost_status or "", "about ")
-    return f", {mark}{figures.dollars(used.cost_usd)}"
+    return f", {mark}{format.dollars(used.cost_usd)}"
 
 
 def _count(number: int, thing: str) -> str:

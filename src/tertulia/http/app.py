@@ -13,21 +13,34 @@ from starlette.responses import Response
 
 from tertulia import aio
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.direct import Direct
+from tertulia.gateway.request_reply import Direct
 from tertulia.http import (
-    boxes,
+    deliveries,
     health,
-    hooks,
     openai,
     processes,
     schedules,
     sessions,
     turns,
     web,
+    webhook,
 )
-from tertulia.http.access import API, WEB, Caller, Door
-from tertulia.http.faults import Fault, FaultBody, json_response
-from tertulia.http.operations import Operation, description, routes
+from tertulia.http.auth import (
+    API,
+    WEB,
+    Caller,
+    Door,
+)
+from tertulia.http.errors import (
+    Fault,
+    FaultBody,
+    json_response,
+)
+from tertulia.http.routing import (
+    Operation,
+    description,
+    routes,
+)
 from tertulia.http.settings import HttpSettings
 from tertulia.platforms.web import WebAdapter
 from tertulia.platforms.webhook import WebhookAdapter
@@ -93,9 +106,9 @@ TABLE: tuple[Operation, ...] = (
     *sessions.TABLE,
     *schedules.TABLE,
     *processes.TABLE,
-    *boxes.TABLE,
+    *deliveries.TABLE,
     *web.TABLE,
-    *hooks.TABLE,
+    *webhook.TABLE,
     *health.TABLE,
 )
 

@@ -11,9 +11,15 @@ from starlette.responses import Response
 from tertulia import aio
 from tertulia.core.usage import Usage
 from tertulia.errors import StoreUnavailable
-from tertulia.http.operations import Call, Operation
-from tertulia.records.inbox import ArrivalState
-from tertulia.records.outbox import DELIVERY_STATES, DeliveryState
+from tertulia.http.routing import (
+    Call,
+    Operation,
+)
+from tertulia.records.queues.inbox import ArrivalState
+from tertulia.records.queues.outbox import (
+    DELIVERY_STATES,
+    DeliveryState,
+)
 
 # A queue is counted up to here: what is longer needs a look all the same.
 _COUNTED = 1000

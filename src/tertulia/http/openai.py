@@ -15,12 +15,29 @@ from starlette.responses import Response
 from tertulia.core.message import ToolCall
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, Error
-from tertulia.gateway.direct import Answer, Ask
-from tertulia.http import asked, conversations
-from tertulia.http.access import API
-from tertulia.http.faults import fault_of, json_response
-from tertulia.http.operations import Call, Operation
-from tertulia.http.streams import PING, EventStream, Run, event
+from tertulia.gateway.request_reply import (
+    Answer,
+    Ask,
+)
+from tertulia.http import (
+    conversation_id,
+    openai_requests,
+)
+from tertulia.http.auth import API
+from tertulia.http.errors import (
+    fault_of,
+    json_response,
+)
+from tertulia.http.event_stream import (
+    PING,
+    EventStream,
+    Run,
+    event,
+)
+from tertulia.http.routing import (
+    Call,
+    Operation,
+)
 
 _DONE = b"data: [DONE]\n\n"
 
@@ -106,17 +123,17 @@ class _Asked(msgspec.Struct, frozen=True):
     def headers(self) -> dict[str, str]:
         name = self.conversation
         # A header holds no more than this; the body of a response tells any name.
-        return {conversations.HEADER: name} if name.isascii() else {}
+        return {conversation_id.HEADER: name} if name.isascii() else {}
 
 
 async def list_models(call: Call) -> Models:
     return Models((Model(id=call.api.agent_name),))
 
 
-def _read(call: Call, named: conversations.Named, message: tuple[str, bool], *,
+def _read(call: Call, named: conversation_id.Named, message: tuple[str, bool], *,
           messages: Sequence[Any], given: Completion | ResponseRequest,
           instructions: str | None = None) -> _Asked:  # fmt: skip
-    spoken = asked.spoken(messages, is_kept=named.is_kept)
+    spoken = openai_requests.spoken(messages, is_kept=named.is_kept)
     name, is_named = message
     ask = Ask(
         source=call.caller.source(API, named.id),
@@ -125,7 +142,7 @@ def _read(call: Call, named: conversations.Named, message: tuple[str, bool], *,
         media=spoken.media,
         past=spoken.past,
         results=spoken.results,
-        tools=asked.tools(given.tools),
+        tools=openai_requests.tools(given.tools),
         instructions="\n\n".join(filter(None, (instructions, spoken.instructions))),
     )
     return _Asked(ask, named.id, is_named, given.model or call.api.agent_name)
@@ -141,8 +158,8 @@ def _run(call: Call, what: _Asked) -> Run:
 
 async def complete_chat(call: Call) -> Response:
     given: Completion = call.body
-    message = conversations.message_id(call.request)
-    named = conversations.named(call.request, message[0], given.conversation, given.user)
+    message = conversation_id.message_id(call.request)
+    named = conversation_id.named(call.request, message[0], given.conversation, given.user)
     what = _read(call, named, message, messages=given.messages, given=given)
     await call.api.meet(call.caller)
     if not given.stream:
@@ -225,22 +242,22 @@ def _chat_usage(usage: Usage) -> dict[str, Any]:
 
 async def create_response(call: Call) -> Response:
     given: ResponseRequest = call.body
-    message = conversations.message_id(call.request)
+    message = conversation_id.message_id(call.request)
     before = given.previous_response_id
-    named = conversations.named(
+    named = conversation_id.named(
         call.request,
         message[0],
         _conversation_id(given.conversation),
-        conversations.of_response(before) if before else None,
+        conversation_id.of_response(before) if before else None,
         given.user,
     )
     what = _read(
-        call, named, message, messages=asked.messages_of(given.input), given=given,
+        call, named, message, messages=openai_requests.messages_of(given.input), given=given,
         instructions=given.instructions,
     )  # fmt: skip
     await call.api.meet(call.caller)
     blank = ResponseBody(
-        id=conversations.response_id(named.id),
+        id=conversation_id.response_id(named.id),
         created_at=int(time.time()),
         model=what.model,
         status="in_progress",
@@ -270,7 +287,7 @@ def _conversation_id(given: str | dict[str, Any] | None) -> Any:
         raise ConfigError(
             "The conversation has no id.", hint='Give {"id": …}.', field="conversation"
         )
-    return conversations.checked("conversation", given["id"])
+    return conversation_id.checked("conversation", given["id"])
 
 
 def _completed(blank: ResponseBody, answer: Answer, output: list[dict[str, Any]]) -> ResponseBody:
@@ -418,7 +435,7 @@ def _response_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-_NAMES = (conversations.HEADER, conversations.IDEMPOTENCY)
+_NAMES = (conversation_id.HEADER, conversation_id.IDEMPOTENCY)
 
 TABLE = (
     Operation(

@@ -14,7 +14,10 @@ import msgspec
 from msgspec import Meta
 
 from tertulia.errors import IllegalMove
-from tertulia.http.operations import Call, Operation
+from tertulia.http.routing import (
+    Call,
+    Operation,
+)
 from tertulia.http.sessions import Place
 from tertulia.records.processes import Process, ProcessState
 

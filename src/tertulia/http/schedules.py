@@ -14,10 +14,16 @@ from tertulia.core.session import Page
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN
 from tertulia.errors import ConfigError, NotFound
-from tertulia.gateway import planning
-from tertulia.http.access import API, WEB
-from tertulia.http.conversations import checked
-from tertulia.http.operations import Call, Operation
+from tertulia.gateway import schedule_tool
+from tertulia.http.auth import (
+    API,
+    WEB,
+)
+from tertulia.http.conversation_id import checked
+from tertulia.http.routing import (
+    Call,
+    Operation,
+)
 from tertulia.http.sessions import Count, Cursor, Platform
 from tertulia.records.schedules import (
     LONGEST_TASK,
@@ -107,7 +113,7 @@ async def create_schedule(call: Call) -> Planned:
     source = call.caller.source(given.platform, checked("conversation", given.conversation))
     await call.api.meet(call.caller)
     made = await asyncio.to_thread(
-        planning.add, call.api.store.sync, source, call.caller.role, given.when, given.task,
+        schedule_tool.add, call.api.store.sync, source, call.caller.role, given.when, given.task,
         target=given.target, session=given.session, zone=given.zone, misfire=given.misfire,
     )  # fmt: skip
     return _planned(made)

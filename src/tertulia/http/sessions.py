@@ -8,13 +8,22 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from tertulia.core.history.formats import (
+    Format,
+    Timestamps,
+)
 from tertulia.core.message import Message
-from tertulia.core.render import Format, Timestamps
 from tertulia.core.session import Page, Session, State
 from tertulia.core.usage import Usage
 from tertulia.errors import AccessDenied
-from tertulia.http.access import API, WEB
-from tertulia.http.operations import Call, Operation
+from tertulia.http.auth import (
+    API,
+    WEB,
+)
+from tertulia.http.routing import (
+    Call,
+    Operation,
+)
 from tertulia.records.search import Hit
 from tertulia.records.usage import By
 

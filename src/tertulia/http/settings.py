@@ -7,8 +7,8 @@ import re
 
 import msgspec
 
+from tertulia.config.http_schema import HttpConfig
 from tertulia.errors import ConfigError
-from tertulia.platforms.http_config import HttpConfig
 from tertulia.records.people import ROLES, Role
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")

@@ -12,12 +12,26 @@ from starlette.responses import Response
 
 from tertulia.core.usage import Usage
 from tertulia.errors import Error
-from tertulia.gateway.direct import Answer, Ask
-from tertulia.http import conversations
-from tertulia.http.access import API
-from tertulia.http.faults import fault_of, json_response
-from tertulia.http.operations import Call, Operation
-from tertulia.http.streams import PING, EventStream, Run, event
+from tertulia.gateway.request_reply import (
+    Answer,
+    Ask,
+)
+from tertulia.http import conversation_id
+from tertulia.http.auth import API
+from tertulia.http.errors import (
+    fault_of,
+    json_response,
+)
+from tertulia.http.event_stream import (
+    PING,
+    EventStream,
+    Run,
+    event,
+)
+from tertulia.http.routing import (
+    Call,
+    Operation,
+)
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +55,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 async def say(call: Call) -> Response:
     given: Said = call.body
-    message, is_named = conversations.message_id(call.request, given.message_id)
-    named = conversations.named(call.request, message, given.conversation)
+    message, is_named = conversation_id.message_id(call.request, given.message_id)
+    named = conversation_id.named(call.request, message, given.conversation)
     ask = Ask(source=call.caller.source(API, named.id), text=given.text, message_id=message)
     await call.api.meet(call.caller)
     settings = call.api.settings
@@ -78,6 +92,6 @@ TABLE = (
     Operation(
         method="POST", path="/turns", act=say, role="guest", body=Said, answer=Answered,
         summary="Say something and wait for the answer.", streams=True,
-        headers=(conversations.HEADER, conversations.IDEMPOTENCY),
+        headers=(conversation_id.HEADER, conversation_id.IDEMPOTENCY),
     ),
 )  # fmt: skip

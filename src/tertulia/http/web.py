@@ -13,10 +13,17 @@ from tertulia.core.message import ASSISTANT, Message, text_of
 from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.errors import PlatformUnavailable
-from tertulia.http import conversations
-from tertulia.http.access import WEB
-from tertulia.http.operations import Call, Operation
-from tertulia.http.streams import PING, EventStream, event
+from tertulia.http import conversation_id
+from tertulia.http.auth import WEB
+from tertulia.http.event_stream import (
+    PING,
+    EventStream,
+    event,
+)
+from tertulia.http.routing import (
+    Call,
+    Operation,
+)
 from tertulia.platforms.base import Incoming, Outgoing, Shown
 from tertulia.platforms.web import Stream, WebAdapter
 
@@ -50,7 +57,7 @@ class Place(msgspec.Struct, frozen=True):
 async def post_message(call: Call) -> Accepted:
     adapter = _adapter(call)
     given: Posted = call.body
-    message, _ = conversations.message_id(call.request, given.message_id)
+    message, _ = conversation_id.message_id(call.request, given.message_id)
     source = _source(call)
     await call.api.meet(call.caller)
     await adapter.accept(Incoming(source=source, text=given.text, message_id=message))
@@ -150,7 +157,7 @@ class _Page:
 
 
 def _source(call: Call) -> Source:
-    return call.caller.source(WEB, conversations.checked("chat", call.path["chat"]))
+    return call.caller.source(WEB, conversation_id.checked("chat", call.path["chat"]))
 
 
 def _adapter(call: Call) -> WebAdapter:
@@ -167,7 +174,7 @@ def _adapter(call: Call) -> WebAdapter:
 TABLE = (
     Operation(
         method="POST", path="/web/{chat}/messages", act=post_message, role="guest", body=Posted,
-        answer=Accepted, status=202, headers=(conversations.IDEMPOTENCY,),
+        answer=Accepted, status=202, headers=(conversation_id.IDEMPOTENCY,),
         summary="Say something; it is stored when this answers, and the answer comes as an event.",
     ),
     Operation(

@@ -17,16 +17,20 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
-from tertulia.aio.turns import Turn
+from tertulia.aio.turn import Turn
 from tertulia.core.message import COMMAND, INTERNAL, INTERRUPTED, text_of
 from tertulia.core.message import Message as Entry
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
-from tertulia.integrations import words
-from tertulia.integrations.floor import Floor
-from tertulia.integrations.packages import missing
+from tertulia.integrations import content_parts
+from tertulia.integrations.missing_extra import missing
 from tertulia.integrations.payload import follows, given_back, grouped, holds, keep
-from tertulia.integrations.places import AnyStore, current, opened
+from tertulia.integrations.run_lease import Floor
+from tertulia.integrations.store_access import (
+    AnyStore,
+    current,
+    opened,
+)
 
 try:
     from agent_framework import (
@@ -274,37 +278,37 @@ def _shown(message: Message) -> list[dict[str, Any]]:
         for part in [_part(one)]
     ]
     if results:
-        said = [{"role": "user", "content": words.joined(parts)}] if parts else []
+        said = [{"role": "user", "content": content_parts.joined(parts)}] if parts else []
         return [*results, *said]
     if message.role == "assistant" or calls:
-        return [_assistant(message, words.joined(parts), calls)]
+        return [_assistant(message, content_parts.joined(parts), calls)]
     role = message.role if message.role in _ROLES else "system"
-    return [{"role": role, "content": words.joined(parts) or ""}]
+    return [{"role": role, "content": content_parts.joined(parts) or ""}]
 
 
 def _assistant(
-    message: Message, content: words.Content, calls: Sequence[dict[str, Any]]
+    message: Message, content: content_parts.Content, calls: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    shown = words.assistant(content, calls)
+    shown = content_parts.assistant(content, calls)
     thought = [one.text for one in message.contents if one.type == "text_reasoning" and one.text]
     return {**shown, "reasoning_content": "\n".join(thought)} if thought else shown
 
 
 def _part(content: Content) -> dict[str, Any]:
     if content.type == "text" and isinstance(content.text, str):
-        return words.text(content.text)
+        return content_parts.text(content.text)
     is_image = (content.media_type or "").startswith("image/")
     if content.type in ("data", "uri") and is_image and isinstance(content.uri, str):
-        return words.image(content.uri)
-    return words.unknown({"type": content.type})
+        return content_parts.image(content.uri)
+    return content_parts.unknown({"type": content.type})
 
 
 def _call(content: Content) -> dict[str, Any]:
-    return words.call(content.call_id, content.name, content.arguments)
+    return content_parts.call(content.call_id, content.name, content.arguments)
 
 
 def _result(content: Content) -> dict[str, Any]:
-    return words.result(content.call_id, words.written(content.result))
+    return content_parts.result(content.call_id, content_parts.written(content.result))
 
 
 def _foreign(entry: Entry) -> Message:
@@ -318,7 +322,7 @@ def _foreign(entry: Entry) -> Message:
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
             name, given = str(function.get("name") or ""), function.get("arguments")
-            arguments = words.written(given or "{}")
+            arguments = content_parts.written(given or "{}")
             call_id = str(call.get("id") or "call")
             contents.append(Content.from_function_call(call_id, name, arguments=arguments))
     role = entry.role if entry.role in _ROLES else "user"

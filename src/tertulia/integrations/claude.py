@@ -18,12 +18,18 @@ from tertulia.core import keys
 from tertulia.core.message import INTERNAL, Message
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
-from tertulia.integrations import logs, words
-from tertulia.integrations.packages import missing
+from tertulia.integrations import (
+    append,
+    content_parts,
+)
+from tertulia.integrations.missing_extra import missing
 from tertulia.integrations.payload import given_back, grouped, holds, keep
-from tertulia.integrations.places import AnyStore, opened
-from tertulia.integrations.places import current as current_session
-from tertulia.records import removal
+from tertulia.integrations.store_access import (
+    AnyStore,
+    opened,
+)
+from tertulia.integrations.store_access import current as current_session
+from tertulia.records.sessions import delete
 from tertulia.records.usage import add_in, charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, body, from_micros, to_micros
@@ -98,7 +104,7 @@ class TertuliaSessionStore(SessionStore):
         house, source = self._store._house, self.source(key)
         name = self._store.sessions.key(source)
         batch = [_Entry(name, entry) for entry in entries]
-        opening = logs.Opening.of(house, source, name)
+        opening = append.Opening.of(house, source, name)
 
         def work(tx: Transaction) -> None:
             row = opening.open(tx)
@@ -108,13 +114,13 @@ class TertuliaSessionStore(SessionStore):
             used = _calls(tx, fresh)
             lines = [one for entry in fresh for one in entry.lines]
             active_at = _later(opening.now, row)
-            logs.append(tx, row.id, lines, now=opening.now, active_at=active_at)
+            append.append(tx, row.id, lines, now=opening.now, active_at=active_at)
             for usage in used:
                 add_in(tx, row.id, charge(usage), to_micros(opening.now))
             if not key.get("subpath"):
                 given = [entry.given for entry in fresh]
                 folded = fold_session_summary(_summary(row), key, given)
-                logs.set_metadata(tx, row, {**logs.metadata(row), FIELD: {"summary": folded}})
+                append.set_metadata(tx, row, {**append.metadata(row), FIELD: {"summary": folded}})
 
         house.db.write(work)
         house.ring()
@@ -129,7 +135,7 @@ class TertuliaSessionStore(SessionStore):
     def _rows(self, source: Source) -> list[tuple[SessionRow, Source]]:
         """The current sessions that belong to the same one as a source."""
         person = keys.person_of(source)
-        rows = self._store._house.db.read(lambda tx: list(logs.sessions(tx, person=person)))
+        rows = self._store._house.db.read(lambda tx: list(append.sessions(tx, person=person)))
         return [(row, Source.from_dict(body(row.origin))) for row in rows]
 
     def _delete(self, key: SessionKey) -> None:
@@ -138,11 +144,11 @@ class TertuliaSessionStore(SessionStore):
         helpers = keys.person_of(_of_helpers(key["project_key"], key["session_id"]))
 
         def work(tx: Transaction) -> None:
-            rows = list(logs.sessions(tx, key=name, ended=True))
+            rows = list(append.sessions(tx, key=name, ended=True))
             if not key.get("subpath"):
-                rows += logs.sessions(tx, person=helpers, ended=True)
+                rows += append.sessions(tx, person=helpers, ended=True)
             for row in rows:
-                removal.remove(tx, row)
+                delete.remove(tx, row)
 
         self._store._house.db.write(work)
 
@@ -154,24 +160,24 @@ class _Entry:
         self.given = given
         fields: Mapping[str, Any] = given
         uuid = fields.get("uuid")
-        self.mark = logs.mark(FIELD, key, uuid) if isinstance(uuid, str) else None
+        self.mark = append.mark(FIELD, key, uuid) if isinstance(uuid, str) else None
         message = fields.get("message")
         self.message: Mapping[str, Any] = message if isinstance(message, Mapping) else {}
         self.usage = _usage(self.message) if fields.get("type") == "assistant" else None
         call = self.message.get("id")
         has_id = self.usage is not None and isinstance(call, str)
-        self.call = logs.mark(FIELD, "call", key, str(call)) if has_id else None
+        self.call = append.mark(FIELD, "call", key, str(call)) if has_id else None
         self.lines = self._lines(fields)
 
     def is_known(self, tx: Transaction) -> bool:
-        return self.mark is not None and logs.is_known(tx, self.mark)
+        return self.mark is not None and append.is_known(tx, self.mark)
 
-    def _lines(self, fields: Mapping[str, Any]) -> list[logs.Line]:
+    def _lines(self, fields: Mapping[str, Any]) -> list[append.Line]:
         shown = grouped(_shown(fields, self.message), FIELD, keep(self.given))
         is_said = fields.get("type") in ("user", "assistant") and self.message
         kind = None if is_said and fields.get("isMeta") is not True else INTERNAL
         marks = [name for name in (self.mark, self.call) if name is not None]
-        return [logs.line(one, kind, () if place else marks) for place, one in enumerate(shown)]
+        return [append.line(one, kind, () if place else marks) for place, one in enumerate(shown)]
 
 
 def _once(batch: Iterable[_Entry]) -> Iterable[_Entry]:
@@ -189,7 +195,7 @@ def _calls(tx: Transaction, entries: Iterable[_Entry]) -> list[Usage]:
     """
     found: dict[str, Usage] = {}
     for place, entry in enumerate(entries):
-        if entry.usage is None or (entry.call is not None and logs.is_known(tx, entry.call)):
+        if entry.usage is None or (entry.call is not None and append.is_known(tx, entry.call)):
             continue
         found[entry.call or str(place)] = entry.usage
     return list(found.values())
@@ -208,7 +214,7 @@ def _of_helpers(project: str, session: str, subpath: str | None = None) -> Sourc
 
 
 def _summary(row: SessionRow) -> SessionSummaryEntry | None:
-    kept = logs.metadata(row).get(FIELD)
+    kept = append.metadata(row).get(FIELD)
     summary = kept.get("summary") if isinstance(kept, Mapping) else None
     return cast(SessionSummaryEntry, summary) if isinstance(summary, Mapping) else None
 
@@ -229,7 +235,11 @@ def _given(entry: Message) -> list[SessionStoreEntry]:
 
 def _shown(fields: Mapping[str, Any], message: Mapping[str, Any]) -> list[dict[str, Any]]:
     kind, content = fields.get("type"), message.get("content")
-    blocks = content if isinstance(content, list) else [words.text(words.written(content or ""))]
+    blocks = (
+        content
+        if isinstance(content, list)
+        else [content_parts.text(content_parts.written(content or ""))]
+    )
     if kind == "assistant" and message:
         return [_assistant(blocks)]
     if kind == "user" and message:
@@ -240,28 +250,28 @@ def _shown(fields: Mapping[str, Any], message: Mapping[str, Any]) -> list[dict[s
 
 def _assistant(blocks: Sequence[Any]) -> dict[str, Any]:
     calls = [
-        words.call(block.get("id"), block.get("name"), block.get("input"))
+        content_parts.call(block.get("id"), block.get("name"), block.get("input"))
         for block in _of_type(blocks, "tool_use")
     ]
     thoughts = [str(block.get("thinking") or "") for block in _of_type(blocks, "thinking")]
     hidden = ("tool_use", "thinking", "redacted_thinking")
-    shown = words.assistant(words.joined(_parts(blocks, hidden)), calls)
+    shown = content_parts.assistant(content_parts.joined(_parts(blocks, hidden)), calls)
     return {**shown, "reasoning_content": "\n".join(thoughts)} if any(thoughts) else shown
 
 
 def _person(blocks: Sequence[Any]) -> list[dict[str, Any]]:
     found = [
-        words.result(block.get("tool_use_id"), _result(block.get("content")))
+        content_parts.result(block.get("tool_use_id"), _result(block.get("content")))
         for block in _of_type(blocks, "tool_result")
     ]
-    said = words.joined(_parts(blocks, ("tool_result",)))
+    said = content_parts.joined(_parts(blocks, ("tool_result",)))
     return [*found, {"role": "user", "content": said or ""}] if said or not found else found
 
 
-def _result(content: Any) -> words.Content:
+def _result(content: Any) -> content_parts.Content:
     if isinstance(content, list):
-        return words.joined(_parts(content, ()))
-    return words.written("" if content is None else content)
+        return content_parts.joined(_parts(content, ()))
+    return content_parts.written("" if content is None else content)
 
 
 def _parts(blocks: Sequence[Any], hidden: Sequence[str]) -> list[dict[str, Any]]:
@@ -269,9 +279,9 @@ def _parts(blocks: Sequence[Any], hidden: Sequence[str]) -> list[dict[str, Any]]
     for block in blocks:
         kind = block.get("type") if isinstance(block, Mapping) else None
         if kind == "text" and isinstance(block.get("text"), str):
-            found.append(words.text(block["text"]))
+            found.append(content_parts.text(block["text"]))
         elif kind not in hidden:
-            found.append(words.unknown(block))
+            found.append(content_parts.unknown(block))
     return found
 
 

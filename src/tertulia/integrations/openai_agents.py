@@ -16,16 +16,20 @@ from typing import Any, Final, NamedTuple, Self
 
 from msgspec.structs import replace
 
-from tertulia.aio.turns import Turn
+from tertulia.aio.turn import Turn
 from tertulia.core.message import COMMAND, INTERNAL, INTERRUPTED, Message, text_of
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
 from tertulia.errors import IllegalMove
-from tertulia.integrations import words
-from tertulia.integrations.floor import Floor
-from tertulia.integrations.packages import missing
+from tertulia.integrations import content_parts
+from tertulia.integrations.missing_extra import missing
 from tertulia.integrations.payload import given_back, holds, keep
-from tertulia.integrations.places import AnyStore, current, opened
+from tertulia.integrations.run_lease import Floor
+from tertulia.integrations.store_access import (
+    AnyStore,
+    current,
+    opened,
+)
 
 try:
     from agents.items import TResponseInputItem
@@ -297,31 +301,31 @@ def _shown(item: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(role, str) and kind in (None, "message"):
         return {"role": _SPEAKERS.get(role, "system"), "content": _content(item.get("content"))}
     if kind == "function_call":
-        called = words.call(item.get("call_id"), item.get("name"), item.get("arguments"))
-        return words.assistant(None, [called])
+        called = content_parts.call(item.get("call_id"), item.get("name"), item.get("arguments"))
+        return content_parts.assistant(None, [called])
     if isinstance(kind, str) and kind.endswith("_output") and "call_id" in item:
-        return words.result(item["call_id"], _content(item.get("output")))
+        return content_parts.result(item["call_id"], _content(item.get("output")))
     if kind == "reasoning":
         summary = item.get("summary")
         thought = text_of({"content": summary if isinstance(summary, list) else None})
-        return {**words.assistant(None), "reasoning_content": thought}
-    return words.assistant(words.unknown(item)["text"])
+        return {**content_parts.assistant(None), "reasoning_content": thought}
+    return content_parts.assistant(content_parts.unknown(item)["text"])
 
 
-def _content(content: Any) -> words.Content:
+def _content(content: Any) -> content_parts.Content:
     if not isinstance(content, list):
-        return None if content is None else words.written(content)
-    return words.joined([_part(part) for part in content])
+        return None if content is None else content_parts.written(content)
+    return content_parts.joined([_part(part) for part in content])
 
 
 def _part(part: Any) -> dict[str, Any]:
     if isinstance(part, Mapping):
         for name in ("text", "refusal"):
             if isinstance(part.get(name), str):
-                return words.text(part[name])
+                return content_parts.text(part[name])
         if part.get("type") == "input_image" and isinstance(part.get("image_url"), str):
-            return words.image(part["image_url"])
-    return words.unknown(part)
+            return content_parts.image(part["image_url"])
+    return content_parts.unknown(part)
 
 
 def _foreign(entry: Message) -> list[Any]:
@@ -343,7 +347,7 @@ def _call(call: Any) -> dict[str, Any]:
         "type": "function_call",
         "call_id": str(call.get("id") or "call") if isinstance(call, Mapping) else "call",
         "name": str(named.get("name") or ""),
-        "arguments": words.written(named.get("arguments") or "{}"),
+        "arguments": content_parts.written(named.get("arguments") or "{}"),
     }
 
 

@@ -26,20 +26,29 @@ from typing import Any, Final
 
 from tertulia import aio
 from tertulia.core import keys
+from tertulia.core.history.view import (
+    Span,
+    newest_of,
+    opened,
+)
 from tertulia.core.message import COMMAND, INTERNAL, Message, text_of
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
-from tertulia.core.view import Span, newest_of, opened
 from tertulia.errors import IllegalMove, NotFound, SessionBusy
-from tertulia.integrations import logs, words
-from tertulia.integrations.packages import missing
+from tertulia.integrations import (
+    append,
+    content_parts,
+)
+from tertulia.integrations.missing_extra import missing
 from tertulia.integrations.payload import follows, given_back, grouped, holds, keep
-from tertulia.integrations.places import AnyStore
-from tertulia.integrations.places import opened as opened_store
-from tertulia.records import acts, removal, transcript
-from tertulia.records.entry import close_left_open
-from tertulia.records.transcript import Transcript
-from tertulia.records.turns import Turn
+from tertulia.integrations.store_access import AnyStore
+from tertulia.integrations.store_access import opened as opened_store
+from tertulia.records import session_rows
+from tertulia.records.sessions import delete
+from tertulia.records.transcript import transcript
+from tertulia.records.transcript.transcript import Transcript
+from tertulia.records.turns.enter import close_left_open
+from tertulia.records.turns.turn import Turn
 from tertulia.records.usage import add_in, charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import Glance, SessionRow, to_micros
@@ -134,10 +143,10 @@ class TertuliaConversationStore(ConversationStore):
         key = self._store.sessions.key(self.source(conversation_id))
 
         def work(tx: Transaction) -> None:
-            stored, row = _stored(tx, key), logs.current(tx, key)
+            stored, row = _stored(tx, key), append.current(tx, key)
             if stored is None or row is None or stored.revision != expected_revision:
                 raise ConversationConflict(conversation_id)
-            removal.remove(tx, row)
+            delete.remove(tx, row)
 
         await self._threads.run(self._db.write, work)
 
@@ -167,7 +176,7 @@ class TertuliaConversationStore(ConversationStore):
 
         def work(tx: Transaction) -> None:
             found.clear()
-            for row in logs.sessions(tx, person=person, platform=PLATFORM):
+            for row in append.sessions(tx, person=person, platform=PLATFORM):
                 record = _record_of(tx, row)
                 if record is not None and (scope is None or record.scope == scope):
                     if limit is not None and len(found) >= limit:
@@ -240,7 +249,7 @@ class _Save:
 
     def save(self, entries: Sequence[_Written], expected: str | None) -> bool:
         """Save; False while a turn is under way in the session."""
-        opening = logs.Opening.of(self._house, self._source, self.key)
+        opening = append.Opening.of(self._house, self._source, self.key)
 
         def work(tx: Transaction) -> bool:
             before = _stored(tx, self.key)
@@ -264,7 +273,7 @@ class _Save:
         tx: Transaction,
         row: SessionRow,
         entries: Sequence[_Written],
-        opening: logs.Opening,
+        opening: append.Opening,
     ) -> None:
         if row.open_turn is not None:
             close_left_open(tx, row, opening.now)
@@ -272,11 +281,11 @@ class _Save:
         base = entries[0].parent_id if entries else self._record.head_id
         lines = [line for entry in entries for line in entry.lines]
         self._check_head(tx, entries)
-        seen = acts.glance(tx, row.id)
+        seen = session_rows.glance(tx, row.id)
         if base != _head(tx, seen):
             lines = self._go_back(tx, seen, base, opening) + lines
         if lines:
-            logs.append(tx, row.id, lines, now=opening.now, active_at=self._record.updated_at)
+            append.append(tx, row.id, lines, now=opening.now, active_at=self._record.updated_at)
         else:
             tx.run("session_touch", {"ref": row.ref, "now": to_micros(self._record.updated_at)})
         for entry in entries:
@@ -292,8 +301,8 @@ class _Save:
                 raise ConversationConflict(self._record.conversation_id)
 
     def _go_back(
-        self, tx: Transaction, seen: Glance, base: str | None, opening: logs.Opening
-    ) -> list[logs.Line]:
+        self, tx: Transaction, seen: Glance, base: str | None, opening: append.Opening
+    ) -> list[append.Line]:
         """Show the history up to an entry; what of it lies in other sessions is to be copied."""
         rows = [] if base is None else _chain(tx, base, None, log=seen.ref)
         own = [row for group in rows for row in group if row.session == seen.ref]
@@ -304,26 +313,26 @@ class _Save:
         return [line for group in apart for line in _copied(group)]
 
     def _put_record(self, tx: Transaction, row: SessionRow) -> None:
-        number = acts.glance(tx, row.id).number
+        number = session_rows.glance(tx, row.id).number
         kept = {"record": _record.dump_python(self._record, mode="json"), "revision": number}
-        now = acts.require(tx, row.id)
-        logs.set_metadata(tx, now, {**logs.metadata(now), FIELD: kept})
+        now = session_rows.require(tx, row.id)
+        append.set_metadata(tx, now, {**append.metadata(now), FIELD: kept})
 
 
 def _stored(tx: Transaction, key: str) -> ConversationRecord | None:
-    row = logs.current(tx, key)
+    row = append.current(tx, key)
     return None if row is None else _record_of(tx, row)
 
 
 def _record_of(tx: Transaction, row: SessionRow) -> ConversationRecord | None:
     """The record of a session. Its head is what is seen, whoever moved that."""
-    kept = logs.metadata(row).get(FIELD)
+    kept = append.metadata(row).get(FIELD)
     if not isinstance(kept, dict):
         return None
     record = _record.validate_python(kept["record"])
     if row.revision == kept["revision"]:
         return record
-    head = _head(tx, acts.glance(tx, row.id))
+    head = _head(tx, session_rows.glance(tx, row.id))
     branches = [tip for tip in record.branches if tip not in (head, record.head_id)]
     if record.head_id is not None and record.head_id != head:
         branches.append(record.head_id)
@@ -411,7 +420,7 @@ def _require(tx: Transaction, entry_id: str, *, log: int | None = None) -> Messa
 
 def _place(tx: Transaction, entry_id: str, *, log: int | None = None) -> tuple[int, int] | None:
     """Where an entry stands, in a given log if it does."""
-    found = logs.places(tx, logs.mark(FIELD, entry_id))
+    found = append.places(tx, append.mark(FIELD, entry_id))
     return next((one for one in found if one[0] == log), found[0] if found else None)
 
 
@@ -430,15 +439,15 @@ def _spans(rows: Sequence[Message]) -> list[Span]:
     return found
 
 
-def _copied(group: Sequence[Message]) -> list[logs.Line]:
+def _copied(group: Sequence[Message]) -> list[append.Line]:
     entry_id = _id(group[0])
     assert entry_id is not None
     return _lines([row.body for row in group], entry_id)
 
 
-def _lines(messages: Sequence[dict[str, Any]], entry_id: str) -> list[logs.Line]:
-    name = logs.mark(FIELD, entry_id)
-    return [logs.line(one, None, () if place else (name,)) for place, one in enumerate(messages)]
+def _lines(messages: Sequence[dict[str, Any]], entry_id: str) -> list[append.Line]:
+    name = append.mark(FIELD, entry_id)
+    return [append.line(one, None, () if place else (name,)) for place, one in enumerate(messages)]
 
 
 def _id(row: Message) -> str | None:
@@ -470,8 +479,8 @@ def _request(message: ModelRequest) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for part in message.parts:
         if isinstance(part, ToolReturnPart):
-            content = words.written(part.model_response_str())
-            found.append(words.result(part.tool_call_id, content, part.tool_name))
+            content = content_parts.written(part.model_response_str())
+            found.append(content_parts.result(part.tool_call_id, content, part.tool_name))
         elif isinstance(part, UserPromptPart):
             found.append({"role": "user", "content": _prompt(part)})
         elif isinstance(part, SystemPromptPart):
@@ -485,43 +494,50 @@ def _other(part: Any) -> dict[str, Any]:
     """What the SDK tells a model of its own accord, such as to try again; no person said it."""
     advice = getattr(part, "model_response", None)
     if not callable(advice):
-        return {"role": "system", "content": words.unknown({"type": part.part_kind})["text"]}
+        return {
+            "role": "system",
+            "content": content_parts.unknown({"type": part.part_kind})["text"],
+        }
     if getattr(part, "tool_name", None) is not None:
-        return words.result(part.tool_call_id, words.written(advice()), part.tool_name)
-    return {"role": "system", "content": words.written(advice())}
+        return content_parts.result(
+            part.tool_call_id, content_parts.written(advice()), part.tool_name
+        )
+    return {"role": "system", "content": content_parts.written(advice())}
 
 
-def _prompt(part: UserPromptPart) -> words.Content:
+def _prompt(part: UserPromptPart) -> content_parts.Content:
     if isinstance(part.content, str):
         return part.content
-    return words.joined([_piece(piece) for piece in part.content]) or ""
+    return content_parts.joined([_piece(piece) for piece in part.content]) or ""
 
 
 def _piece(piece: Any) -> dict[str, Any]:
     if isinstance(piece, str):
-        return words.text(piece)
+        return content_parts.text(piece)
     if isinstance(piece, ImageUrl):
-        return words.image(piece.url)
+        return content_parts.image(piece.url)
     if isinstance(piece, BinaryContent) and piece.is_image:
-        return words.image(piece.data_uri)
+        return content_parts.image(piece.data_uri)
     said = getattr(piece, "content", None)
     if isinstance(said, str):
-        return words.text(said)
-    return words.unknown({"type": getattr(piece, "kind", None)})
+        return content_parts.text(said)
+    return content_parts.unknown({"type": getattr(piece, "kind", None)})
 
 
 def _response(message: ModelResponse) -> dict[str, Any]:
     parts, calls, thoughts = [], [], []
     for part in message.parts:
         if isinstance(part, TextPart):
-            parts.append(words.text(part.content))
+            parts.append(content_parts.text(part.content))
         elif isinstance(part, ToolCallPart):
-            calls.append(words.call(part.tool_call_id, part.tool_name, part.args_as_json_str()))
+            calls.append(
+                content_parts.call(part.tool_call_id, part.tool_name, part.args_as_json_str())
+            )
         elif isinstance(part, ThinkingPart):
             thoughts.append(part.content)
         else:
-            parts.append(words.unknown({"type": part.part_kind}))
-    shown = words.assistant(words.joined(parts), calls)
+            parts.append(content_parts.unknown({"type": part.part_kind}))
+    shown = content_parts.assistant(content_parts.joined(parts), calls)
     return {**shown, "reasoning_content": "\n".join(thoughts)} if any(thoughts) else shown
 
 
@@ -543,7 +559,7 @@ def _foreign(entry: Message, called: dict[str, str]) -> ModelMessage:
         if isinstance(function, dict):
             call_id, name = str(call.get("id") or "call"), str(function.get("name") or "tool")
             called[call_id] = name
-            arguments = words.written(function.get("arguments") or "{}")
+            arguments = content_parts.written(function.get("arguments") or "{}")
             parts.append(ToolCallPart(name, arguments, call_id))
     return ModelResponse(parts=parts, timestamp=entry.at)
 

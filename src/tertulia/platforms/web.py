@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from tertulia.core.source import Source
 from tertulia.errors import PlatformUnavailable
 from tertulia.platforms.base import Outgoing, Shown
-from tertulia.platforms.inlet import Inlet
+from tertulia.platforms.push import Inlet
 
 Chat = tuple[str, str]
 # What a page that does not read may leave lying; then it counts as gone.

@@ -32,7 +32,7 @@ from tertulia.errors import (
     TooLarge,
 )
 from tertulia.platforms.base import Incoming, Outgoing
-from tertulia.platforms.inlet import Inlet
+from tertulia.platforms.push import Inlet
 
 if TYPE_CHECKING:
     import httpx2

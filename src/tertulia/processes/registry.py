@@ -27,8 +27,8 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from tertulia.core.inert import plain
 from tertulia.core.source import Source
+from tertulia.core.text.prompt_safe import plain
 from tertulia.errors import (
     ConfigError,
     Error,
@@ -37,10 +37,22 @@ from tertulia.errors import (
     PlaceUnavailable,
     StoreUnavailable,
 )
-from tertulia.processes import ending, keeper, words
-from tertulia.processes.environments import Command, Environment, Launch, ThisMachine
-from tertulia.processes.output import Output, Piece
-from tertulia.processes.rules import ProcessRules
+from tertulia.processes import (
+    messages,
+    supervisor,
+    termination,
+)
+from tertulia.processes.environments.base import (
+    Command,
+    Environment,
+    Launch,
+    ThisMachine,
+)
+from tertulia.processes.output_files import (
+    Output,
+    Piece,
+)
+from tertulia.processes.settings import ProcessRules
 from tertulia.records.processes import Identity, Process
 from tertulia.store import Store
 
@@ -226,7 +238,7 @@ class Registry:
                     break
                 stop.wait(min(_LOOK_SECONDS, left))
         if process.is_alive:
-            note = words.still_running(allowed, note, was_stopped=stop.is_set())
+            note = messages.still_running(allowed, note, was_stopped=stop.is_set())
         else:
             note = self._remark(process)
         return Seen(process, _output(process).newest(POLLED), note)
@@ -237,7 +249,7 @@ class Registry:
         if seconds is None or math.isnan(seconds):
             return longest, ""
         if seconds > longest:
-            return longest, words.shortened(seconds, longest)
+            return longest, messages.shortened(seconds, longest)
         return max(0.0, seconds), ""
 
     @contextmanager
@@ -283,7 +295,7 @@ class Registry:
             found = self._end(process)
             if not found and not process.is_alive:
                 raise IllegalMove(f"{process.id} has ended already.")
-            ended = ending.ended(process.folder)
+            ended = termination.ended(process.folder)
             self._records.end(process, "killed", exit_code=ended.get("exit_code"))
         return self._records.require(process.id)
 
@@ -307,7 +319,7 @@ class Registry:
             with _told_in_log(process):
                 now = self._look_at(process)
                 if now is not None and now.is_alive and now.id not in self._own:
-                    self._records.tell(now, words.found_again(now), told=now.told)
+                    self._records.tell(now, messages.found_again(now), told=now.told)
                 if now is not None:
                     found.append(now)
         return found
@@ -329,7 +341,7 @@ class Registry:
             return process
         kept = timedelta(minutes=self.rules.keep_minutes)
         is_old = process.ended_at is not None and self._store.now() - process.ended_at > kept
-        if is_old and not ending.is_kept(process):
+        if is_old and not termination.is_kept(process):
             self._remove(process)
             return None
         return process
@@ -353,7 +365,7 @@ class Registry:
             return
         piece = self._untold(process)
         if piece.end > process.told:
-            self._records.tell(process, words.new_output(process, piece), told=piece.end)
+            self._records.tell(process, messages.new_output(process, piece), told=piece.end)
 
     def _current(self, process: Process, *, is_told: bool = True) -> Process:
         """A program as it stands now; whoever finds that it has ended writes it down."""
@@ -361,36 +373,36 @@ class Registry:
             return process
         if process.state == "starting":
             return self._begun(process)
-        is_kept = ending.is_kept(process)
+        is_kept = termination.is_kept(process)
         # Asked in this order: a keeper notes the end before it goes.
-        ended = ending.ended(process.folder)
+        ended = termination.ended(process.folder)
         if not ended and is_kept:
             return process
         with self._lock:
             is_told = is_told and not self._awaited[process.id]
         state: Any = "exited" if ended else "lost"
         after = replace(process, state=state, exit_code=ended.get("exit_code"))
-        news = words.ended(after, self._untold(after), self._remark(after)) if is_told else None
+        news = messages.ended(after, self._untold(after), self._remark(after)) if is_told else None
         self._records.end(process, state, exit_code=after.exit_code, news=news)
         return self._records.get(process.id) or after
 
     def _begun(self, process: Process) -> Process:
         """One that was being started: by a gateway that was lost then, or by one that is at it."""
-        identity = ending.began(process.folder)
+        identity = termination.began(process.folder)
         if identity is not None:
             return self._current(self._records.began(process.id, identity))
         if self._store.now() - process.began_at > _NEVER_BEGAN:
-            news = words.never_began(process)
+            news = messages.never_began(process)
             self._records.end(process, "lost", news=news)
             return self._records.get(process.id) or process
         return process
 
     def _untold(self, process: Process) -> Piece:
         """The newest output that its conversation was not told of yet."""
-        piece = _output(process).newest(words.TOLD)
+        piece = _output(process).newest(messages.TOLD)
         if piece.start >= process.told:
             return piece
-        return _output(process).since(process.told, words.TOLD)
+        return _output(process).since(process.told, messages.TOLD)
 
     # -- where they run
 
@@ -410,7 +422,7 @@ class Registry:
                 hint="Set it up again under [processes], or end it there by hand.",
             )
         there = _end_there(place, process)
-        here = ending.end(process)
+        here = termination.end(process)
         if process.is_alive:
             # It may only have been on its way. With the connection gone, nothing more can begin.
             there += _end_there(place, process)
@@ -438,7 +450,7 @@ class Registry:
     def _running(self, process_id: str, key: str | None) -> Process:
         process = self.get(process_id, key=key)
         if process.state != "running":
-            raise IllegalMove(f"{process.id} is not running: {words.state(process)}.")
+            raise IllegalMove(f"{process.id} is not running: {messages.state(process)}.")
         return process
 
     def _remove(self, process: Process) -> None:
@@ -495,7 +507,7 @@ def _run(launch: Launch, failed: str, *, hint: str) -> str:
 
 def _start(spec: dict[str, Any]) -> Identity:
     """Start a keeper with its program."""
-    asked = [sys.executable, "-I", "-S", keeper.__file__]
+    asked = [sys.executable, "-I", "-S", supervisor.__file__]
     started = subprocess.Popen(  # noqa: S603 — our own program
         asked, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
     )
@@ -515,7 +527,7 @@ def _start(spec: dict[str, Any]) -> Identity:
 def _order(process: Process, orders: list[dict[str, Any]]) -> None:
     """Give orders to a keeper; each is taken whole or not at all."""
     try:
-        pipe = os.open(os.path.join(process.folder, keeper.INPUT), os.O_WRONLY | os.O_NONBLOCK)
+        pipe = os.open(os.path.join(process.folder, supervisor.INPUT), os.O_WRONLY | os.O_NONBLOCK)
     except OSError as problem:
         raise IllegalMove(f"{process.id} reads nothing any more: it has ended.") from problem
     try:

@@ -7,7 +7,7 @@ from datetime import datetime
 from tertulia.core.budget import Budget
 from tertulia.core.usage import NANO
 from tertulia.errors import BudgetExceeded
-from tertulia.records.house import House
+from tertulia.records.store_context import House
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros
 

@@ -11,12 +11,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from tertulia.core import codes, given, keys
+from tertulia.core import (
+    keys,
+    pairing_code,
+    validate,
+)
 from tertulia.core.settings import zone as zone_named
 from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
-from tertulia.records import acts
-from tertulia.records.house import House
+from tertulia.records import session_rows
+from tertulia.records.store_context import House
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
@@ -62,7 +66,7 @@ class People:
 
     def person_of(self, source: Source) -> str | None:
         """The identity of who wrote, as `find(person=…)` and `search(person=…)` take it."""
-        given.source(source)
+        validate.source(source)
         return keys.person_of(source)
 
     def get(self, person: str) -> Person | None:
@@ -107,7 +111,7 @@ class People:
         now = self._house.clock.now()
 
         def work(tx: Transaction) -> None:
-            acts.meet(tx, source, identity, now)
+            session_rows.meet(tx, source, identity, now)
             tx.run("person_set_role", {"person": identity, "role": role})
 
         self._db.write(work)
@@ -130,10 +134,10 @@ class People:
         if identity is None:
             return None
         now = self._house.clock.now()
-        code = codes.new_code()
+        code = pairing_code.new_code()
 
         def work(tx: Transaction) -> bool:
-            acts.meet(tx, source, identity, now)
+            session_rows.meet(tx, source, identity, now)
             return self._put_code(tx, code, "pair", source, identity, now)
 
         return code if self._db.write(work) else None
@@ -164,7 +168,7 @@ class People:
         """A code that proves, typed elsewhere, that both places are the same person's."""
         key = self._dm_key(source)
         now = self._house.clock.now()
-        code = codes.new_code()
+        code = pairing_code.new_code()
 
         def work(tx: Transaction) -> bool:
             return self._put_code(tx, code, "link", source, key, now)
@@ -205,7 +209,7 @@ class People:
     # -- within
 
     def _dm_key(self, source: Source) -> str:
-        given.source(source)
+        validate.source(source)
         if source.chat_type != "dm":
             raise IllegalMove(
                 "Only direct messages can be linked.", hint="A group belongs to all who are in it."
@@ -230,8 +234,8 @@ class People:
         if recent is not None and recent[0] > to_micros(now - ASK_AGAIN):
             return False
         place = {
-            "platform": acts.storable(source.platform),
-            "account": acts.storable(source.account),
+            "platform": session_rows.storable(source.platform),
+            "account": session_rows.storable(source.account),
         }
         (pending,) = tx.one("codes_pending", {"purpose": purpose, **place}) or (0,)
         if purpose == "pair" and pending >= PENDING_CODES:
@@ -240,7 +244,7 @@ class People:
             "code_insert",
             {
                 **place,
-                "hash": codes.hashed(code, self._secret(tx)),
+                "hash": pairing_code.hashed(code, self._secret(tx)),
                 "purpose": purpose,
                 "subject": subject,
                 "now": to_micros(now),
@@ -251,7 +255,7 @@ class People:
 
     def _redeem(self, code: str, purpose: str, place: str, now: datetime) -> Row:
         """The subject of a code, which is used up; or an error, and the wrong try is counted."""
-        given.text("code", code)
+        validate.text("code", code)
 
         def work(tx: Transaction) -> Row | None:
             since = to_micros(now - CODE_LIFE)
@@ -261,7 +265,7 @@ class People:
                     "Too many wrong codes.", hint="Try again in an hour.", retry_after=3600
                 )
             tx.run("codes_expire", {"now": to_micros(now)})
-            taken = {"hash": codes.hashed(code, self._secret(tx)), "purpose": purpose}
+            taken = {"hash": pairing_code.hashed(code, self._secret(tx)), "purpose": purpose}
             found = tx.one("code_take", taken)
             if found is not None and found[0] == place:
                 # Raised in here, so that the code is not used up by it.

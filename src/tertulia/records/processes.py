@@ -19,8 +19,10 @@ import msgspec
 from tertulia.core.message import ASSISTANT, DELIVERY, draft, from_json, to_json
 from tertulia.core.source import Source
 from tertulia.errors import IllegalMove, NotFound
-from tertulia.records import acts, outbox, transcript
-from tertulia.records.house import House
+from tertulia.records import session_rows
+from tertulia.records.queues import outbox
+from tertulia.records.store_context import House
+from tertulia.records.transcript import transcript
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, session_row, to_micros
 
@@ -85,12 +87,12 @@ class Processes:
         """Note a program that is about to be started; on one node there are so many at most."""
         params = {
             "id": process.id,
-            "key": acts.storable(process.key),
+            "key": session_rows.storable(process.key),
             "session_id": process.session_id,
             "origin": to_json(process.origin.to_dict() if process.origin else {}),
-            "node": acts.storable(process.node),
+            "node": session_rows.storable(process.node),
             "folder": process.folder,
-            "command": acts.storable(process.command),
+            "command": session_rows.storable(process.command),
             "cwd": process.cwd,
             "environment": process.environment,
             "is_pty": int(process.is_pty),
@@ -194,7 +196,7 @@ class Processes:
         self, process: Process, work: Callable[[Transaction], bool], news: str | None
     ) -> bool:
         # As a turn does: in the lane of the conversation, and of the chat within that.
-        done = self._db.write(work, lane=acts.lane_of(process.key))
+        done = self._db.write(work, lane=session_rows.lane_of(process.key))
         if done and news is not None:
             self._db.ring(outbox.BELL)
             self._house.ring()
@@ -207,7 +209,7 @@ class Processes:
         """
         if news is None:
             return
-        news = acts.storable(news) or ""
+        news = session_rows.storable(news) or ""
         now = to_micros(self._house.clock.now())
         current = tx.one("session_current", {"key": process.key})
         session_id = None

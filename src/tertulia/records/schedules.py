@@ -28,13 +28,21 @@ from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN, Target
 from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
 from tertulia.platforms.registry import PLATFORMS
-from tertulia.records import acts, boxes
-from tertulia.records.arriving import Arriving, source_of
-from tertulia.records.house import House
-from tertulia.records.outbox import BELL as OUTBOX_BELL
-from tertulia.records.outbox import Parcel, parcels, put_in
+from tertulia.records import session_rows
+from tertulia.records.cross_posts import (
+    Arriving,
+    source_of,
+)
 from tertulia.records.people import linked_key
-from tertulia.records.sessions import Ask
+from tertulia.records.queues import base
+from tertulia.records.queues.outbox import BELL as OUTBOX_BELL
+from tertulia.records.queues.outbox import (
+    Parcel,
+    parcels,
+    put_in,
+)
+from tertulia.records.sessions.sessions import Ask
+from tertulia.records.store_context import House
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
@@ -112,8 +120,8 @@ class Schedules:
 
         Times are those of `zone`, else of the person's zone, else of the store's.
         """
-        boxes.check_word("session", session, RUNS_IN)
-        boxes.check_word("misfire", misfire, MISFIRES)
+        base.check_word("session", session, RUNS_IN)
+        base.check_word("misfire", misfire, MISFIRES)
         now = self._house.clock.now()
         rule = parse(when, now=now, zone=zone or self._zone_of(source))
         first = next_after(rule, now)
@@ -124,7 +132,7 @@ class Schedules:
             "task": _task(task),
             "rule": msgspec.json.encode(rule).decode(),
             "misfire": misfire,
-            "target": acts.storable(str(Target.parse(target, source, known=PLATFORMS))),
+            "target": session_rows.storable(str(Target.parse(target, source, known=PLATFORMS))),
             "session": session,
             "next_at": to_micros(first),
             "now": to_micros(now),
@@ -152,13 +160,13 @@ class Schedules:
         self, *, by: Source | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page[Schedule]:
         """Schedules in the order they were made."""
-        boxes.check_limit(limit)
-        params: dict[str, Any] = {"after": boxes.after(cursor), "limit": limit + 1}
+        base.check_limit(limit)
+        params: dict[str, Any] = {"after": base.after(cursor), "limit": limit + 1}
         if by is None:
             rows = self._db.read(lambda tx: tx.all("schedules_find", params))
         else:
             rows = self._db.read(lambda tx: tx.all("schedules_of", params | self._scope(tx, by)))
-        return boxes.page([_schedule(row) for row in rows], limit)
+        return base.page([_schedule(row) for row in rows], limit)
 
     def pause(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
         """Let it run no more until it is resumed; what is under way goes on."""
@@ -222,7 +230,7 @@ class Schedules:
         cursor: str | None = None,
     ) -> Page[Occurrence]:
         """Its runs, the newest first."""
-        boxes.check_limit(limit)
+        base.check_limit(limit)
         before = cursors.read(cursor, 1)[0] if cursor else _FAR
 
         def work(tx: Transaction) -> list[Occurrence]:
@@ -230,7 +238,7 @@ class Schedules:
             params = {"schedule": schedule.id, "before": before, "limit": limit + 1}
             return [_occurrence(row, schedule) for row in tx.all("occurrences_of", params)]
 
-        return boxes.page(self._db.read(work), limit)
+        return base.page(self._db.read(work), limit)
 
     # -- running
 
@@ -239,11 +247,11 @@ class Schedules:
 
         Whoever takes longer than the lease renews it, or another taker gets the occurrence.
         """
-        boxes.check_limit(limit)
+        base.check_limit(limit)
         now = self._house.clock.now()
         params = {
             "now": to_micros(now),
-            "lease": boxes.lease_micros(lease_seconds),
+            "lease": base.lease_micros(lease_seconds),
             "limit": limit,
             "tries": TRIES,
             "problem": "Every node that took it was lost.",
@@ -264,11 +272,11 @@ class Schedules:
 
     def wait(self, seconds: float) -> bool:
         """Wait until there is something to claim; False if nothing came in that time."""
-        return boxes.wait(self._house, BELL, [("occurrences_are_due", {})], seconds)
+        return base.wait(self._house, BELL, [("occurrences_are_due", {})], seconds)
 
     def renew(self, occurrence: Occurrence, *, lease_seconds: float = 60) -> None:
         """Keep a claim for longer."""
-        lease = boxes.lease_micros(lease_seconds)
+        lease = base.lease_micros(lease_seconds)
         params = {"id": occurrence.id, "attempts": occurrence.attempts, "lease": lease}
         lane = _lane(occurrence)
         if self._db.write(lambda tx: tx.changed("occurrence_renew", params), lane=lane) == 0:
@@ -364,11 +372,11 @@ class Schedules:
             "id": occurrence.id,
             "attempts": occurrence.attempts,
             "state": state,
-            "not_before": to_micros(boxes.later(now, retry_after)),
+            "not_before": to_micros(base.later(now, retry_after)),
             "ended_at": None if state == "waiting" else to_micros(now),
             "session_id": session_id,
-            "result": acts.storable(result),
-            "problem": acts.storable(problem),
+            "result": session_rows.storable(result),
+            "problem": session_rows.storable(problem),
             "delivery": delivery,
         }
 
@@ -400,7 +408,9 @@ class Schedules:
             put_in(tx, made, to_micros(now))
             return None
 
-        while (asked := self._db.write(work, lane=acts.lane_of(self._key(source)))) is not None:
+        while (
+            asked := self._db.write(work, lane=session_rows.lane_of(self._key(source)))
+        ) is not None:
             # The guard is foreign code: it is asked outside the transaction, which then runs anew.
             has_processes = self._house.has_processes(asked.key)
         self._db.ring(OUTBOX_BELL)
@@ -438,7 +448,7 @@ class Schedules:
         return keys.person_of(source) or self._key(source)
 
     def _key(self, source: Source) -> str:
-        return acts.key_of(self._house, source)
+        return session_rows.key_of(self._house, source)
 
     def _zone_of(self, source: Source) -> str:
         person = keys.person_of(source)
@@ -501,7 +511,7 @@ def _lane(occurrence: Occurrence) -> str:
 
 
 def _task(text: str) -> str:
-    task = (acts.storable(text) or "").strip()
+    task = (session_rows.storable(text) or "").strip()
     if not 1 <= len(task) <= LONGEST_TASK:
         raise ConfigError(
             f"The task has {len(task)} characters.",

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tertulia.core import cursor as cursors
-from tertulia.core import given, words
+from tertulia.core import validate
+from tertulia.core.history.view import View
 from tertulia.core.message import Message, text_of
 from tertulia.core.session import Page
-from tertulia.core.view import View
+from tertulia.core.text import search_terms
 from tertulia.errors import StoreError
-from tertulia.records import acts
+from tertulia.records import session_rows
 from tertulia.records.people import resolve
 from tertulia.storage import rows
 from tertulia.storage.base import Database, Row, Transaction
@@ -66,12 +67,12 @@ class Search:
         `begin*` stands for every word that begins so. A person's search sees that person's
         sessions, those of the conversation they share by a link, and nothing else.
         """
-        given.whole("limit", limit, 1, 200)
-        given.text("query", query)
+        validate.whole("limit", limit, 1, 200)
+        validate.text("query", query)
         for name, value in (("person", person), ("platform", platform), ("key", key)):
-            given.text(name, value, optional=True)
+            validate.text(name, value, optional=True)
         # A query ends for FTS5 at a zero character; in the index it stands between words.
-        phrases = words.terms(query.replace("\0", " "))
+        phrases = search_terms.terms(query.replace("\0", " "))
         if not phrases:
             return Page(())
         try:
@@ -104,7 +105,7 @@ class Search:
 
         def work(tx: Transaction) -> None:
             made_by = tx.one("installation_get", {"name": "search_rule"})
-            if made_by is None or made_by[0] != str(words.RULE):
+            if made_by is None or made_by[0] != str(search_terms.RULE):
                 _clear(tx)
 
         self._db.write(work)
@@ -114,11 +115,11 @@ class Search:
 def _clear(tx: Transaction) -> None:
     for statement in ("search_clear", "cards_clear", "search_unmark", "unindexed_fill"):
         tx.run(statement)
-    tx.run("installation_set", {"name": "search_rule", "value": str(words.RULE)})
+    tx.run("installation_set", {"name": "search_rule", "value": str(search_terms.RULE)})
 
 
 class _Question(NamedTuple):
-    phrases: list[words.Phrase]
+    phrases: list[search_terms.Phrase]
     person: str | None
     platform: str | None
     key: str | None
@@ -158,7 +159,7 @@ def _step(tx: Transaction) -> int:
     for ref, indexed, last, is_card_indexed, title, name in backlog:
         if not is_card_indexed:
             tx.run("card_forget", {"session": ref})
-            card = words.folded(f"{title or ''} {name or ''}")
+            card = search_terms.folded(f"{title or ''} {name or ''}")
             tx.run("card_add", {"session": ref, "text": tx.search_entry(card)})
             tx.run("card_mark", {"session": ref})
         seen = indexed
@@ -179,7 +180,7 @@ def _entries(tx: Transaction, ref: int, found: list[Row]) -> Iterator[dict[str, 
 
 def _texts(tx: Transaction, found: list[Row]) -> Iterator[tuple[int, str]]:
     for seq, body, away in found:
-        text = words.folded(text_of(whole_body(body, away, tx)))
+        text = search_terms.folded(text_of(whole_body(body, away, tx)))
         if text and not text.isspace():
             yield seq, text
 
@@ -207,7 +208,7 @@ def _answer(tx: Transaction, asked: _Question, limit: int, offset: int) -> Page[
                 continue
             if len(hits) == limit:
                 return Page(tuple(hits), cursors.write(place))
-            text = words.snippet(text_of(message.body), asked.phrases)
+            text = search_terms.snippet(text_of(message.body), asked.phrases)
             hits.append(Hit(shown_in, message.seq, message.role, text, message.at, -rank))
         if len(found) < _ROUND:
             return Page(tuple(hits))
@@ -223,7 +224,7 @@ def _shown_in(
     if view.holds(message.session, message.seq, last_seq):
         return session_id
     for (fork,) in tx.all("borrower_ids", {"log": message.session}):
-        seen = acts.glance(tx, fork)
+        seen = session_rows.glance(tx, fork)
         if seen.view.holds(message.session, message.seq, seen.last_seq):
             return str(fork)
     return None

@@ -5,11 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from tertulia.core import given, prices
+from tertulia.core import (
+    prices,
+    validate,
+)
 from tertulia.core.usage import STATUSES, Usage, from_nano, to_nano
 from tertulia.errors import ConfigError
-from tertulia.records import acts, budgets
-from tertulia.records.house import House
+from tertulia.records import (
+    budgets,
+    session_rows,
+)
+from tertulia.records.store_context import House
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import UNREADABLE, damaged, from_micros, to_micros
 
@@ -76,7 +82,7 @@ def add_in(tx: Transaction, session_id: str, cost: Charge, now: int) -> None:
     }
     row = tx.one("session_append_with_usage", params)
     if row is None:
-        raise acts.missing(session_id)
+        raise session_rows.missing(session_id)
     _, _, turn, platform, person, _ = row
     tx.run("usage_insert", {**params, "turn": turn, "platform": platform, "person": person})
 
@@ -95,9 +101,9 @@ def charge(usage: Usage) -> Charge:
     if status is None:
         status = "actual"
     return {
-        "model": acts.storable(usage.model),
-        "provider": acts.storable(usage.provider),
-        "base_url": acts.storable(usage.base_url),
+        "model": session_rows.storable(usage.model),
+        "provider": session_rows.storable(usage.provider),
+        "base_url": session_rows.storable(usage.base_url),
         "input": usage.input,
         "output": usage.output,
         "cache_read": usage.cache_read,
@@ -106,7 +112,7 @@ def charge(usage: Usage) -> Charge:
         "last_prompt": usage.last_prompt,
         "cost": cost,
         "certainty": STATUSES.index(status),
-        "cost_source": acts.storable(source),
+        "cost_source": session_rows.storable(source),
     }
 
 
@@ -127,7 +133,7 @@ def _sum_costs(one: int | None, other: int | None) -> int | None:
 def _moment(moment: datetime | None, name: str) -> int | None:
     if moment is None:
         return None
-    given.moment(name, moment)
+    validate.moment(name, moment)
     return to_micros(moment)
 
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from tertulia.core.words import Phrase
+from tertulia.core.text.search_terms import Phrase
 
 T = TypeVar("T")
 

@@ -6,11 +6,14 @@ import zlib
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from tertulia.core.history.view import (
+    Span,
+    View,
+)
 from tertulia.core.message import EPOCH, Message, from_json, restore
 from tertulia.core.session import Notice, Session
 from tertulia.core.source import Source
 from tertulia.core.usage import STATUSES, Usage, from_nano
-from tertulia.core.view import Span, View
 from tertulia.errors import ConfigError, StoreCorrupt
 from tertulia.storage.base import Row, Transaction
 

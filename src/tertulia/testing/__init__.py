@@ -9,13 +9,13 @@ pytest.register_assert_rewrite(
     "tertulia.testing.adapter_contract",
     "tertulia.testing.agent_contract",
     "tertulia.testing.database_promises",
-    "tertulia.testing.ending_promises",
-    "tertulia.testing.listing_promises",
+    "tertulia.testing.session_expiry_promises",
+    "tertulia.testing.session_find_promises",
     "tertulia.testing.process_promises",
-    "tertulia.testing.removal_promises",
+    "tertulia.testing.deletion_promises",
     "tertulia.testing.search_promises",
     "tertulia.testing.session_promises",
-    "tertulia.testing.talk",
+    "tertulia.testing.scripted_gateway",
     "tertulia.testing.transcript_promises",
     "tertulia.testing.usage_promises",
 )
@@ -23,7 +23,7 @@ pytest.register_assert_rewrite(
 from tertulia.testing.adapter_contract import AdapterContract  # noqa: E402
 from tertulia.testing.agent_contract import AgentContract  # noqa: E402
 from tertulia.testing.clock import FakeClock  # noqa: E402
-from tertulia.testing.stage import Stage  # noqa: E402
+from tertulia.testing.fixtures import Stage  # noqa: E402
 from tertulia.testing.store_contract import StoreContract  # noqa: E402
 
 __all__ = ["AdapterContract", "AgentContract", "FakeClock", "Stage", "StoreContract"]

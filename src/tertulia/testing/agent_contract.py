@@ -25,7 +25,10 @@ from tertulia.agents.base import NO_PARAMETERS, Agent, Delta, Event, Step, Tool,
 from tertulia.core.message import ToolCall
 from tertulia.core.source import Source
 from tertulia.errors import AgentStopped
-from tertulia.testing.talk import Heard, Talk
+from tertulia.testing.scripted_gateway import (
+    Heard,
+    Talk,
+)
 
 # Long enough for any machine; a test that needs it has failed.
 _PATIENCE = 60.0

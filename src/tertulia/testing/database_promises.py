@@ -16,7 +16,13 @@ import pytest
 from tertulia.errors import Error, StoreError
 from tertulia.storage.base import Database, Transaction
 from tertulia.store import Store
-from tertulia.testing.stage import Stage, at_once, dm, said, until
+from tertulia.testing.fixtures import (
+    Stage,
+    at_once,
+    dm,
+    said,
+    until,
+)
 
 
 class Refused(Exception):

@@ -9,10 +9,15 @@ import pytest
 
 from tertulia.core.source import Source
 from tertulia.errors import StaleWrite
-from tertulia.records.inbox import Arrival
+from tertulia.records.queues.inbox import Arrival
 from tertulia.store import Store
 from tertulia.testing.clock import FakeClock
-from tertulia.testing.stage import Stage, at_once, dm, until
+from tertulia.testing.fixtures import (
+    Stage,
+    at_once,
+    dm,
+    until,
+)
 
 ANA, BEN = dm("42"), dm("43")
 

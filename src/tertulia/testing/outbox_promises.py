@@ -11,10 +11,15 @@ import pytest
 from tertulia.core.source import Source
 from tertulia.core.target import HomeChannel
 from tertulia.errors import ConfigError, NotFound, StaleWrite
-from tertulia.records.outbox import Parcel
+from tertulia.records.queues.outbox import Parcel
 from tertulia.store import Store
 from tertulia.testing.clock import FakeClock
-from tertulia.testing.stage import Stage, at_once, dm, until
+from tertulia.testing.fixtures import (
+    Stage,
+    at_once,
+    dm,
+    until,
+)
 
 ANA, BEN = dm("42"), dm("43")
 

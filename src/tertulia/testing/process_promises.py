@@ -13,7 +13,13 @@ from tertulia.errors import IllegalMove, NotFound
 from tertulia.records.processes import Identity, Process
 from tertulia.store import Store
 from tertulia.testing.clock import FakeClock
-from tertulia.testing.stage import Stage, at_once, dm, outcomes, texts
+from tertulia.testing.fixtures import (
+    Stage,
+    at_once,
+    dm,
+    outcomes,
+    texts,
+)
 
 IDLE = Policies(default=ResetPolicy(mode="idle", idle_minutes=60))
 ANA = dm("ana")

@@ -15,7 +15,12 @@ from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
 from tertulia.records.schedules import TRIES, Occurrence, Schedule
 from tertulia.store import Store
 from tertulia.testing.clock import FakeClock
-from tertulia.testing.stage import Stage, at_once, dm, texts
+from tertulia.testing.fixtures import (
+    Stage,
+    at_once,
+    dm,
+    texts,
+)
 
 ANA, BEN = dm("42"), dm("43")
 

@@ -10,7 +10,13 @@ from tertulia.core.source import Source
 from tertulia.errors import ConfigError
 from tertulia.records.search import Hit
 from tertulia.store import Store
-from tertulia.testing.stage import Stage, answered, dm, said, turn
+from tertulia.testing.fixtures import (
+    Stage,
+    answered,
+    dm,
+    said,
+    turn,
+)
 
 WORDS = [
     ("The quick brown fox", "QUICK", True),

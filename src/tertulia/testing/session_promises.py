@@ -12,7 +12,15 @@ from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, StaleWrite
 from tertulia.store import Store
 from tertulia.testing.clock import FakeClock
-from tertulia.testing.stage import Stage, at_once, dm, outcomes, said, texts, turn
+from tertulia.testing.fixtures import (
+    Stage,
+    at_once,
+    dm,
+    outcomes,
+    said,
+    texts,
+    turn,
+)
 
 
 class SessionPromises:

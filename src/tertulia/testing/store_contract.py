@@ -21,16 +21,16 @@ from tertulia.core.settings import Settings
 from tertulia.store import Store
 from tertulia.testing.clock import FakeClock
 from tertulia.testing.database_promises import DatabasePromises
-from tertulia.testing.ending_promises import EndingPromises
+from tertulia.testing.deletion_promises import RemovalPromises
+from tertulia.testing.fixtures import Stage
 from tertulia.testing.inbox_promises import InboxPromises
-from tertulia.testing.listing_promises import ListingPromises
 from tertulia.testing.outbox_promises import OutboxPromises
 from tertulia.testing.process_promises import ProcessPromises
-from tertulia.testing.removal_promises import RemovalPromises
 from tertulia.testing.schedule_promises import SchedulePromises
 from tertulia.testing.search_promises import SearchPromises
+from tertulia.testing.session_expiry_promises import EndingPromises
+from tertulia.testing.session_find_promises import ListingPromises
 from tertulia.testing.session_promises import SessionPromises
-from tertulia.testing.stage import Stage
 from tertulia.testing.transcript_promises import TranscriptPromises
 from tertulia.testing.usage_promises import UsagePromises
 

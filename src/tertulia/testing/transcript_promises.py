@@ -10,9 +10,17 @@ import pytest
 
 from tertulia.core.usage import Usage
 from tertulia.errors import IllegalMove, NotFound
-from tertulia.records.transcript import Transcript
+from tertulia.records.transcript.transcript import Transcript
 from tertulia.store import Store
-from tertulia.testing.stage import Stage, answered, at_once, dm, said, texts, turn
+from tertulia.testing.fixtures import (
+    Stage,
+    answered,
+    at_once,
+    dm,
+    said,
+    texts,
+    turn,
+)
 
 NOWHERE = "20260101_000000_00000000"
 

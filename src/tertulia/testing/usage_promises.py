@@ -13,7 +13,12 @@ from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, NotFound
 from tertulia.records.usage import WAYS
 from tertulia.store import Store
-from tertulia.testing.stage import Stage, at_once, dm, said
+from tertulia.testing.fixtures import (
+    Stage,
+    at_once,
+    dm,
+    said,
+)
 
 # A name that no price list has.
 UNPRICED = "no-such-model-7"

@@ -13,20 +13,31 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tertulia.core.settings import zone as zone_called
 from tertulia.errors import ConfigError
-from tertulia.records.reading import Selection
+from tertulia.records.iterate import Selection
 from tertulia.transfer.archive import Manifest, restore, write_archive
-from tertulia.transfer.export import Document, Exported, document, export_to
-from tertulia.transfer.relocation import Moved, move
-from tertulia.transfer.report import Problem, Report
-from tertulia.transfer.taking import Progress
+from tertulia.transfer.exporters.export import (
+    Document,
+    Exported,
+    document,
+    export_to,
+)
+from tertulia.transfer.importers.importer import Progress
+from tertulia.transfer.importers.report import (
+    Problem,
+    Report,
+)
+from tertulia.transfer.move import (
+    Moved,
+    move,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tertulia.store import Store
-    from tertulia.transfer.moments import Moments
-    from tertulia.transfer.reading import Folder
-    from tertulia.transfer.talk import Talk
+    from tertulia.transfer.importers.model import Talk
+    from tertulia.transfer.importers.safe_files import Folder
+    from tertulia.transfer.importers.timestamps import Moments
 
 __all__ = [
     "KINDS",
@@ -66,11 +77,11 @@ def import_from(
     that were written without a zone are taken to be in `zone`, by default the store's. `progress`
     is called with how many bytes of how many were read.
     """
-    from tertulia.records.newcomers import Newcomers
-    from tertulia.transfer.moments import Moments
-    from tertulia.transfer.reading import Folder
-    from tertulia.transfer.report import Findings
-    from tertulia.transfer.taking import Taker
+    from tertulia.records.imports import Newcomers
+    from tertulia.transfer.importers.importer import Taker
+    from tertulia.transfer.importers.report import Findings
+    from tertulia.transfer.importers.safe_files import Folder
+    from tertulia.transfer.importers.timestamps import Moments
 
     if kind not in KINDS:
         raise ConfigError(f"kind is {kind!r}.", hint=f"Allowed: {', '.join(KINDS)}.", field="kind")
@@ -93,19 +104,19 @@ def _talks(
 ) -> Iterator[Talk]:
     match kind:
         case "hermes":
-            from tertulia.transfer.hermes import Hermes
+            from tertulia.transfer.importers.hermes import Hermes
 
             return Hermes(folder, moments).talks()
         case "nanobot":
-            from tertulia.transfer.nanobot import Nanobot
+            from tertulia.transfer.importers.nanobot import Nanobot
 
             return Nanobot(folder, moments).talks()
         case "openclaw":
-            from tertulia.transfer.openclaw import OpenClaw
+            from tertulia.transfer.importers.openclaw import OpenClaw
 
             return OpenClaw(folder, moments).talks()
         case _:
-            from tertulia.transfer.jsonl import Jsonl
+            from tertulia.transfer.importers.jsonl import Jsonl
 
             only = None if os.path.isdir(path) else os.path.basename(os.fspath(path))
             return Jsonl(folder, moments, only=only).talks()

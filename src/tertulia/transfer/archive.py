@@ -31,12 +31,17 @@ from tertulia.errors import (
     StoreCorrupt,
     StoreError,
 )
-from tertulia.records import copying
-from tertulia.records.copying import TABLES, Table
-from tertulia.storage import statements
+from tertulia.storage import statements, tables
 from tertulia.storage.base import Row, Transaction
+from tertulia.storage.tables import (
+    TABLES,
+    Table,
+)
 from tertulia.store import Store
-from tertulia.transfer.files import Progress, new_file
+from tertulia.transfer.atomic_file import (
+    Progress,
+    new_file,
+)
 from tertulia.version import __version__
 
 FORMAT = "tertulia-archive"
@@ -212,7 +217,7 @@ def _unpack(
                     put(table, rows)
                     step(len(rows))
     if tx is not None:
-        copying.settle(tx)
+        tables.settle(tx)
     return manifest
 
 
@@ -323,22 +328,22 @@ def _manifest(packed: zipfile.ZipFile, path: str) -> Manifest:
 
 def _require_known(manifest: Manifest, path: str) -> None:
     """Every part has a place here; what this schema has besides came after the archive."""
-    tables = {table.name: table for table in TABLES}
+    by_name = {table.name: table for table in TABLES}
     for part in manifest.parts:
-        table = tables.get(part.table)
+        table = by_name.get(part.table)
         strange = set(part.columns) - set(table.columns if table else ())
         if table is None or strange:
             raise _newer(path, f"it has {', '.join(sorted(strange)) or 'rows'} of {part.table}")
         missing = set(table.columns) - set(part.columns) - set(table.added)
         if missing:
             raise damaged(path, f"{part.file} lacks {', '.join(sorted(missing))}")
-    absent = set(tables) - {part.table for part in manifest.parts}
+    absent = set(by_name) - {part.table for part in manifest.parts}
     if absent and set(manifest.schema) >= set(_schema()):
         raise damaged(path, f"{MANIFEST} does not name {', '.join(sorted(absent))}")
 
 
 def _require_empty(tx: Transaction, store: Store) -> None:
-    if not copying.is_empty(tx):
+    if not tables.is_empty(tx):
         raise IllegalMove(
             f"{store.path} has conversations in it; an archive fills an empty store.",
             hint="Name a new store with --store; nothing was changed.",

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tertulia.compat import folder
-from tertulia.core.redact import Redactor
+from tertulia.compat import store_folder
+from tertulia.core.text.redact import Redactor
 from tertulia.platforms import registry
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def redactor_for(context: SessionContext) -> Redactor:
     for store in list(_open):
         if store.config is config:
             return store.store.redactor
-    if config is not None and folder.holds_store(config.sessions_dir):
+    if config is not None and store_folder.holds_store(config.sessions_dir):
         return _of_folder(config.sessions_dir)
     return _of_this_run()
 
@@ -63,7 +63,7 @@ def _config(context: SessionContext) -> GatewayConfig | None:
 @cache
 def _of_folder(sessions_dir: Path) -> Redactor:
     # The secret of a store never changes, so what was read once stays true.
-    with folder.open_in(sessions_dir) as store:
+    with store_folder.open_in(sessions_dir) as store:
         return store.redactor
 
 

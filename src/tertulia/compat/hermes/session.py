@@ -14,12 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tertulia.compat import folder
+from tertulia.compat import store_folder
 from tertulia.compat.hermes import redaction
 from tertulia.compat.hermes.config import GatewayConfig, HomeChannel, Platform, known_platform
 from tertulia.compat.hermes.settings import settings_of
-from tertulia.compat.times import local
-from tertulia.core import context as contexts
+from tertulia.compat.local_times import local
+from tertulia.core import context_prompt as contexts
 from tertulia.core import keys
 from tertulia.core import target as targets
 from tertulia.core.session import Session
@@ -28,7 +28,7 @@ from tertulia.core.source import Source
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError
 from tertulia.platforms import registry
-from tertulia.records import foreign
+from tertulia.records.transcript import replace
 from tertulia.store import Store
 
 log = logging.getLogger("tertulia.compat.hermes")
@@ -229,8 +229,10 @@ class SessionStore:
         self._swap = threading.Lock()
         self._left: list[Store] = []
         self._settings = settings_of(config, self._guard)
-        self._store = folder.open_in(self.sessions_dir, self._settings)
-        self.imported = folder.import_once(self._store, "hermes", _left_behind(self.sessions_dir))
+        self._store = store_folder.open_in(self.sessions_dir, self._settings)
+        self.imported = store_folder.import_once(
+            self._store, "hermes", _left_behind(self.sessions_dir)
+        )
         redaction.know(self)
 
     @property
@@ -318,7 +320,7 @@ class SessionStore:
         if not any(counts) and estimated_cost_usd is None and cost_status is None:
             # No model call: an entry in the ledger would make known costs uncertain.
             if last_prompt_tokens is not None:
-                foreign.set_last_prompt(store._house, session.id, last_prompt_tokens)
+                replace.set_last_prompt(store._house, session.id, last_prompt_tokens)
             return
         if cost_status is None and estimated_cost_usd is not None:
             cost_status = "estimated"
@@ -346,11 +348,11 @@ class SessionStore:
         An id that no session has becomes a session of its own, ended and in no conversation: what
         was handed over is kept.
         """
-        foreign.append(self.store._house, session_id, message)
+        replace.append(self.store._house, session_id, message)
 
     def rewrite_transcript(self, session_id: str, messages: list[dict[str, Any]]) -> bool:
         """Show these messages instead; what was shown before can be restored."""
-        foreign.rewrite(self.store._house, session_id, messages)
+        replace.rewrite(self.store._house, session_id, messages)
         return True
 
     def load_transcript(self, session_id: str) -> list[dict[str, Any]]:
@@ -361,8 +363,8 @@ class SessionStore:
     def get_transcript_path(self, session_id: str) -> Path:
         """Where the transcript stands as JSON lines; it is written now, if there is one."""
         if self.store.sessions.get(session_id) is None:
-            return folder.export_path(self.sessions_dir, session_id)
-        return folder.export(self.sessions_dir, session_id, self.load_transcript(session_id))
+            return store_folder.export_path(self.sessions_dir, session_id)
+        return store_folder.export(self.sessions_dir, session_id, self.load_transcript(session_id))
 
     # -- the end
 
@@ -390,7 +392,7 @@ class SessionStore:
             if wanted != self._settings:
                 # Other threads may be at work in the one that is left: it is closed at the end.
                 self._left.append(self._store)
-                self._store = folder.open_in(self.sessions_dir, wanted)
+                self._store = store_folder.open_in(self.sessions_dir, wanted)
                 self._settings = wanted
 
     def _tell(self, ended: Session) -> None:

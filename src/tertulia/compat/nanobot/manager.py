@@ -19,17 +19,28 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from weakref import WeakValueDictionary
 
-from tertulia.compat import folder
-from tertulia.compat.nanobot.place import key_of, left_behind, source_of
+from tertulia.compat import store_folder
+from tertulia.compat.local_times import (
+    aware,
+    local,
+)
+from tertulia.compat.nanobot.keys import (
+    key_of,
+    left_behind,
+    source_of,
+)
 from tertulia.compat.nanobot.session import Session, copied
-from tertulia.compat.times import aware, local
 from tertulia.core import session as core
 from tertulia.core.message import from_json
 from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.settings import Settings
 from tertulia.errors import Error, StaleWrite
-from tertulia.records import acts, foreign
-from tertulia.records.foreign import Held, Part
+from tertulia.records import session_rows
+from tertulia.records.transcript import replace
+from tertulia.records.transcript.replace import (
+    Held,
+    Part,
+)
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros
 from tertulia.store import Store
@@ -88,8 +99,8 @@ class SessionManager:
         self._alive: WeakValueDictionary[str, Session] = WeakValueDictionary()
         self._latest: OrderedDict[str, Session] = OrderedDict()
         self._bases: dict[int, _Base] = {}
-        self.store = folder.open_in(self.sessions_dir, _SETTINGS)
-        self.imported = folder.import_once(self.store, "nanobot", left_behind(self.workspace))
+        self.store = store_folder.open_in(self.sessions_dir, _SETTINGS)
+        self.imported = store_folder.import_once(self.store, "nanobot", left_behind(self.workspace))
 
     def get_or_create(self, key: str) -> Session:
         """The conversation of a key; an unknown one is new, and stored when it is saved.
@@ -180,7 +191,10 @@ class SessionManager:
         The path is where its JSON lines stand after `export`.
         """
         return [
-            {**told, "path": str(folder.export_path(self.workspace, told["key"], colons=True))}
+            {
+                **told,
+                "path": str(store_folder.export_path(self.workspace, told["key"], colons=True)),
+            }
             for told in map(_told, self._all())
         ]
 
@@ -200,12 +214,12 @@ class SessionManager:
             "metadata": session.metadata,
             "last_consolidated": session.last_consolidated,
         }
-        return folder.export(self.workspace, key, [head, *session.messages], colons=True)
+        return store_folder.export(self.workspace, key, [head, *session.messages], colons=True)
 
     @staticmethod
     def safe_key(key: str) -> str:
         """A file name for a key: always the same, and no other key has it."""
-        return folder.safe_name(key, colons=True)
+        return store_folder.safe_name(key, colons=True)
 
     def close(self) -> None:
         """Close the store; what was saved is stored already."""
@@ -250,7 +264,7 @@ class SessionManager:
         stored_key = self.store.sessions.key(source_of(key))
 
         def work(tx: Transaction) -> _Saved | None:
-            row = foreign.current(tx, stored_key)
+            row = replace.current(tx, stored_key)
             if row is None:
                 return None
             held, bodies = _hold(tx, row)
@@ -298,12 +312,12 @@ def _hold(tx: Transaction, row: SessionRow) -> tuple[Held, list[dict[str, Any]]]
 
     The store goes no further than the person's last words, so that a model is always shown some.
     """
-    held, bodies = foreign.hold(tx, row)
+    held, bodies = replace.hold(tx, row)
     note = from_json(row.metadata).get(_NOTE)
     offset = note.get("last_consolidated") if isinstance(note, dict) else None
     if not isinstance(offset, int) or not held.offset < offset <= len(bodies):
         return held, bodies
-    is_as_imported = acts.glance_of(tx, row.ref).made_by in ("start", "import")
+    is_as_imported = session_rows.glance_of(tx, row.ref).made_by in ("start", "import")
     return (held._replace(offset=offset) if is_as_imported else held), bodies
 
 
@@ -330,27 +344,27 @@ def _save(
     tx: Transaction, store: Store, session: Session, base: _Base | None, now: datetime
 ) -> _Saved | None:
     """Store what changed since the base; None where there is nothing to save and nowhere to."""
-    foreign.check(session.messages)
+    replace.check(session.messages)
     source = source_of(session.key)
     key = store.sessions.key(source)
-    row = foreign.current(tx, key)
+    row = replace.current(tx, key)
     if base is not None and base.session_id and (row is None or row.id != base.session_id):
         if not _has_changed(session, base):
             return None
         raise _stale(session.key, "it was ended or deleted, and what was added to it is not stored")
     created_at, updated_at = aware(session.created_at), aware(session.updated_at)
     if row is None:
-        row, base = foreign.begin(tx, store._house, source, key, created_at), _nothing(session.key)
+        row, base = replace.begin(tx, store._house, source, key, created_at), _nothing(session.key)
         plan = _Plan(base.held, list(session.messages), session.last_consolidated)
     else:
         plan = _plan(tx, row, session, base)
         if base is not None and plan.theirs is not None:
             updated_at = max(updated_at, from_micros(row.updated_at))
-    laid = foreign.lay(tx, row, plan.held, plan.parts, now, offset=plan.offset)
+    laid = replace.lay(tx, row, plan.held, plan.parts, now, offset=plan.offset)
     metadata = _merged_metadata(session.metadata, base, from_json(row.metadata))
-    foreign.set_metadata(tx, row, metadata)
-    foreign.set_times(tx, row, created_at, updated_at)
-    stored = foreign.current(tx, key)
+    replace.set_metadata(tx, row, metadata)
+    replace.set_times(tx, row, created_at, updated_at)
+    stored = replace.current(tx, key)
     assert stored is not None
     return _Saved(stored, laid, *_laid_out(session, base, plan), _shown(metadata))
 
@@ -370,7 +384,7 @@ def _plan(tx: Transaction, row: SessionRow, session: Session, base: _Base | None
     held, bodies = _hold(tx, row)
     if base is None:
         # Nobody knows what it was made from: it says how the conversation is to be.
-        parts = foreign.aligned(bodies, session.messages)
+        parts = replace.aligned(bodies, session.messages)
         return _Plan(held, parts, session.last_consolidated, bodies)
     return _merged(session, base, held, bodies)
 
@@ -400,7 +414,7 @@ def _parts(messages: list[Any], base: _Base) -> list[Part]:
         else:
             parts.append(message)
     # Who makes every message anew may have kept the newest ones.
-    return parts if last >= 0 else foreign.aligned(base.copies, messages)
+    return parts if last >= 0 else replace.aligned(base.copies, messages)
 
 
 def _merged(session: Session, base: _Base, held: Held, bodies: list[Any]) -> _Plan:

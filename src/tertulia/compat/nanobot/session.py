@@ -9,11 +9,23 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, Final
 
-from tertulia.core.grammar import HIDDEN, PEOPLE, SHOWN, blocks
+from tertulia.core.history.formats import (
+    Style,
+    render,
+    weigher,
+)
+from tertulia.core.history.repair import (
+    HIDDEN,
+    PEOPLE,
+    SHOWN,
+    blocks,
+)
+from tertulia.core.history.window import (
+    Budget,
+    fit,
+)
 from tertulia.core.message import TOOL, USER, Message
-from tertulia.core.render import Style, render, weigher
-from tertulia.core.window import Budget, fit
-from tertulia.records.foreign import kind_of
+from tertulia.records.transcript.replace import kind_of
 
 KEYS: Final = frozenset(
     ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content")

@@ -1,0 +1,73 @@
+"""Opening a store from async code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any
+
+from tertulia import store as sync
+from tertulia.aio._generated import Store
+from tertulia.aio.executor import Threads
+from tertulia.core.settings import Settings
+from tertulia.records.store_context import Clock
+
+
+def open(
+    where: str | os.PathLike[str], *, settings: Settings | None = None, clock: Clock | None = None
+) -> Opening:
+    """Open a store: `await` it, or use it in `async with`."""
+    return Opening(where, settings, clock)
+
+
+class Opening:
+    """A store that is about to be opened."""
+
+    def __init__(
+        self, where: str | os.PathLike[str], settings: Settings | None, clock: Clock | None
+    ) -> None:
+        self._where = where
+        self._settings = settings
+        self._clock = clock
+        self._store: Store | None = None
+
+    def __await__(self) -> Generator[Any, None, Store]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Store:
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._store is not None
+        await self._store.close()
+
+    async def _open(self) -> Store:
+        threads = Threads()
+        opening = asyncio.ensure_future(
+            threads.run(sync.open, self._where, settings=self._settings, clock=self._clock)
+        )
+        try:
+            opened = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # Whoever asked is gone; the file must not stay open for nobody.
+            opening.add_done_callback(_close_unclaimed)
+            threads.stop()
+            raise
+        except BaseException:
+            threads.stop()
+            raise
+        threads.share(opened)
+        return Store(opened, threads)
+
+
+def _close_unclaimed(opening: asyncio.Future[sync.Store]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()

@@ -1,0 +1,194 @@
+"""A turn in async code: each step in a thread, and the waiting done by the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from tertulia.aio.executor import (
+    P,
+    T,
+    Threads,
+)
+from tertulia.core.history.formats import (
+    Format,
+    Timestamps,
+)
+from tertulia.core.message import ToolCall
+from tertulia.core.session import Notice, Session
+from tertulia.core.usage import Usage
+from tertulia.errors import StoreError
+from tertulia.records.queues.inbox import Arrival
+from tertulia.records.turns import turn as sync
+
+
+class Turn:
+    """One exchange. Used in an `async with` block; see `tertulia.Turn`."""
+
+    def __init__(self, turn: sync.Turn, threads: Threads) -> None:
+        self.sync = turn
+        self._threads = threads
+
+    @property
+    def session(self) -> Session:
+        return self.sync.session
+
+    @property
+    def notice(self) -> Notice | None:
+        return self.sync.notice
+
+    @property
+    def duplicate(self) -> bool:
+        return self.sync.duplicate
+
+    @property
+    def is_cut_off(self) -> bool:
+        """With `duplicate`: nobody has answered it, and it is too late to go on with it."""
+        return self.sync.is_cut_off
+
+    @property
+    def answer(self) -> str | None:
+        return self.sync.answer
+
+    @property
+    def context_prompt(self) -> str:
+        return self.sync.context_prompt
+
+    async def history(
+        self,
+        max_messages: int = 500,
+        max_tokens: int | None = None,
+        timestamps: Timestamps = "none",
+        format: Format = "openai",
+    ) -> list[dict[str, Any]]:
+        """What the model is shown, the person's message last."""
+        return await self._threads.join(
+            self.sync.history, max_messages, max_tokens, timestamps, format
+        )
+
+    async def add_assistant(
+        self,
+        text: str | None,
+        *,
+        tool_calls: Sequence[ToolCall | Mapping[str, Any]] = (),
+        reasoning: str | None = None,
+        usage: Usage | None = None,
+        deliver: str | None = None,
+        more: bool = False,
+        **fields: Any,
+    ) -> None:
+        """Store what the model said; without tool calls it is the answer."""
+        await self._said(
+            self.sync.add_assistant,
+            text,
+            tool_calls=tool_calls,
+            reasoning=reasoning,
+            usage=usage,
+            deliver=deliver,
+            more=more,
+            **fields,
+        )
+
+    async def add_tool_result(self, call_id: str, content: Any, *, name: str | None = None) -> None:
+        """Store the result of a call of this turn."""
+        try:
+            await self._threads.join(self.sync.add_tool_result, call_id, content, name=name)
+        except StoreError:
+            self.sync.reopen_call(call_id)
+            raise
+
+    async def extend(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        usage: Usage | None = None,
+        is_last: bool = False,
+    ) -> int:
+        """Store messages as they are, in one transaction; the last sequence number."""
+        return await self._said(self.sync.extend, messages, usage=usage, is_last=is_last)
+
+    async def _said(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the model said, which may end the turn. Where its commit fails, it has not."""
+        before = self.sync.standing
+        try:
+            return await self._threads.join(call, *args, **kwargs)
+        except StoreError:
+            self.sync.standing = before
+            raise
+
+    async def add_usage(self, usage: Usage) -> None:
+        """Enter a model call that left no message."""
+        await self._threads.join(self.sync.add_usage, usage)
+
+    async def take_in(self, arrival: Arrival) -> None:
+        """Let this turn answer a message that waits in the inbox for the same conversation."""
+        await self._threads.join(self.sync.take_in, arrival)
+
+    async def deliver(self, text: str, to: str = "origin", *, delivery: str | None = None) -> str:
+        """Put a message into the outbox; the id of the delivery."""
+        return await self._threads.join(self.sync.deliver, text, to, delivery=delivery)
+
+    async def __aenter__(self) -> Self:
+        try:
+            if not await self._try_to_enter():
+                await self._queue()
+        except BaseException:
+            await asyncio.shield(self._threads.run(self.sync.abandon))
+            raise
+        return self
+
+    async def _queue(self) -> None:
+        """Try again whenever a turn of this process has left the conversation, and now and then."""
+        loop = asyncio.get_running_loop()
+        bell = asyncio.Event()
+
+        def ring() -> None:
+            loop.call_soon_threadsafe(bell.set)
+
+        deadline = loop.time() + self.sync.wait
+        self.sync.listen(ring)
+        try:
+            while not await self._try_to_enter():
+                left = self._left(deadline - loop.time())
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(bell.wait(), min(self.sync.pause, left))
+                bell.clear()
+        finally:
+            self.sync.ignore(ring)
+
+    def _left(self, seconds: float) -> float:
+        if seconds <= 0:
+            raise self.sync.busy()
+        return seconds
+
+    async def _try_to_enter(self) -> bool:
+        """One try. A task that is cancelled waits for the end of its try, and gives it up."""
+        trying = asyncio.ensure_future(self._threads.join(self._enter))
+        try:
+            return await asyncio.shield(trying)
+        except asyncio.CancelledError:
+            await asyncio.wait([trying])
+            raise
+
+    def _enter(self) -> bool:
+        if not self.sync.try_to_enter():
+            return False
+        # Rendered in this thread, since it may read the session before this one.
+        assert self.sync.context_prompt
+        return True
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.sync.is_over:
+            self.sync.leave(failed=problem is not None)  # its answer has closed it: no database
+            return
+        # Not joined with others: where their transaction cannot begin, this process leaves anyway.
+        leaving = self._threads.run(self.sync.leave, failed=problem is not None)
+        await asyncio.shield(leaving)

@@ -1,0 +1,160 @@
+"""One session as people and programs see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from tertulia.cli import (
+    format,
+    locations,
+    output,
+)
+from tertulia.core import title as titles
+from tertulia.core.session import Session
+from tertulia.records.search import Hit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+# The columns of a list, and from how wide a terminal on each is shown.
+_COLUMNS = {
+    "id": 0,
+    "name": 0,
+    "platform": 0,
+    "state": 0,
+    "active": 0,
+    "messages": 110,
+    "tokens": 110,
+    "cost": 95,
+}
+
+
+def to_dict(session: Session) -> dict[str, Any]:
+    """A session for programs, under the names of its fields."""
+    plain = session.to_dict()
+    plain["usage"]["total"] = session.usage.total
+    return plain
+
+
+def table(sessions: Sequence[Session], lengths: Mapping[str, int], width: int) -> Table:
+    """A list for a terminal of that width; `lengths` says how many messages each session has."""
+    shown = [name for name, needed in _COLUMNS.items() if width >= needed]
+    made = output.table(*shown, elastic="name", numbers=("messages", "tokens", "cost"))
+    now, zone = datetime.now(UTC), locations.zone()
+    for session in sessions:
+        cells: dict[str, Text | str] = {
+            "id": session.id,
+            "name": output.cell(short_name(session), style="bold" if session.title else ""),
+            "platform": output.cell(session.origin.platform),
+            "state": _state(session, with_reason="messages" in shown),
+            "active": format.when(session.updated_at, now, zone),
+            "messages": str(lengths[session.id]),
+            "tokens": format.short(session.usage.total) if session.usage.total else format.NONE,
+            "cost": format.cost(session.usage),
+        }
+        made.add_row(*(cells[name] for name in shown))
+    return made
+
+
+def _state(session: Session, *, with_reason: bool) -> Text:
+    if session.ended_at is None:
+        return output.cell("current", style="green")
+    return output.cell(format.state_of(session) if with_reason else "ended", style="dim")
+
+
+def short_name(session: Session) -> str:
+    """What a person calls it, on one line."""
+    return output.one_line(format.name_of(session), titles.LENGTH)
+
+
+def facts(session: Session, length: int) -> Table:
+    """All there is to tell about a session but its messages, of which it has `length`."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _fact_lines(session, length):
+        if value:
+            table.add_row(name, output.plain(value, style="bold" if name == "title" else ""))
+    return table
+
+
+def _fact_lines(session: Session, length: int) -> Iterator[tuple[str, str | None]]:
+    now, zone = datetime.now(UTC), locations.zone()
+    source, usage = session.origin, session.usage
+    yield "session", session.id
+    yield "title", session.title
+    yield "place", f"{source.platform}, {source.description}"
+    yield "account", source.account
+    yield "key", session.key
+    yield "state", format.state_of(session)
+    yield "began", format.stamp(session.created_at, zone)
+    active = format.stamp(session.updated_at, zone)
+    yield "active", f"{active} ({format.ago(session.updated_at, now)})"
+    if session.ended_at is not None:
+        yield "ended", format.stamp(session.ended_at, zone)
+    if session.parent_id is not None:
+        yield ("forked from" if session.parent_kind == "fork" else "after"), session.parent_id
+    yield "model", ", ".join(filter(None, (session.model, session.provider)))
+    yield "tokens", _token_words(session)
+    yield "cost", _cost_words(session) if usage.total or usage.cost_usd else None
+    yield "metadata", output.to_json(session.metadata, indent=None) if session.metadata else None
+    yield "messages", str(length)
+
+
+def _token_words(session: Session) -> str | None:
+    usage = session.usage
+    if not usage.total:
+        return None
+    counts = ((name.replace("_", " "), getattr(usage, name)) for name in format.COUNTS)
+    parts = ", ".join(f"{name} {count:,}" for name, count in counts if count)
+    return f"{usage.total:,} ({parts})"
+
+
+def _cost_words(session: Session) -> str:
+    told = format.cost(session.usage)
+    if session.cost_status == "unknown" and session.cost_usd is not None:
+        return f"{told} (some calls have no known price)"
+    return f"{told} (from {session.cost_source})" if session.cost_source else told
+
+
+def hit_to_dict(hit: Hit) -> dict[str, Any]:
+    """A hit for programs, under the names of its fields."""
+    import msgspec
+
+    plain: dict[str, Any] = msgspec.to_builtins(hit)
+    return plain
+
+
+def print_hits(
+    screen: Console, hits: Sequence[Hit], homes: Mapping[str, Session | None], query: str
+) -> None:
+    """Show hits, each under the session it is in."""
+    from rich.text import Text
+
+    from tertulia.core.text import search_terms
+
+    phrases = [phrase for phrase, _ in search_terms.terms(query)]
+    for hit in hits:
+        home = homes[hit.session_id]
+        if home is None:  # deleted a moment ago
+            continue
+        head = _hit_head(hit, home)
+        screen.print(head, no_wrap=True, overflow="ellipsis")
+        snippet = Text(output.one_line(hit.snippet))
+        snippet.highlight_words(phrases, style="bold yellow", case_sensitive=False)
+        output.show_indented(screen, snippet)
+
+
+def _hit_head(hit: Hit, session: Session) -> Text:
+    from rich.text import Text
+
+    head = Text().append(f"{hit.session_id} #{hit.seq}", style="cyan")
+    about = f"{hit.role}, {format.when(hit.at, datetime.now(UTC), locations.zone())}"
+    head.append(f"  {output.one_line(about)}", style="dim")
+    return head.append(f"  {short_name(session)}", style="bold")

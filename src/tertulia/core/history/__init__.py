@@ -1,0 +1,1 @@
+"""From stored messages to a history that every model accepts."""

@@ -1,0 +1,1 @@
+"""Text: cleaning, redacting, splitting and formatting it."""

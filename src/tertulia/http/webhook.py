@@ -1,0 +1,43 @@
+"""The address another program posts its signed messages to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tertulia.errors import PlatformUnavailable
+from tertulia.http.routing import (
+    Call,
+    Operation,
+    read_body,
+)
+from tertulia.platforms.webhook import SIGNATURE, TIMESTAMP, Posted, WebhookAdapter
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """It is stored; the answer is posted to the address of the webhook."""
+
+    message_id: str
+
+
+async def take_webhook(call: Call) -> Taken:
+    adapter: Any = call.api.webhook
+    if not isinstance(adapter, WebhookAdapter):
+        raise PlatformUnavailable(
+            "This gateway has no webhook.",
+            hint="Put [platforms.webhook], with a secret, into the configuration.",
+        )
+    body = await read_body(call.request, call.api.settings)
+    incoming = adapter.read(call.request.headers, body)
+    await adapter.accept(incoming)
+    return Taken(incoming.message_id or "")
+
+
+TABLE = (
+    Operation(
+        method="POST", path="/webhook", act=take_webhook, role=None, body=Posted, answer=Taken,
+        status=202, headers=(TIMESTAMP, SIGNATURE), is_raw=True,
+        summary="A message of another program; signed, instead of a token.",
+    ),
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Where background programs run: this machine, SSH or Docker."""

@@ -1,0 +1,1 @@
+"""Queues in the database: inbox, outbox and memory flushes."""

@@ -1,0 +1,1 @@
+"""Sessions: open, find, end and delete them."""

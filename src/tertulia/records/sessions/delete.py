@@ -1,0 +1,71 @@
+"""Removing a session wholly: messages, blobs, index, revisions, events; its cost stays known."""
+
+from __future__ import annotations
+
+from tertulia.core.history.view import Span
+from tertulia.core.message import to_json
+from tertulia.records import search
+from tertulia.records.queues import (
+    inbox,
+    outbox,
+)
+from tertulia.storage.base import Transaction
+from tertulia.storage.rows import SessionRow, view_from
+
+
+def remove(tx: Transaction, row: SessionRow) -> None:
+    """Delete a session. Forks of it keep their past: what they see of it becomes their own."""
+    for (borrower,) in tx.all("borrowers_of", {"log": row.ref}):
+        _hand_over(tx, row, borrower)
+    search.forget(tx, row.ref)
+    session = {"session": row.ref}
+    for statement in (
+        "blobs_delete",
+        "message_blobs_delete",
+        "messages_delete",
+        "revisions_delete",
+        "borrowings_delete",
+        "events_delete",
+        "unindexed_drop",
+        "flush_done",
+        "newcomers_delete",
+    ):
+        tx.run(statement, session)
+    inbox.forget(tx, row.ref)
+    tx.run("turns_delete", session)
+    outbox.forget(tx, row.id)
+    tx.run("occurrences_forget", {"session_id": row.id})
+    tx.run("processes_forget", {"session_id": row.id})
+    tx.run("session_orphan", {"id": row.id})
+    tx.run("session_delete", {"ref": row.ref})
+
+
+def _hand_over(tx: Transaction, row: SessionRow, borrower: int) -> None:
+    """Copy what a fork sees of the log into the fork's own, under the same sequence numbers."""
+    revisions = tx.all("revisions_of", {"session": borrower})
+    spans = []
+    for number, ranges, *_ in revisions:
+        view = view_from(ranges)
+        spans += [Span(log, first, last or 0) for log, first, last in view.ranges if log == row.ref]
+        moved = to_json(view.moved(row.ref, borrower).ranges)
+        tx.run(
+            "revision_set_ranges",
+            {"session": borrower, "number": number, "ranges": moved, "old": row.ref},
+        )
+    for span in _apart(spans):
+        params = {"session": row.ref, "to": borrower, "first": span.first, "last": span.last}
+        tx.run("messages_copy", params)
+        tx.run("message_blobs_copy", params)
+        # What lies above the mark the indexer finds by itself.
+        search.add(tx, borrower, span.first, min(span.last, search.marked(tx, borrower)))
+
+
+def _apart(spans: list[Span]) -> list[Span]:
+    """The same messages as spans that do not overlap."""
+    merged: list[Span] = []
+    for span in sorted(set(spans)):
+        if merged and span.first <= merged[-1].last + 1:
+            merged[-1] = Span(span.log, merged[-1].first, max(span.last, merged[-1].last))
+        else:
+            merged.append(span)
+    return merged

@@ -1,0 +1,1 @@
+"""Transcripts: an append-only log of messages, read through revisions."""

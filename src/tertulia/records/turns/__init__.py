@@ -1,0 +1,1 @@
+"""Turns: enter a session, write under its lease, and leave."""

@@ -1,0 +1,1 @@
+"""PostgreSQL: many processes on many machines, one set of conversations."""

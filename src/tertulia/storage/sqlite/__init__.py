@@ -1,0 +1,1 @@
+"""SQLite: one file, any number of threads and processes."""

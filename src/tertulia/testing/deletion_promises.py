@@ -1,0 +1,130 @@
+"""Deleting is whole: nothing of a session is left but what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tertulia.core.usage import Usage
+from tertulia.errors import ConfigError, NotFound
+from tertulia.store import Store
+from tertulia.testing.fixtures import (
+    Stage,
+    answered,
+    dm,
+    said,
+    texts,
+    turn,
+)
+
+
+class RemovalPromises:
+    """`delete` and `expunge`."""
+
+    def stored_bytes(self, place: Path) -> Iterator[bytes]:
+        """All that the closed database at `place` has on disk."""
+        for path in sorted(place.rglob("*")):
+            if path.is_file():
+                yield path.read_bytes()
+
+    def test_a_deleted_session_is_gone(self, store: Store, other: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+        store.transcript(session.id).extend(turn("lighthouse"))
+        store.sessions.rename(session.id, "Beacon")
+        store.settle()
+        child = store.sessions.open(dm("anna"), force_new=True)
+        other.sessions.delete(session.id)
+        assert store.sessions.get(session.id) is None
+        assert store.sessions.require(child.id).parent_id is None
+        assert [one.id for one in store.sessions.find().items] == [child.id]
+        assert store.search("lighthouse").items == ()
+        assert store.sessions.find(text="beacon").items == ()
+        with pytest.raises(NotFound):
+            store.transcript(session.id).load()
+        with pytest.raises(NotFound):
+            store.sessions.delete(session.id)
+        assert store.sessions.rename(child.id, "Beacon").title == "Beacon"
+
+    def test_the_current_session_can_be_deleted(self, store: Store) -> None:
+        session = store.sessions.open(dm("anna"))
+        store.sessions.delete(session.id)
+        assert store.sessions.current(session.key) is None
+        new = store.sessions.open(dm("anna"))
+        assert (new.id != session.id, new.parent_id, new.notice) == (True, None, None)
+
+    def test_a_new_session_has_nothing_of_a_deleted_one(self, store: Store) -> None:
+        """Whatever number a database gives it."""
+        for number in range(3):
+            session = store.sessions.open(dm("anna"))
+            assert len(store.sessions.explain(session.id).splitlines()) == 3
+            transcript = store.transcript(session.id)
+            assert (transcript.load(), len(transcript.revisions())) == ([], 1)
+            transcript.extend([said(f"lighthouse {number}"), said("x" * 100_000)])
+            transcript.undo()
+            store.settle()
+            assert len(store.search("lighthouse").items) == 1
+            store.sessions.fork(session.id)
+            for one in store.sessions.find().items:
+                store.sessions.delete(one.id)
+            assert store.search("lighthouse").items == ()
+
+    def test_a_large_part_lives_as_long_as_a_message_with_it(self, store: Store) -> None:
+        large = "a very large text " * 10_000
+        anna, ben = store.sessions.open(dm("anna")), store.sessions.open(dm("ben"))
+        store.transcript(anna.id).extend([said(large), answered(large)])
+        store.transcript(ben.id).append(said(large))
+        fork = store.sessions.fork(ben.id)
+        store.sessions.delete(anna.id)
+        assert texts(store.transcript(ben.id)) == [large]
+        store.sessions.delete(ben.id)
+        assert texts(store.transcript(fork.id)) == [large]
+
+    def test_nothing_of_it_is_left_on_disk(self, stage: Stage, store: Store) -> None:
+        secrets = ["qahveh", "xylographer", "zwieback", "jabberwock", "vivisection", "kumquat"]
+        kept = "wunderkammer"
+        witness = store.sessions.open(dm("ben"))
+        # A second reader keeps the database from tidying up behind the scenes.
+        store.transcript(witness.id).append(said(f"{kept} {kept}"))
+        store.sessions.rename(witness.id, kept)
+        session = store.sessions.open(dm("anna", chat_name=secrets[0]))
+        transcript = store.transcript(session.id)
+        for number in range(200):
+            transcript.append(said(f"{secrets[1]} {number} " + "words " * 50))
+        transcript.append(said(f"{secrets[2]} " * 5_000))
+        transcript.append({"role": "user", "content": "x", "field": secrets[3]})
+        store.sessions.rename(session.id, secrets[4])
+        store.sessions.set_metadata(session.id, {"note": secrets[5]})
+        store.settle()
+        transcript.keep_recent(10)
+        transcript.rewrite([said(secrets[1])])
+        store.settle()
+        store.usage.add(session.id, Usage(input=1, cost_usd=1))
+        stage.close()
+        before = b"".join(self.stored_bytes(stage.place)).lower()
+        missing = [word for word in (*secrets, kept) if word.encode() not in before]
+        # A part that is kept compressed cannot be seen with the naked eye.
+        assert missing in ([], [secrets[2]])
+
+        store = stage.open()
+        store.sessions.delete(session.id)
+        stage.close()
+        after = b"".join(self.stored_bytes(stage.place)).lower()
+        assert [word for word in secrets if word.encode() in after] == []
+        assert kept.encode() in after
+        assert session.id.encode() in after  # what it cost stays known
+
+    def test_what_ended_long_ago_is_expunged(self, stage: Stage, store: Store) -> None:
+        old = [store.sessions.open(dm("anna"), force_new=True).id for _ in range(4)]
+        store.sessions.end(store.sessions.open(dm("ben")).id, "done")
+        moment = stage.clock.forward(days=1)
+        store.sessions.end(old[3], "done")
+        running = store.sessions.open(dm("carl"))
+        assert store.expunge(ended_before=moment) == 4
+        assert {one.id for one in store.sessions.find().items} == {old[3], running.id}
+        assert store.expunge(ended_before=moment + timedelta(days=1)) == 1
+        assert {one.id for one in store.sessions.find().items} == {running.id}
+        with pytest.raises(ConfigError):
+            store.expunge(ended_before=moment.replace(tzinfo=None))

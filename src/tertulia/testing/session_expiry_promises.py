@@ -1,0 +1,352 @@
+"""When a session ends by itself, and who is told."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from tertulia.core.policy import Policies, ResetPolicy
+from tertulia.core.session import Notice, Session
+from tertulia.core.source import Source
+from tertulia.errors import ConfigError
+from tertulia.testing.fixtures import (
+    Stage,
+    answered,
+    at_once,
+    dm,
+    said,
+)
+
+IDLE = Policies(default=ResetPolicy(mode="idle", idle_minutes=60))
+DAILY = Policies(default=ResetPolicy(mode="daily", at_hour=4))
+
+
+class EndingPromises:
+    """The policy decides from stored activity; its notice is handed out once."""
+
+    def test_silence_ends_a_session(self, stage: Stage) -> None:
+        store = stage.open(policies=IDLE)
+        first = store.sessions.open(dm("anna"))
+        stage.clock.forward(minutes=60)
+        assert store.sessions.open(dm("anna")).id == first.id
+        stage.clock.forward(minutes=60, seconds=1)
+        second = store.sessions.open(dm("anna"))
+        assert (second.id != first.id, second.parent_id) == (True, first.id)
+        assert second.notice == Notice("idle", had_activity=False, session_id=first.id)
+        ended = store.sessions.require(first.id)
+        assert (ended.end_reason, ended.ended_at) == ("idle", stage.clock.now())
+
+    def test_a_new_day_ends_a_session(self, stage: Stage) -> None:
+        store = stage.open(policies=DAILY)
+        first = store.sessions.open(dm("anna"))
+        stage.clock.forward(hours=15, minutes=59)
+        assert store.sessions.open(dm("anna")).id == first.id
+        stage.clock.forward(minutes=1)
+        second = store.sessions.open(dm("anna"))
+        assert (second.notice and second.notice.reason) == "daily"
+
+    def test_a_day_begins_where_the_person_lives(self, stage: Stage) -> None:
+        store = stage.open(policies=DAILY)
+        first = store.sessions.open(dm("anna"))
+        store.people.set_zone("telegram:anna", "Asia/Tokyo")
+        stage.clock.forward(hours=6, minutes=59)
+        assert store.sessions.open(dm("anna")).id == first.id
+        stage.clock.forward(minutes=1)
+        assert [one.id for one in store.sessions.expired().items] == [first.id]
+        assert store.sessions.open(dm("anna")).id != first.id
+
+    def test_without_a_policy_nothing_ends(self, stage: Stage) -> None:
+        store = stage.open(policies=Policies(default=ResetPolicy(mode="none")))
+        first = store.sessions.open(dm("anna"))
+        stage.clock.forward(days=4000)
+        assert store.sessions.expired().items == ()
+        again = store.sessions.open(dm("anna"))
+        assert (again.id, again.notice) == (first.id, None)
+
+    def test_the_platform_then_the_chat_type_decides(self, stage: Stage) -> None:
+        store = stage.open(
+            policies=Policies(
+                default=ResetPolicy(mode="none"),
+                platforms={"signal": ResetPolicy(mode="none")},
+                chat_types={"group": ResetPolicy(mode="idle", idle_minutes=5, notify=False)},
+            )
+        )
+        sources = [
+            dm("anna"),
+            Source("signal", "g", chat_type="group"),
+            Source("telegram", "g", chat_type="group"),
+        ]
+        before = [store.sessions.open(source) for source in sources]
+        stage.clock.forward(hours=1)
+        after = [store.sessions.open(source) for source in sources]
+        kept = [one.id == two.id for one, two in zip(before, after, strict=True)]
+        assert kept == [True, True, False]
+        assert after[2].notice == Notice("idle", False, before[2].id, notify=False)
+
+    def test_programs_are_not_told(self, stage: Stage) -> None:
+        store = stage.open(policies=IDLE)
+        for platform in ("api", "webhook", "telegram"):
+            store.sessions.open(dm("anna", platform))
+        stage.clock.forward(hours=2)
+        told = {}
+        for platform in ("api", "webhook", "telegram"):
+            notice = store.sessions.open(dm("anna", platform)).notice
+            assert notice is not None
+            told[platform] = notice.notify
+        assert told == {"api": False, "webhook": False, "telegram": True}
+
+    def test_a_restart_does_not_start_the_clock_again(self, stage: Stage) -> None:
+        first = stage.open(policies=IDLE).sessions.open(dm("anna"))
+        stage.close()
+        stage.clock.forward(hours=2)
+        store = stage.open(policies=IDLE)
+        assert store.sessions.current(first.key) == first
+        assert store.sessions.open(dm("anna")).id != first.id
+
+    def test_only_the_person_counts_as_activity(self, stage: Stage) -> None:
+        store = stage.open(policies=IDLE)
+        session = store.sessions.open(dm("anna"))
+        began = stage.clock.now()
+        stage.clock.forward(minutes=50)
+        store.transcript(session.id).append(answered("still there?"))
+        store.sessions.rename(session.id, "Trip")
+        store.sessions.set_metadata(session.id, {"n": 1})
+        assert store.sessions.require(session.id).updated_at == began
+        store.transcript(session.id).append(said("yes"))
+        assert store.sessions.require(session.id).updated_at == stage.clock.now()
+        stage.clock.forward(minutes=50)
+        assert store.sessions.open(dm("anna")).id == session.id
+
+    def test_rewriting_the_past_is_no_activity(self, stage: Stage) -> None:
+        store = stage.open()
+        session = store.sessions.open(dm("anna"))
+        transcript = store.transcript(session.id)
+        transcript.append(said("hello"))
+        began = stage.clock.now()
+        stage.clock.forward(minutes=50)
+        transcript.edit(1, said("hello, edited"))
+        assert store.sessions.require(session.id).updated_at == began
+        transcript.rewrite([said("a summary of what was said")])
+        assert store.sessions.require(session.id).updated_at == began
+
+    # -- the notice
+
+    def test_a_notice_says_whether_there_was_a_conversation(self, stage: Stage) -> None:
+        store = stage.open(policies=IDLE)
+        first = store.sessions.open(dm("anna"))
+        store.transcript(first.id).append(said("hello"))
+        stage.clock.forward(hours=2)
+        second = store.sessions.open(dm("anna"))
+        assert second.notice == Notice("idle", had_activity=True, session_id=first.id)
+
+    def test_a_notice_is_handed_out_once(self, stage: Stage) -> None:
+        store, other = stage.open(policies=IDLE), stage.open(policies=IDLE)
+        store.sessions.open(dm("anna"))
+        stage.clock.forward(hours=2)
+        assert other.sessions.open(dm("anna")).notice is not None
+        session = store.sessions.open(dm("anna"))
+        assert session.notice is None
+        assert store.sessions.require(session.id).notice is None
+        assert other.sessions.open(dm("anna")).notice is None
+
+    def test_of_many_that_race_one_is_given_the_notice(self, stage: Stage) -> None:
+        store, other = stage.open(policies=IDLE), stage.open(policies=IDLE)
+        for number in range(10):
+            source = dm(f"anna{number}")
+            store.sessions.open(source)
+            stage.clock.forward(hours=2)
+            opens = (partial(handle.sessions.open, source) for handle in (store, other) * 4)
+            found = at_once(*opens)
+            assert len({session.id for session in found}) == 1
+            assert len([session for session in found if session.notice]) == 1
+
+    def test_a_notice_waits_for_the_person(self, stage: Stage) -> None:
+        """Whoever watches for expired sessions ends them before the person comes back."""
+        store = stage.open(policies=IDLE)
+        first = store.sessions.open(dm("anna"))
+        store.transcript(first.id).append(said("hello"))
+        stage.clock.forward(hours=2)
+        store.sessions.end(first.id, "idle")
+        stage.clock.forward(days=1)
+        # The watcher's process is gone; nothing but the database remembers.
+        store = stage.open(policies=IDLE)
+        second = store.sessions.open(dm("anna"))
+        assert second.notice == Notice("idle", had_activity=True, session_id=first.id)
+        assert stage.open(policies=IDLE).sessions.open(dm("anna")).notice is None
+
+    def test_a_notice_does_not_come_back(self, stage: Stage) -> None:
+        store = stage.open(policies=IDLE)
+        store.sessions.open(dm("anna"))
+        stage.clock.forward(hours=2)
+        second = store.sessions.open(dm("anna"))
+        assert second.notice is not None
+        store.sessions.delete(second.id)
+        third = store.sessions.open(dm("anna"))
+        assert third.notice is None
+        stage.clock.forward(hours=-1)
+        store.sessions.end(third.id, "done")
+        stage.clock.forward(hours=1)
+        assert store.sessions.open(dm("anna")).notice is None
+
+    def test_a_session_that_was_resumed_can_end_again(self, stage: Stage) -> None:
+        store = stage.open(policies=IDLE)
+        first = store.sessions.open(dm("anna"))
+        stage.clock.forward(hours=2)
+        store.sessions.open(dm("anna"))
+        store.sessions.switch(first.key, first.id)
+        stage.clock.forward(hours=2)
+        notice = store.sessions.open(dm("anna")).notice
+        assert notice == Notice("idle", had_activity=False, session_id=first.id)
+
+    def test_an_end_by_hand_is_no_news(self, stage: Stage) -> None:
+        store = stage.open(policies=IDLE)
+        session = store.sessions.open(dm("anna"))
+        store.sessions.end(session.id, "done")
+        stage.clock.forward(days=3)
+        assert store.sessions.open(dm("anna")).notice is None
+        stage.clock.forward(days=3)
+        reset = store.sessions.reset(session.key)
+        assert reset is not None
+        assert reset.notice is None
+        assert store.sessions.open(dm("anna")).notice is None
+
+    # -- what a watcher asks
+
+    def test_expired_finds_what_the_policy_would_end(self, stage: Stage) -> None:
+        store = stage.open(
+            policies=Policies(
+                default=ResetPolicy(mode="idle", idle_minutes=60),
+                platforms={"signal": ResetPolicy(mode="none")},
+            )
+        )
+        over: list[Session] = []
+        for number in range(25):
+            over.append(store.sessions.open(dm(f"anna{number}")))
+            store.sessions.open(dm(f"anna{number}", "signal"))
+            stage.clock.forward(seconds=1)
+        store.sessions.end(over.pop(7).id, "done")
+        stage.clock.forward(hours=1)
+        store.sessions.open(dm("ben"))
+        found: list[Session] = []
+        page = store.sessions.expired(limit=10)
+        while True:
+            found += page.items
+            for session in page.items:
+                store.sessions.end(session.id, "idle")
+            if page.next is None:
+                break
+            page = store.sessions.expired(limit=10, cursor=page.next)
+        assert found == over
+        assert store.sessions.expired().items == ()
+        for limit in (0, 1001):
+            with pytest.raises(ConfigError):
+                store.sessions.expired(limit=limit)
+
+    def test_expired_agrees_with_open(self, stage: Stage) -> None:
+        store = stage.open()
+        sessions = []
+        for number in range(30):
+            sessions.append(store.sessions.open(dm(f"anna{number}")))
+            stage.clock.forward(hours=2)
+        over = {session.id for session in store.sessions.expired().items}
+        assert 0 < len(over) < 30
+        for number, session in enumerate(sessions):
+            is_new = store.sessions.open(dm(f"anna{number}")).id != session.id
+            assert is_new == (session.id in over)
+
+    def test_a_turn_under_way_keeps_its_session(self, stage: Stage) -> None:
+        """However long it takes: the policy ends the session when the turn is over."""
+        store, other = stage.open(policies=IDLE), stage.open(policies=IDLE)
+        with store.turn(dm("anna"), "hello") as turn:
+            stage.clock.forward(hours=2)
+            assert other.sessions.expired().items == ()
+            assert other.sessions.expire(turn.session.id) is None
+            current = other.sessions.current(turn.session.key)
+            assert current is not None
+            assert current.id == turn.session.id
+            turn.add_assistant("hi")
+        assert [one.id for one in other.sessions.expired().items] == [turn.session.id]
+        assert other.sessions.open(dm("anna")).id != turn.session.id
+
+    def test_a_session_opened_during_a_turn_is_that_of_the_turn(self, stage: Stage) -> None:
+        store, other = stage.open(policies=IDLE), stage.open(policies=IDLE)
+        with store.turn(dm("anna"), "hello") as turn:
+            stage.clock.forward(hours=2)
+            assert other.sessions.open(dm("anna")).id == turn.session.id
+            turn.add_assistant("hi")
+
+    def test_expire_asks_the_policy_again(self, stage: Stage) -> None:
+        """Between finding a session and ending it, somebody may have written."""
+        store, other = stage.open(policies=IDLE), stage.open(policies=IDLE)
+        anna, ben = store.sessions.open(dm("anna")), store.sessions.open(dm("ben"))
+        stage.clock.forward(hours=2)
+        found = {session.id for session in store.sessions.expired().items}
+        assert found == {anna.id, ben.id}
+        other.transcript(ben.id).append(said("still here"))
+        ended = store.sessions.expire(anna.id)
+        assert ended is not None
+        assert (ended.end_reason, ended.ended_at) == ("idle", stage.clock.now())
+        assert store.sessions.expire(anna.id) is None
+        assert store.sessions.expire(ben.id) is None
+        assert store.sessions.require(ben.id).ended_at is None
+        notice = store.sessions.open(dm("anna")).notice
+        assert notice is not None
+        assert notice.session_id == anna.id
+
+    def test_a_running_process_keeps_its_session_from_expiring(self, stage: Stage) -> None:
+        running = {"agent:main:telegram:dm:anna"}
+        store = stage.open(policies=IDLE, has_active_processes=running.__contains__)
+        anna = store.sessions.open(dm("anna"))
+        stage.clock.forward(hours=2)
+        assert store.sessions.expire(anna.id) is None
+        running.clear()
+        assert store.sessions.expire(anna.id) is not None
+
+    # -- programs that still run
+
+    def test_a_running_process_keeps_its_session(self, stage: Stage) -> None:
+        running = {"agent:main:telegram:dm:anna"}
+        store = stage.open(policies=IDLE, has_active_processes=running.__contains__)
+        anna, ben = store.sessions.open(dm("anna")), store.sessions.open(dm("ben"))
+        stage.clock.forward(hours=2)
+        assert [one.id for one in store.sessions.expired().items] == [ben.id]
+        assert store.sessions.open(dm("anna")).id == anna.id
+        assert store.sessions.open(dm("ben")).id != ben.id
+        stage.clock.forward(hours=2)
+        running.clear()
+        assert store.sessions.open(dm("anna")).id != anna.id
+
+    def test_a_running_process_keeps_its_session_for_a_day(self, stage: Stage) -> None:
+        store = stage.open(policies=IDLE, has_active_processes=lambda key: True)
+        first = store.sessions.open(dm("anna"))
+        stage.clock.forward(hours=25)
+        assert store.sessions.expired().items == ()
+        stage.clock.forward(seconds=1)
+        assert [one.id for one in store.sessions.expired().items] == [first.id]
+        second = store.sessions.open(dm("anna"))
+        assert second.notice == Notice("idle", had_activity=False, session_id=first.id)
+
+    def test_the_guard_may_use_the_store_itself(self, stage: Stage) -> None:
+        asked: list[str] = []
+
+        def has_processes(key: str) -> bool:
+            asked.append(key)
+            session = store.sessions.current(key)
+            assert session is not None
+            store.sessions.set_metadata(session.id, {"asked": len(asked)})
+            return True
+
+        store = stage.open(policies=IDLE, has_active_processes=has_processes)
+        first = store.sessions.open(dm("anna"))
+        store.sessions.open(dm("anna"))
+        assert asked == []
+        stage.clock.forward(hours=2)
+        assert store.sessions.open(dm("anna")).id == first.id
+        assert asked == [first.key]
+
+    def test_force_new_asks_no_guard(self, stage: Stage) -> None:
+        store = stage.open(policies=IDLE, has_active_processes=lambda key: 1 / 0 > 0)
+        first = store.sessions.open(dm("anna"))
+        stage.clock.forward(hours=2)
+        assert store.sessions.open(dm("anna"), force_new=True).id != first.id

@@ -1,0 +1,156 @@
+"""Finding sessions: every filter, newest activity first, in pages that hold still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tertulia.core.session import Session
+from tertulia.core.source import Source
+from tertulia.errors import ConfigError
+from tertulia.store import Store
+from tertulia.testing.fixtures import (
+    Stage,
+    dm,
+    said,
+)
+
+
+def pages(store: Store, between: Callable[[], object] = lambda: None, **asked: Any) -> list[str]:
+    """The ids of all pages, with something done between one and the next."""
+    found: list[Session] = []
+    cursor = None
+    while True:
+        page = store.sessions.find(cursor=cursor, **asked)
+        found += page.items
+        if page.next is None:
+            return [session.id for session in found]
+        cursor = page.next
+        between()
+
+
+class ListingPromises:
+    """`find`, `count` and `has_any`."""
+
+    def populate(self, stage: Stage, store: Store) -> dict[str, str]:
+        """A small world; ids by a name for each session, in the order of their activity."""
+        made: dict[str, str] = {}
+
+        def add(name: str, source: Source, **options: Any) -> None:
+            made[name] = store.sessions.open(source, **options).id
+            stage.clock.forward(minutes=1)
+
+        add("anna 1", dm("anna", user_name="Anna Bolena"))
+        add("anna 2", dm("anna", user_name="Anna Bolena"), force_new=True)
+        add("anna elsewhere", dm("anna", "signal"))
+        add("ben", dm("ben"))
+        add("ben in a group", Source("telegram", "g", chat_type="group", user_id="ben"))
+        add("everybody", Source("telegram", "g", chat_type="group", chat_name="The Circle"))
+        store.transcript(made["ben"]).append(said("the harbour at dawn"))
+        stage.clock.forward(minutes=1)
+        store.sessions.rename(made["anna 1"], "A trip to Cádiz")
+        store.settle()
+        return made
+
+    def test_everything_newest_activity_first(self, stage: Stage, store: Store) -> None:
+        made = self.populate(stage, store)
+        by_activity = ["ben", "everybody", "ben in a group", "anna elsewhere", "anna 2", "anna 1"]
+        assert pages(store) == [made[name] for name in by_activity]
+
+    @pytest.mark.parametrize(
+        ("asked", "names"),
+        [
+            ({"state": "ended"}, ["anna 1"]),
+            ({"state": "current", "platform": "signal"}, ["anna elsewhere"]),
+            ({"platform": "signal"}, ["anna elsewhere"]),
+            ({"platform": "matrix"}, []),
+            ({"key": "agent:main:telegram:dm:anna"}, ["anna 2", "anna 1"]),
+            ({"key": "agent:main:telegram:dm:anna", "state": "ended"}, ["anna 1"]),
+            ({"key": "agent:main:telegram:dm:an"}, []),
+            ({"person": "telegram:anna"}, ["anna 2", "anna 1"]),
+            ({"person": "anna", "platform": "signal"}, ["anna elsewhere"]),
+            ({"person": "ben"}, ["ben", "ben in a group"]),
+            ({"person": "ben", "text": "harbour"}, ["ben"]),
+            ({"person": "telegram:anna", "text": "harbour"}, []),
+            ({"person": "nobody"}, []),
+            ({"active_minutes": 3.5}, ["ben", "everybody", "ben in a group"]),
+            ({"active_minutes": 3.5, "person": "ben"}, ["ben", "ben in a group"]),
+            ({"text": "cadiz"}, ["anna 1"]),
+            ({"text": "bolena"}, ["anna 2", "anna 1"]),
+            ({"text": "bolena", "state": "current"}, ["anna 2"]),
+            ({"text": "circle"}, ["everybody"]),
+            ({"text": "harb*"}, ["ben"]),
+            ({"text": '"'}, []),
+        ],
+    )
+    def test_filters(
+        self, stage: Stage, store: Store, asked: dict[str, Any], names: list[str]
+    ) -> None:
+        made = self.populate(stage, store)
+        assert pages(store, **asked) == [made[name] for name in names]
+        assert pages(store, limit=1, **asked) == [made[name] for name in names]
+
+    def test_an_id_that_two_people_have_is_refused(self, stage: Stage, store: Store) -> None:
+        self.populate(stage, store)
+        with pytest.raises(ConfigError) as caught:
+            store.sessions.find(person="anna")
+        assert "telegram:anna" in str(caught.value)
+        assert "signal:anna" in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            {"limit": 0},
+            {"limit": 1001},
+            {"state": "open"},
+            {"cursor": "x"},
+            {"cursor": "WzFd"},
+            {"cursor": "é"},
+            {"active_minutes": float("nan")},
+            {"active_minutes": 1e300},
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(self, store: Store, asked: dict[str, Any]) -> None:
+        with pytest.raises(ConfigError) as caught:
+            store.sessions.find(**asked)
+        assert caught.value.hint
+
+    def test_pages_hold_still_under_writes(self, stage: Stage, store: Store, other: Store) -> None:
+        quiet = []
+        for number in range(40):
+            quiet.append(store.sessions.open(dm(f"quiet{number}")).id)
+            store.sessions.open(dm(f"loud{number}"))
+            if number % 3:  # several have the same moment
+                stage.clock.forward(minutes=1)
+        for number in range(0, 40, 4):
+            store.sessions.end(quiet[number], "done")
+        numbers = iter(range(1000))
+
+        def meanwhile() -> None:
+            stage.clock.forward(minutes=1)
+            other.sessions.open(dm(f"new{next(numbers)}"))
+            other.sessions.open(dm(f"loud{next(numbers) % 40}"))
+
+        found = pages(store, meanwhile, limit=7)
+        assert len(found) == len(set(found))
+        # Those of one moment stand by their number, the newest first, as all others do.
+        assert [session_id for session_id in found if session_id in quiet] == quiet[::-1]
+
+    def test_ended_ones_count(self, store: Store, other: Store) -> None:
+        assert (store.sessions.has_any(), store.sessions.count()) == (False, 0)
+        session = store.sessions.open(dm("anna"))
+        store.sessions.end(session.id, "done")
+        assert (other.sessions.has_any(), other.sessions.count()) == (True, 1)
+        store.sessions.delete(session.id)
+        assert (other.sessions.has_any(), other.sessions.count()) == (False, 0)
+
+    def test_what_ended_before_a_moment_the_oldest_first(self, stage: Stage, store: Store) -> None:
+        ids = [store.sessions.open(dm(f"anna{number}")).id for number in range(5)]
+        for session_id in ids[:4]:
+            stage.clock.forward(minutes=1)
+            store.sessions.end(session_id, "done")
+        now = stage.clock.now()
+        assert store.sessions.ended(before=now) == ids[:3]
+        assert store.sessions.ended(before=now, limit=2) == ids[:2]

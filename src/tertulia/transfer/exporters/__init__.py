@@ -1,0 +1,1 @@
+"""Exporters: sessions as files for people and for programs."""

@@ -1,0 +1,132 @@
+"""A session as one HTML file: nothing is fetched, nothing runs, light and dark, wide and narrow.
+
+Every text passes `escape`, in the body and in attributes alike. Should a fault ever let something
+through, the page's own policy still forbids all scripts, forms, frames and addresses: only the
+style below, by its hash, and pictures that stand in the page itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+from collections.abc import Iterator
+from datetime import date, datetime
+from importlib import resources
+
+from tertulia.core.message import ASSISTANT, TOOL, USER
+from tertulia.core.text.display_safe import harmless
+from tertulia.transfer.exporters.page import (
+    Block,
+    Entry,
+    Page,
+)
+
+_STYLE = resources.files("tertulia.transfer.exporters").joinpath("page.css").read_text("utf-8")
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; img-src data:; base-uri 'none'"
+_SIDES = {USER: "person", ASSISTANT: "agent", TOOL: "tool"}
+_INLINE_CODE = re.compile(r"`([^`\n]+)`")
+# Longer ones are closed until somebody wants to see them.
+_SHORT = 400
+_PREVIEW = 90
+
+
+def html_page(page: Page) -> Iterator[str]:
+    """The lines of the page."""
+    yield from _head(page.title)
+    yield '<header class="top">'
+    yield f'<h1 dir="auto">{escape(page.title)}</h1>'
+    yield "<dl>"
+    for label, value in page.facts:
+        yield f'<div><dt>{escape(label)}</dt><dd dir="auto">{escape(value)}</dd></div>'
+    yield "</dl></header>"
+    yield "<main>"
+    yield from _entries(page)
+    yield "</main></body></html>"
+
+
+def contents(title: str, links: Iterator[tuple[str, str, str]]) -> Iterator[str]:
+    """A page that leads to others: (file, title, what is to be known of it)."""
+    yield from _head(title)
+    yield f'<header class="top"><h1 dir="auto">{escape(title)}</h1></header>'
+    yield '<main><ul class="contents">'
+    for file, name, note in links:
+        words = f"<strong>{escape(name)}</strong> <span>{escape(note)}</span>"
+        yield f'<li dir="auto"><a href="{escape(file)}">{words}</a></li>'
+    yield "</ul></main></body></html>"
+
+
+def escape(text: str) -> str:
+    """A text that can be nothing but text, in an element or in a quoted attribute."""
+    return html.escape(harmless(text), quote=True)
+
+
+def _head(title: str) -> Iterator[str]:
+    yield "<!doctype html>"
+    yield '<html lang="en"><head><meta charset="utf-8">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield '<meta name="color-scheme" content="light dark">'
+    yield '<meta name="referrer" content="no-referrer"><meta name="robots" content="noindex">'
+    yield f"<title>{escape(title)}</title>"
+    yield f"<style>{_STYLE}</style></head><body>"
+
+
+def _entries(page: Page) -> Iterator[str]:
+    day: date | None = None
+    for entry in page.entries:
+        local = entry.at.astimezone(page.zone)
+        if local.date() != day:
+            day = local.date()
+            words = f"{day.day} {day:%B %Y}"
+            yield f'<p class="day"><time datetime="{day.isoformat()}">{words}</time></p>'
+        yield from _entry(entry, local)
+
+
+def _entry(entry: Entry, local: datetime) -> Iterator[str]:
+    side = _SIDES.get(entry.role, "other")
+    mark = f' <em class="kind">{escape(entry.kind)}</em>' if entry.kind else ""
+    yield f'<article class="{side}" id="m{entry.seq}">'
+    moment = f'<time datetime="{local.isoformat()}">{local:%H:%M}</time>'
+    yield f'<h2><bdi class="who">{escape(entry.speaker)}</bdi>{mark}'
+    yield f'<a href="#m{entry.seq}">{moment}</a></h2>'
+    for block in entry.blocks:
+        yield _block(block)
+    yield "</article>"
+
+
+def _block(block: Block) -> str:
+    if block.kind == "words":
+        return f'<p class="words" dir="auto">{_words(block.text)}</p>'
+    if block.kind == "media":
+        return _medium(block)
+    if block.kind == "code":
+        label = f"<figcaption>{escape(block.label)}</figcaption>" if block.label else ""
+        return f'<figure class="code">{label}<pre><code>{escape(block.text)}</code></pre></figure>'
+    label = f"→ {block.label}" if block.kind == "call" else block.kind
+    is_open = block.kind == "result" and len(block.text) <= _SHORT
+    return _folded(block.kind, label, block.text, is_open=is_open)
+
+
+def _medium(block: Block) -> str:
+    if block.picture is None:
+        return f'<p class="media" dir="auto">{escape(block.text)}</p>'
+    return f'<p class="media"><img src="{escape(block.picture)}" alt="{escape(block.text)}"></p>'
+
+
+def _words(text: str) -> str:
+    """Escaped first; then what stands between backticks on a line is set as code."""
+    return _INLINE_CODE.sub(r"<code>\1</code>", escape(text))
+
+
+def _folded(name: str, label: str, text: str, *, is_open: bool) -> str:
+    first = " ".join(text[: 4 * _PREVIEW].split())
+    preview = first if len(first) <= _PREVIEW else first[: _PREVIEW - 1].rstrip() + "…"
+    state = " open" if is_open else ""
+    return (
+        f'<details class="{name}"{state}><summary><span>{escape(label)}</span> '
+        f'<bdi class="preview">{escape(preview)}</bdi></summary>'
+        f'<pre dir="auto">\n{escape(text)}</pre></details>'
+    )

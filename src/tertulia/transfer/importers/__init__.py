@@ -1,0 +1,1 @@
+"""Importers: one reader per foreign system, and one writer for all."""
