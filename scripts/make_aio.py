@@ -1,4 +1,4 @@
-"""Writes `src/tertulia/aio/records.py` from the sync classes. `tests/test_aio.py` compares.
+"""Writes `src/tertulia/aio/_generated.py` from the sync classes. `tests/test_aio.py` compares.
 
     python scripts/make_aio.py
 
@@ -16,28 +16,28 @@ from collections.abc import Set
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "src/tertulia/aio/records.py"
+TARGET = ROOT / "src/tertulia/aio/_generated.py"
 
 # Module and class, in the order they are written.
 CLASSES = (
     ("tertulia.records.sessions.sessions", "Sessions"),
     ("tertulia.records.transcript.transcript", "Transcript"),
-    ("tertulia.records.usage", "Ledger"),
+    ("tertulia.records.usage", "UsageLedger"),
     ("tertulia.records.people", "People"),
     ("tertulia.records.queues.inbox", "Inbox"),
     ("tertulia.records.queues.outbox", "Outbox"),
-    ("tertulia.records.queues.memory_flushes", "Flushes"),
+    ("tertulia.records.queues.memory_flushes", "MemoryFlushes"),
     ("tertulia.records.schedules", "Schedules"),
     ("tertulia.records.processes", "Processes"),
-    ("tertulia.records.person_view", "Visible"),
+    ("tertulia.records.person_view", "PersonView"),
     ("tertulia.store", "Store"),
 )
 # What does not wait: it only looks at its arguments and settings.
 IMMEDIATE = {"key", "is_shared", "person_of", "now"}
 # What the async side of a store has in another form.
-OWN = {"transcript", "turn", "for_person", "close", "together"}
+OWN = {"transcript", "turn", "for_person", "close", "in_one_commit"}
 # Short calls, of which a gateway makes several for each message: they share hops and commits.
-JOINED = {
+BATCHED = {
     "Inbox": {"put", "claim", "renew", "done", "dismiss", "failed"},
     "Outbox": {"put", "claim", "renew", "done", "failed"},
     "People": {"role_of"},
@@ -55,19 +55,19 @@ from __future__ import annotations
 '''
 
 STORE = '''
-    def __init__(self, store: sync_store.Store, threads: Threads) -> None:
+    def __init__(self, store: sync_store.Store, executor: ThreadExecutor) -> None:
         self.sync = store
         self.settings = store.settings
         self.path = store.path
-        self._threads = threads
-        self.sessions = Sessions(store.sessions, threads)
-        self.usage = Ledger(store.usage, threads)
-        self.people = People(store.people, threads)
-        self.inbox = Inbox(store.inbox, threads)
-        self.outbox = Outbox(store.outbox, threads)
-        self.flushes = Flushes(store.flushes, threads)
-        self.schedules = Schedules(store.schedules, threads)
-        self.processes = Processes(store.processes, threads)
+        self._executor = executor
+        self.sessions = Sessions(store.sessions, executor)
+        self.usage = UsageLedger(store.usage, executor)
+        self.people = People(store.people, executor)
+        self.inbox = Inbox(store.inbox, executor)
+        self.outbox = Outbox(store.outbox, executor)
+        self.memory_flushes = MemoryFlushes(store.memory_flushes, executor)
+        self.schedules = Schedules(store.schedules, executor)
+        self.processes = Processes(store.processes, executor)
 
     async def __aenter__(self) -> Self:
         return self
@@ -82,16 +82,16 @@ STORE = '''
 
     async def close(self) -> None:
         """Close the store; what was acknowledged is stored already."""
-        await self._threads.run(self.sync.close)
-        self._threads.stop()
+        await self._executor.run(self.sync.close)
+        self._executor.stop()
 
-    def join(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+    def run_batched(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run a short function that calls the sync store, in one hop and one commit with others."""
-        return self._threads.join(call, *args, **kwargs)
+        return self._executor.run_batched(call, *args, **kwargs)
 
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""
-        return Transcript(self.sync.transcript(session_id), self._threads)
+        return Transcript(self.sync.transcript(session_id), self._executor)
 
     def turn(
         self,
@@ -104,24 +104,24 @@ STORE = '''
     ) -> Turn:
         """One exchange, as an async context manager; see `tertulia.Store.turn`."""
         turn = self.sync.turn(source, text, message_id=message_id, media=media, wait=wait)
-        return Turn(turn, self._threads)
+        return Turn(turn, self._executor)
 
-    def for_person(self, source: Source) -> Visible:
+    def for_person(self, source: Source) -> PersonView:
         """The store through the eyes of who writes from a source."""
-        return Visible(self.sync.for_person(source), self._threads)
+        return PersonView(self.sync.for_person(source), self._executor)
 '''
 
 RECORD = """
-    def __init__(self, record: {module}.{name}, threads: Threads) -> None:
+    def __init__(self, record: {module}.{name}, executor: ThreadExecutor) -> None:
         self.sync = record
-        self._threads = threads
+        self._executor = executor
 """
 
-VISIBLE = '''
+PERSON_VIEW = '''
     async def transcript(self, session_id: str) -> Transcript:
         """The messages of a session this person may see."""
         return Transcript(
-            await self._threads.run(self.sync.transcript, session_id), self._threads
+            await self._executor.run(self.sync.transcript, session_id), self._executor
         )
 '''
 
@@ -143,21 +143,21 @@ def _class(tree: ast.Module, module: str, name: str) -> str:
     lines = [f"class {name}:", f'    """{ast.get_docstring(node)}"""']
     alias = f"sync_{module.rsplit('.', 1)[-1]}"
     lines.append(STORE if name == "Store" else RECORD.format(module=alias, name=name))
-    if name == "Visible":
-        lines.append(VISIBLE)
+    if name == "PersonView":
+        lines.append(PERSON_VIEW)
     items = (item for item in node.body if isinstance(item, ast.FunctionDef))
-    joined = JOINED.get(name, set())
-    lines.extend(_method(item, joined) for item in items if _is_wanted(item, name))
+    batched = BATCHED.get(name, set())
+    lines.extend(_method(item, batched) for item in items if _is_wanted(item, name))
     return "\n".join(lines)
 
 
 def _is_wanted(item: ast.FunctionDef, name: str) -> bool:
     if item.name.startswith("_") or item.decorator_list:
         return False
-    return not (name in ("Store", "Visible") and item.name in OWN)
+    return not (name in ("Store", "PersonView") and item.name in OWN)
 
 
-def _method(item: ast.FunctionDef, joined: Set[str]) -> str:
+def _method(item: ast.FunctionDef, batched: Set[str]) -> str:
     arguments = item.args
     given = [argument.arg for argument in arguments.args[1:]]
     given += [f"{argument.arg}={argument.arg}" for argument in arguments.kwonlyargs]
@@ -165,8 +165,8 @@ def _method(item: ast.FunctionDef, joined: Set[str]) -> str:
     waits = item.name not in IMMEDIATE
     call = f"self.sync.{item.name}"
     if waits:
-        way = "join" if item.name in joined else "run"
-        result = f"await self._threads.{way}({', '.join([call, *given])})"
+        way = "run_batched" if item.name in batched else "run"
+        result = f"await self._executor.{way}({', '.join([call, *given])})"
     else:
         result = f"{call}({', '.join(given)})"
     returns = ast.unparse(item.returns) if item.returns else "None"
@@ -185,7 +185,7 @@ def _imports(trees: dict[str, ast.Module], body: str) -> str:
     written_here = {*(name for _, name in CLASSES), "Turn"}
     found = {
         "from collections.abc import Awaitable, Callable",
-        "from tertulia.aio.executor import P, T, Threads",
+        "from tertulia.aio.executor import P, T, ThreadExecutor",
         "from tertulia.aio.turn import Turn",
     }
     for module, tree in trees.items():

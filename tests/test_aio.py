@@ -20,7 +20,7 @@ def test_is_what_the_script_writes() -> None:
     assert spec.loader is not None
     make_aio = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make_aio)
-    is_now = (ROOT / "src/tertulia/aio/records.py").read_text("utf-8")
+    is_now = (ROOT / "src/tertulia/aio/_generated.py").read_text("utf-8")
     assert is_now == make_aio.written(), "run: python scripts/make_aio.py"
 
 

@@ -15,7 +15,7 @@ from tertulia.cli.config_reference import reference
 from tertulia.config.build import agent_of
 from tertulia.config.load import (
     HIDDEN,
-    Read,
+    LoadedConfig,
     read,
     shown,
     variables,
@@ -27,11 +27,11 @@ from tertulia.config.schema import (
     StoreConfig,
 )
 from tertulia.errors import ConfigError
-from tertulia.gateway.settings import Rules
+from tertulia.gateway.settings import GatewaySettings
 from tests.docs.markdown import ROOT
 
 
-def given_file(folder: Path, text: str, **environ: str) -> Read:
+def given_file(folder: Path, text: str, **environ: str) -> LoadedConfig:
     path = folder / "config.toml"
     path.write_text(text, "utf-8")
     return read(str(path), environ)
@@ -46,7 +46,7 @@ def refused(folder: Path, text: str, **environ: str) -> ConfigError:
 def test_nothing_is_needed() -> None:
     assert read(None, {}).config == Config()
     assert Config().settings == Settings()
-    assert Config().rules == Rules()
+    assert Config().rules == GatewaySettings()
 
 
 def test_a_whole_file(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ class TestVariables:
 
     def test_what_is_not_ours_is_left_alone(self) -> None:
         others = {"TERTULIA_CONFIG": "x", "TERTULIANA": "y", "TERTULIA_AGENT_MODEL": ""}
-        assert read(None, others) == Read(Config(), None)
+        assert read(None, others) == LoadedConfig(Config(), None)
 
     def test_no_two_keys_share_one(self) -> None:
         found = variables()
@@ -243,7 +243,7 @@ def test_every_kind_of_agent_is_made(given: dict[str, Any], kind: str) -> None:
     ("ours", "theirs", "without"),
     [
         (StoreConfig, Settings, {"platforms", "has_active_processes"}),
-        (GatewayConfig, Rules, {"platforms"}),
+        (GatewayConfig, GatewaySettings, {"platforms"}),
     ],
 )
 def test_the_sections_have_what_can_be_set_and_the_same_defaults(

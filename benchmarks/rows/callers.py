@@ -37,15 +37,15 @@ def run(stage: Stage) -> list[Row]:
         ours.open_store(stage.new_path("callers")) as store,
         closing(RawTurns(stage.new_path("raw"), "safe", most)) as raw,
     ):
-        alone, together = _raw_writer(raw, turns), Writer(store, turns, most)
+        alone, in_one_commit = _raw_writer(raw, turns), Writer(store, turns, most)
         for number in range(sizes.caller_rounds):
             rates["raw"].append(rate(alone, 1, sizes.caller_seconds))
             for callers in sizes.callers:
-                rates[f"{callers}"].append(rate(together.write, callers, sizes.caller_seconds))
+                rates[f"{callers}"].append(rate(in_one_commit.write, callers, sizes.caller_seconds))
                 store.settle()
             if number < PEER_ROUNDS:
                 _ask_others(stage, rates)
-        ours.check_usage(store, together.done)
+        ours.check_usage(store, in_one_commit.done)
     found = _medians(rates)
     _note_others(stage, found)
     disturbed = min(rates["raw"]) < max(rates["raw"]) / 1.5

@@ -23,8 +23,8 @@ from tertulia import Source
 from tertulia.agents.parrot import ParrotAgent
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import (
-    PlatformRules,
-    Rules,
+    GatewaySettings,
+    PlatformSettings,
 )
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
 
@@ -77,7 +77,7 @@ class Crowd(Adapter):
 
 async def talk(path: Path, people: int, messages: int) -> Found:
     """Let so many people talk with a gateway on a new store."""
-    rules = Rules(platforms={"telegram": PlatformRules(admission="everyone")})
+    rules = GatewaySettings(platforms={"telegram": PlatformSettings(admission="everyone")})
     async with tertulia.aio.open(path) as store:
         crowd = Crowd(people, messages)
         gateway = Gateway(store, ParrotAgent(), [crowd], rules=rules)

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from tertulia.core import validate
 from tertulia.core.context_prompt import (
-    Context,
-    Previous,
+    PreviousSession,
+    PromptContext,
     context_prompt,
 )
 from tertulia.core.session import Page, Session
@@ -26,25 +26,25 @@ from tertulia.errors import ConfigError, NotAStore
 from tertulia.platforms import registry
 from tertulia.records.indexer import Indexer
 from tertulia.records.people import People
-from tertulia.records.person_view import Visible
+from tertulia.records.person_view import PersonView
 from tertulia.records.processes import Processes
 from tertulia.records.queues.inbox import Inbox
-from tertulia.records.queues.memory_flushes import Flushes
+from tertulia.records.queues.memory_flushes import MemoryFlushes
 from tertulia.records.queues.outbox import Outbox
 from tertulia.records.schedules import Schedules
 from tertulia.records.search import CATCH_UP_STEPS, Hit, Search
 from tertulia.records.sessions.sessions import Sessions
 from tertulia.records.store_context import (
     Clock,
-    House,
+    StoreContext,
     SystemClock,
     UtcClock,
 )
 from tertulia.records.transcript.transcript import Transcript
-from tertulia.records.turns.local_turns import desk_of
+from tertulia.records.turns.local_turns import local_turns_of
 from tertulia.records.turns.turn import Turn
-from tertulia.records.turns.user_message import Said
-from tertulia.records.usage import Ledger
+from tertulia.records.turns.user_message import UserMessage
+from tertulia.records.usage import UsageLedger
 from tertulia.storage.base import Database, Progress
 from tertulia.storage.connect import open_database
 
@@ -76,28 +76,28 @@ class Store:
             raise
         self._search = Search(self._db)
         self._indexer = Indexer(self._search)
-        self._house = House(
+        self._context = StoreContext(
             self._db,
             replace(self.settings, policies=registry.policies(self.settings.policies)),
             SystemClock() if clock is None else UtcClock(clock),
             self._zone(),
-            self._indexer.ring,
+            self._indexer.notify,
             lambda: self._search.catch_up(steps=CATCH_UP_STEPS),
             lambda: self.redactor if self.settings.redact_pii else None,
         )
-        self._desk = desk_of(self._db.identity)
-        self.sessions = Sessions(self._house)
-        self.outbox = Outbox(self._house)
-        self.inbox = Inbox(self._house)
-        self.usage = Ledger(self._house)
-        self.people = People(self._house)
-        self.flushes = Flushes(self._house)
-        self.schedules = Schedules(self._house)
-        self.processes = Processes(self._house)
+        self._local_turns = local_turns_of(self._db.identity)
+        self.sessions = Sessions(self._context)
+        self.outbox = Outbox(self._context)
+        self.inbox = Inbox(self._context)
+        self.usage = UsageLedger(self._context)
+        self.people = People(self._context)
+        self.memory_flushes = MemoryFlushes(self._context)
+        self.schedules = Schedules(self._context)
+        self.processes = Processes(self._context)
 
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""
-        return Transcript(self._house, session_id)
+        return Transcript(self._context, session_id)
 
     def turn(
         self,
@@ -118,17 +118,17 @@ class Store:
         validate.many("media", media)
         message = None if message_id is None else str(message_id)
         return Turn(
-            self._house,
+            self._context,
             self.sessions,
-            self._desk,
-            Said(source, text, message, tuple(media)),
+            self._local_turns,
+            UserMessage(source, text, message, tuple(media)),
             wait=wait,
             prompt=lambda session, said: self.context_prompt(session, said.source),
         )
 
-    def for_person(self, source: Source) -> Visible:
+    def for_person(self, source: Source) -> PersonView:
         """The store through the eyes of who writes from a source: what they may see, no more."""
-        return Visible(self._house, self.sessions, self._search, source)
+        return PersonView(self._context, self.sessions, self._search, source)
 
     def search(
         self,
@@ -153,7 +153,7 @@ class Store:
     def context_prompt(self, session: Session, source: Source | None = None) -> str:
         """What the agent is told about where it is, for a session and who writes in it now."""
         source = source or session.origin
-        context = Context(
+        context = PromptContext(
             source=source,
             platform=registry.platform(source.platform),
             shared=self.sessions.is_shared(source),
@@ -161,10 +161,10 @@ class Store:
             homes=self.settings.homes,
             session_id=session.id,
             title=session.title,
-            zone=str(self._house.zone),
+            zone=str(self._context.zone),
             previous=self._previous(session),
         )
-        return context_prompt(context, redactor=self._house.redactor())
+        return context_prompt(context, redactor=self._context.redactor())
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -188,13 +188,13 @@ class Store:
         """Whether the database has one writer at a time, so that calls may share its commits."""
         return self._db.one_writer
 
-    def together(self, calls: Callable[[], None]) -> None:
+    def in_one_commit(self, calls: Callable[[], None]) -> None:
         """Run calls of this store that share one commit; none is told its result before it."""
-        self._db.together(calls)
+        self._db.in_one_commit(calls)
 
     def now(self) -> datetime:
         """The moment, by the store's clock."""
-        return self._house.clock.now()
+        return self._context.clock.now()
 
     def check(self) -> list[str]:
         """Every fault in the store, in words; an empty list if it is sound."""
@@ -232,13 +232,13 @@ class Store:
     ) -> None:
         self.close()
 
-    def _previous(self, session: Session) -> Previous | None:
+    def _previous(self, session: Session) -> PreviousSession | None:
         if session.parent_id is None or session.parent_kind == "fork":
             return None  # a fork shows what came before it
         before = self.sessions.get(session.parent_id)
         if before is None or before.end_reason is None:
             return None
-        return Previous(before.id, before.end_reason, before.title)
+        return PreviousSession(before.id, before.end_reason, before.title)
 
     def _refuse_moved(self) -> None:
         """A store that was moved, or is on its way, is none to write to."""

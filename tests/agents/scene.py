@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from tertulia.agents import Agent, AnthropicAgent, CommandAgent, HttpAgent, OpenAIAgent
 from tertulia.testing.agent_contract import Saying
 from tertulia.testing.scripted_gateway import (
-    Heard,
-    Talk,
+    RecordedEvents,
+    ScriptedGateway,
 )
 from tests.servers.models import Call, ModelServer, Reply, anthropic, openai
 
@@ -51,12 +51,14 @@ OPENAI = Wired("openai", OpenAIAgent, openai.says, openai.whole)
 ANTHROPIC = Wired("anthropic", AnthropicAgent, anthropic.says, anthropic.whole)
 
 
-def talked(talk: Talk, agent: Agent, text: str = "hello", **options: Any) -> Heard:
+def talked(
+    talk: ScriptedGateway, agent: Agent, text: str = "hello", **options: Any
+) -> RecordedEvents:
     """One exchange, in a loop of its own."""
     if not talk.stop.is_set():
         talk.stop = asyncio.Event()  # the one before belongs to another loop
 
-    async def exchange() -> Heard:
+    async def exchange() -> RecordedEvents:
         try:
             async with asyncio.timeout(PATIENCE):
                 return await talk.say(agent, text, **options)

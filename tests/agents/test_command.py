@@ -26,7 +26,7 @@ from tertulia import (
 from tertulia.agents import CommandAgent, Delta, Event, Limits, Tool
 from tertulia.agents.base import NO_PARAMETERS
 from tertulia.testing.agent_contract import ANSWER, calling, echo
-from tertulia.testing.scripted_gateway import Talk
+from tertulia.testing.scripted_gateway import ScriptedGateway
 from tests.agents.scene import PATIENCE, events_of, moves_of, moving, talked
 
 if os.name == "nt":
@@ -36,11 +36,11 @@ STEP = ["event", {"type": "step", "text": "done"}]
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> Talk:
-    return Talk(tmp_path, tools=(echo(),))
+def talk(tmp_path: Path) -> ScriptedGateway:
+    return ScriptedGateway(tmp_path, tools=(echo(),))
 
 
-def test_it_is_told_all_there_is(talk: Talk) -> None:
+def test_it_is_told_all_there_is(talk: ScriptedGateway) -> None:
     assert talked(talk, moving(STEP), "before").answer == "done"
     told = json.loads(talked(talk, moving(["repeat"]), "and now?").answer or "")
     assert told["type"] == "request"
@@ -54,23 +54,23 @@ def test_it_is_told_all_there_is(talk: Talk) -> None:
     assert (tool["name"], tool["parameters"]["required"]) == ("echo", ["word"])
 
 
-def test_the_history_comes_in_the_form_that_is_asked_for(talk: Talk) -> None:
+def test_the_history_comes_in_the_form_that_is_asked_for(talk: ScriptedGateway) -> None:
     agent = moving(["repeat"], format="anthropic")
     (message,) = json.loads(talked(talk, agent).answer or "")["history"]
     assert message["content"] == [{"type": "text", "text": "hello"}]
 
 
-def test_a_request_larger_than_a_pipe(talk: Talk) -> None:
+def test_a_request_larger_than_a_pipe(talk: ScriptedGateway) -> None:
     text = "long " * 100_000
     assert json.loads(talked(talk, moving(["repeat"]), text).answer or "")["text"] == text
 
 
-def test_what_is_no_text_is_told_as_text(talk: Talk) -> None:
+def test_what_is_no_text_is_told_as_text(talk: ScriptedGateway) -> None:
     told = json.loads(talked(talk, moving(["repeat"]), "half \ud83d").answer or "")
     assert told["text"] == "half \ufffd"
 
 
-def test_usage_and_notes_and_what_was_said_meanwhile(talk: Talk) -> None:
+def test_usage_and_notes_and_what_was_said_meanwhile(talk: ScriptedGateway) -> None:
     async def wait(arguments: dict[str, Any]) -> str:
         talk.meanwhile.append("make it two")
         return "waited"
@@ -103,7 +103,7 @@ def test_usage_and_notes_and_what_was_said_meanwhile(talk: Talk) -> None:
         ("x" * 5000, "xxx"),
     ],
 )
-def test_nonsense_is_shown(talk: Talk, line: str, shown: str | None) -> None:
+def test_nonsense_is_shown(talk: ScriptedGateway, line: str, shown: str | None) -> None:
     heard = talked(talk, moving(["line", line], STEP))
     if shown is None:
         assert heard.answer == "done"
@@ -114,7 +114,7 @@ def test_nonsense_is_shown(talk: Talk, line: str, shown: str | None) -> None:
     assert "one event" in (heard.problem.hint or "")
 
 
-def test_an_empty_answer_is_a_failure(talk: Talk) -> None:
+def test_an_empty_answer_is_a_failure(talk: ScriptedGateway) -> None:
     heard = talked(talk, moving(["event", {"type": "step", "text": " "}]))
     assert "empty answer" in str(heard.problem)
 
@@ -128,14 +128,16 @@ def test_an_empty_answer_is_a_failure(talk: Talk) -> None:
         ("overflow", ContextOverflow),
     ],
 )
-def test_it_can_say_that_it_failed(talk: Talk, kind: str, error: type[AgentError]) -> None:
+def test_it_can_say_that_it_failed(
+    talk: ScriptedGateway, kind: str, error: type[AgentError]
+) -> None:
     told = {"type": "error", "message": "no luck", "hint": "Pray.", "kind": kind}
     heard = talked(talk, moving(["event", told]))
     assert type(heard.problem) is error
     assert (heard.problem.message, heard.problem.hint) == ("no luck", "Pray.")
 
 
-def test_one_that_ends_too_early(talk: Talk, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_ends_too_early(talk: ScriptedGateway, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "tertulia.agents.command")
     half = ["event", {"type": "delta", "text": "I would"}]
     heard = talked(talk, moving(half, ["complain", "first"], ["complain", "no model"], ["exit", 3]))
@@ -150,22 +152,22 @@ def test_one_that_ends_too_early(talk: Talk, caplog: pytest.LogCaptureFixture) -
     ]
 
 
-def test_one_that_ends_well_without_an_answer(talk: Talk) -> None:
+def test_one_that_ends_well_without_an_answer(talk: ScriptedGateway) -> None:
     heard = talked(talk, moving(["close"], ["exit", 0]))
     assert "before it had answered" in str(heard.problem)
 
 
-def test_one_that_fails_after_its_answer_has_answered(talk: Talk) -> None:
+def test_one_that_fails_after_its_answer_has_answered(talk: ScriptedGateway) -> None:
     assert talked(talk, moving(STEP, ["exit", 1])).answer == "done"
 
 
-def test_the_last_line_needs_no_end(talk: Talk, tmp_path: Path) -> None:
+def test_the_last_line_needs_no_end(talk: ScriptedGateway, tmp_path: Path) -> None:
     script = tmp_path / "agent.sh"
     script.write_text('printf \'{"type": "step", "text": "done"}\'\n')
     assert talked(talk, CommandAgent(["sh", str(script)])).answer == "done"
 
 
-def test_one_that_cannot_be_started(talk: Talk, tmp_path: Path) -> None:
+def test_one_that_cannot_be_started(talk: ScriptedGateway, tmp_path: Path) -> None:
     heard = talked(talk, CommandAgent([str(tmp_path / "nothing-here"), "sk-secret"]))
     assert type(heard.problem) is AgentFailed
     assert "nothing-here" in heard.problem.message
@@ -178,18 +180,18 @@ def test_a_command_is_a_list(command: Any) -> None:
         CommandAgent(command)
 
 
-def test_one_that_hangs(talk: Talk) -> None:
+def test_one_that_hangs(talk: ScriptedGateway) -> None:
     heard = talked(talk, moving(["hang"], limits=Limits(first_byte=0.3)))
     assert isinstance(heard.problem, AgentTimeout)
 
 
-def test_one_that_never_stops_talking(talk: Talk) -> None:
+def test_one_that_never_stops_talking(talk: ScriptedGateway) -> None:
     heard = talked(talk, moving(["flood"], limits=Limits(size=50_000)))
     assert isinstance(heard.problem, AgentFailed)
     assert "50000 bytes" in heard.problem.message
 
 
-def test_steps_have_a_limit(talk: Talk) -> None:
+def test_steps_have_a_limit(talk: ScriptedGateway) -> None:
     moves = moves_of([calling(("echo", '{"word": "a"}'))] * 3)
     heard = talked(talk, moving(*moves, max_steps=2))
     assert "I stopped after 2 steps" in (heard.answer or "")
@@ -199,7 +201,7 @@ def test_steps_have_a_limit(talk: Talk) -> None:
 class TestEnding:
     """Nothing of a program outlives its run."""
 
-    def test_stop_ends_it_even_if_it_will_not(self, talk: Talk) -> None:
+    def test_stop_ends_it_even_if_it_will_not(self, talk: ScriptedGateway) -> None:
         async def stop(event: Event) -> None:
             talk.stop.set()
 
@@ -208,13 +210,13 @@ class TestEnding:
         assert heard.problem.partial == heard.shown
         assert is_gone(int(heard.shown))
 
-    def test_what_it_started_ends_with_it(self, talk: Talk) -> None:
+    def test_what_it_started_ends_with_it(self, talk: ScriptedGateway) -> None:
         heard = talked(talk, moving(["leave_child"], STEP))
         child = int(heard.shown)
         assert heard.answer == "done"
         assert is_gone(child)
 
-    def test_a_run_that_is_cancelled(self, talk: Talk) -> None:
+    def test_a_run_that_is_cancelled(self, talk: ScriptedGateway) -> None:
         pids: list[int] = []
 
         async def exchange() -> None:
@@ -233,7 +235,7 @@ class TestEnding:
         assert is_gone(pids[0])
 
 
-def test_the_answer_is_streamed(talk: Talk) -> None:
+def test_the_answer_is_streamed(talk: ScriptedGateway) -> None:
     heard = talked(talk, moving(*(["event", event] for event in events_of(ANSWER))))
     assert heard.answer == heard.shown == ANSWER.text
 

@@ -12,7 +12,7 @@ import pytest
 from tertulia import AgentFailed, AgentStopped, AgentTimeout, AgentUnavailable, ContextOverflow
 from tertulia.agents import Event, Limits
 from tertulia.testing.agent_contract import calling, echo
-from tertulia.testing.scripted_gateway import Talk
+from tertulia.testing.scripted_gateway import ScriptedGateway
 from tests.agents.scene import KEY, Naps, at_endpoint, events_of, ndjson, talked
 from tests.servers.models import JSON, ModelServer, Reply, refuses
 
@@ -27,8 +27,8 @@ def server() -> Iterator[ModelServer]:
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> Talk:
-    return Talk(tmp_path, tools=(echo(),))
+def talk(tmp_path: Path) -> ScriptedGateway:
+    return ScriptedGateway(tmp_path, tools=(echo(),))
 
 
 def one(value: Any) -> Reply:
@@ -53,14 +53,16 @@ def sse(*events: Any) -> Reply:
         one(STEP)._replace(kind="application/json; charset=utf-8"),
     ],
 )
-def test_it_may_answer_in_any_of_these_forms(server: ModelServer, talk: Talk, reply: Reply) -> None:
+def test_it_may_answer_in_any_of_these_forms(
+    server: ModelServer, talk: ScriptedGateway, reply: Reply
+) -> None:
     server.script(reply)
     heard = talked(talk, at_endpoint(server))
     assert heard.answer == "¡listo!"
     assert heard.shown in ("", "¡listo!")
 
 
-def test_it_is_asked_again_with_the_results(server: ModelServer, talk: Talk) -> None:
+def test_it_is_asked_again_with_the_results(server: ModelServer, talk: ScriptedGateway) -> None:
     server.script(ndjson(*events_of(calling(("echo", '{"word": "hola"}')))), one(STEP))
     heard = talked(talk, at_endpoint(server))
     assert heard.answer == "¡listo!"
@@ -73,7 +75,7 @@ def test_it_is_asked_again_with_the_results(server: ModelServer, talk: Talk) -> 
     assert second.body["history"][-1]["content"] == "hola"
 
 
-def test_what_it_says_after_a_call_is_not_read(server: ModelServer, talk: Talk) -> None:
+def test_what_it_says_after_a_call_is_not_read(server: ModelServer, talk: ScriptedGateway) -> None:
     call = events_of(calling(("echo", '{"word": "hola"}')))
     server.script(ndjson(*call, *DELTAS, STEP), one({"text": "second"}))
     heard = talked(talk, at_endpoint(server))
@@ -91,7 +93,9 @@ def test_what_it_says_after_a_call_is_not_read(server: ModelServer, talk: Talk) 
         sse("hello"),
     ],
 )
-def test_nonsense_is_a_clear_failure(server: ModelServer, talk: Talk, reply: Reply) -> None:
+def test_nonsense_is_a_clear_failure(
+    server: ModelServer, talk: ScriptedGateway, reply: Reply
+) -> None:
     server.script(reply)
     heard = talked(talk, at_endpoint(server))
     assert type(heard.problem) is AgentFailed
@@ -99,7 +103,9 @@ def test_nonsense_is_a_clear_failure(server: ModelServer, talk: Talk, reply: Rep
     assert len(server.seen) == 1
 
 
-def test_it_is_tried_again_until_something_was_said(server: ModelServer, talk: Talk) -> None:
+def test_it_is_tried_again_until_something_was_said(
+    server: ModelServer, talk: ScriptedGateway
+) -> None:
     naps = Naps()
     server.script(
         refuses(503, retry_after="4"), Reply(end="reset"), ndjson().ending("cut"), one(STEP)
@@ -113,7 +119,7 @@ def test_it_is_tried_again_until_something_was_said(server: ModelServer, talk: T
     assert server.left == 1
 
 
-def test_it_can_say_that_it_failed(server: ModelServer, talk: Talk) -> None:
+def test_it_can_say_that_it_failed(server: ModelServer, talk: ScriptedGateway) -> None:
     told = {"type": "error", "message": f"too long for {KEY}", "kind": "overflow"}
     server.script(ndjson(told))
     heard = talked(talk, at_endpoint(server))
@@ -121,7 +127,7 @@ def test_it_can_say_that_it_failed(server: ModelServer, talk: Talk) -> None:
     assert "too long" in heard.problem.message
 
 
-def test_secrets_are_not_repeated(server: ModelServer, talk: Talk) -> None:
+def test_secrets_are_not_repeated(server: ModelServer, talk: ScriptedGateway) -> None:
     agent = at_endpoint(server)
     server.script(refuses(401, f"who is Bearer {KEY}?"))
     heard = talked(talk, agent)
@@ -129,7 +135,7 @@ def test_secrets_are_not_repeated(server: ModelServer, talk: Talk) -> None:
     assert KEY not in repr(agent)
 
 
-def test_limits_and_stop(server: ModelServer, talk: Talk) -> None:
+def test_limits_and_stop(server: ModelServer, talk: ScriptedGateway) -> None:
     server.script(ndjson(DELTAS[0]).ending("hang"))
     heard = talked(talk, at_endpoint(server, limits=Limits(between=0.2)))
     assert isinstance(heard.problem, AgentTimeout)

@@ -12,22 +12,22 @@ from tertulia.agents import ParrotAgent, Request
 from tertulia.agents.base import running
 from tertulia.testing.agent_contract import echo
 from tertulia.testing.scripted_gateway import (
-    Heard,
-    Talk,
+    RecordedEvents,
+    ScriptedGateway,
 )
 from tests.agents.scene import talked
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> Talk:
-    return Talk(tmp_path, tools=(echo(),))
+def talk(tmp_path: Path) -> ScriptedGateway:
+    return ScriptedGateway(tmp_path, tools=(echo(),))
 
 
-def said(talk: Talk, text: str) -> str:
+def said(talk: ScriptedGateway, text: str) -> str:
     return talked(talk, ParrotAgent(), text).answer or ""
 
 
-def test_it_says_where_it_heard_what(talk: Talk) -> None:
+def test_it_says_where_it_heard_what(talk: ScriptedGateway) -> None:
     answer = said(talk, "is it raining?")
     assert answer.startswith("You said: is it raining?")
     assert "on telegram" in answer
@@ -40,13 +40,13 @@ def test_it_says_where_it_heard_what(talk: Talk) -> None:
     assert "- assistant: You said: is it raining?" in again
 
 
-def test_it_shows_the_context(talk: Talk) -> None:
+def test_it_shows_the_context(talk: ScriptedGateway) -> None:
     talk.system = "## You are here\n\n- in a test"
     assert said(talk, "Context") == talk.system
     assert talked(talk, ParrotAgent(), "context").shown == talk.system
 
 
-def test_it_shows_history_tools_and_help(talk: Talk) -> None:
+def test_it_shows_history_tools_and_help(talk: ScriptedGateway) -> None:
     said(talk, "one")
     assert "- user: one" in said(talk, "history")
     assert "- echo: Says a word." in said(talk, "tools")
@@ -55,18 +55,18 @@ def test_it_shows_history_tools_and_help(talk: Talk) -> None:
     assert said(talk, "tools") == "I was offered no tools."
 
 
-def test_it_calls_what_it_is_told_to(talk: Talk) -> None:
+def test_it_calls_what_it_is_told_to(talk: ScriptedGateway) -> None:
     answer = said(talk, 'call echo {"word": "a"}\ncall echo {"word": "b"}\n\ncall nobody')
     assert answer.splitlines()[:2] == ["echo gave: a", "echo gave: b"]
     assert "there is no tool 'nobody'" in answer.splitlines()[2]
 
 
-def test_a_sentence_about_a_call_is_none(talk: Talk) -> None:
+def test_a_sentence_about_a_call_is_none(talk: ScriptedGateway) -> None:
     heard = talked(talk, ParrotAgent(), "call echo {}\nand tell me")
     assert heard.results == []
 
 
-def test_it_costs_nothing_and_says_so(talk: Talk) -> None:
+def test_it_costs_nothing_and_says_so(talk: ScriptedGateway) -> None:
     heard = talked(talk, ParrotAgent(), "hello there")
     (usage,) = heard.usages
     assert (usage.cost_usd, usage.cost_status, usage.model) == (0.0, "included", "parrot")
@@ -79,8 +79,8 @@ def test_what_it_streams_is_what_it_says(text: str) -> None:
     async def history(**_: Any) -> list[dict[str, Any]]:
         return [{"role": "user", "content": text}]
 
-    async def exchange() -> Heard:
-        heard = Heard()
+    async def exchange() -> RecordedEvents:
+        heard = RecordedEvents()
         request = Request(text="context", history=history, system=text)
         async with running(ParrotAgent(), request) as events:
             heard.events = [event async for event in events]

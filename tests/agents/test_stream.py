@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tertulia.agents.sse import (
-    Lines,
-    ServerEvent,
-    ServerEvents,
+    LineSplitter,
+    SseEvent,
+    SseParser,
 )
 
 ends = st.sampled_from(["\n", "\r\n", "\r"])
@@ -29,7 +29,7 @@ places = st.lists(st.integers(0, 10_000), max_size=8)
 @given(lines=st.lists(texts, max_size=5), end=ends, last=texts, places=places)
 def test_lines(lines: list[str], end: str, last: str, places: list[int]) -> None:
     body = ("".join(line + end for line in lines) + last).encode()
-    found = Lines()
+    found = LineSplitter()
     got = [line for chunk in cut(body, places) for line in found.feed(chunk)] + found.rest()
     # A CR at the very end may be half of a CR LF, so that its empty line is not seen.
     assert [line for line in got if line] == [line for line in [*lines, last] if line]
@@ -51,17 +51,17 @@ def test_events(
         lines += [f"event: {name}", ": a comment", "id: 7", *(f"data: {one}" for one in data), ""]
     body = (b"\xef\xbb\xbf" if has_bom else b"") + "".join(line + end for line in lines).encode()
     chunks = cut(body, places)
-    found = ServerEvents()
+    found = SseParser()
     got = [event for chunk in chunks for event in found.feed(chunk)] + found.rest()
-    assert got == [ServerEvent(name, "\n".join(data)) for name, data in events]
+    assert got == [SseEvent(name, "\n".join(data)) for name, data in events]
 
 
 def test_the_last_event_needs_no_empty_line() -> None:
-    found = ServerEvents()
+    found = SseParser()
     assert found.feed(b"data:no space\ndata\nevent") == []
-    assert found.rest() == [ServerEvent("", "no space\n")]
+    assert found.rest() == [SseEvent("", "no space\n")]
     assert found.rest() == []
 
 
 def test_bytes_that_are_no_text_are_replaced() -> None:
-    assert Lines().feed(b"\xff\n") == ["\ufffd"]
+    assert LineSplitter().feed(b"\xff\n") == ["\ufffd"]

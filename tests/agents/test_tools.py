@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from tertulia import AgentStopped, ConfigError, NotFound, ToolCall
 from tertulia.agents import Tool, tools
 from tertulia.agents.base import NO_PARAMETERS
-from tertulia.agents.cancellation import Watch
+from tertulia.agents.cancellation import StopWatcher
 
 
 def result_of(call: Callable[[dict[str, Any]], Awaitable[Any]], seconds: float = 60.0) -> Any:
     tool = Tool("it", "Does it.", NO_PARAMETERS, call)
 
     async def run() -> Any:
-        async with Watch(asyncio.Event()) as watch:
+        async with StopWatcher(asyncio.Event()) as watch:
             found = tools.results([ToolCall("c", "it")], [tool], watch, seconds=seconds)
             return [result.content async for result in found]
 
@@ -93,7 +93,7 @@ def test_a_tool_that_will_not_be_cancelled_is_left(
 
         tool = Tool("it", "Does it.", NO_PARAMETERS, stubborn)
         stop = asyncio.Event()
-        async with Watch(stop) as watch:
+        async with StopWatcher(stop) as watch:
             found = tools.results([ToolCall("c", "it")], [tool], watch, seconds=60.0)
             reading = asyncio.ensure_future(anext(found))
             await has_begun.wait()

@@ -22,7 +22,7 @@ from tertulia import (
     ContextOverflow,
     Usage,
 )
-from tertulia.agents import Delta, Event, Limits, OpenAIAgent, Retry, Spent, Tool
+from tertulia.agents import Delta, Event, Limits, ModelUsage, OpenAIAgent, Retry, Tool
 from tertulia.agents.base import NO_PARAMETERS
 from tertulia.agents.model_agent import (
     CUT,
@@ -31,11 +31,11 @@ from tertulia.agents.model_agent import (
     REFUSED_ON_THE_WAY,
 )
 from tertulia.agents.transport import (
-    Wire,
+    Transport,
     retry_after,
 )
 from tertulia.testing.agent_contract import echo
-from tertulia.testing.scripted_gateway import Talk
+from tertulia.testing.scripted_gateway import ScriptedGateway
 from tests.agents.scene import ANTHROPIC, KEY, OPENAI, Naps, Wired, talked
 from tests.servers.models import JSON, Call, ModelServer, Reply, anthropic, openai, refuses, start
 
@@ -49,8 +49,8 @@ def server() -> Iterator[ModelServer]:
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> Talk:
-    return Talk(tmp_path, tools=(echo(),))
+def talk(tmp_path: Path) -> ScriptedGateway:
+    return ScriptedGateway(tmp_path, tools=(echo(),))
 
 
 @pytest.fixture(params=[OPENAI, ANTHROPIC], ids=lambda wired: wired.name)
@@ -62,7 +62,7 @@ def wired(request: pytest.FixtureRequest) -> Wired:
 
 class TestAnswers:
     def test_an_answer_comes_word_by_word(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         server.script(wired.says("It is sunny in Ávila"))
         heard = talked(talk, wired.agent(server))
@@ -77,7 +77,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
     def test_bytes_may_be_cut_anywhere(
-        self, wired: Wired, server: ModelServer, talk: Talk, size: int
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway, size: int
     ) -> None:
         text = "año 日本語 👩‍👩‍👧 \u2028 fin"
         server.script(
@@ -88,7 +88,7 @@ class TestAnswers:
         assert heard.answer == text
         assert [result.content for result in heard.results] == ["日本"]
 
-    def test_parallel_calls(self, wired: Wired, server: ModelServer, talk: Talk) -> None:
+    def test_parallel_calls(self, wired: Wired, server: ModelServer, talk: ScriptedGateway) -> None:
         calls = [Call(f"c{n}", "echo", f'{{"word": "{n}"}}') for n in range(4)]
         server.script(wired.says("I look", *calls), wired.says("done"))
         heard = talked(talk, wired.agent(server))
@@ -98,7 +98,7 @@ class TestAnswers:
         assert [result.call_id for result in heard.results] == ["c0", "c1", "c2", "c3"]
 
     def test_calls_without_ids_of_their_own(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         twice = [Call("", "echo", '{"word": "a"}'), Call("", "echo", '{"word": "b"}')]
         server.script(wired.says("", *twice), wired.says("done"))
@@ -108,7 +108,7 @@ class TestAnswers:
         assert [result.content for result in heard.results] == ["a", "b"]
 
     def test_an_answer_that_is_not_streamed(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         server.script(wired.whole("", HELLO), wired.whole("¡Hola!"))
         heard = talked(talk, wired.agent(server))
@@ -117,14 +117,16 @@ class TestAnswers:
         assert [usage.input for usage in heard.usages] == [10, 10]
 
     def test_the_longest_answer_is_said_to_be_cut(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         reason = {"finish": "length"} if wired is OPENAI else {"stop": "max_tokens"}
         server.script(wired.says("Once upon a", **reason))
         heard = talked(talk, wired.agent(server))
         assert (heard.answer, heard.notes) == ("Once upon a", [CUT])
 
-    def test_the_steps_have_a_limit(self, wired: Wired, server: ModelServer, talk: Talk) -> None:
+    def test_the_steps_have_a_limit(
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
+    ) -> None:
         server.script(*[wired.says("", HELLO)] * 3)
         heard = talked(talk, wired.agent(server, max_steps=3))
         assert "I stopped after 3 steps" in (heard.answer or "")
@@ -132,7 +134,7 @@ class TestAnswers:
         assert len(server.seen) == len(heard.results) == 3
 
     def test_a_turn_that_was_cut_off_goes_on(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         """Nothing is kept by the agent: a second run begins where the history ends."""
         server.script(wired.says("", HELLO), refuses(400, "prompt is too long: 9 > 8"))
@@ -144,7 +146,7 @@ class TestAnswers:
         assert "hola" in str(server.seen[-1].body["messages"])
 
     def test_a_server_that_does_not_hang_up(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         server.script(wired.says("all of it").ending("hang"))
         heard = talked(talk, wired.agent(server, limits=Limits(between=0.2)))
@@ -152,12 +154,14 @@ class TestAnswers:
         assert len(heard.usages) == 1
 
     def test_a_connection_that_breaks_after_the_end(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         server.script(wired.says("all of it").ending("cut"))
         assert talked(talk, wired.agent(server)).answer == "all of it"
 
-    def test_characters_that_were_cut_in_two(self, server: ModelServer, talk: Talk) -> None:
+    def test_characters_that_were_cut_in_two(
+        self, server: ModelServer, talk: ScriptedGateway
+    ) -> None:
         halves = ["a \ud83d", "\ude00", " \ud83d", "b", "\ude00"]
         server.script(
             openai.events(*(openai.chunk({"content": half}) for half in halves), "[DONE]")
@@ -166,7 +170,7 @@ class TestAnswers:
         assert heard.answer == heard.shown == "a 😀 \ufffdb\ufffd"
 
     def test_what_is_no_text_is_sent_as_text(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         talk.system = "half \ud83d"
         server.script(wired.says("yes"))
@@ -176,7 +180,7 @@ class TestAnswers:
 
 class TestRefusals:
     def test_a_refusal_is_an_answer_that_says_so(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         reason = {"finish": "content_filter"} if wired is OPENAI else {"stop": "refusal"}
         server.script(wired.says("", **reason), wired.says("First you", **reason))
@@ -186,14 +190,16 @@ class TestRefusals:
         heard = talked(talk, wired.agent(server))
         assert heard.answer == heard.shown == f"First you{REFUSED_ON_THE_WAY}"
 
-    def test_a_refusal_in_the_models_own_words(self, server: ModelServer, talk: Talk) -> None:
+    def test_a_refusal_in_the_models_own_words(
+        self, server: ModelServer, talk: ScriptedGateway
+    ) -> None:
         server.script(openai.says("", refusal="I cannot help with that."))
         heard = talked(talk, OPENAI.agent(server))
         assert heard.answer == heard.shown == "I cannot help with that."
         assert heard.steps[0].extra == {"refused": True}
 
     def test_an_empty_answer_is_asked_for_once_more(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         server.script(wired.says(""), wired.says("here I am"))
         heard = talked(talk, wired.agent(server))
@@ -201,7 +207,7 @@ class TestRefusals:
         assert len(heard.usages) == 2
 
     def test_two_empty_answers_are_a_failure(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         server.script(wired.says(""), wired.says(" \n"))
         heard = talked(talk, wired.agent(server))
@@ -228,7 +234,7 @@ class TestOverflow:
         self,
         wired: Wired,
         server: ModelServer,
-        talk: Talk,
+        talk: ScriptedGateway,
         status: int,
         message: str,
         code: str | None,
@@ -243,7 +249,7 @@ class TestOverflow:
         "message", ["max_tokens is too large", "tools.0: bad schema", "Unsupported value"]
     )
     def test_other_complaints_are_not(
-        self, wired: Wired, server: ModelServer, talk: Talk, message: str
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway, message: str
     ) -> None:
         server.script(refuses(400, message))
         heard = talked(talk, wired.agent(server))
@@ -252,12 +258,12 @@ class TestOverflow:
         assert heard.problem.hint
         assert len(server.seen) == 1
 
-    def test_in_the_middle_of_a_stream(self, server: ModelServer, talk: Talk) -> None:
+    def test_in_the_middle_of_a_stream(self, server: ModelServer, talk: ScriptedGateway) -> None:
         error = {"error": {"message": "too long", "code": "context_length_exceeded"}}
         server.script(openai.events(error))
         assert isinstance(talked(talk, OPENAI.agent(server)).problem, ContextOverflow)
 
-    def test_no_room_to_answer(self, server: ModelServer, talk: Talk) -> None:
+    def test_no_room_to_answer(self, server: ModelServer, talk: ScriptedGateway) -> None:
         server.script(anthropic.says("", stop="model_context_window_exceeded"))
         assert isinstance(talked(talk, ANTHROPIC.agent(server)).problem, ContextOverflow)
 
@@ -265,7 +271,7 @@ class TestOverflow:
 class TestRetries:
     @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 529])
     def test_what_passes_is_tried_again(
-        self, wired: Wired, server: ModelServer, talk: Talk, status: int
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway, status: int
     ) -> None:
         naps = Naps()
         server.script(refuses(status), refuses(status), wired.says("at last"))
@@ -276,7 +282,7 @@ class TestRetries:
 
     @pytest.mark.parametrize("status", [400, 401, 403, 404, 307])
     def test_what_does_not_pass_is_not(
-        self, wired: Wired, server: ModelServer, talk: Talk, status: int
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway, status: int
     ) -> None:
         server.script(refuses(status))
         heard = talked(talk, wired.agent(server))
@@ -287,7 +293,7 @@ class TestRetries:
         assert len(server.seen) == 1
 
     def test_money_does_not_come_back_by_waiting(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         server.script(refuses(429, "You exceeded your quota", code="insufficient_quota"))
         heard = talked(talk, wired.agent(server))
@@ -295,12 +301,14 @@ class TestRetries:
         assert "money" in (heard.problem.hint or "")
 
     def test_a_server_may_say_that_it_is_no_use(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         server.script(refuses(500, **{"x-should-retry": "false"}))
         assert type(talked(talk, wired.agent(server)).problem) is AgentFailed
 
-    def test_retry_after_is_obeyed(self, wired: Wired, server: ModelServer, talk: Talk) -> None:
+    def test_retry_after_is_obeyed(
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
+    ) -> None:
         naps = Naps()
         server.script(
             refuses(429, retry_after="7"),
@@ -313,7 +321,7 @@ class TestRetries:
         assert naps.taken == [7.0, 2.5, 2.0]  # where nothing is asked, its own waiting time
 
     def test_a_long_wait_is_left_to_others(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         server.script(refuses(429, retry_after="3600"))
         heard = talked(talk, wired.agent(server))
@@ -322,7 +330,7 @@ class TestRetries:
         assert heard.problem.retry_after == 3600
         assert len(server.seen) == 1
 
-    def test_it_gives_up(self, wired: Wired, server: ModelServer, talk: Talk) -> None:
+    def test_it_gives_up(self, wired: Wired, server: ModelServer, talk: ScriptedGateway) -> None:
         server.script(*[refuses(500)] * 9)
         heard = talked(talk, wired.agent(server, retry=Retry(tries=3)))
         assert isinstance(heard.problem, AgentUnavailable)
@@ -330,7 +338,7 @@ class TestRetries:
 
     @pytest.mark.parametrize("end", ["reset", "cut"])
     def test_a_connection_that_breaks_before_the_first_byte(
-        self, wired: Wired, server: ModelServer, talk: Talk, end: Any
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway, end: Any
     ) -> None:
         server.script(Reply(end=end), wired.says("at last"))
         heard = talked(talk, wired.agent(server))
@@ -339,7 +347,7 @@ class TestRetries:
 
     @pytest.mark.parametrize("end", ["reset", "cut", "well"])
     def test_a_stream_that_breaks_before_anything_was_shown(
-        self, wired: Wired, server: ModelServer, talk: Talk, end: Any
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway, end: Any
     ) -> None:
         """The call that was half written is not run, so asking again is safe. It is paid for."""
         server.script(
@@ -348,11 +356,11 @@ class TestRetries:
         heard = talked(talk, wired.agent(server))
         assert heard.answer == "end"
         assert len(heard.results) == 1
-        assert isinstance(heard.events[0], Spent)
+        assert isinstance(heard.events[0], ModelUsage)
 
     @pytest.mark.parametrize("end", ["reset", "cut", "well"])
     def test_a_stream_that_breaks_after_something_was_shown(
-        self, wired: Wired, server: ModelServer, talk: Talk, end: Any
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway, end: Any
     ) -> None:
         whole = wired.says("one two three four")
         pieces = [at for at, piece in enumerate(whole.pieces) if b"three" in piece]
@@ -363,7 +371,7 @@ class TestRetries:
         assert len(server.seen) == 1
         assert len(heard.usages) == 1
 
-    def test_a_server_that_is_not_there(self, wired: Wired, talk: Talk) -> None:
+    def test_a_server_that_is_not_there(self, wired: Wired, talk: ScriptedGateway) -> None:
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))  # taken, and not listened on
             naps = Naps()
@@ -374,7 +382,7 @@ class TestRetries:
         assert "cannot be reached" in heard.problem.message
         assert naps.taken == [0.25, 0.5, 1.0]
 
-    def test_an_error_in_the_stream(self, server: ModelServer, talk: Talk) -> None:
+    def test_an_error_in_the_stream(self, server: ModelServer, talk: ScriptedGateway) -> None:
         overloaded = {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}
         server.script(anthropic.events(start(), overloaded), anthropic.says("at last"))
         heard = talked(talk, ANTHROPIC.agent(server))
@@ -385,7 +393,9 @@ class TestRetries:
 
 
 class TestLimits:
-    def test_a_slow_first_byte(self, wired: Wired, server: ModelServer, talk: Talk) -> None:
+    def test_a_slow_first_byte(
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
+    ) -> None:
         naps = Naps()
         server.script(Reply(end="hang"))
         heard = talked(talk, wired.agent(server, limits=Limits(first_byte=0.2), sleep=naps))
@@ -394,7 +404,7 @@ class TestLimits:
         assert naps.taken == []
 
     def test_a_stream_that_falls_silent(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         whole = wired.says("one two three")
         server.script(whole.ending("hang", after=len(whole.pieces) - 3))
@@ -405,7 +415,7 @@ class TestLimits:
         assert heard.shown.startswith("one")
 
     def test_an_endless_stream_ends_by_its_size(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         whole = wired.says("la la la")
         words = [at for at, piece in enumerate(whole.pieces) if b"la" in piece]
@@ -417,7 +427,7 @@ class TestLimits:
         assert len(heard.usages) == 1
 
     def test_an_endless_stream_ends_by_its_time(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         """A comment now and then keeps a connection alive, but not for ever."""
         server.script(Reply([b": still here\n\n"], end="endless"))
@@ -425,12 +435,16 @@ class TestLimits:
         assert isinstance(heard.problem, AgentTimeout)
         assert "had not finished" in heard.problem.message
 
-    def test_a_line_without_end(self, wired: Wired, server: ModelServer, talk: Talk) -> None:
+    def test_a_line_without_end(
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
+    ) -> None:
         server.script(Reply([b"data: ", b"x" * 1000], end="endless"))
         heard = talked(talk, wired.agent(server, limits=Limits(size=200_000)))
         assert isinstance(heard.problem, AgentFailed)
 
-    def test_a_refusal_without_end(self, wired: Wired, server: ModelServer, talk: Talk) -> None:
+    def test_a_refusal_without_end(
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
+    ) -> None:
         server.script(Reply([b"no" * 1000], 400, "text/plain", end="endless"))
         heard = talked(talk, wired.agent(server))
         assert type(heard.problem) is AgentFailed
@@ -439,7 +453,7 @@ class TestLimits:
 
 class TestStop:
     def test_in_the_middle_of_an_answer(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         whole = wired.says("one two three")
         server.script(whole.ending("hang", after=len(whole.pieces) - 3))
@@ -452,7 +466,9 @@ class TestStop:
         assert heard.problem.partial == heard.shown == "one"
         assert len(heard.usages) == 1  # what was read until then is paid for
 
-    def test_before_the_first_byte(self, wired: Wired, server: ModelServer, talk: Talk) -> None:
+    def test_before_the_first_byte(
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
+    ) -> None:
         async def stop(arguments: dict[str, Any]) -> str:
             return "go on"
 
@@ -476,7 +492,7 @@ class TestStop:
         assert len(server.seen) == 2
 
     def test_while_it_waits_to_try_again(
-        self, wired: Wired, server: ModelServer, talk: Talk
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         async def sleep(seconds: float) -> None:
             import asyncio
@@ -502,7 +518,7 @@ class TestNonsense:
         ],
     )
     def test_it_is_a_clear_failure(
-        self, wired: Wired, server: ModelServer, talk: Talk, reply: Reply
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway, reply: Reply
     ) -> None:
         server.script(reply)
         heard = talked(talk, wired.agent(server))
@@ -513,12 +529,14 @@ class TestNonsense:
 
     @pytest.mark.parametrize("reply", [Reply(), Reply([b": hello\n\n"]), Reply([b"{}"], kind=JSON)])
     def test_nothing_is_no_answer(
-        self, wired: Wired, server: ModelServer, talk: Talk, reply: Reply
+        self, wired: Wired, server: ModelServer, talk: ScriptedGateway, reply: Reply
     ) -> None:
         server.script(*[reply] * 4)
         assert isinstance(talked(talk, wired.agent(server)).problem, AgentUnavailable)
 
-    def test_unknown_events_are_passed_over(self, server: ModelServer, talk: Talk) -> None:
+    def test_unknown_events_are_passed_over(
+        self, server: ModelServer, talk: ScriptedGateway
+    ) -> None:
         known = anthropic.says("hello there", HELLO).pieces
         strange = anthropic.events(
             {"type": "content_block_start", "index": 7, "content_block": {"type": "hologram"}},
@@ -548,7 +566,7 @@ class TestNonsense:
 
 
 class TestUsage:
-    def test_openai(self, server: ModelServer, talk: Talk) -> None:
+    def test_openai(self, server: ModelServer, talk: ScriptedGateway) -> None:
         told = {
             "prompt_tokens": 100,
             "completion_tokens": 30,
@@ -562,7 +580,7 @@ class TestUsage:
         paid = talked(talk, OPENAI.agent(server, provider="router")).usages[0]
         assert (paid.cost_usd, paid.cost_source, paid.provider) == (2.0, "provider", "router")
 
-    def test_anthropic(self, server: ModelServer, talk: Talk) -> None:
+    def test_anthropic(self, server: ModelServer, talk: ScriptedGateway) -> None:
         told = {
             "input_tokens": 10,
             "cache_read_input_tokens": 70,
@@ -583,14 +601,18 @@ class TestUsage:
             )
         ]
 
-    def test_what_nobody_reported_is_estimated(self, server: ModelServer, talk: Talk) -> None:
+    def test_what_nobody_reported_is_estimated(
+        self, server: ModelServer, talk: ScriptedGateway
+    ) -> None:
         server.script(openai.says("one two three", usage={}))
         (usage,) = talked(talk, OPENAI.agent(server)).usages
         assert usage.cost_source == ESTIMATED
         assert usage.input > usage.output >= 3
 
     @pytest.mark.parametrize("count", [-1, "many", None, 1.5, 2**60, True])
-    def test_counts_that_are_none(self, server: ModelServer, talk: Talk, count: Any) -> None:
+    def test_counts_that_are_none(
+        self, server: ModelServer, talk: ScriptedGateway, count: Any
+    ) -> None:
         server.script(openai.says("yes", usage={"prompt_tokens": count, "completion_tokens": 2}))
         (usage,) = talked(talk, OPENAI.agent(server)).usages
         assert (usage.input, usage.output) == (0, 2)
@@ -599,7 +621,7 @@ class TestUsage:
 class TestRequests:
     """What is sent."""
 
-    def test_openai(self, server: ModelServer, talk: Talk) -> None:
+    def test_openai(self, server: ModelServer, talk: ScriptedGateway) -> None:
         server.script(openai.says("hi", HELLO), openai.says("done"))
         agent = OPENAI.agent(
             server, instructions="Be kind.", options={"temperature": 0.5}, max_tokens=99
@@ -623,7 +645,7 @@ class TestRequests:
             "tool",
         ]
 
-    def test_anthropic(self, server: ModelServer, talk: Talk) -> None:
+    def test_anthropic(self, server: ModelServer, talk: ScriptedGateway) -> None:
         server.script(anthropic.says("hi", HELLO, thinking="hm"), anthropic.says("done"))
         agent = ANTHROPIC.agent(server, instructions="Be kind.", options={"temperature": 0.5})
         heard = talked(talk, agent)
@@ -644,7 +666,9 @@ class TestRequests:
         assert result["type"] == "tool_result"
         assert result["cache_control"] == {"type": "ephemeral"}
 
-    def test_anthropic_without_tools_after_calls(self, server: ModelServer, talk: Talk) -> None:
+    def test_anthropic_without_tools_after_calls(
+        self, server: ModelServer, talk: ScriptedGateway
+    ) -> None:
         server.script(anthropic.says("", HELLO), anthropic.says("done"), anthropic.says("bye"))
         assert talked(talk, ANTHROPIC.agent(server)).answer == "done"
         talk.tools = ()
@@ -652,7 +676,9 @@ class TestRequests:
         assert [tool["name"] for tool in server.seen[-1].body["tools"]] == ["echo"]
         assert server.seen[-1].body["tool_choice"] == {"type": "none"}
 
-    def test_what_a_server_does_not_know_is_given_up(self, server: ModelServer, talk: Talk) -> None:
+    def test_what_a_server_does_not_know_is_given_up(
+        self, server: ModelServer, talk: ScriptedGateway
+    ) -> None:
         server.script(
             refuses(400, "Unrecognized request argument: stream_options"),
             refuses(400, "Use 'max_completion_tokens' instead."),
@@ -664,7 +690,9 @@ class TestRequests:
         assert "max_tokens" not in body
         assert body["max_completion_tokens"] == 9
 
-    def test_thoughts_go_back_to_those_who_want_them(self, server: ModelServer, talk: Talk) -> None:
+    def test_thoughts_go_back_to_those_who_want_them(
+        self, server: ModelServer, talk: ScriptedGateway
+    ) -> None:
         server.script(openai.says("", HELLO, reasoning="hm"), openai.says("done"))
         heard = talked(talk, OPENAI.agent(server))
         assert heard.answer == "done"
@@ -675,7 +703,7 @@ class TestRequests:
         assert "reasoning_content" not in str(server.seen[-1].body)
 
     def test_calls_of_servers_with_habits_of_their_own(
-        self, server: ModelServer, talk: Talk
+        self, server: ModelServer, talk: ScriptedGateway
     ) -> None:
         """No index; the same index for every call; arguments as an object; a repeated name."""
         function = {"name": "echo", "arguments": {"word": "a"}}
@@ -704,7 +732,7 @@ class TestSecrets:
         self,
         wired: Wired,
         server: ModelServer,
-        talk: Talk,
+        talk: ScriptedGateway,
         status: int,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
@@ -738,7 +766,7 @@ class TestSecrets:
 
 class TestTheWire:
     def test_every_failure_of_the_network_is_translated(self) -> None:
-        wire = Wire("http://localhost", headers={})
+        wire = Transport("http://localhost", headers={})
         kinds: list[Any] = [
             httpx2.InvalidURL,
             *_below(httpx2.HTTPError),

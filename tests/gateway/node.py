@@ -24,8 +24,8 @@ from tertulia.core.message import ToolCall
 from tertulia.core.usage import Usage
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import (
-    PlatformRules,
-    Rules,
+    GatewaySettings,
+    PlatformSettings,
 )
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
 from tests.gateway.scene import IDLE, until
@@ -33,7 +33,7 @@ from tests.gateway.scene import IDLE, until
 SETTINGS = Settings(zone="UTC", durability="safe", lease_seconds=1.0, policies=IDLE)
 # So long whoever started it waits for its end.
 PATIENCE = 180.0
-RULES = Rules(platforms={"telegram": PlatformRules(admission="everyone")})
+RULES = GatewaySettings(platforms={"telegram": PlatformSettings(admission="everyone")})
 STEPS = ("accepted", "claimed", "entered", "called", "result", "answered", "sending", "sent")
 
 

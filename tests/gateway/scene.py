@@ -20,11 +20,11 @@ from tertulia.core.usage import Usage
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.expiry import Flush
 from tertulia.gateway.settings import (
-    PlatformRules,
-    Rules,
+    GatewaySettings,
+    PlatformSettings,
 )
-from tertulia.platforms.base import Adapter, Incoming, MenuEntry, Outgoing, Receive, Shown
-from tertulia.processes.registry import Registry
+from tertulia.platforms.base import Adapter, Incoming, MenuEntry, Outgoing, Receive, StreamUpdate
+from tertulia.processes.registry import ProcessRegistry
 from tertulia.testing import FakeClock
 from tests.history.validators import faults
 
@@ -35,8 +35,8 @@ CARA = Source("signal", "77", user_id="77", user_name="Cara")
 IDLE = Policies(default=ResetPolicy(mode="idle"))
 FAST = Settings(zone="UTC", durability="fast", policies=IDLE)
 # Everybody is let in, so that a test need not care.
-OPEN = PlatformRules(admission="everyone")
-ANYBODY = Rules(platforms={"telegram": OPEN, "signal": OPEN})
+OPEN = PlatformSettings(admission="everyone")
+ANYBODY = GatewaySettings(platforms={"telegram": OPEN, "signal": OPEN})
 # So long a test waits for something that is bound to happen, however busy the machine.
 PATIENCE = 60.0
 
@@ -52,7 +52,7 @@ class App(Adapter):
         self.name = name
         self.is_idempotent = is_idempotent
         self.sent: list[Outgoing] = []
-        self.shown: list[Shown] = []
+        self.shown: list[StreamUpdate] = []
         self.menu: tuple[MenuEntry, ...] = ()
         self.on_send: Send | None = None
         self.is_closed = False
@@ -69,7 +69,7 @@ class App(Adapter):
             await self.on_send(message)
         self.sent.append(message)
 
-    async def show(self, source: Source, shown: Shown) -> None:
+    async def show(self, source: Source, shown: StreamUpdate) -> None:
         self.shown.append(shown)
 
     async def fill_menu(self, entries: tuple[MenuEntry, ...]) -> None:
@@ -206,12 +206,12 @@ async def until(
 
 
 @asynccontextmanager
-async def house(
+async def running_gateway(
     where: str,
     agent: Agent | None = None,
     *,
     apps: Iterable[App] | None = None,
-    rules: Rules = ANYBODY,
+    rules: GatewaySettings = ANYBODY,
     settings: Settings = FAST,
     clock: FakeClock | None = None,
     tools: Iterable[Tool] = (),
@@ -222,7 +222,7 @@ async def house(
     """A gateway that runs; in the end it is stopped, and its store must be sound."""
     given = list(apps) if apps is not None else [App()]
     async with aio.open(where, settings=settings, clock=clock) as store:
-        processes = None if programs is None else Registry(store.sync, programs)
+        processes = None if programs is None else ProcessRegistry(store.sync, programs)
         gateway = Gateway(
             store, agent or ParrotAgent(), given, rules=rules, tools=tuple(tools), flush=flush,
             folder=folder, processes=processes,
@@ -245,5 +245,5 @@ async def check(store: aio.Store) -> None:
         assert not faults("openai", history), history
 
 
-def rules(**changes: Any) -> Rules:
+def rules(**changes: Any) -> GatewaySettings:
     return msgspec.structs.replace(ANYBODY, **changes)

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from tertulia import Source
 from tertulia.gateway import access
 from tertulia.gateway.settings import (
-    PlatformRules,
-    Rules,
+    GatewaySettings,
+    PlatformSettings,
 )
 from tertulia.platforms.base import Incoming
 from tertulia.records.people import ROLES
-from tests.gateway.scene import ANA, BEN, App, Echo, house
+from tests.gateway.scene import ANA, BEN, App, Echo, running_gateway
 
 ids = st.sampled_from(["42", "43", "x:1", "", None])
 some_rules = st.builds(
-    PlatformRules,
+    PlatformSettings,
     admission=st.sampled_from(["everyone", "paired", "nobody"]),
     groups=st.sampled_from(["mention", "always", "never"]),
     allow=st.lists(st.sampled_from(["42", "x:1"])).map(tuple),
@@ -42,7 +42,9 @@ incomings = st.builds(
 
 
 @given(incomings, st.sampled_from(ROLES), some_rules)
-def test_the_decision_is_this_table(incoming: Incoming, stored: str, rules: PlatformRules) -> None:
+def test_the_decision_is_this_table(
+    incoming: Incoming, stored: str, rules: PlatformSettings
+) -> None:
     source = incoming.source
     role = access.role_of(source, stored, rules)  # type: ignore[arg-type]
     found = access.decide(incoming, role, rules)
@@ -65,15 +67,17 @@ def test_the_decision_is_this_table(incoming: Incoming, stored: str, rules: Plat
 
 
 @given(incomings, some_rules)
-def test_a_guest_is_never_welcome_unless_allowed(incoming: Incoming, rules: PlatformRules) -> None:
+def test_a_guest_is_never_welcome_unless_allowed(
+    incoming: Incoming, rules: PlatformSettings
+) -> None:
     if rules.admission != "everyone":
         assert access.decide(incoming, "guest", rules) != "welcome"
-    assert access.decide(incoming, "guest", PlatformRules()) != "welcome"
+    assert access.decide(incoming, "guest", PlatformSettings()) != "welcome"
 
 
 @given(incomings, st.sampled_from(ROLES), some_rules)
 def test_the_configuration_raises_a_role_and_never_lowers_one(
-    incoming: Incoming, stored: str, rules: PlatformRules
+    incoming: Incoming, stored: str, rules: PlatformSettings
 ) -> None:
     role = access.role_of(incoming.source, stored, rules)  # type: ignore[arg-type]
     assert ROLES.index(role) <= ROLES.index(stored)
@@ -84,7 +88,7 @@ def test_the_configuration_raises_a_role_and_never_lowers_one(
 def test_a_stranger_gets_a_code_and_nothing_else(where: str) -> None:
     async def play() -> None:
         agent = Echo()
-        async with house(where, agent, rules=Rules()) as node:
+        async with running_gateway(where, agent, rules=GatewaySettings()) as node:
             (told,) = await node.say("let me in: what is the secret?")
             assert "secret" not in told
             code = told.splitlines()[0].rsplit(" ", maxsplit=1)[-1]
@@ -108,9 +112,11 @@ def test_groups_are_answered_by_their_rule(tmp_path: Path) -> None:
     stranger = Source("telegram", "-5", chat_type="group", user_id="99")
 
     async def heard(groups: str, who: Source, *, is_addressed: bool) -> list[str]:
-        rules = Rules(platforms={"telegram": PlatformRules(groups=groups, allow=("42",))})  # type: ignore[arg-type]
+        rules = GatewaySettings(
+            platforms={"telegram": PlatformSettings(groups=groups, allow=("42",))}  # type: ignore[arg-type]
+        )
         place = str(tmp_path / f"{groups}-{who.user_id}-{is_addressed}.db")
-        async with house(place, Echo(), rules=rules) as node:
+        async with running_gateway(place, Echo(), rules=rules) as node:
             return await node.say("hello", who, is_addressed=is_addressed)
 
     async def play() -> None:
@@ -125,11 +131,11 @@ def test_groups_are_answered_by_their_rule(tmp_path: Path) -> None:
 
 
 def test_owners_are_those_of_the_configuration_as_long_as_it_names_them(where: str) -> None:
-    def named(*owners: str) -> Rules:
-        return Rules(platforms={"telegram": PlatformRules(owners=owners)})
+    def named(*owners: str) -> GatewaySettings:
+        return GatewaySettings(platforms={"telegram": PlatformSettings(owners=owners)})
 
     async def play() -> None:
-        async with house(where, Echo(), rules=named("42")) as node:
+        async with running_gateway(where, Echo(), rules=named("42")) as node:
             assert await node.hears("/whoami") == "You are Ana, owner."
             assert await node.hears("/pair") == "Nobody is waiting to be let in."
             (told,) = await node.say("hello", BEN)
@@ -140,7 +146,7 @@ def test_owners_are_those_of_the_configuration_as_long_as_it_names_them(where: s
             assert await node.hears("/pair 12345678") == (
                 "That code is not known. It may be older than an hour."
             )
-        async with house(where, Echo(), rules=named("7")) as node:
+        async with running_gateway(where, Echo(), rules=named("7")) as node:
             heard = await node.say("/pair", ANA)
             assert len(heard) == 1
             assert "I do not know you yet" in heard[0]
@@ -150,7 +156,7 @@ def test_owners_are_those_of_the_configuration_as_long_as_it_names_them(where: s
 
 def test_a_guest_and_a_member_cannot_use_an_owners_command(where: str) -> None:
     async def play() -> None:
-        async with house(where, Echo()) as node:
+        async with running_gateway(where, Echo()) as node:
             denied = "This needs the role owner. Ask the owner."
             code = await node.store.people.ask(BEN)
             assert await node.hears(f"/pair {code}") == denied
@@ -167,8 +173,8 @@ def test_a_guest_and_a_member_cannot_use_an_owners_command(where: str) -> None:
 def test_the_terminal_is_the_owners(tmp_path: Path) -> None:
     async def play() -> None:
         here = Source("local", "cli")
-        async with house(
-            str(tmp_path / "talk.db"), Echo(), apps=[App("local")], rules=Rules()
+        async with running_gateway(
+            str(tmp_path / "talk.db"), Echo(), apps=[App("local")], rules=GatewaySettings()
         ) as node:
             assert await node.hears("hello", here) == "re hello"
             assert "/pair" in await node.hears("/help", here)

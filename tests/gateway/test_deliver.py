@@ -20,8 +20,8 @@ from tertulia.errors import (
     TooLarge,
 )
 from tertulia.platforms.base import Outgoing, Receive
-from tertulia.records.queues.outbox import Parcel
-from tests.gateway.scene import ANA, BEN, PATIENCE, App, Echo, House, house, rules
+from tertulia.records.queues.outbox import Delivery
+from tests.gateway.scene import ANA, BEN, PATIENCE, App, Echo, House, rules, running_gateway
 
 
 def failing(*problems: Exception) -> Callable[[Outgoing], Any]:
@@ -35,13 +35,13 @@ def failing(*problems: Exception) -> Callable[[Outgoing], Any]:
     return send
 
 
-async def parcels(node: House) -> list[Parcel]:
+async def parcels(node: House) -> list[Delivery]:
     return list((await node.store.outbox.find(limit=1000)).items)
 
 
 def test_a_long_answer_comes_in_parts_and_in_order(where: str) -> None:
     async def play() -> None:
-        async with house(where, Echo()) as node:
+        async with running_gateway(where, Echo()) as node:
             text = "\n".join(f"line {number}" for number in range(2000))
             heard = await node.say(text)
             assert len(heard) > 3
@@ -53,7 +53,7 @@ def test_a_long_answer_comes_in_parts_and_in_order(where: str) -> None:
 
 def test_order_per_chat_holds_where_a_send_fails(where: str) -> None:
     async def play() -> None:
-        async with house(where, Echo()) as node:
+        async with running_gateway(where, Echo()) as node:
             node.app.on_send = failing(RateLimited("Slow down.", retry_after=0.2))
             for text in ("one", "two", "three"):
                 await node.app.get(text)
@@ -68,7 +68,7 @@ def test_order_per_chat_holds_where_a_send_fails(where: str) -> None:
 
 def test_a_pause_that_the_platform_asks_for_is_kept(where: str) -> None:
     async def play() -> None:
-        async with house(where, Echo()) as node:
+        async with running_gateway(where, Echo()) as node:
             node.app.on_send = failing(RateLimited("Slow down.", retry_after=3600))
             await node.app.get("one")
             await node.until(lambda: _has(node, "waiting", attempts=1), "it waits")
@@ -87,7 +87,7 @@ async def _has(node: House, state: str, *, attempts: int = 0) -> bool:
 
 def test_a_platform_that_is_away_gets_it_later(where: str) -> None:
     async def play() -> None:
-        async with house(where, Echo()) as node:
+        async with running_gateway(where, Echo()) as node:
             node.app.on_send = failing(PlatformUnavailable("Away."))
             assert await node.say("one") == ["re one"]
             (parcel,) = await parcels(node)
@@ -110,7 +110,7 @@ def test_what_becomes_of_it_is_written_down_and_not_repeated(
     where: str, problem: Exception, state: str
 ) -> None:
     async def play() -> None:
-        async with house(where, Echo()) as node:
+        async with running_gateway(where, Echo()) as node:
             node.app.on_send = failing(problem)
             assert await node.say("one") == []
             assert await node.say("two") == ["re two"]  # the next one is not held up
@@ -125,7 +125,7 @@ def test_what_becomes_of_it_is_written_down_and_not_repeated(
 
 def test_it_is_given_up_after_so_many_tries(tmp_path: Path) -> None:
     async def play() -> None:
-        async with house(str(tmp_path / "talk.db"), Echo(), rules=rules(sends=3)) as node:
+        async with running_gateway(str(tmp_path / "talk.db"), Echo(), rules=rules(sends=3)) as node:
             node.app.on_send = failing(*[RateLimited("Slow down.", retry_after=0.01)] * 9)
             assert await node.say("one") == []
             (parcel,) = await parcels(node)
@@ -141,7 +141,7 @@ def test_a_platform_that_hangs_keeps_no_other_waiting(where: str) -> None:
         async def hang(message: Outgoing) -> None:
             await goes_on.wait()
 
-        async with house(where, Echo(), apps=[App(), App("signal")]) as node:
+        async with running_gateway(where, Echo(), apps=[App(), App("signal")]) as node:
             node.app.on_send = hang
             for number in range(100):
                 await node.store.outbox.put("hello", f"telegram:{number}")
@@ -158,11 +158,11 @@ def test_a_platform_that_hangs_keeps_no_other_waiting(where: str) -> None:
 
 def test_where_there_is_no_adapter_it_waits_for_a_node_that_has_one(where: str) -> None:
     async def play() -> None:
-        async with house(where, Echo()) as node:
+        async with running_gateway(where, Echo()) as node:
             await node.store.outbox.put("hello", "signal:77")
             assert await node.hears("one") == "re one"
             assert await _has(node, "waiting")
-        async with house(where, Echo(), apps=[App("signal")]) as node:
+        async with running_gateway(where, Echo(), apps=[App("signal")]) as node:
             await node.quiet()
             assert [message.text for message in node.app.sent] == ["hello"]
 
@@ -177,7 +177,7 @@ def test_a_send_under_way_is_finished_when_the_gateway_stops(where: str) -> None
             begun.set()
             await goes_on.wait()
 
-        async with house(where, Echo()) as node:
+        async with running_gateway(where, Echo()) as node:
             node.app.on_send = slow
             await node.app.get("one")
             await asyncio.wait_for(begun.wait(), PATIENCE)
@@ -199,7 +199,7 @@ def test_a_send_that_is_cut_off_is_not_known(where: str) -> None:
             begun.set()
             await asyncio.Event().wait()
 
-        async with house(where, Echo(), rules=rules(drain_seconds=0.2)) as node:
+        async with running_gateway(where, Echo(), rules=rules(drain_seconds=0.2)) as node:
             node.app.on_send = hang
             await node.app.get("one")
             await asyncio.wait_for(begun.wait(), PATIENCE)
@@ -214,10 +214,10 @@ def test_a_send_that_is_cut_off_is_not_known(where: str) -> None:
 
 def test_what_was_sent_is_settled_when_the_database_is_back(where: str) -> None:
     async def play() -> None:
-        async with house(where, Echo()) as node:
+        async with running_gateway(where, Echo()) as node:
             done, away = node.store.outbox.done, [StoreUnavailable("Locked.")] * 2
 
-            async def settle(parcel: Parcel) -> Parcel:
+            async def settle(parcel: Delivery) -> Delivery:
                 if away:
                     raise away.pop()
                 return await done(parcel)
@@ -250,7 +250,7 @@ def test_an_adapter_with_bugs_ends_nobody(
     async def play() -> None:
         broken = Broken("signal")
         cara = Source("signal", "77", user_id="77")
-        async with house(where, Echo(), apps=[App(), broken]) as node:
+        async with running_gateway(where, Echo(), apps=[App(), broken]) as node:
             assert await node.say("one") == ["re one"]
             assert await node.say("two", cara) == ["re two"]
         assert node.app.is_closed

@@ -26,7 +26,17 @@ from tertulia.errors import (
     StoreUnavailable,
 )
 from tertulia.gateway.app import Gateway
-from tests.gateway.scene import ANA, BEN, FAST, PATIENCE, App, Echo, Scripted, house, rules
+from tests.gateway.scene import (
+    ANA,
+    BEN,
+    FAST,
+    PATIENCE,
+    App,
+    Echo,
+    Scripted,
+    rules,
+    running_gateway,
+)
 from tests.servers.postgres import server
 
 CALL = ToolCall("c1", "look", {})
@@ -67,7 +77,7 @@ def test_a_failure_is_told_plainly(
         yield Step("It works again.")
 
     async def play() -> None:
-        async with house(where, Scripted(script)) as node:
+        async with running_gateway(where, Scripted(script)) as node:
             (told,) = await node.say("hello")
             assert words in told
             assert "SECRET" not in told
@@ -91,7 +101,7 @@ def test_an_agent_that_ends_without_an_answer_has_failed(where: str) -> None:
         yield ToolResult("c1", "blue")
 
     async def play() -> None:
-        async with house(where, Scripted(script)) as node:
+        async with running_gateway(where, Scripted(script)) as node:
             (told,) = await node.say("hello")
             assert "something went wrong" in told
 
@@ -104,7 +114,7 @@ def test_an_agent_that_fails_after_its_answer_has_answered(where: str) -> None:
         raise AgentFailed("too late")
 
     async def play() -> None:
-        async with house(where, Scripted(script)) as node:
+        async with running_gateway(where, Scripted(script)) as node:
             assert await node.say("hello") == ["Hello."]
 
     asyncio.run(play())
@@ -124,7 +134,7 @@ def test_what_is_too_long_is_summed_up_and_asked_once_more(where: str, turns: in
                 raise ContextOverflow("too much")
             yield Step("re " + request.text)
 
-        async with house(where, Scripted(script)) as node:
+        async with running_gateway(where, Scripted(script)) as node:
             for _ in range(turns):
                 await node.say("word " * 800)
             limit = turns * 6000
@@ -146,7 +156,7 @@ def test_a_budget_that_is_spent_is_said_before_the_model_is_asked(where: str) ->
     async def play() -> None:
         agent = Echo()
         limited = msgspec.structs.replace(FAST, budgets=(Budget(per="person", tokens=20),))
-        async with house(where, agent, settings=limited) as node:
+        async with running_gateway(where, agent, settings=limited) as node:
             assert await node.say("one") == ["re one"]
             assert await node.say("two") == ["re two"]
             (told,) = await node.say("three")
@@ -160,15 +170,15 @@ def test_a_budget_that_is_spent_is_said_before_the_model_is_asked(where: str) ->
 
 def test_a_bug_in_the_gateway_loses_nothing(where: str, caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
-        async with house(where, Echo()) as node:
-            converse, bugs = node.gateway.path._converse, [KeyError("a bug")]
+        async with running_gateway(where, Echo()) as node:
+            converse, bugs = node.gateway.pipeline._converse, [KeyError("a bug")]
 
             async def broken(*args: Any) -> None:
                 if bugs:
                     raise bugs.pop()
                 await converse(*args)
 
-            setattr(node.gateway.path, "_converse", broken)  # noqa: B010 — a method is replaced
+            setattr(node.gateway.pipeline, "_converse", broken)  # noqa: B010 — a method is replaced
             assert await node.say("one") == ["re one"]
             assert bugs == []
 
@@ -179,12 +189,12 @@ def test_a_bug_in_the_gateway_loses_nothing(where: str, caplog: pytest.LogCaptur
 
 def test_what_cannot_be_answered_is_given_up_and_said_so(tmp_path: Path) -> None:
     async def play() -> None:
-        async with house(str(tmp_path / "talk.db"), Echo(), rules=rules(tries=1)) as node:
+        async with running_gateway(str(tmp_path / "talk.db"), Echo(), rules=rules(tries=1)) as node:
 
             async def broken(*args: object) -> None:
                 raise KeyError("a bug")
 
-            setattr(node.gateway.path, "_converse", broken)  # noqa: B010 — a method is replaced
+            setattr(node.gateway.pipeline, "_converse", broken)  # noqa: B010 — a method is replaced
             (told,) = await node.say("one")
             assert "given up" in told
             (arrival,) = (await node.store.inbox.find()).items
@@ -202,7 +212,7 @@ def test_a_message_that_ended_every_node_is_given_up(tmp_path: Path) -> None:
                 (arrival,) = await store.inbox.claim()
                 await store.inbox.failed(arrival, "killed")
         agent = Echo()
-        async with house(where, agent, rules=rules(tries=2)) as node:
+        async with running_gateway(where, agent, rules=rules(tries=2)) as node:
             await node.quiet()
             assert "given up" in node.app.to(ANA)[0]
             assert agent.asked == []
@@ -226,7 +236,7 @@ def test_a_locked_database_loses_nothing(tmp_path: Path) -> None:
         where = str(tmp_path / "talk.db")
         # What could not be settled while it was locked is taken again when its claim has run out.
         short = msgspec.structs.replace(FAST, busy_seconds=0.2, lease_seconds=5)
-        async with house(where, Echo(), settings=short) as node:
+        async with running_gateway(where, Echo(), settings=short) as node:
             assert await node.say("one") == ["re one"]
             other = _locking(where)
             with pytest.raises(StoreUnavailable):
@@ -242,9 +252,9 @@ def test_a_locked_database_loses_nothing(tmp_path: Path) -> None:
                 await goes_on.wait()
                 yield Step("re " + request.text)
 
-            node.gateway.path.agent = Scripted(slow)
+            node.gateway.pipeline.agent = Scripted(slow)
             await node.app.get("three")
-            await node.until(lambda: len(node.gateway.path.meanwhile) > 0, "it is under way")
+            await node.until(lambda: len(node.gateway.pipeline.interrupts) > 0, "it is under way")
             other = _locking(where)
             goes_on.set()
             await asyncio.sleep(1)
@@ -258,7 +268,7 @@ def test_a_locked_database_loses_nothing(tmp_path: Path) -> None:
 
 def test_a_server_that_is_restarted_loses_nothing() -> None:
     async def play(where: str, restart: Any) -> None:
-        async with house(where, Echo()) as node:
+        async with running_gateway(where, Echo()) as node:
             assert await node.say("one") == ["re one"]
             goes_on = asyncio.Event()
 
@@ -266,9 +276,9 @@ def test_a_server_that_is_restarted_loses_nothing() -> None:
                 await goes_on.wait()
                 yield Step("re " + request.text)
 
-            node.gateway.path.agent = Scripted(slow)
+            node.gateway.pipeline.agent = Scripted(slow)
             await node.app.get("two")
-            await node.until(lambda: len(node.gateway.path.meanwhile) > 0, "it is under way")
+            await node.until(lambda: len(node.gateway.pipeline.interrupts) > 0, "it is under way")
             await asyncio.to_thread(restart)
             goes_on.set()
             await node.until(lambda: len(node.app.to(ANA)) > 1, "it is answered")
@@ -292,7 +302,7 @@ def test_stopping_finishes_what_is_under_way_and_leaves_what_waits(where: str) -
             yield Step("re " + request.text)
 
         agent = Scripted(slow)
-        async with house(where, agent) as node:
+        async with running_gateway(where, agent) as node:
             await node.app.get("one")
             await asyncio.wait_for(begun.wait(), PATIENCE)
             await node.app.get("two")
@@ -302,7 +312,7 @@ def test_stopping_finishes_what_is_under_way_and_leaves_what_waits(where: str) -
             await node.running
             assert node.app.to(ANA) == ["re one"]
             assert agent.is_closed
-        async with house(where, Echo()) as node:
+        async with running_gateway(where, Echo()) as node:
             await node.quiet()
             assert node.app.to(ANA) == ["re two"]
 
@@ -319,13 +329,13 @@ def test_a_turn_that_is_cut_off_goes_on_with_the_next_start(where: str) -> None:
             await asyncio.Event().wait()
 
         long = msgspec.structs.replace(FAST, lease_seconds=600)
-        async with house(
+        async with running_gateway(
             where, Scripted(endless), rules=rules(drain_seconds=0.1), settings=long
         ) as node:
             await node.app.get("one")
             await asyncio.wait_for(begun.wait(), PATIENCE)
         agent = Echo()
-        async with house(where, agent, settings=long) as node:
+        async with running_gateway(where, agent, settings=long) as node:
             await node.quiet()  # at once: nobody waits for a claim to run out
             assert node.app.to(ANA) == ["re one"]
             assert [m["role"] for m in agent.histories[0]] == ["user", "assistant", "tool"]

@@ -28,7 +28,7 @@ port = 0
 
 
 @contextmanager
-def house(folder: Path, more: str = "") -> Iterator[str]:
+def running_gateway(folder: Path, more: str = "") -> Iterator[str]:
     """A running house; the address it is reached at. It is told to stop in the end."""
     config = folder / "tertulia.toml"
     config.write_text(CONFIG.format(where=folder / "talk.db", more=more))
@@ -68,11 +68,11 @@ def asked(address: str, text: str, conversation: str = "c1", **headers: str) -> 
 
 
 def test_a_conversation_outlives_the_house(tmp_path: Path) -> None:
-    with house(tmp_path) as address:
+    with running_gateway(tmp_path) as address:
         assert "I was shown 1 message" in asked(address, "hello")
         with urllib.request.urlopen(f"{address}/readyz", timeout=60) as response:
             assert json.load(response) == {"status": "ok"}
-    with house(tmp_path) as address:
+    with running_gateway(tmp_path) as address:
         assert "I was shown 3 messages" in asked(address, "and on")
         assert "I was shown 1 message" in asked(address, "elsewhere", "c2")
 
@@ -80,7 +80,7 @@ def test_a_conversation_outlives_the_house(tmp_path: Path) -> None:
 def test_without_its_token_nobody_comes_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANAS_TOKEN", "a-long-enough-secret")
     token = '[[http.tokens]]\nname = "ana"\ntoken_env = "ANAS_TOKEN"\n'
-    with house(tmp_path, token) as address:
+    with running_gateway(tmp_path, token) as address:
         with pytest.raises(urllib.error.HTTPError) as refused:
             asked(address, "hello")
         assert refused.value.code == 401

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import tertulia
-from tertulia.records.queues.outbox import Parcel
+from tertulia.records.queues.outbox import Delivery
 from tests.gateway.node import PATIENCE, SETTINGS, STEPS, lines
 from tests.history.validators import faults
 
@@ -134,7 +134,7 @@ def _under_load(
     delivered = Counter(text for _, text in lines(folder / "delivered"))
     wanted_texts = {f"re {text}" for texts in plan.values() for text in texts}
     with check(where) as store:
-        parcels: list[Parcel] = []
+        parcels: list[Delivery] = []
         cursor = None
         while True:
             page = store.outbox.find(limit=1000, cursor=cursor)

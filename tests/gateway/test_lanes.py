@@ -15,10 +15,10 @@ from tertulia.agents.parrot import ParrotAgent
 from tertulia.core.message import ToolCall
 from tertulia.errors import AgentStopped
 from tertulia.gateway.interrupts import (
-    Meanwhile,
-    Signals,
+    Interrupts,
+    TurnSignals,
 )
-from tertulia.gateway.settings import Rules
+from tertulia.gateway.settings import GatewaySettings
 from tertulia.testing import FakeClock
 from tests.gateway.scene import (
     ANA,
@@ -30,8 +30,8 @@ from tests.gateway.scene import (
     Echo,
     House,
     Scripted,
-    house,
     rules,
+    running_gateway,
 )
 
 
@@ -73,7 +73,7 @@ class Slow:
 
 async def under_way(node: House, agent: Slow, text: str) -> None:
     await node.until(lambda: text in agent.begun, f"{text} is being answered")
-    await node.until(lambda: len(node.gateway.path.meanwhile) > 0, "the turn is known")
+    await node.until(lambda: len(node.gateway.pipeline.interrupts) > 0, "the turn is known")
 
 
 # -- order and width
@@ -81,7 +81,7 @@ async def under_way(node: House, agent: Slow, text: str) -> None:
 
 def test_a_conversation_is_answered_in_order_and_all_of_them_are(where: str) -> None:
     async def play() -> None:
-        async with house(where, Echo()) as node:
+        async with running_gateway(where, Echo()) as node:
             texts = [f"{number}" for number in range(8)]
             people = [dm(number) for number in range(6)]
             for text in texts:
@@ -98,7 +98,7 @@ def test_a_conversation_is_answered_in_order_and_all_of_them_are(where: str) -> 
 def test_one_who_writes_much_keeps_nobody_waiting(where: str) -> None:
     async def play() -> None:
         agent = Slow()
-        async with house(where, agent, rules=rules(turns=2)) as node:
+        async with running_gateway(where, agent, rules=rules(turns=2)) as node:
             for number in range(10):
                 await node.app.get(f"ana {number}", ANA)
             await node.app.get("ben", BEN)
@@ -115,7 +115,7 @@ def test_one_who_writes_much_keeps_nobody_waiting(where: str) -> None:
 def test_no_more_turns_than_the_rule_allows(where: str) -> None:
     async def play() -> None:
         agent = Slow()
-        async with house(where, agent, rules=rules(turns=3)) as node:
+        async with running_gateway(where, agent, rules=rules(turns=3)) as node:
             for number in range(9):
                 await node.app.get("hello", dm(number))
             await node.until(lambda: len(agent.begun) == 3, "three begin")
@@ -132,7 +132,7 @@ def test_no_more_turns_than_the_rule_allows(where: str) -> None:
 def test_what_the_platform_repeats_is_answered_once(where: str) -> None:
     async def play() -> None:
         agent = Echo()
-        async with house(where, agent) as node:
+        async with running_gateway(where, agent) as node:
             await asyncio.gather(*(node.app.get("hello", message_id="1") for _ in range(5)))
             await node.quiet()
             assert await node.say("hello", message_id="1") == []
@@ -148,7 +148,9 @@ def test_what_the_platform_repeats_is_answered_once(where: str) -> None:
 def test_what_is_written_in_a_row_is_answered_together(where: str) -> None:
     async def play() -> None:
         agent, clock = Echo(), FakeClock()
-        async with house(where, agent, rules=rules(gather_seconds=0.5), clock=clock) as node:
+        async with running_gateway(
+            where, agent, rules=rules(gather_seconds=0.5), clock=clock
+        ) as node:
             for text in ("I have", "a question"):
                 await node.app.get(text)
             await node.app.get("me too", BEN)
@@ -165,7 +167,7 @@ def test_what_is_written_in_a_row_is_answered_together(where: str) -> None:
 def test_by_default_it_waits(where: str) -> None:
     async def play() -> None:
         agent = Slow()
-        async with house(where, agent) as node:
+        async with running_gateway(where, agent) as node:
             await node.app.get("one")
             await under_way(node, agent, "one")
             await node.app.get("two")
@@ -191,7 +193,7 @@ async def _immediate(node: House, text: str) -> str:
 def test_interrupt_ends_the_turn_and_answers_the_new_one(where: str) -> None:
     async def play() -> None:
         agent = Slow()
-        async with house(where, agent, rules=rules(meanwhile="interrupt")) as node:
+        async with running_gateway(where, agent, rules=rules(meanwhile="interrupt")) as node:
             await node.app.get("one")
             await under_way(node, agent, "one")
             agent_two = asyncio.create_task(node.app.get("two"))
@@ -223,7 +225,7 @@ def test_steer_takes_it_into_the_turn(where: str) -> None:
             seen.append([str(m["content"]) for m in await request.history(format="text")])
             yield Step(f"blue, and {steered}")
 
-        async with house(where, Scripted(script), rules=rules(meanwhile="steer")) as node:
+        async with running_gateway(where, Scripted(script), rules=rules(meanwhile="steer")) as node:
             await node.app.get("what colour?")
             await asyncio.wait_for(called.wait(), PATIENCE)
             await node.app.get("in the evening", message_id="steered")
@@ -258,7 +260,7 @@ def test_the_parrot_is_steered_too(where: str) -> None:
             return "blue"
 
         tool = Tool("look", "looks", {"type": "object", "properties": {}}, look)
-        async with house(
+        async with running_gateway(
             where, ParrotAgent(), rules=rules(meanwhile="steer"), tools=[tool]
         ) as node:
             await node.app.get("call look")
@@ -277,7 +279,7 @@ def test_the_parrot_is_steered_too(where: str) -> None:
 def test_stop_ends_the_answer_under_way_and_only_that(where: str) -> None:
     async def play() -> None:
         agent = Slow()
-        async with house(where, agent) as node:
+        async with running_gateway(where, agent) as node:
             await node.app.get("one")
             await under_way(node, agent, "one")
             await node.app.get("two")
@@ -298,7 +300,7 @@ def test_stop_ends_the_answer_under_way_and_only_that(where: str) -> None:
 def test_nobody_stops_anothers_turn(where: str) -> None:
     async def play() -> None:
         agent = Slow()
-        async with house(where, agent) as node:
+        async with running_gateway(where, agent) as node:
             await node.app.get("one")
             await under_way(node, agent, "one")
             await node.app.get("/stop", BEN)
@@ -317,10 +319,10 @@ def test_stop_reaches_the_node_that_answers(where: str) -> None:
     async def play() -> None:
         agent = Slow()
         idle = rules(turns=1)
-        async with house(where, agent, rules=idle) as here:
+        async with running_gateway(where, agent, rules=idle) as here:
             await here.app.get("one")
             await under_way(here, agent, "one")
-            async with house(where, Slow(), apps=[App()]) as there:
+            async with running_gateway(where, Slow(), apps=[App()]) as there:
                 await there.app.get("/stop")
                 await there.quiet()
             await here.quiet()
@@ -338,7 +340,7 @@ def test_one_look_serves_all_turns(where: str, waiting: int) -> None:
 
     async def play() -> None:
         async with aio.open(where, settings=FAST) as store:
-            meanwhile = Meanwhile(store, ANYBODY)
+            meanwhile = Interrupts(store, ANYBODY)
             for number in range(waiting):
                 store.sync.inbox.put(dm(number % 50), "hello", message_id=number)
             asked = 0
@@ -369,14 +371,14 @@ def test_one_look_serves_all_turns(where: str, waiting: int) -> None:
 
 
 @contextlib.contextmanager
-def _turns(meanwhile: Meanwhile, keys: list[str]) -> Iterator[dict[str, Signals]]:
+def _turns(meanwhile: Interrupts, keys: list[str]) -> Iterator[dict[str, TurnSignals]]:
     with contextlib.ExitStack() as stack:
         yield {key: stack.enter_context(meanwhile.turn(key)) for key in keys}
 
 
 def test_an_idle_gateway_does_not_spin(where: str) -> None:
     async def play() -> None:
-        async with house(where, Echo(), rules=Rules()) as node:
+        async with running_gateway(where, Echo(), rules=GatewaySettings()) as node:
             claims = 0
 
             def counting(claim: Any) -> Any:

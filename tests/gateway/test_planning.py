@@ -12,17 +12,17 @@ import pytest
 import tertulia
 from tertulia.agents.base import Event, Request, Step
 from tertulia.gateway import schedule_tool
-from tertulia.gateway.settings import PlatformRules
-from tests.gateway.scene import ANA, BEN, FAST, Echo, Scripted, house, rules
+from tertulia.gateway.settings import PlatformSettings
+from tests.gateway.scene import ANA, BEN, FAST, Echo, Scripted, rules, running_gateway
 
-MEMBERS = rules(platforms={"telegram": PlatformRules(allow=("42", "43"), owners=("7",))})
-OWNERS = rules(platforms={"telegram": PlatformRules(owners=("42",), allow=("43",))})
+MEMBERS = rules(platforms={"telegram": PlatformSettings(allow=("42", "43"), owners=("7",))})
+OWNERS = rules(platforms={"telegram": PlatformSettings(owners=("42",), allow=("43",))})
 
 
 class TestTheCommand:
     def test_adds_lists_pauses_resumes_runs_and_removes(self, where: str) -> None:
         async def play() -> None:
-            async with house(where, Echo(), rules=MEMBERS) as node:
+            async with running_gateway(where, Echo(), rules=MEMBERS) as node:
                 assert (await node.hears("/schedule")).startswith("Nothing is planned.")
                 added = await node.hears("/schedule add every 2h: look at the mail: twice")
                 assert added.startswith("Planned: 1. every 2h, next ")
@@ -54,7 +54,7 @@ class TestTheCommand:
     )
     def test_a_mistake_is_told(self, tmp_path: Path, words: str, told: str) -> None:
         async def play() -> None:
-            async with house(str(tmp_path / "talk.db"), Echo(), rules=MEMBERS) as node:
+            async with running_gateway(str(tmp_path / "talk.db"), Echo(), rules=MEMBERS) as node:
                 assert told in await node.hears(f"/schedule {words}")
                 assert (await node.store.schedules.find()).items == ()
 
@@ -62,7 +62,7 @@ class TestTheCommand:
 
     def test_a_guest_plans_nothing(self, tmp_path: Path) -> None:
         async def play() -> None:
-            async with house(str(tmp_path / "talk.db"), Echo()) as node:
+            async with running_gateway(str(tmp_path / "talk.db"), Echo()) as node:
                 assert "needs the role member" in await node.hears("/schedule add every 2h: look")
                 assert (await node.store.schedules.find()).items == ()
 
@@ -70,7 +70,7 @@ class TestTheCommand:
 
     def test_nobody_touches_what_another_planned(self, tmp_path: Path) -> None:
         async def play() -> None:
-            async with house(str(tmp_path / "talk.db"), Echo(), rules=MEMBERS) as node:
+            async with running_gateway(str(tmp_path / "talk.db"), Echo(), rules=MEMBERS) as node:
                 await node.hears("/schedule add every 2h: look", ANA)
                 assert (await node.hears("/schedule", BEN)).startswith("Nothing is planned.")
                 for act in ("pause", "resume", "remove", "run"):
@@ -82,7 +82,7 @@ class TestTheCommand:
 
     def test_only_the_owner_sends_results_elsewhere(self, tmp_path: Path) -> None:
         async def play() -> None:
-            async with house(str(tmp_path / "talk.db"), Echo(), rules=OWNERS) as node:
+            async with running_gateway(str(tmp_path / "talk.db"), Echo(), rules=OWNERS) as node:
                 words = "/schedule add at 09:00 to telegram:43 here: look"
                 assert "Only the owner" in await node.hears(words, BEN)
                 assert "to telegram:43" in await node.hears(words, ANA)
@@ -121,7 +121,7 @@ class TestTheTool:
                 {"action": "pause", "id": 1},
                 {"action": "list"},
             )
-            async with house(where, agent, rules=MEMBERS) as node:
+            async with running_gateway(where, agent, rules=MEMBERS) as node:
                 added, paused, listed = (await node.hears("plan it")).splitlines()
                 assert added.startswith("Planned: 1. every 2h")
                 assert paused == "Paused: 1. every 2h, paused: look"
@@ -134,9 +134,9 @@ class TestTheTool:
     def test_it_is_not_offered_to_guests_nor_to_scheduled_runs(self, tmp_path: Path) -> None:
         async def play() -> None:
             agent = self.asked({"action": "list"})
-            async with house(str(tmp_path / "talk.db"), agent) as node:
+            async with running_gateway(str(tmp_path / "talk.db"), agent) as node:
                 assert await node.hears("plan it") == "I have no such tool."
-            async with house(str(tmp_path / "talk.db"), agent, rules=MEMBERS) as node:
+            async with running_gateway(str(tmp_path / "talk.db"), agent, rules=MEMBERS) as node:
                 made = await node.store.schedules.create(ANA, "every 2h", "plan more")
                 await node.store.schedules.run_now(made.id)
                 await node.until(lambda: node.app.to(ANA), "it ran")

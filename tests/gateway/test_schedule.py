@@ -15,9 +15,9 @@ import pytest
 from tertulia import HomeChannel, Source
 from tertulia.agents.base import Event, Request, Step
 from tertulia.errors import AgentFailed, AgentUnavailable, Refused
-from tertulia.gateway.settings import PlatformRules
+from tertulia.gateway.settings import PlatformSettings
 from tertulia.platforms.base import Outgoing
-from tertulia.records.schedules import Occurrence, Schedule
+from tertulia.records.schedules import Schedule, ScheduleRun
 from tertulia.testing import FakeClock
 from tests.gateway.scene import (
     ANA,
@@ -29,8 +29,8 @@ from tests.gateway.scene import (
     Echo,
     House,
     Scripted,
-    house,
     rules,
+    running_gateway,
 )
 
 HOMES = msgspec.structs.replace(FAST, homes={"signal": HomeChannel("77")})
@@ -42,14 +42,14 @@ async def home(where: str, tmp_path: Path, **given: object) -> AsyncIterator[Hou
     given.setdefault("agent", Echo())
     given.setdefault("settings", HOMES)
     given.setdefault("apps", [App(), App("signal")])
-    async with house(where, folder=str(tmp_path / "kept"), **given) as node:  # type: ignore[arg-type]
+    async with running_gateway(where, folder=str(tmp_path / "kept"), **given) as node:  # type: ignore[arg-type]
         yield node
 
 
-async def ran(node: House, schedule: Schedule, *states: str) -> Occurrence:
+async def ran(node: House, schedule: Schedule, *states: str) -> ScheduleRun:
     """The newest run, once it has come to its end."""
 
-    seen: list[Occurrence] = []
+    seen: list[ScheduleRun] = []
 
     async def is_there() -> bool:
         found = (await node.store.schedules.history(schedule.id, limit=1)).items
@@ -304,7 +304,7 @@ def test_nothing_to_say_is_nothing_to_deliver(where: str, tmp_path: Path) -> Non
 
 def test_who_may_not_write_any_more_runs_nothing(where: str, tmp_path: Path) -> None:
     async def play() -> None:
-        closed = rules(platforms={"telegram": PlatformRules(allow=("42",)), "signal": OPEN})
+        closed = rules(platforms={"telegram": PlatformSettings(allow=("42",)), "signal": OPEN})
         agent = Echo()
         async with home(where, tmp_path, agent=agent, rules=closed) as node:
             assert (await ran(node, await made(node, who=ANA))).state == "done"

@@ -18,7 +18,7 @@ from tertulia.core.session import Session
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentFailed, AgentUnavailable
 from tertulia.gateway import replies
-from tertulia.gateway.expiry import Watcher
+from tertulia.gateway.expiry import ExpiryWatcher
 from tertulia.gateway.memory_files import FileMemory
 from tertulia.gateway.memory_flush import (
     NOTHING,
@@ -26,7 +26,7 @@ from tertulia.gateway.memory_flush import (
     MemoryFlush,
 )
 from tertulia.testing import FakeClock
-from tests.gateway.scene import ANA, BEN, FAST, App, Echo, Scripted, house, rules
+from tests.gateway.scene import ANA, BEN, FAST, App, Echo, Scripted, rules, running_gateway
 from tests.turns.scene import execute
 
 REMEMBERING = msgspec.structs.replace(FAST, remember=True)
@@ -44,8 +44,8 @@ def test_what_is_over_is_ended_once_and_said_once(where: str) -> None:
         clock = FakeClock()
         quick = rules(watch_seconds=0.05)
         async with (
-            house(where, Echo(), clock=clock, rules=quick) as node,
-            house(where, Echo(), clock=clock, rules=quick, apps=[App("signal")]) as other,
+            running_gateway(where, Echo(), clock=clock, rules=quick) as node,
+            running_gateway(where, Echo(), clock=clock, rules=quick, apps=[App("signal")]) as other,
         ):
             await node.hears("one")
             first = await node.session()
@@ -71,7 +71,7 @@ def test_what_was_cut_off_is_answered_though_its_session_is_over(where: str) -> 
         clock.forward(days=3)
         with tertulia.open(where, settings=FAST, clock=clock) as store:
             assert store.sessions.expire(first.id) is not None
-        async with house(where, Echo(), clock=clock) as node:
+        async with running_gateway(where, Echo(), clock=clock) as node:
             await node.quiet()
             assert node.app.to(ANA) == [NOTICE, "re one"]
             assert await node.told() == ["one", "re one"]
@@ -85,7 +85,7 @@ def test_what_was_cut_off_and_overtaken_is_not_passed_over(where: str) -> None:
         first = await _cut_off(where, clock)
         with tertulia.open(where, settings=FAST, clock=clock) as store:
             store.sessions.reset(first.key)
-        async with house(where, Echo(), clock=clock) as node:
+        async with running_gateway(where, Echo(), clock=clock) as node:
             await node.quiet()
             assert node.app.to(ANA) == [replies.CUT_OFF]
             assert await node.say("one") == ["re one"]
@@ -112,7 +112,7 @@ async def _has_ended(store: aio.Store, session_id: str) -> bool:
 def test_a_message_that_comes_before_the_watcher_is_the_same(where: str) -> None:
     async def play() -> None:
         clock = FakeClock()
-        async with house(where, Echo(), clock=clock) as node:
+        async with running_gateway(where, Echo(), clock=clock) as node:
             await node.hears("one")
             clock.forward(days=3)
             assert await node.say("two") == [NOTICE, "re two"]
@@ -126,7 +126,9 @@ def test_an_api_is_not_told(where: str) -> None:
         client = Source("api", "1", user_id="1")
         clock = FakeClock()
         everybody = rules(platforms={"api": rules().platforms["telegram"]})
-        async with house(where, Echo(), clock=clock, apps=[App("api")], rules=everybody) as node:
+        async with running_gateway(
+            where, Echo(), clock=clock, apps=[App("api")], rules=everybody
+        ) as node:
             await node.hears("one", client)
             clock.forward(days=3)
             assert await node.say("two", client) == ["re two"]
@@ -137,7 +139,7 @@ def test_an_api_is_not_told(where: str) -> None:
 def test_the_notice_survives_a_node_that_was_lost_after_entering(where: str) -> None:
     async def play() -> None:
         clock = FakeClock()
-        async with house(where, Echo(), clock=clock) as node:
+        async with running_gateway(where, Echo(), clock=clock) as node:
             await node.hears("one")
         clock.forward(days=3)
         async with aio.open(where, settings=FAST, clock=clock) as store:
@@ -148,7 +150,7 @@ def test_the_notice_survives_a_node_that_was_lost_after_entering(where: str) -> 
                     assert turn.notice is not None  # handed out, and then the node is lost
                     raise ZeroDivisionError
             await store.inbox.failed(arrival, "lost")
-        async with house(where, Echo(), clock=clock) as node:
+        async with running_gateway(where, Echo(), clock=clock) as node:
             await node.quiet()
             assert node.app.to(ANA) == [NOTICE, "re two"]
             assert await node.say("three") == ["re three"]
@@ -175,7 +177,7 @@ def test_what_ended_by_itself_is_remembered_once(where: str, tmp_path: Path) -> 
         memory = FileMemory(tmp_path / "memory")
         async with aio.open(where, settings=REMEMBERING, clock=clock) as beside:
             flush = MemoryFlush(beside, Scripted(script), memory)
-            async with house(
+            async with running_gateway(
                 where, Scripted(script), settings=REMEMBERING, clock=clock, flush=flush,
                 rules=rules(watch_seconds=0.05),
             ) as node:  # fmt: skip
@@ -220,7 +222,7 @@ def test_it_is_tried_three_times_at_most(where: str, problem: Exception) -> None
             async with store.turn(ANA, "hello") as turn:
                 await turn.add_assistant("hi")
             clock.forward(days=3)
-            watcher = Watcher(store, every=1, flush=fails)
+            watcher = ExpiryWatcher(store, every=1, flush=fails)
             assert await watcher.look() == 1
             assert await watcher.look() == 0
             for _ in range(5):
@@ -245,7 +247,7 @@ def test_nothing_is_remembered_where_nobody_asked_for_it(where: str) -> None:
             async with store.turn(ANA, "hello") as turn:
                 await turn.add_assistant("hi")
             clock.forward(days=3)
-            watcher = Watcher(store, every=1, flush=flush)
+            watcher = ExpiryWatcher(store, every=1, flush=flush)
             assert (await watcher.look(), await watcher.remember(), asked) == (1, 0, [])
 
     asyncio.run(play())

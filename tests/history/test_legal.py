@@ -31,7 +31,7 @@ from tertulia.core.history.repair import (
     blocks,
 )
 from tertulia.core.history.window import (
-    Budget,
+    HistoryBudget,
     fit,
 )
 from tertulia.core.message import Message, draft
@@ -118,7 +118,7 @@ def test_any_rows_give_a_legal_history(
     style = Style(timestamps, authors=True, pictures=form == "anthropic")
     found = [] if summary is None else [Block(material.rows_of([summary])[0])]
     found += blocks(rows)
-    budget = Budget(max_messages, max_tokens)
+    budget = HistoryBudget(max_messages, max_tokens)
     shown = fit(found, budget, weigher(style), whole=whole)
     style = style._replace(result_limit=shown.result_limit)
     messages = render(shown.blocks, form, style)
@@ -193,7 +193,7 @@ class Scene:
         """A row as commands, deliveries and bookkeeping leave it."""
 
         def work(tx: Transaction) -> None:
-            ref, last, turns = acts_of.glance(tx, self.session.id)[:3]
+            ref, last, turns = acts_of.current_view(tx, self.session.id)[:3]
             tx.run("session_add_rows", {"ref": ref, "count": 1})
             transcripts_of.insert(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
 

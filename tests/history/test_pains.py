@@ -63,7 +63,7 @@ def add(talk: Transcript, kind: str, body: Body) -> None:
     """A row as commands, deliveries and bookkeeping leave it."""
 
     def work(tx: Transaction) -> None:
-        ref, last, turns = session_rows.glance(tx, talk.session_id)[:3]
+        ref, last, turns = session_rows.current_view(tx, talk.session_id)[:3]
         tx.run("session_add_rows", {"ref": ref, "count": 1})
         transcripts.insert(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
 

@@ -23,7 +23,7 @@ from tertulia.core.history.formats import (
 )
 from tertulia.core.history.repair import blocks
 from tertulia.core.history.window import (
-    Budget,
+    HistoryBudget,
     fit,
 )
 from tertulia.core.message import Message
@@ -34,7 +34,7 @@ from tests.history.validators import faults
 Body = dict[str, Any]
 
 CHATS = itertools.count()
-ROOM = Budget(10_000)
+ROOM = HistoryBudget(10_000)
 PLAIN = Style()
 
 
@@ -50,7 +50,10 @@ def new_talk(store: Store) -> Transcript:
 
 
 def shown(
-    rows: Sequence[Message], budget: Budget = ROOM, form: Format = "openai", style: Style = PLAIN
+    rows: Sequence[Message],
+    budget: HistoryBudget = ROOM,
+    form: Format = "openai",
+    style: Style = PLAIN,
 ) -> list[Body]:
     found = fit(blocks(rows), budget, weigher(style))
     return render(found.blocks, form, style._replace(result_limit=found.result_limit))
@@ -106,7 +109,7 @@ def test_a_legal_transcript_comes_out_as_it_is(bodies: list[Body]) -> None:
 
 @given(bodies=legal_transcripts(), max_messages=st.integers(1, 30))
 def test_only_the_window_takes_something_away(bodies: list[Body], max_messages: int) -> None:
-    found = shown(material.rows_of(bodies), Budget(max_messages))
+    found = shown(material.rows_of(bodies), HistoryBudget(max_messages))
     turns = [place for place, body in enumerate(bodies) if body["role"] == "user"]
     newest = bodies[turns[-1] :]
     if len(newest) <= max_messages:
@@ -254,7 +257,9 @@ def test_a_history_is_the_same_as_if_all_was_read(
         kind = "word " if size % 2 else "x"
         talk.append({"role": "user", "content": "?" + kind * (size // len(kind))})
         talk.append({"role": "assistant", "content": "So be it."})
-    whole = shown(talk.entries(), Budget(max_messages, max_tokens), style=Style(authors=True))
+    whole = shown(
+        talk.entries(), HistoryBudget(max_messages, max_tokens), style=Style(authors=True)
+    )
     assert talk.history(max_messages, max_tokens) == whole
 
 
@@ -263,7 +268,7 @@ def test_pictures_are_read_as_few_as_fit(store: Store) -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 9_000}}
     for _ in range(60):
         talk.append({"role": "user", "content": [picture]})
-    whole = shown(talk.entries(), Budget(500, 8_000), style=Style(authors=True))
+    whole = shown(talk.entries(), HistoryBudget(500, 8_000), style=Style(authors=True))
     assert len(whole) == 9
     assert talk.history(max_tokens=8_000) == whole
 

@@ -18,12 +18,12 @@ from tertulia import Settings, aio
 from tertulia.agents import Agent, ParrotAgent
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import (
-    PlatformRules,
-    Rules,
+    GatewaySettings,
+    PlatformSettings,
 )
 from tertulia.http import HttpSettings, Token, serve
 from tertulia.platforms.base import Adapter
-from tertulia.processes.registry import Registry
+from tertulia.processes.registry import ProcessRegistry
 from tests.gateway.scene import IDLE
 
 PATIENCE = 60.0
@@ -34,13 +34,13 @@ TOKENS = (
     Token(name="bob", secret=SECRETS["bob"]),
     Token(name="eve", secret=SECRETS["eve"], role="guest"),
 )
-EVERYONE = Rules(
-    platforms={name: PlatformRules(admission="everyone") for name in ("web", "webhook")},
+EVERYONE = GatewaySettings(
+    platforms={name: PlatformSettings(admission="everyone") for name in ("web", "webhook")},
     drain_seconds=2,
 )
 
 
-class House(NamedTuple):
+class ServedGateway(NamedTuple):
     """A server under test."""
 
     url: str
@@ -66,23 +66,23 @@ class House(NamedTuple):
 
 
 @contextmanager
-def house(
+def served_gateway(
     path: Path,
     *,
     agent: Agent | None = None,
     adapters: Sequence[Adapter] = (),
-    rules: Rules = EVERYONE,
+    rules: GatewaySettings = EVERYONE,
     programs: Path | None = None,
     **settings: Any,
-) -> Iterator[House]:
+) -> Iterator[ServedGateway]:
     """A gateway and its server, until the end of the block; with `programs` it runs some."""
-    found: Future[House] = Future()
+    found: Future[ServedGateway] = Future()
     given = {"tokens": TOKENS, "port": 0, "rate": 100_000, "drain_seconds": 2, **settings}
     stops: list[asyncio.Event] = []
 
     async def live() -> None:
         async with aio.open(path, settings=Settings(policies=IDLE)) as store:
-            processes = None if programs is None else Registry(store.sync, programs)
+            processes = None if programs is None else ProcessRegistry(store.sync, programs)
             gateway = Gateway(
                 store, agent or ParrotAgent(), adapters, rules=rules, processes=processes
             )
@@ -91,7 +91,7 @@ def house(
             running = asyncio.create_task(gateway.run())
             async with serve(gateway, HttpSettings(**given)) as serving:
                 loop = asyncio.get_running_loop()
-                found.set_result(House(serving.url, path, loop, gateway, []))
+                found.set_result(ServedGateway(serving.url, path, loop, gateway, []))
                 await stop.wait()
             gateway.stop()
             await running

@@ -15,13 +15,13 @@ from tertulia.errors import AccessDenied, ConfigError
 from tertulia.http import HttpSettings, Token
 from tertulia.http.app import TABLE
 from tertulia.http.auth import (
-    Door,
+    Authenticator,
     TooManyRequests,
     Unauthorized,
 )
 from tertulia.http.routing import Operation
 from tertulia.platforms.web import WebAdapter
-from tests.http.scene import SECRETS, House, house
+from tests.http.scene import SECRETS, ServedGateway, served_gateway
 
 SECRET_WORD = "swordfish"
 # What a request needs besides its token, so that it would succeed for the right one.
@@ -46,14 +46,14 @@ OPEN = {"check_health", "check_readiness", "take_webhook"}
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
     path = tmp_path_factory.mktemp("access") / "talk.db"
-    with house(path, adapters=[WebAdapter()], stream_seconds=0.5) as found:
+    with served_gateway(path, adapters=[WebAdapter()], stream_seconds=0.5) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def anas(here: House) -> str:
+def anas(here: ServedGateway) -> str:
     """A session of Ana's with a secret in it."""
     with here.client("ana") as client:
         said = {"text": f"the password is {SECRET_WORD}", "conversation": "anas"}
@@ -69,7 +69,7 @@ def ask(client: httpx2.Client, one: Operation, session_id: str) -> httpx2.Respon
 
 
 @pytest.mark.parametrize("one", TABLE, ids=lambda one: one.name)
-def test_without_a_token_nothing_is_told(here: House, anas: str, one: Operation) -> None:
+def test_without_a_token_nothing_is_told(here: ServedGateway, anas: str, one: Operation) -> None:
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic eDp4"}):
         with here.client(None, headers=headers) as client:
             found = ask(client, one, anas)
@@ -82,7 +82,7 @@ def test_without_a_token_nothing_is_told(here: House, anas: str, one: Operation)
 @pytest.mark.parametrize("name", ["bob", "eve"])
 @pytest.mark.parametrize("one", TABLE, ids=lambda one: one.name)
 def test_another_persons_sessions_are_not_there(
-    here: House, anas: str, one: Operation, name: str
+    here: ServedGateway, anas: str, one: Operation, name: str
 ) -> None:
     with here.client("root") as root:
         before = root.get(f"/sessions/{anas}").json()
@@ -102,7 +102,7 @@ def test_another_persons_sessions_are_not_there(
 
 @pytest.mark.parametrize("key", ["key", "person"])
 @pytest.mark.parametrize("path", ["/sessions", "/search"])
-def test_filters_do_not_lead_to_others(here: House, anas: str, path: str, key: str) -> None:
+def test_filters_do_not_lead_to_others(here: ServedGateway, anas: str, path: str, key: str) -> None:
     value = {"key": "agent:main:api:ana:dm:anas", "person": "api:~ana:ana"}[key]
     with here.client("bob") as client:
         found = client.get(path, params={"q": SECRET_WORD, key: value})
@@ -110,7 +110,7 @@ def test_filters_do_not_lead_to_others(here: House, anas: str, path: str, key: s
     assert SECRET_WORD not in found.text
 
 
-def test_a_person_sees_their_own(here: House, anas: str) -> None:
+def test_a_person_sees_their_own(here: ServedGateway, anas: str) -> None:
     with here.client("ana") as client:
         listed = client.get("/sessions").json()["items"]
         assert [one["id"] for one in listed] == [anas]
@@ -122,14 +122,14 @@ def test_a_person_sees_their_own(here: House, anas: str) -> None:
         assert client.get("/usage").status_code == 403
 
 
-def test_nobody_else_can_go_on_from_an_event_id(here: House, anas: str) -> None:
+def test_nobody_else_can_go_on_from_an_event_id(here: ServedGateway, anas: str) -> None:
     with here.client("bob", headers={"Last-Event-ID": f"{anas}/0"}) as client:
         found = client.get("/web/anas/events")
     assert found.status_code == 200
     assert SECRET_WORD not in found.text
 
 
-def test_what_an_owner_does_with_a_session(here: House) -> None:
+def test_what_an_owner_does_with_a_session(here: ServedGateway) -> None:
     with here.client("root") as root:
         said = {"text": "hola", "conversation": "roots"}
         first = root.post("/turns", json=said).json()["session_id"]
@@ -161,7 +161,7 @@ class TestDoor:
     )
     def test_without_tokens_this_machine_is_the_owner(self, host: str) -> None:
         for more in ({}, {"origin": f"http://{host}"}):
-            assert Door(HttpSettings()).admit({"host": host, **more}).is_owner
+            assert Authenticator(HttpSettings()).admit({"host": host, **more}).is_owner
 
     @pytest.mark.parametrize(
         "headers",
@@ -176,12 +176,12 @@ class TestDoor:
     )
     def test_without_tokens_no_other_site_is_let_in(self, headers: dict[str, str]) -> None:
         with pytest.raises(AccessDenied):
-            Door(HttpSettings()).admit(headers)
+            Authenticator(HttpSettings()).admit(headers)
 
     def test_the_rate_is_limited_for_each_token(self, tmp_path: Any) -> None:
         now = [0.0]
         tokens = tuple(Token(name=n, secret=SECRETS[n]) for n in ("ana", "bob"))
-        door = Door(HttpSettings(tokens=tokens, rate=2), now=lambda: now[0])
+        door = Authenticator(HttpSettings(tokens=tokens, rate=2), now=lambda: now[0])
         ana, bob = (bearer(SECRETS[name]) for name in ("ana", "bob"))
         door.admit(ana)
         door.admit(ana)
@@ -194,7 +194,7 @@ class TestDoor:
 
     def test_wrong_tokens_are_limited_together(self) -> None:
         settings = HttpSettings(tokens=(Token(name="ana", secret=SECRETS["ana"]),), rate=1)
-        door = Door(settings, now=lambda: 0.0)
+        door = Authenticator(settings, now=lambda: 0.0)
         with pytest.raises(Unauthorized):
             door.admit(bearer("wrong"))
         with pytest.raises(TooManyRequests):
@@ -240,7 +240,10 @@ def test_a_guest_who_was_let_in_stays_so_until_the_token_changes(tmp_path: Path)
     path, eve = tmp_path / "talk.db", Source("web", "", account="eve", user_id="eve")
 
     def role_after(tokens: tuple[Token, ...], *paths: str) -> str:
-        with house(path, adapters=[WebAdapter()], tokens=tokens) as here, here.client("eve") as one:
+        with (
+            served_gateway(path, adapters=[WebAdapter()], tokens=tokens) as here,
+            here.client("eve") as one,
+        ):
             for place in paths:
                 assert one.post(place, json={"text": "hello"}).is_success
         with here.store() as store:

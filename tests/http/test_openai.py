@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.http.scene import House, house
+from tests.http.scene import ServedGateway, served_gateway
 
 TOOL: Any = {
     "type": "function",
@@ -24,8 +24,8 @@ CALL = 'call weather {"city": "Cádiz"}'
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with house(tmp_path_factory.mktemp("openai") / "talk.db") as found:
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
+    with served_gateway(tmp_path_factory.mktemp("openai") / "talk.db") as found:
         yield found
 
 
@@ -40,14 +40,14 @@ def say(client: openai.OpenAI, text: str, chat: str | None = None, **options: An
 
 
 class TestChat:
-    def test_an_answer(self, here: House) -> None:
+    def test_an_answer(self, here: ServedGateway) -> None:
         found = say(here.openai(), "hola")
         assert found.choices[0].message.content.startswith("You said: hola")
         assert found.choices[0].finish_reason == "stop"
         assert found.usage.prompt_tokens > 0
         assert found.usage.total_tokens == found.usage.prompt_tokens + found.usage.completion_tokens
 
-    def test_a_stream_is_what_is_stored(self, here: House) -> None:
+    def test_a_stream_is_what_is_stored(self, here: ServedGateway) -> None:
         chunks = list(
             say(here.openai(), "hola", "streamed", stream=True,
                 stream_options={"include_usage": True})
@@ -64,7 +64,7 @@ class TestChat:
             entries = client.get(f"/sessions/{session['id']}/transcript").json()["items"]
         assert [entry["body"]["content"] for entry in entries] == ["hola", text]
 
-    def test_a_conversation_goes_on_with_what_is_stored(self, here: House) -> None:
+    def test_a_conversation_goes_on_with_what_is_stored(self, here: ServedGateway) -> None:
         client = here.openai()
         say(client, "I am called Ana", "kept")
         found = client.chat.completions.create(
@@ -80,7 +80,9 @@ class TestChat:
         assert "I am called Ana" in shown
         assert "never said" not in shown
 
-    def test_without_a_conversation_the_request_is_one_of_its_own(self, here: House) -> None:
+    def test_without_a_conversation_the_request_is_one_of_its_own(
+        self, here: ServedGateway
+    ) -> None:
         raw = here.openai().chat.completions.with_raw_response.create(
             model="parrot",
             messages=[
@@ -96,7 +98,7 @@ class TestChat:
         went_on = say(here.openai(), "history", name).choices[0].message.content
         assert "shown 5 messages" in went_on
 
-    def test_instructions_are_given_to_the_agent(self, here: House) -> None:
+    def test_instructions_are_given_to_the_agent(self, here: ServedGateway) -> None:
         found = here.openai().chat.completions.create(
             model="parrot",
             messages=[
@@ -106,13 +108,13 @@ class TestChat:
         )
         assert (found.choices[0].message.content or "").endswith("Speak like a sailor.")
 
-    def test_two_tokens_may_use_the_same_name_for_a_conversation(self, here: House) -> None:
+    def test_two_tokens_may_use_the_same_name_for_a_conversation(self, here: ServedGateway) -> None:
         say(here.openai("ana"), "the password is swordfish", "same")
         heard = say(here.openai("bob"), "history", "same").choices[0].message.content
         assert "swordfish" not in heard
         assert "shown 1 message:" in heard
 
-    def test_a_repeated_request_gets_the_same_answer(self, here: House) -> None:
+    def test_a_repeated_request_gets_the_same_answer(self, here: ServedGateway) -> None:
         options: Any = {"headers": {"Idempotency-Key": "once-1"}}
         first = say(here.openai(), "hola", "twice", **options)
         options = {"headers": {"Idempotency-Key": "once-1"}}
@@ -122,7 +124,7 @@ class TestChat:
         assert "shown 3 messages" in shown
 
     @pytest.mark.parametrize("is_kept", [True, False])
-    def test_tools_are_the_clients_to_run(self, here: House, is_kept: bool) -> None:
+    def test_tools_are_the_clients_to_run(self, here: ServedGateway, is_kept: bool) -> None:
         client = here.openai()
         headers = {"X-Conversation-Id": "tools-chat"} if is_kept else {}
         messages: Any = [{"role": "user", "content": CALL}]
@@ -157,7 +159,7 @@ class TestChat:
 
 
 class TestResponses:
-    def test_an_answer_and_the_next_one(self, here: House) -> None:
+    def test_an_answer_and_the_next_one(self, here: ServedGateway) -> None:
         client = here.openai()
         first = client.responses.create(model="parrot", input="I am called Ana")
         assert first.output_text.startswith("You said: I am called Ana")
@@ -169,7 +171,7 @@ class TestResponses:
         assert again.usage is not None
         assert again.usage.input_tokens > 0
 
-    def test_a_conversation_by_its_id(self, here: House) -> None:
+    def test_a_conversation_by_its_id(self, here: ServedGateway) -> None:
         client = here.openai()
         for given in ("resp-kept", {"id": "resp-kept"}):
             found = client.responses.create(
@@ -179,7 +181,7 @@ class TestResponses:
             )
         assert "shown 3 messages" in found.output_text
 
-    def test_a_stream(self, here: House) -> None:
+    def test_a_stream(self, here: ServedGateway) -> None:
         client = here.openai()
         with client.responses.stream(model="parrot", input="hola") as stream:
             kinds = [one.type for one in stream]
@@ -190,7 +192,7 @@ class TestResponses:
         assert final.output_text.startswith("You said: hola")
 
     @pytest.mark.parametrize("streams", [True, False])
-    def test_tools(self, here: House, streams: bool) -> None:
+    def test_tools(self, here: ServedGateway, streams: bool) -> None:
         client = here.openai()
         if streams:
             with client.responses.stream(model="parrot", input=CALL, tools=[FLAT]) as stream:
@@ -208,7 +210,7 @@ class TestResponses:
         )
         assert again.status == "completed"
 
-    def test_a_result_that_nobody_waits_for(self, here: House) -> None:
+    def test_a_result_that_nobody_waits_for(self, here: ServedGateway) -> None:
         client = here.openai()
         first = client.responses.create(model="parrot", input="hola")
         result: Any = {"type": "function_call_output", "call_id": "nonsense", "output": "x"}
@@ -218,7 +220,7 @@ class TestResponses:
         # The turn was answered: it is told its answer again, and nothing is stored.
         assert answered.output_text == first.output_text
 
-    def test_another_persons_response_is_not_gone_on_with(self, here: House) -> None:
+    def test_another_persons_response_is_not_gone_on_with(self, here: ServedGateway) -> None:
         first = here.openai("ana").responses.create(model="parrot", input="swordfish")
         found = here.openai("bob").responses.create(
             model="parrot", input="history", previous_response_id=first.id
@@ -227,10 +229,10 @@ class TestResponses:
 
 
 class TestErrors:
-    def test_models(self, here: House) -> None:
+    def test_models(self, here: ServedGateway) -> None:
         assert [model.id for model in here.openai("eve").models.list()] == ["parrot"]
 
-    def test_a_wrong_token(self, here: House) -> None:
+    def test_a_wrong_token(self, here: ServedGateway) -> None:
         with (
             openai.OpenAI(base_url=f"{here.url}/v1", api_key="wrong", max_retries=0) as client,
             pytest.raises(openai.AuthenticationError) as caught,
@@ -238,7 +240,7 @@ class TestErrors:
             say(client, "hola")
         assert caught.value.code == "unauthorized"
 
-    def test_nonsense(self, here: House) -> None:
+    def test_nonsense(self, here: ServedGateway) -> None:
         with pytest.raises(openai.BadRequestError) as caught:
             here.openai().chat.completions.create(
                 model="parrot", messages=[{"role": "assistant", "content": "me"}]
@@ -253,10 +255,10 @@ class TestErrors:
 
 def test_conversations_outlive_the_server(tmp_path: Path) -> None:
     path = tmp_path / "talk.db"
-    with house(path) as first:
+    with served_gateway(path) as first:
         say(first.openai(), "I am called Ana", "kept")
         before = first.openai().responses.create(model="parrot", input="and Bob")
-    with house(path) as second:
+    with served_gateway(path) as second:
         assert "Ana" in say(second.openai(), "history", "kept").choices[0].message.content
         after = second.openai().responses.create(
             model="parrot", input="history", previous_response_id=before.id

@@ -11,12 +11,12 @@ import pytest
 
 from tertulia import Source
 from tertulia.platforms.web import WebAdapter
-from tests.http.scene import PATIENCE, House, house
+from tests.http.scene import PATIENCE, ServedGateway, served_gateway
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[House]:
-    with house(
+def here(tmp_path: Path) -> Iterator[ServedGateway]:
+    with served_gateway(
         tmp_path / "talk.db", adapters=[WebAdapter()], programs=tmp_path / "programs"
     ) as found:
         yield found
@@ -30,7 +30,7 @@ def eventually(look: Callable[[], Any]) -> Any:
     return found
 
 
-def test_a_task_is_planned_run_and_read(here: House) -> None:
+def test_a_task_is_planned_run_and_read(here: ServedGateway) -> None:
     with here.client("ana") as ana:
         asked = {"when": "cron 0 9 * * MON", "task": "look at the mail", "zone": "Europe/Madrid"}
         made = ana.post("/schedules", json=asked).json()
@@ -58,7 +58,7 @@ def test_a_task_is_planned_run_and_read(here: House) -> None:
         assert ana.get(place).status_code == 404
 
 
-def test_a_result_comes_to_the_page_it_was_planned_for(here: House) -> None:
+def test_a_result_comes_to_the_page_it_was_planned_for(here: ServedGateway) -> None:
     with here.client("ana") as ana, ana.stream("GET", "/web/den/events") as stream:
         lines = stream.iter_lines()
         assert next(lines).startswith(":")
@@ -69,7 +69,7 @@ def test_a_result_comes_to_the_page_it_was_planned_for(here: House) -> None:
         assert ana.get("/schedules", params={"platform": "web"}).json()["items"] == [made]
 
 
-def test_schedules_of_others_are_not_there(here: House) -> None:
+def test_schedules_of_others_are_not_there(here: ServedGateway) -> None:
     with here.client("ana") as ana, here.client("bob") as bob, here.client("root") as root:
         made = ana.post("/schedules", json={"when": "every 2h", "task": "swordfish"}).json()
         place = f"/schedules/{made['id']}"
@@ -100,7 +100,9 @@ def test_schedules_of_others_are_not_there(here: House) -> None:
         ({"when": "every 2h", "task": ""}, 400),
     ],
 )
-def test_what_cannot_be_planned_is_told(here: House, asked: dict[str, str], status: int) -> None:
+def test_what_cannot_be_planned_is_told(
+    here: ServedGateway, asked: dict[str, str], status: int
+) -> None:
     with here.client("ana") as ana:
         found = ana.post("/schedules", json=asked)
         assert found.status_code == status
@@ -109,8 +111,8 @@ def test_what_cannot_be_planned_is_told(here: House, asked: dict[str, str], stat
         assert ana.get("/schedules/one").status_code == 400
 
 
-def test_programs_are_seen_read_and_ended(here: House) -> None:
-    registry = here.gateway.path.processes
+def test_programs_are_seen_read_and_ended(here: ServedGateway) -> None:
+    registry = here.gateway.pipeline.processes
     assert registry is not None
     with here.client("ana") as ana, here.client("bob") as bob, here.client("root") as root:
         said = ana.post("/turns", json={"text": "hello", "conversation": "den"}).json()
@@ -134,7 +136,7 @@ def test_programs_are_seen_read_and_ended(here: House) -> None:
 
 
 def test_a_gateway_without_programs_says_so(tmp_path: Path) -> None:
-    with house(tmp_path / "talk.db") as here, here.client("root") as root:
+    with served_gateway(tmp_path / "talk.db") as here, here.client("root") as root:
         assert root.get("/processes").json() == {"items": []}
         found = root.post("/processes/p1/kill")
         assert found.status_code == 400

@@ -20,7 +20,7 @@ from tertulia.agents.base import Event, Request
 from tertulia.errors import AgentFailed, AgentStopped
 from tertulia.platforms.web import WebAdapter
 from tests.http.node import node
-from tests.http.scene import SECRETS, House, house
+from tests.http.scene import SECRETS, ServedGateway, served_gateway
 from tests.http.test_openai import CALL, TOOL
 from tests.servers.models import Call, ModelServer, refuses
 from tests.servers.models import openai as wire
@@ -60,8 +60,8 @@ class BrokenAgent(ParrotAgent):
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[House]:
-    with house(tmp_path / "talk.db", adapters=[WebAdapter()]) as found:
+def here(tmp_path: Path) -> Iterator[ServedGateway]:
+    with served_gateway(tmp_path / "talk.db", adapters=[WebAdapter()]) as found:
         yield found
 
 
@@ -75,7 +75,7 @@ def events_of(text: str) -> list[tuple[str, Any]]:
 
 
 class TestTurns:
-    def test_an_answer_and_the_next_one(self, here: House) -> None:
+    def test_an_answer_and_the_next_one(self, here: ServedGateway) -> None:
         with here.client("eve") as client:
             first = client.post("/turns", json={"text": "hola"}).json()
             assert first["text"].startswith("You said: hola")
@@ -84,7 +84,7 @@ class TestTurns:
         assert "shown 3 messages" in again["text"]
         assert again["session_id"] == first["session_id"]
 
-    def test_events(self, here: House) -> None:
+    def test_events(self, here: ServedGateway) -> None:
         with here.client("ana") as client:
             found = client.post("/turns", json={"text": "hola", "stream": True})
         assert found.headers["content-type"].startswith("text/event-stream")
@@ -94,7 +94,9 @@ class TestTurns:
         assert told[-1][1]["text"] == shown
 
     @pytest.mark.parametrize("streams", [True, False])
-    def test_a_repeated_message_is_answered_the_same(self, here: House, streams: bool) -> None:
+    def test_a_repeated_message_is_answered_the_same(
+        self, here: ServedGateway, streams: bool
+    ) -> None:
         body = {"text": "hola", "conversation": "c", "message_id": "m1", "stream": streams}
         with here.client("ana") as client:
             first, again = (client.post("/turns", json=body) for _ in range(2))
@@ -106,7 +108,7 @@ class TestTurns:
         assert again_text["is_repeated"]
         assert again_text["text"] == first_text["text"]
 
-    def test_half_a_surrogate_pair_can_be_read(self, here: House) -> None:
+    def test_half_a_surrogate_pair_can_be_read(self, here: ServedGateway) -> None:
         with here.store() as store:
             session = store.sessions.open(Source("telegram", "1", user_id="1"))
             store.transcript(session.id).append({"role": "user", "content": "half \ud83d"})
@@ -117,14 +119,17 @@ class TestTurns:
                 assert "half" in found.text
             assert client.get("/search", params={"q": "half"}).status_code == 200
 
-    def test_no_row_waits_for_a_delivery(self, here: House) -> None:
+    def test_no_row_waits_for_a_delivery(self, here: ServedGateway) -> None:
         with here.client() as client:
             client.post("/turns", json={"text": "hola"})
             assert client.get("/deliveries").json()["items"] == []
             assert client.get("/inbox").json()["items"] == []
 
     def test_what_a_provider_said_is_not_told(self, tmp_path: Path) -> None:
-        with house(tmp_path / "talk.db", agent=BrokenAgent()) as here, here.client() as client:
+        with (
+            served_gateway(tmp_path / "talk.db", agent=BrokenAgent()) as here,
+            here.client() as client,
+        ):
             found = client.post("/turns", json={"text": "hola"})
             assert found.status_code == 502
             assert found.json()["error"]["code"] == "agent_failed"
@@ -144,7 +149,10 @@ class TestTurns:
 class TestOrder:
     def test_two_clients_take_turns(self, tmp_path: Path) -> None:
         agent = HeldAgent()
-        with house(tmp_path / "talk.db", agent=agent) as here, ThreadPoolExecutor(2) as pool:
+        with (
+            served_gateway(tmp_path / "talk.db", agent=agent) as here,
+            ThreadPoolExecutor(2) as pool,
+        ):
             body = {"text": "hola", "conversation": "shared"}
 
             def ask() -> httpx2.Response:
@@ -165,7 +173,7 @@ class TestOrder:
     def test_who_waits_too_long_is_told_so(self, tmp_path: Path) -> None:
         agent = HeldAgent()
         with (
-            house(tmp_path / "talk.db", agent=agent, wait_seconds=0.2) as here,
+            served_gateway(tmp_path / "talk.db", agent=agent, wait_seconds=0.2) as here,
             ThreadPoolExecutor(1) as pool,
             here.client("ana") as client,
         ):
@@ -183,7 +191,7 @@ class TestOrder:
 
 
 class TestLeaving:
-    def leave(self, here: House, agent: HeldAgent, headers: dict[str, str]) -> None:
+    def leave(self, here: ServedGateway, agent: HeldAgent, headers: dict[str, str]) -> None:
         body = {"text": "hola", "conversation": "c", "stream": True}
         with (
             here.client("ana") as client,
@@ -194,14 +202,14 @@ class TestLeaving:
 
     def test_who_leaves_stops_the_answer(self, tmp_path: Path) -> None:
         agent = HeldAgent()
-        with house(tmp_path / "talk.db", agent=agent) as here:
+        with served_gateway(tmp_path / "talk.db", agent=agent) as here:
             self.leave(here, agent, {})
             assert agent.ended.acquire(timeout=60)
             assert agent.ends == ["stopped"]
 
     def test_who_can_come_back_finds_it_finished(self, tmp_path: Path) -> None:
         agent = HeldAgent()
-        with house(tmp_path / "talk.db", agent=agent) as here:
+        with served_gateway(tmp_path / "talk.db", agent=agent) as here:
             self.leave(here, agent, {"Idempotency-Key": "k1"})
             agent.may_go_on.set()
             assert agent.ended.acquire(timeout=60)
@@ -227,7 +235,7 @@ class TestTools:
                 wire.says("Sunny in both."),
             )  # fmt: skip
             agent = OpenAIAgent("test-1", base_url=server.url, api_key="sk-0123456789")
-            with house(tmp_path / "talk.db", agent=agent) as here:
+            with served_gateway(tmp_path / "talk.db", agent=agent) as here:
                 client = here.openai()
                 asked: Any = {
                     "model": "x", "tools": [TOOL], "extra_headers": {"X-Conversation-Id": "c"},
@@ -262,7 +270,7 @@ class TestTools:
         assert sent[-1]["content"] == "sun too"
         assert server.seen[-1].body["tools"][0]["function"]["name"] == "weather"
 
-    def test_something_else_is_said_instead(self, here: House) -> None:
+    def test_something_else_is_said_instead(self, here: ServedGateway) -> None:
         client = here.openai()
         headers = {"X-Conversation-Id": "c"}
         offered: list[tuple[str, Any]] = [(CALL, {"tools": [TOOL]}), ("history", {})]
@@ -280,7 +288,9 @@ class TestTools:
 
 
 class TestWeb:
-    def test_a_message_is_accepted_and_its_answer_comes_as_an_event(self, here: House) -> None:
+    def test_a_message_is_accepted_and_its_answer_comes_as_an_event(
+        self, here: ServedGateway
+    ) -> None:
         with here.client("ana") as client, client.stream("GET", "/web/den/events") as stream:
             lines = stream.iter_lines()
             assert next(lines).startswith(":")
@@ -311,7 +321,7 @@ class TestWeb:
             listed = client.get("/sessions", params={"platform": "web"}).json()["items"]
         assert [one["id"] for one in listed] == [session_id]
 
-    def test_who_comes_back_is_given_what_was_missed_once(self, here: House) -> None:
+    def test_who_comes_back_is_given_what_was_missed_once(self, here: ServedGateway) -> None:
         with here.client("ana") as client:
             client.post("/web/den/messages", json={"text": "hola", "message_id": "m1"})
             with here.client("root") as root:
@@ -339,7 +349,7 @@ class TestWeb:
         # A server that waited for the page would not end within the patience of `house`.
         with (
             ThreadPoolExecutor(1) as pool,
-            house(tmp_path / "talk.db", adapters=adapters, drain_seconds=3600) as here,
+            served_gateway(tmp_path / "talk.db", adapters=adapters, drain_seconds=3600) as here,
         ):
             connected = threading.Event()
 
@@ -354,7 +364,7 @@ class TestWeb:
 
 
 class TestCounting:
-    def test_health_and_metrics(self, here: House) -> None:
+    def test_health_and_metrics(self, here: ServedGateway) -> None:
         with here.client() as client:
             assert client.get("/readyz").json() == {"status": "ok"}
             client.post("/turns", json={"text": "hola"})
@@ -368,7 +378,7 @@ class TestCounting:
         with here.client("ana") as client:
             assert client.get("/metrics").status_code == 403
 
-    def test_a_delivery_is_settled_by_hand(self, here: House) -> None:
+    def test_a_delivery_is_settled_by_hand(self, here: ServedGateway) -> None:
         with here.store() as store:
             store.outbox.put("hola", "telegram:42", delivery="d1")
             (parcel,) = store.outbox.claim()
@@ -380,7 +390,7 @@ class TestCounting:
             assert client.post(at, json={"outcome": "sent"}).status_code == 400
             assert client.post("/deliveries/99/settle", json={"outcome": "sent"}).status_code == 404
 
-    def test_a_stranger_is_let_in(self, here: House) -> None:
+    def test_a_stranger_is_let_in(self, here: ServedGateway) -> None:
         with here.store() as store:
             code = store.people.ask(Source("telegram", "9", user_id="9"))
         with here.client() as client:

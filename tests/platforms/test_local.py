@@ -15,8 +15,8 @@ from prompt_toolkit.output import DummyOutput
 from tertulia.core.source import Source
 from tertulia.errors import Error, StoreUnavailable
 from tertulia.gateway import commands
-from tertulia.platforms.base import Incoming, Outgoing, Shown
-from tertulia.platforms.terminal import LocalAdapter
+from tertulia.platforms.base import Incoming, Outgoing, StreamUpdate
+from tertulia.platforms.terminal import TerminalAdapter
 
 # So long a test may take, however busy the machine.
 PATIENCE = 60
@@ -57,9 +57,9 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(timed())
 
 
-def piped(text: str, **more: Any) -> tuple[LocalAdapter, io.StringIO]:
+def piped(text: str, **more: Any) -> tuple[TerminalAdapter, io.StringIO]:
     out = io.StringIO()
-    return LocalAdapter(stdin=io.StringIO(text), stdout=out, **more), out
+    return TerminalAdapter(stdin=io.StringIO(text), stdout=out, **more), out
 
 
 def said(text: str, delivery: str = "d") -> Outgoing:
@@ -336,11 +336,11 @@ class TestKeys:
         run(test)
 
 
-async def show(adapter: LocalAdapter, kind: Any, text: str = "") -> None:
-    await adapter.show(Source.local(), Shown(kind=kind, turn="1", text=text))
+async def show(adapter: TerminalAdapter, kind: Any, text: str = "") -> None:
+    await adapter.show(Source.local(), StreamUpdate(kind=kind, turn="1", text=text))
 
 
-async def stream(adapter: LocalAdapter, *pieces: str) -> None:
+async def stream(adapter: TerminalAdapter, *pieces: str) -> None:
     await show(adapter, "began")
     for piece in pieces:
         await show(adapter, "delta", piece)
@@ -354,11 +354,11 @@ async def until(is_so: Callable[[], bool]) -> None:
 @asynccontextmanager
 async def typing(
     **more: Any,
-) -> AsyncIterator[tuple[LocalAdapter, PipeInput, Heard, Screen]]:
+) -> AsyncIterator[tuple[TerminalAdapter, PipeInput, Heard, Screen]]:
     """An adapter that listens to keys; it is cancelled and closed at the end."""
     heard, screen = Heard(), Screen()
     with create_pipe_input() as keys:
-        adapter = LocalAdapter(terminal=(keys, screen), **more)
+        adapter = TerminalAdapter(terminal=(keys, screen), **more)
         listening = asyncio.create_task(adapter.listen(heard))
         await asyncio.sleep(0.05)
         try:

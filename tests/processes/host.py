@@ -7,7 +7,7 @@ import sys
 
 from tertulia import aio
 from tertulia.gateway.app import Gateway
-from tertulia.processes.registry import Registry
+from tertulia.processes.registry import ProcessRegistry
 from tests.gateway.scene import App, Echo
 from tests.processes.scene import ANA, BEN, SETTINGS
 
@@ -19,7 +19,7 @@ ASKING = "read -p 'name? ' name; echo \"hello $name\""
 
 async def main(where: str, folder: str) -> None:
     async with aio.open(where, settings=SETTINGS) as store:
-        registry = Registry(store.sync, folder)
+        registry = ProcessRegistry(store.sync, folder)
         gateway = Gateway(store, Echo(), [App()], processes=registry)
         serving = asyncio.create_task(gateway.run())
         ana = (await store.sessions.open(ANA)).key

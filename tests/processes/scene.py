@@ -12,7 +12,7 @@ from typing import Any
 import tertulia
 from tertulia import Settings, Source, Store
 from tertulia.core.policy import Policies, ResetPolicy
-from tertulia.processes.registry import Registry
+from tertulia.processes.registry import ProcessRegistry
 from tertulia.testing import FakeClock
 
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
@@ -29,7 +29,7 @@ PATIENCE = 60.0
 class Scene:
     """A store, its registry, and one conversation."""
 
-    def __init__(self, store: Store, registry: Registry, clock: FakeClock) -> None:
+    def __init__(self, store: Store, registry: ProcessRegistry, clock: FakeClock) -> None:
         self.store = store
         self.registry = registry
         self.clock = clock
@@ -59,7 +59,7 @@ class Scene:
 def scene(where: str, folder: Path, **more: Any) -> Iterator[Scene]:
     clock = FakeClock()
     with tertulia.open(where, settings=SETTINGS, clock=clock) as store:
-        registry = Registry(store, folder / "programs", **more)
+        registry = ProcessRegistry(store, folder / "programs", **more)
         try:
             yield Scene(store, registry, clock)
         finally:

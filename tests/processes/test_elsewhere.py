@@ -27,7 +27,7 @@ from tertulia.processes.environments.ssh import (
     DockerImage,
     SshHost,
 )
-from tertulia.processes.registry import Registry
+from tertulia.processes.registry import ProcessRegistry
 from tertulia.processes.supervisor import VARIABLE
 from tests.processes.scene import ANA, PATIENCE, Scene, until
 from tests.processes.scene import scene as opened
@@ -167,14 +167,14 @@ class TestBoth:
 
     def test_another_registry_finds_it_again(self, there: Scene, elsewhere: Environment) -> None:
         process = there.spawn("read; echo went on")
-        again = Registry(there.store, there.registry._folder, environment=elsewhere)
+        again = ProcessRegistry(there.store, there.registry._folder, environment=elsewhere)
         assert [one.id for one in again.recover() if one.is_alive] == [process]
         again.submit(process)
         assert again.wait(process, PATIENCE).output.text == "went on\n"
 
     def test_a_place_that_is_not_set_up_any_more_is_named(self, there: Scene) -> None:
         process = there.spawn("sleep 600")
-        again = Registry(there.store, there.registry._folder)
+        again = ProcessRegistry(there.store, there.registry._folder)
         with pytest.raises(IllegalMove, match="not set up any more"):
             again.kill(process)
         assert again.get(process).is_alive

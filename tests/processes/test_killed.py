@@ -16,7 +16,7 @@ import tertulia
 from tertulia import aio
 from tertulia.gateway.app import Gateway
 from tertulia.processes import supervisor
-from tertulia.processes.registry import Registry
+from tertulia.processes.registry import ProcessRegistry
 from tertulia.testing import FakeClock
 from tests.gateway.scene import App, Echo
 from tests.processes.scene import ANA, BEN, PATIENCE, SETTINGS, Scene, comes, until
@@ -64,7 +64,7 @@ async def _again(
     before: tertulia.Session | None,
 ) -> None:
     async with aio.open(where, settings=SETTINGS, clock=clock) as store:
-        registry = Registry(store.sync, folder)
+        registry = ProcessRegistry(store.sync, folder)
         gateway = Gateway(store, Echo(), [app], processes=registry)
         serving = asyncio.create_task(gateway.run())
         await comes(lambda: len(app.to(ANA)) > 1 and app.to(BEN), "both were told")
@@ -78,7 +78,7 @@ async def _again(
 
 
 def _check(
-    registry: Registry,
+    registry: ProcessRegistry,
     store: tertulia.Store,
     clock: FakeClock,
     started: tuple[str, str, str],
@@ -117,7 +117,7 @@ def test_one_that_was_being_started_is_found_by_its_folder(scene: Scene) -> None
         "update processes set state = 'starting', keeper_pid = 0, keeper_mark = '', pid = 0,"
         " mark = ''",
     )
-    [found] = Registry(scene.store, scene.registry._folder).recover()
+    [found] = ProcessRegistry(scene.store, scene.registry._folder).recover()
     assert (found.state, found.pid, found.keeper_pid) == ("running", known.pid, known.keeper_pid)
 
 

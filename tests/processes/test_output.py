@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tertulia.processes import supervisor
 from tertulia.processes.output_files import (
     ROLLING,
-    Output,
+    OutputFiles,
     readable,
 )
 from tests.processes.scene import Scene, until
@@ -27,15 +27,15 @@ for block in range(400):
 """
 
 
-def written(folder: Path, data: bytes) -> Output:
+def written(folder: Path, data: bytes) -> OutputFiles:
     (folder / f"{supervisor.OUTPUT}{0:018}").write_bytes(data)
-    return Output(str(folder), is_final=False)
+    return OutputFiles(str(folder), is_final=False)
 
 
 def test_a_flood_costs_bounded_disk_and_memory(scene: Scene) -> None:
     process = scene.registry.get(scene.spawn([sys.executable, "-c", FLOOD]))
     scene.finished(process.id)
-    output = Output(process.folder, is_final=True)
+    output = OutputFiles(process.folder, is_final=True)
     assert output.total() == 40_000_000
     kept = sum(entry.stat().st_size for entry in os.scandir(process.folder))
     assert kept <= 2 * supervisor.SEGMENT + 4096
@@ -53,7 +53,7 @@ def test_the_keeper_stays_small_in_a_flood(scene: Scene) -> None:
 
     process = scene.registry.get(scene.spawn("yes 'a line of text that goes on and on'"))
     kept = psutil.Process(process.keeper_pid)
-    output = Output(process.folder, is_final=False)
+    output = OutputFiles(process.folder, is_final=False)
     before = kept.memory_info().rss
     target = 60_000_000
     until(lambda: output.total() > target, "it has written much")
@@ -132,7 +132,7 @@ def test_pages_join_to_the_whole(
 ) -> None:
     folder = tmp_path_factory.mktemp("output")
     output = written(folder, data)
-    final = Output(str(folder), is_final=True)
+    final = OutputFiles(str(folder), is_final=True)
     at = 0
     while (piece := final.since(at, cut)).end > at:
         assert piece.start == at

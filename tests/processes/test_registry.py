@@ -16,8 +16,8 @@ import pytest
 from tertulia import Settings
 from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
 from tertulia.processes import supervisor
-from tertulia.processes.registry import Registry
-from tertulia.processes.settings import ProcessRules
+from tertulia.processes.registry import ProcessRegistry
+from tertulia.processes.settings import ProcessSettings
 from tests.processes.scene import ANA, BEN, PATIENCE, Scene, until
 from tests.processes.scene import scene as opened
 from tests.turns.scene import execute
@@ -86,7 +86,7 @@ class TestWhatItIsGiven:
 
 class TestLimits:
     def test_no_more_than_allowed_run_at_once(self, tmp_path: Path) -> None:
-        rules = ProcessRules(at_most=2)
+        rules = ProcessSettings(at_most=2)
         with opened(str(tmp_path / "talk.db"), tmp_path, rules=rules) as scene:
             first, _ = scene.spawn("sleep 600"), scene.spawn("sleep 600")
             with pytest.raises(IllegalMove, match="no more than 2"):
@@ -95,7 +95,7 @@ class TestLimits:
             scene.spawn("true")
 
     def test_the_default_is_64(self) -> None:
-        assert ProcessRules().at_most == 64
+        assert ProcessSettings().at_most == 64
 
     def test_what_has_ended_is_kept_for_half_an_hour(self, scene: Scene) -> None:
         process = scene.spawn("echo done")
@@ -114,7 +114,7 @@ class TestLimits:
     @pytest.mark.parametrize("field", ["at_most", "keep_minutes", "longest_seconds"])
     def test_limits_are_above_zero(self, field: str) -> None:
         with pytest.raises(ConfigError, match=field):
-            ProcessRules(**{field: 0})  # type: ignore[arg-type]
+            ProcessSettings(**{field: 0})  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("interval", [0, -1, 86_401, float("nan")])
     def test_an_interval_makes_sense(self, scene: Scene, interval: float) -> None:
@@ -124,7 +124,7 @@ class TestLimits:
 
 class TestWaiting:
     def test_a_longer_wait_than_allowed_is_cut_and_said(self, tmp_path: Path) -> None:
-        rules = ProcessRules(longest_seconds=0.2)
+        rules = ProcessSettings(longest_seconds=0.2)
         with opened(str(tmp_path / "talk.db"), tmp_path, rules=rules) as scene:
             seen = scene.registry.wait(scene.spawn("sleep 600"), 3600)
             assert seen.process.is_alive
@@ -328,13 +328,13 @@ class TestTelling:
         scene.spawn("sleep 600")
         scene.registry.recover()
         assert scene.told() == []
-        Registry(scene.store, scene.registry._folder).recover()
+        ProcessRegistry(scene.store, scene.registry._folder).recover()
         assert len(scene.told()) == 1
 
     def test_two_gateways_on_one_machine_tell_it_once(self, scene: Scene) -> None:
         process = scene.spawn("echo once", check_interval=1)
         scene.shows(process, "once")
-        other = Registry(scene.store, scene.registry._folder)
+        other = ProcessRegistry(scene.store, scene.registry._folder)
         scene.clock.forward(seconds=10)
         for registry in (scene.registry, other, scene.registry, other):
             registry.look()
@@ -355,7 +355,7 @@ class TestWhose:
 
     def test_another_machine_leaves_it_alone(self, scene: Scene) -> None:
         process = scene.spawn("sleep 600")
-        other = Registry(scene.store, scene.registry._folder, node="elsewhere")
+        other = ProcessRegistry(scene.store, scene.registry._folder, node="elsewhere")
         other.recover()
         other.look()
         with pytest.raises(IllegalMove, match="elsewhere"):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tertulia import Store
 from tertulia.agents.base import Event, Request, Step
-from tertulia.gateway.settings import PlatformRules
+from tertulia.gateway.settings import PlatformSettings
 from tests.gateway.scene import ANA, Scripted, rules
-from tests.gateway.scene import house as gateway
-from tests.http.scene import house as server
+from tests.gateway.scene import served_gateway as gateway
+from tests.http.scene import served_gateway as server
 from tests.processes.scene import comes, until
 
 PROGRAM = "echo done"
@@ -28,13 +28,13 @@ async def starts(request: Request) -> AsyncGenerator[Event, None]:
 def test_over_http_the_role_of_the_token_decides(tmp_path: Path) -> None:
     with server(
         tmp_path / "talk.db", agent=Scripted(starts), programs=tmp_path / "programs"
-    ) as house:
+    ) as served_gateway:
         found = {}
         for name in ("root", "ana", "eve"):
-            with house.client(name) as client:
+            with served_gateway.client(name) as client:
                 found[name] = client.post("/turns", json={"text": "go"}).json()["text"]
         asked = {"model": "x", "messages": [{"role": "user", "content": "go"}]}
-        with house.client("root") as client:
+        with served_gateway.client("root") as client:
             told = client.post("/v1/chat/completions", json=asked).json()
         assert told["choices"][0]["message"]["content"] == "process schedule terminal"
         assert found == {
@@ -42,7 +42,7 @@ def test_over_http_the_role_of_the_token_decides(tmp_path: Path) -> None:
             "ana": "schedule",
             "eve": "nothing",
         }
-        with house.store() as store:
+        with served_gateway.store() as store:
             until(lambda: all(not one.is_alive for one in store.processes.find()), "they ended")
             _told_in_the_conversation(store)
 
@@ -65,16 +65,16 @@ def test_tools_of_the_caller_stand_alone(tmp_path: Path) -> None:
     asked = {"model": "x", "messages": [{"role": "user", "content": "go"}], "tools": [tool]}
     with server(
         tmp_path / "talk.db", agent=Scripted(starts), programs=tmp_path / "programs"
-    ) as house:
-        with house.client("root") as client:
+    ) as served_gateway:
+        with served_gateway.client("root") as client:
             told = client.post("/v1/chat/completions", json=asked).json()
         assert told["choices"][0]["message"]["content"] == "mine"
-        with house.store() as store:
+        with served_gateway.store() as store:
             assert store.processes.find() == []
 
 
 def test_a_scheduled_run_tells_the_chat_of_its_schedule(where: str, tmp_path: Path) -> None:
-    owners = rules(platforms={"telegram": PlatformRules(owners=("42",))})
+    owners = rules(platforms={"telegram": PlatformSettings(owners=("42",))})
 
     async def play() -> None:
         async with gateway(

@@ -15,8 +15,8 @@ from tertulia.agents import json_schema
 from tertulia.agents.base import Event, Request, Step, Tool
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import (
-    PlatformRules,
-    Rules,
+    GatewaySettings,
+    PlatformSettings,
 )
 from tertulia.processes import supervisor
 from tertulia.processes.agent_tools import (
@@ -25,8 +25,8 @@ from tertulia.processes.agent_tools import (
     TERMINAL,
     tools_for,
 )
-from tertulia.processes.registry import Registry, Seen
-from tertulia.processes.settings import ProcessRules
+from tertulia.processes.registry import ProcessRegistry, ProcessStatus
+from tertulia.processes.settings import ProcessSettings
 from tertulia.records.people import Role
 from tests.gateway.scene import App, Scripted
 from tests.processes.scene import ANA, BEN, SETTINGS, Scene, comes, until
@@ -63,7 +63,7 @@ class TestTerminal:
     ) -> None:
         wait = scene.registry.wait
 
-        def wait_when_it_has_written(process_id: str, *given: Any, **more: Any) -> Seen:
+        def wait_when_it_has_written(process_id: str, *given: Any, **more: Any) -> ProcessStatus:
             scene.shows(process_id, "so far")  # however slowly it begins
             return wait(process_id, *given, **more)
 
@@ -161,11 +161,13 @@ class TestRoles:
         ],
     )
     def test_who_has_the_tools(self, scene: Scene, allowed: Role, role: Role, count: int) -> None:
-        registry = Registry(scene.store, scene.registry._folder, rules=ProcessRules(role=allowed))
+        registry = ProcessRegistry(
+            scene.store, scene.registry._folder, rules=ProcessSettings(role=allowed)
+        )
         assert len(tools_for(registry, ANA, scene.key, role)) == count
 
     def test_the_default_is_the_owner_alone(self) -> None:
-        assert ProcessRules().role == "owner"
+        assert ProcessSettings().role == "owner"
 
     def test_the_gateway_gives_them_by_role(self, tmp_path: Path) -> None:
         """Ana is the owner, Ben is not; both write to one gateway."""
@@ -182,13 +184,13 @@ class TestRoles:
         async def play() -> list[str]:
             from tertulia import aio
 
-            everyone = PlatformRules(admission="everyone", owners=("42",))
+            everyone = PlatformSettings(admission="everyone", owners=("42",))
             app = App()
             async with aio.open(tmp_path / "talk.db", settings=SETTINGS) as store:
-                registry = Registry(store.sync, tmp_path / "programs")
+                registry = ProcessRegistry(store.sync, tmp_path / "programs")
                 gateway = Gateway(
                     store, Scripted(script), [app], processes=registry,
-                    rules=Rules(platforms={"telegram": everyone}),
+                    rules=GatewaySettings(platforms={"telegram": everyone}),
                 )  # fmt: skip
                 serving = asyncio.create_task(gateway.run())
                 await app.get("I am Ana", ANA)

@@ -52,7 +52,7 @@ class TestRoles:
 
     def test_a_role_that_does_not_exist_is_neither_given_nor_asked_for(self, store: Store) -> None:
         for give_or_ask in (
-            lambda: store.people.meet(ANA, role="king"),  # type: ignore[arg-type]
+            lambda: store.people.remember(ANA, role="king"),  # type: ignore[arg-type]
             lambda: store.people.require_role(ANA, "king"),  # type: ignore[arg-type]
             lambda: store.people.find(role="king"),  # type: ignore[arg-type]
         ):

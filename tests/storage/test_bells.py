@@ -61,15 +61,15 @@ def test_a_listener_whose_connection_was_cut_hears_again(
     name = psycopg.conninfo.conninfo_to_dict(address)["dbname"]
     with tertulia.open(address) as store, psycopg.connect(address, autocommit=True) as aside:
         database = store._db
-        database.wait("noon", database.rung("noon"), 0.01)
+        database.wait("noon", database.notifications("noon"), 0.01)
         until(lambda: aside.execute(listeners, (name,)).fetchone(), "it listens")
         aside.execute(f"select pg_terminate_backend(pid) from ({listeners}) cut", (name,))
-        before = database.rung("noon")
+        before = database.notifications("noon")
 
         def is_heard() -> bool:
             aside.execute("select pg_notify('tertulia', 'noon')")
             database.wait("noon", before, 0.05)
-            return database.rung("noon") > before
+            return database.notifications("noon") > before
 
         until(is_heard, "it listens again")
 

@@ -10,7 +10,7 @@ import pytest
 
 import tertulia
 from tertulia import Settings, Store
-from tertulia.testing import FakeClock, Stage, StoreContract
+from tertulia.testing import FakeClock, Handles, StoreContract
 from tertulia.testing.fixtures import (
     dm,
     said,
@@ -30,7 +30,7 @@ class TestPostgres(StoreContract):
     def connect(self, place: Path, settings: Settings, clock: FakeClock) -> Store:
         return tertulia.open(self.address, settings=settings, clock=clock)
 
-    def test_nothing_of_it_is_left_on_disk(self, stage: Stage, store: Store) -> None:
+    def test_nothing_of_it_is_left_on_disk(self, stage: Handles, store: Store) -> None:
         """The server's files are its own; of a deleted session no row of any table is left."""
         session = store.sessions.open(dm("anna"))
         store.transcript(session.id).append(said("zwieback"))

@@ -10,7 +10,7 @@ import pytest
 
 import tertulia
 from tertulia import Settings, Store
-from tertulia.testing import FakeClock, Stage, StoreContract
+from tertulia.testing import FakeClock, Handles, StoreContract
 from tertulia.testing.fixtures import (
     answered,
     dm,
@@ -44,10 +44,10 @@ class TestSqlite:
     settings: ClassVar[Settings] = Settings(zone="UTC", durability="fast")
 
     @pytest.fixture
-    def stage(self, tmp_path: Path) -> Stage:
-        return Stage(tmp_path, _OnSqlite().connect, self.settings)
+    def stage(self, tmp_path: Path) -> Handles:
+        return Handles(tmp_path, _OnSqlite().connect, self.settings)
 
-    def test_a_large_text_is_kept_once(self, stage: Stage) -> None:
+    def test_a_large_text_is_kept_once(self, stage: Handles) -> None:
         store = stage.open()
         large = "a very large text " * 10_000
         sessions = [store.sessions.open(dm(name)) for name in ("anna", "ben")]
@@ -69,7 +69,7 @@ class TestSqlite:
             "update sessions set id = 'the same'",
         ],
     )
-    def test_what_is_unique_is_so_by_constraint(self, stage: Stage, doubles: str) -> None:
+    def test_what_is_unique_is_so_by_constraint(self, stage: Handles, doubles: str) -> None:
         """Not by the care of whoever writes, nor by an index that is kept beside."""
         store = stage.open()
         store.sessions.open(dm("anna"))
@@ -79,7 +79,7 @@ class TestSqlite:
         assert len(store.sessions.find(state="current").items) == 1
         stage.close()
 
-    def test_a_deleted_session_leaves_no_row(self, stage: Stage) -> None:
+    def test_a_deleted_session_leaves_no_row(self, stage: Handles) -> None:
         store = stage.open()
         empty = shape(store)
         first = store.sessions.open(dm("anna"))
@@ -96,7 +96,7 @@ class TestSqlite:
         assert after == empty
         stage.close()
 
-    def test_a_file_is_its_owners_alone(self, stage: Stage) -> None:
+    def test_a_file_is_its_owners_alone(self, stage: Handles) -> None:
         store = stage.open()
         store.sessions.open(dm("anna"))
         modes = {path.name: path.stat().st_mode & 0o777 for path in stage.place.iterdir()}
@@ -104,7 +104,7 @@ class TestSqlite:
         stage.close()
         assert [path.name for path in stage.place.iterdir()] == ["talk.db"]
 
-    def test_a_backup_is_a_store(self, stage: Stage, tmp_path: Path) -> None:
+    def test_a_backup_is_a_store(self, stage: Handles, tmp_path: Path) -> None:
         store = stage.open()
         session = store.sessions.open(dm("anna"))
         store.transcript(session.id).extend(said(f"{n}") for n in range(2000))
@@ -121,7 +121,7 @@ class TestSqlite:
         assert (tmp_path / "copy.db").read_bytes() == before
         stage.close()
 
-    def test_vacuum_gives_space_back(self, stage: Stage) -> None:
+    def test_vacuum_gives_space_back(self, stage: Handles) -> None:
         store = stage.open()
         session = store.sessions.open(dm("anna"))
         store.transcript(session.id).extend(said("x" * 1000) for n in range(2000))
@@ -148,7 +148,7 @@ class TestSqlite:
             ("update cards_data set block = zeroblob(3)", "the search index is damaged"),
         ],
     )
-    def test_check_finds_what_is_wrong(self, stage: Stage, harm: str, fault: str | None) -> None:
+    def test_check_finds_what_is_wrong(self, stage: Handles, harm: str, fault: str | None) -> None:
         store = stage.open()
         session = store.sessions.open(dm("anna", chat_name="The Circle"))
         store.transcript(session.id).extend([said("a"), answered("b"), said("c " * 50_000)])

@@ -760,13 +760,13 @@ def test_every_error_of_sqlite_has_its_own_words() -> None:
     ]
     assert len(kinds) > 30
     for kind in kinds:
-        found = errors.translated(kind("so it goes"), "/a/place")
+        found = errors.translate_errors(kind("so it goes"), "/a/place")
         assert isinstance(found, StoreError)
         assert found.hint
         assert "/a/place" in str(found)
         assert found.where == "/a/place"
     broken = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
-    assert type(errors.translated(broken, "x")) is StoreCorrupt
+    assert type(errors.translate_errors(broken, "x")) is StoreCorrupt
     half = UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
     for problem in (half, OverflowError("int too big to convert")):
-        assert type(errors.translated(problem, "x")) is ConfigError
+        assert type(errors.translate_errors(problem, "x")) is ConfigError

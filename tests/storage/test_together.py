@@ -12,7 +12,7 @@ import pytest
 
 import tertulia
 from tertulia import Settings, Source, Store, StoreError, StoreUnavailable, ToolCall
-from tertulia.records.queues.inbox import BELL
+from tertulia.records.queues.inbox import CHANNEL
 from tertulia.storage.base import Transaction
 from tests.storage.disk import Disk, Step, fail
 from tests.storage.inside import sqlite_of
@@ -61,7 +61,7 @@ def test_a_call_sees_what_was_written_before_it_and_nobody_else_does(
         with tertulia.open(tmp_path / "talk.db") as other:
             seen.append(has(other, "one"))
 
-    store.together(calls)
+    store.in_one_commit(calls)
     assert seen == [True, False]
     assert has(store, "one")
 
@@ -76,7 +76,7 @@ def test_a_call_that_fails_takes_no_other_with_it(store: Store) -> None:
             sqlite_of(store).write(lambda tx: tx.run("installation_set", damaged))
         put(store, "three")
 
-    store.together(calls)
+    store.in_one_commit(calls)
     assert [has(store, name) for name in ("one", "two", "three")] == [True, False, True]
 
 
@@ -92,7 +92,7 @@ def test_nothing_is_stored_where_the_commit_fails(tmp_path: Path) -> None:
             disk.before = break_it
 
         with pytest.raises(StoreError):
-            store.together(calls)
+            store.in_one_commit(calls)
         disk.before = lambda step: None
         assert not has(store, "one")
         put(store, "one")
@@ -101,17 +101,17 @@ def test_nothing_is_stored_where_the_commit_fails(tmp_path: Path) -> None:
 
 def test_bells_ring_when_it_is_stored(store: Store) -> None:
     database = sqlite_of(store)
-    before = database.rung(BELL)
+    before = database.notifications(CHANNEL)
     within: list[int] = []
 
     def calls() -> None:
         store.inbox.put(ANA, "hola", message_id="1")
         store.inbox.put(ANA, "hola", message_id="2")
-        within.append(database.rung(BELL))
+        within.append(database.notifications(CHANNEL))
 
-    store.together(calls)
+    store.in_one_commit(calls)
     assert within == [before]
-    assert database.rung(BELL) == before + 1
+    assert database.notifications(CHANNEL) == before + 1
 
 
 def test_calls_that_join_a_writer_wait_for_their_own_lead(store: Store) -> None:
@@ -131,7 +131,7 @@ def test_calls_that_join_a_writer_wait_for_their_own_lead(store: Store) -> None:
         threads.append(threading.get_ident())
         put(store, "one")
 
-    joined = threading.Thread(target=store.together, args=(calls,))
+    joined = threading.Thread(target=store.in_one_commit, args=(calls,))
     joined.start()
     goes_on.set()
     joined.join(PATIENCE)
@@ -159,15 +159,15 @@ def test_many_async_calls_are_one_commit(tmp_path: Path) -> None:
         commits: list[int] = []
         async with tertulia.aio.open(tmp_path / "talk.db") as store:
             database = sqlite_of(store.sync)
-            shared = database.together
+            shared = database.in_one_commit
 
             def counted(calls: object) -> None:
                 commits.append(1)
                 shared(calls)  # type: ignore[arg-type]
 
-            database.together = counted  # type: ignore[method-assign]
+            database.in_one_commit = counted  # type: ignore[method-assign]
             begun, goes_on = asyncio.Event(), threading.Event()
-            first = asyncio.ensure_future(store.join(_holding(begun, goes_on)))
+            first = asyncio.ensure_future(store.run_batched(_holding(begun, goes_on)))
             await asyncio.wait_for(begun.wait(), PATIENCE)
             sources = [Source("telegram", f"{n}", user_id=f"{n}") for n in range(50)]
             puts = [
@@ -188,7 +188,7 @@ def test_who_is_cancelled_before_the_call_began_has_it_not_done(tmp_path: Path) 
     async def play() -> None:
         async with tertulia.aio.open(tmp_path / "talk.db") as store:
             begun, goes_on = asyncio.Event(), threading.Event()
-            first = asyncio.ensure_future(store.join(_holding(begun, goes_on)))
+            first = asyncio.ensure_future(store.run_batched(_holding(begun, goes_on)))
             await asyncio.wait_for(begun.wait(), PATIENCE)
             second = asyncio.ensure_future(store.inbox.put(ANA, "hola", message_id="1"))
             await asyncio.sleep(0)

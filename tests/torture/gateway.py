@@ -18,16 +18,18 @@ from tertulia import Settings, Source, StoreUnavailable, ToolCall, Usage, aio
 from tertulia.agents.base import Event, Request, Step, ToolResult
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import (
-    PlatformRules,
-    Rules,
+    GatewaySettings,
+    PlatformSettings,
 )
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
-from tertulia.records.queues.inbox import Arrival
+from tertulia.records.queues.inbox import InboxItem
 from tests.history.validators import faults
 from tests.torture.platform import Client
 from tests.turns.scene import FAST
 
-_RULES = Rules(platforms={"telegram": PlatformRules(admission="everyone")}, drain_seconds=5)
+_RULES = GatewaySettings(
+    platforms={"telegram": PlatformSettings(admission="everyone")}, drain_seconds=5
+)
 
 
 class Line(Adapter):
@@ -87,7 +89,7 @@ async def serve(where: str, port: int, name: str, lease: float) -> None:
     gateway = Gateway(store, Scripted(), [line], rules=_RULES)
     answer = gateway.lanes._answer
 
-    async def noted(arrival: Arrival) -> None:
+    async def noted(arrival: InboxItem) -> None:
         await line.ask("claimed", message=arrival.message_id, node=name)
         await answer(arrival)
         await line.ask("done", message=arrival.message_id)

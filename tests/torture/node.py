@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 import tertulia
 from tertulia import Settings, Source, ToolCall, Turn, Usage
-from tertulia.records.queues.inbox import Arrival
+from tertulia.records.queues.inbox import InboxItem
 from tests.history.validators import faults
 from tests.torture.platform import Client
 from tests.turns.scene import FAST
@@ -36,7 +36,7 @@ class Node:
         self._name = name
         self._lease = lease
         self._stops = threading.Event()
-        self._held: dict[int, Arrival] = {}
+        self._held: dict[int, InboxItem] = {}
         settings = replace(FAST, lease_seconds=lease, busy_seconds=10)
         self._store = _opened(where, settings)
 
@@ -74,7 +74,7 @@ class Node:
         for arrival in self._store.inbox.claim(1, lease_seconds=self._lease):
             self._answer(platform, arrival)
 
-    def _answer(self, platform: Client, arrival: Arrival) -> None:
+    def _answer(self, platform: Client, arrival: InboxItem) -> None:
         platform.ask("claimed", message=arrival.message_id, node=self._name)
         self._held[arrival.id] = arrival
         try:

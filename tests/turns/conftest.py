@@ -9,18 +9,18 @@ import pytest
 
 import tertulia
 from tertulia import Settings, Store
-from tertulia.testing import FakeClock, Stage
+from tertulia.testing import FakeClock, Handles
 from tests.turns.scene import FAST, faults_of, without_index
 
 
 @pytest.fixture
-def stage(where: str, tmp_path: Path) -> Iterator[Stage]:
+def stage(where: str, tmp_path: Path) -> Iterator[Handles]:
     """One database, of each kind; every `open` gives another handle on it."""
 
     def connect(place: Path, settings: Settings, clock: FakeClock) -> Store:
         return without_index(tertulia.open(where, settings=settings, clock=clock))
 
-    stage = Stage(tmp_path, connect, FAST)
+    stage = Handles(tmp_path, connect, FAST)
     yield stage
     store = stage.open()
     assert store.check() == []
@@ -30,16 +30,16 @@ def stage(where: str, tmp_path: Path) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def store(stage: Stage) -> Store:
+def store(stage: Handles) -> Store:
     return stage.open()
 
 
 @pytest.fixture
-def other(stage: Stage, store: Store) -> Store:
+def other(stage: Handles, store: Store) -> Store:
     """Another handle on the same database, in the same process."""
     return stage.open()
 
 
 @pytest.fixture
-def clock(stage: Stage) -> FakeClock:
+def clock(stage: Handles) -> FakeClock:
     return stage.clock

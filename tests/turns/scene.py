@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import tertulia
 from tertulia import Policies, ResetPolicy, Session, Settings, Source, Store, ToolCall
 from tertulia.core.history.repair import INTERRUPTED_RESULT
-from tertulia.records.turns.local_turns import Desk
+from tertulia.records.turns.local_turns import LocalTurns
 from tertulia.storage import statements
 from tertulia.storage.base import Transaction
 from tertulia.storage.postgres.database import PostgresDatabase
-from tertulia.testing import Stage
+from tertulia.testing import Handles
 
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
 BEN = Source("telegram", "43", user_id="43", user_name="Ben")
@@ -43,14 +43,14 @@ class Row(NamedTuple):
 def open_apart(where: str | Path, settings: Settings = FAST, **options: Any) -> Store:
     """A handle whose turns know nothing of this process's others, as in another process."""
     store = without_index(tertulia.open(where, settings=settings, **options))
-    store._desk = Desk()
+    store._local_turns = LocalTurns()
     return store
 
 
-def open_beside(stage: Stage) -> Store:
+def open_beside(stage: Handles) -> Store:
     """The same, on the database of a stage and with its clock."""
     store = stage.open()
-    store._desk = Desk()
+    store._local_turns = LocalTurns()
     return store
 
 

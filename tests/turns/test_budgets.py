@@ -8,7 +8,7 @@ import pytest
 
 from tertulia import Budget, BudgetExceeded, ConfigError, Source, Store, Usage
 from tertulia.core.budget import Per, Period
-from tertulia.testing import FakeClock, Stage
+from tertulia.testing import FakeClock, Handles
 from tests.turns.scene import ANA, ask, contents, open_beside, tickets
 
 ANA_ON_DISCORD = Source("discord", "d42", user_id="42")
@@ -17,7 +17,7 @@ CARL = Source("telegram", "44", user_id="44")
 DORA = Source("discord", "45", user_id="45")
 
 
-def limited(stage: Stage, *budgets: Budget) -> Store:
+def limited(stage: Handles, *budgets: Budget) -> Store:
     return stage.open(budgets=budgets)
 
 
@@ -48,7 +48,9 @@ def is_refused(store: Store, source: Source) -> bool:
         ("everyone", [ANA, ANA_ELSEWHERE, CARL, ANA_ON_DISCORD, DORA]),
     ],
 )
-def test_a_limit_holds_for_whom_it_is_meant(stage: Stage, per: Per, refused: list[Source]) -> None:
+def test_a_limit_holds_for_whom_it_is_meant(
+    stage: Handles, per: Per, refused: list[Source]
+) -> None:
     store = limited(stage, Budget(per=per, tokens=100))
     for source in (ANA_ELSEWHERE, CARL, ANA_ON_DISCORD, DORA):
         assert not is_refused(store, source)
@@ -65,7 +67,7 @@ def test_a_limit_holds_for_whom_it_is_meant(stage: Stage, per: Per, refused: lis
 )
 @pytest.mark.parametrize("per", ["person", "platform", "everyone"])
 def test_a_limit_starts_anew_with_its_period(
-    stage: Stage, clock: FakeClock, per: Per, period: Period, passes: timedelta | None
+    stage: Handles, clock: FakeClock, per: Per, period: Period, passes: timedelta | None
 ) -> None:
     store = limited(stage, Budget(per=per, period=period, tokens=100))
     spend(store, ANA, 100)
@@ -83,7 +85,7 @@ def test_a_limit_starts_anew_with_its_period(
     assert is_refused(store, ANA) == (passes is None)
 
 
-def test_days_are_those_of_the_zone(stage: Stage, clock: FakeClock) -> None:
+def test_days_are_those_of_the_zone(stage: Handles, clock: FakeClock) -> None:
     store = stage.open(budgets=(Budget(per="person", tokens=1),), zone="Asia/Tokyo")
     spend(store, ANA, 1)
     clock.forward(hours=2, minutes=59)  # nine o'clock in the evening there when it began
@@ -92,7 +94,7 @@ def test_days_are_those_of_the_zone(stage: Stage, clock: FakeClock) -> None:
     assert not is_refused(store, ANA)
 
 
-def test_the_limit_of_a_session_holds_for_its_life(stage: Stage, clock: FakeClock) -> None:
+def test_the_limit_of_a_session_holds_for_its_life(stage: Handles, clock: FakeClock) -> None:
     store = limited(stage, Budget(per="session", period="day", tokens=100))
     session_id = spend(store, ANA, 100)
     clock.forward(hours=15)
@@ -101,14 +103,14 @@ def test_the_limit_of_a_session_holds_for_its_life(stage: Stage, clock: FakeCloc
     assert not is_refused(store, ANA)
 
 
-def test_a_policy_that_ends_a_session_ends_its_limit(stage: Stage, clock: FakeClock) -> None:
+def test_a_policy_that_ends_a_session_ends_its_limit(stage: Handles, clock: FakeClock) -> None:
     store = limited(stage, Budget(per="session", tokens=100))
     spend(store, ANA, 100)
     clock.forward(days=2)
     assert not is_refused(store, ANA)
 
 
-def test_a_limit_may_be_in_dollars(stage: Stage) -> None:
+def test_a_limit_may_be_in_dollars(stage: Handles) -> None:
     store = limited(stage, Budget(per="person", usd=0.5))
     spend(store, ANA, 10, cost_usd=0.4)
     assert not is_refused(store, ANA)
@@ -116,7 +118,7 @@ def test_a_limit_may_be_in_dollars(stage: Stage) -> None:
     assert is_refused(store, ANA)
 
 
-def test_a_cost_that_is_not_known_counts_as_tokens_only(stage: Stage) -> None:
+def test_a_cost_that_is_not_known_counts_as_tokens_only(stage: Handles) -> None:
     store = limited(
         stage, Budget(per="person", usd=0.01), Budget(per="person", tokens=1_000_000, period="day")
     )
@@ -126,7 +128,7 @@ def test_a_cost_that_is_not_known_counts_as_tokens_only(stage: Stage) -> None:
     assert is_refused(store, ANA)
 
 
-def test_usage_after_the_answer_and_apart_from_turns_counts(stage: Stage) -> None:
+def test_usage_after_the_answer_and_apart_from_turns_counts(stage: Handles) -> None:
     store = limited(stage, Budget(per="person", tokens=10))
     with store.turn(ANA, "think") as turn:
         turn.add_assistant("I did.")
@@ -145,13 +147,13 @@ def test_usage_after_the_answer_and_apart_from_turns_counts(stage: Stage) -> Non
         ("platform", "discord", False),
     ],
 )
-def test_a_limit_may_be_for_one_only(stage: Stage, per: Per, only: str, refused: bool) -> None:
+def test_a_limit_may_be_for_one_only(stage: Handles, per: Per, only: str, refused: bool) -> None:
     store = limited(stage, Budget(per=per, tokens=1, only=only))
     spend(store, ANA, 1)
     assert is_refused(store, ANA) == refused
 
 
-def test_a_person_spends_in_shared_chats_too(stage: Stage) -> None:
+def test_a_person_spends_in_shared_chats_too(stage: Handles) -> None:
     store = stage.open(budgets=(Budget(per="person", tokens=100),), group_sessions_per_user=False)
     group = Source("telegram", "-100", chat_type="group", user_id="42")
     spend(store, group, 100)
@@ -160,7 +162,7 @@ def test_a_person_spends_in_shared_chats_too(stage: Stage) -> None:
     assert not is_refused(store, Source("telegram", "-100", chat_type="group", user_id="43"))
 
 
-def test_nothing_is_stored_and_the_reason_is_told(stage: Stage) -> None:
+def test_nothing_is_stored_and_the_reason_is_told(stage: Handles) -> None:
     store = limited(stage, Budget(per="session", tokens=5))
     session_id = spend(store, ANA, 5)
     with pytest.raises(BudgetExceeded) as caught, store.turn(ANA, "more!", message_id="1"):
@@ -178,7 +180,7 @@ def test_nothing_is_stored_and_the_reason_is_told(stage: Stage) -> None:
     apart.close()
 
 
-def test_what_was_used_is_added_up_once(stage: Stage) -> None:
+def test_what_was_used_is_added_up_once(stage: Handles) -> None:
     """Also where every turn is refused, and so stores nothing."""
     store = limited(stage, Budget(per="everyone", period="ever", tokens=5))
     spend(store, ANA, 5)
@@ -189,7 +191,7 @@ def test_what_was_used_is_added_up_once(stage: Stage) -> None:
     assert ask(store, "select value from installation where name = 'spending_upto'") == str(newest)
 
 
-def test_the_turn_that_goes_over_is_not_cut_short(stage: Stage) -> None:
+def test_the_turn_that_goes_over_is_not_cut_short(stage: Handles) -> None:
     store = limited(stage, Budget(per="person", tokens=10))
     with store.turn(ANA, "think") as turn:
         turn.add_usage(Usage(50))
@@ -197,7 +199,7 @@ def test_the_turn_that_goes_over_is_not_cut_short(stage: Stage) -> None:
     assert contents(store, turn.session) == ["think", "I did."]
 
 
-def test_a_message_that_comes_again_is_answered_whatever_the_budget(stage: Stage) -> None:
+def test_a_message_that_comes_again_is_answered_whatever_the_budget(stage: Handles) -> None:
     store = limited(stage, Budget(per="person", tokens=10))
     with store.turn(ANA, "think", message_id="1") as turn:
         turn.add_assistant("I did.", usage=Usage(50))
@@ -205,7 +207,7 @@ def test_a_message_that_comes_again_is_answered_whatever_the_budget(stage: Stage
         assert (turn.duplicate, turn.answer) == (True, "I did.")
 
 
-def test_a_turn_that_was_cut_off_goes_on_within_the_budget_only(stage: Stage) -> None:
+def test_a_turn_that_was_cut_off_goes_on_within_the_budget_only(stage: Handles) -> None:
     store = limited(stage, Budget(per="person", tokens=10))
     turn = store.turn(ANA, "think", message_id="1")
     assert turn.try_to_enter()

@@ -12,7 +12,7 @@ import pytest
 
 from tertulia import Error, LeaseLost, NotFound, SessionBusy, Store, Turn, Usage
 from tertulia.storage.sqlite.database import SqliteDatabase
-from tertulia.testing import Stage
+from tertulia.testing import Handles
 from tests.turns.scene import (
     ANA,
     BEN,
@@ -29,7 +29,7 @@ from tests.turns.scene import (
 
 
 @pytest.fixture
-def apart(stage: Stage) -> Iterator[Store]:
+def apart(stage: Handles) -> Iterator[Store]:
     """A handle as in another process."""
     store = open_beside(stage)
     yield store

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tertulia import Store, Turn, Usage
-from tertulia.testing import FakeClock, Stage
+from tertulia.testing import FakeClock, Handles
 from tertulia.testing.fault_points import watch
 from tests.storage.inside import sqlite_of
 from tests.transfer.scene import program
@@ -112,7 +112,7 @@ def test_a_duplicate_commits_once_and_writes_nothing(store: Store) -> None:
     assert sqlite_of(store)._writer.total_changes() == changes
 
 
-def test_who_waits_writes_only_its_ticket(stage: Stage, store: Store) -> None:
+def test_who_waits_writes_only_its_ticket(stage: Handles, store: Store) -> None:
     """However often it looks."""
     apart = open_beside(stage)
     with store.turn(ANA, "one") as turn:

@@ -24,7 +24,7 @@ from tertulia import (
 )
 from tertulia.core.history.repair import INTERRUPTED_RESULT
 from tertulia.records.turns import turn as turn_module
-from tertulia.testing import FakeClock, Stage
+from tertulia.testing import FakeClock, Handles
 from tertulia.testing.fault_points import watch
 from tertulia.testing.fixtures import (
     at_once,
@@ -184,7 +184,7 @@ def test_the_notice_comes_with_the_first_turn_after_an_automatic_end(
 
 
 def test_the_context_prompt_stays_the_same_to_the_byte(
-    stage: Stage, store: Store, other: Store, clock: FakeClock
+    stage: Handles, store: Store, other: Store, clock: FakeClock
 ) -> None:
     prompts = set()
     for number, handle in enumerate((store, other, stage.open())):
@@ -196,7 +196,7 @@ def test_the_context_prompt_stays_the_same_to_the_byte(
     assert prompts.pop().startswith("## Current Session Context")
 
 
-def test_in_a_shared_chat_the_author_stands_with_the_message(stage: Stage) -> None:
+def test_in_a_shared_chat_the_author_stands_with_the_message(stage: Handles) -> None:
     store = stage.open(group_sessions_per_user=False)
     with store.turn(GROUP, "good morning") as turn:
         assert turn.history()[0]["content"] == '[From: "Ana", id "42"]\ngood morning'
@@ -518,7 +518,7 @@ def test_usage_is_stored_with_what_it_was_used_for(store: Store, other: Store) -
     assert rows == [(session.id, 1, 10), (session.id, 1, 20), (session.id, 1, 40)]
 
 
-def test_in_a_shared_chat_usage_is_that_of_who_wrote(stage: Stage) -> None:
+def test_in_a_shared_chat_usage_is_that_of_who_wrote(stage: Handles) -> None:
     store = stage.open(group_sessions_per_user=False)
     for user, tokens in (("42", 5), ("43", 7), ("42", 11)):
         source = Source("telegram", "-100", chat_type="group", user_id=user)
@@ -556,7 +556,7 @@ def test_a_delivery_lies_in_the_outbox_when_it_returns(store: Store, other: Stor
     ],
 )
 def test_a_target_is_resolved(
-    stage: Stage, to: str, place: tuple[str, str | None, str | None]
+    stage: Handles, to: str, place: tuple[str, str | None, str | None]
 ) -> None:
     store = stage.open(homes={"discord": HomeChannel("home")})
     with store.turn(ANA, "hello") as turn:
@@ -604,7 +604,7 @@ def test_an_answer_without_words_delivers_nothing(store: Store) -> None:
 # -- the end of a turn
 
 
-def test_a_turn_that_fails_leaves_typed_results_and_no_lease(store: Store, stage: Stage) -> None:
+def test_a_turn_that_fails_leaves_typed_results_and_no_lease(store: Store, stage: Handles) -> None:
     turn = cut_off(
         store,
         "look",
@@ -713,7 +713,7 @@ def test_after_the_block_nothing_is_written(store: Store) -> None:
     assert store.sessions.require(turn.session.id).usage.total == 0
 
 
-def test_an_answer_may_come_in_parts(store: Store, stage: Stage) -> None:
+def test_an_answer_may_come_in_parts(store: Store, stage: Handles) -> None:
     apart = open_beside(stage)
     with store.turn(ANA, "tell me", message_id="1") as turn:
         turn.add_assistant("First,", more=True)
@@ -736,7 +736,7 @@ def test_a_turn_that_fails_between_two_parts_goes_on(store: Store) -> None:
     assert contents(store, turn.session) == ["tell me", "First,", "second."]
 
 
-def test_a_turn_may_go_on_after_its_answer(store: Store, stage: Stage) -> None:
+def test_a_turn_may_go_on_after_its_answer(store: Store, stage: Handles) -> None:
     apart = open_beside(stage)
     with store.turn(ANA, "look", message_id="1") as turn:
         turn.add_assistant("Blue.")
@@ -753,7 +753,7 @@ def test_a_turn_may_go_on_after_its_answer(store: Store, stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_what_was_answered_stays_answered(store: Store, stage: Stage, is_killed: bool) -> None:
+def test_what_was_answered_stays_answered(store: Store, stage: Handles, is_killed: bool) -> None:
     apart = open_beside(stage)
 
     def go_on(turn: Turn) -> None:
@@ -770,7 +770,7 @@ def test_what_was_answered_stays_answered(store: Store, stage: Stage, is_killed:
     assert unanswered(log_of(store, turn.session)) == []
 
 
-def test_deliveries_and_usage_may_follow_the_answer(store: Store, stage: Stage) -> None:
+def test_deliveries_and_usage_may_follow_the_answer(store: Store, stage: Handles) -> None:
     apart = open_beside(stage)
     with store.turn(ANA, "hello") as turn:
         turn.add_assistant("hi")
@@ -880,7 +880,7 @@ def test_going_on_asks_the_policy(store: Store, clock: FakeClock) -> None:
 @pytest.mark.parametrize("is_closed", [True, False], ids=["left", "open"])
 @pytest.mark.parametrize("is_begun", [True, False], ids=["begun", "not begun"])
 def test_what_was_cut_off_goes_on_though_a_policy_has_ended_its_session(
-    stage: Stage, store: Store, is_closed: bool, is_begun: bool
+    stage: Handles, store: Store, is_closed: bool, is_begun: bool
 ) -> None:
     """Also where somebody else had the policy asked, and the next session has its own talk."""
     lost = open_beside(stage)
@@ -903,7 +903,7 @@ def test_what_was_cut_off_goes_on_though_a_policy_has_ended_its_session(
     lost.close()
 
 
-def test_a_policy_begins_no_second_turn_beside_the_first(stage: Stage, store: Store) -> None:
+def test_a_policy_begins_no_second_turn_beside_the_first(stage: Handles, store: Store) -> None:
     apart = open_beside(stage)
     with store.turn(ANA, "a long story") as turn:
         stage.clock.forward(days=2)
@@ -974,7 +974,7 @@ def test_who_waits_in_the_same_process_is_woken(
     assert contents(store, turn.session) == ["one", "1", "two", "2"]
 
 
-def test_a_duplicate_that_waited_keeps_nobody_waiting(stage: Stage, store: Store) -> None:
+def test_a_duplicate_that_waited_keeps_nobody_waiting(stage: Handles, store: Store) -> None:
     """Its ticket would have to lapse first."""
     apart = open_beside(stage)
     turn = store.turn(ANA, "one", message_id="1")
@@ -992,7 +992,7 @@ def test_a_duplicate_that_waited_keeps_nobody_waiting(stage: Stage, store: Store
     apart.close()
 
 
-def test_a_duplicate_that_queued_leaves_the_queue(stage: Stage, store: Store) -> None:
+def test_a_duplicate_that_queued_leaves_the_queue(stage: Handles, store: Store) -> None:
     apart = open_beside(stage)
     one, again = (apart.turn(ANA, "one", message_id="1") for _ in range(2))
     with store.turn(ANA, "zero") as turn:
@@ -1009,7 +1009,7 @@ def test_a_duplicate_that_queued_leaves_the_queue(stage: Stage, store: Store) ->
 
 
 def test_an_error_in_entering_leaves_the_queue(
-    stage: Stage, store: Store, monkeypatch: pytest.MonkeyPatch
+    stage: Handles, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
         raise Broken
@@ -1041,7 +1041,7 @@ def test_messages_are_stored_as_they_are_in_one_turn(store: Store) -> None:
     assert store.sessions.require(turn.session.id).usage.total == 4
 
 
-def test_an_old_epoch_extends_nothing(stage: Stage, store: Store) -> None:
+def test_an_old_epoch_extends_nothing(stage: Handles, store: Store) -> None:
     turn = store.turn(ANA, "a")
     with contextlib.suppress(LeaseLost), turn:
         let_lease_run_out(store, turn.session)

@@ -9,7 +9,7 @@ import pytest
 
 import tertulia
 from tertulia import HomeChannel, Settings, Source, Store, ToolCall
-from tertulia.testing import FakeClock, Stage
+from tertulia.testing import FakeClock, Handles
 from tertulia.testing.fixtures import at_once
 from tests.history.validators import faults
 from tests.turns.scene import ANA, BEN, FAST
@@ -18,13 +18,13 @@ GOOD_MORNING = "Good morning. Shall I book the table?"
 
 
 @pytest.fixture
-def stage(where: str, tmp_path: Path) -> Iterator[Stage]:
+def stage(where: str, tmp_path: Path) -> Iterator[Handles]:
     """As for the other turns, but that here a history may begin with what the agent said."""
 
     def connect(place: Path, settings: Settings, clock: FakeClock) -> Store:
         return tertulia.open(where, settings=settings, clock=clock)
 
-    stage = Stage(tmp_path, connect, FAST)
+    stage = Handles(tmp_path, connect, FAST)
     yield stage
     assert stage.open().check() == []
     stage.close()
@@ -66,7 +66,7 @@ def test_an_answer_is_not_unasked(store: Store) -> None:
 
 
 @pytest.mark.parametrize("target", ["telegram:42", "telegram"])
-def test_what_goes_to_another_conversation_is_known_there(stage: Stage, target: str) -> None:
+def test_what_goes_to_another_conversation_is_known_there(stage: Handles, target: str) -> None:
     store = stage.open(homes={"telegram": HomeChannel("42", "Ana")})
     with store.turn(BEN, "Tell Ana that I am late.") as turn:
         turn.deliver("Ben is late.", target)
@@ -109,7 +109,7 @@ def test_a_thread_of_the_same_group_is_another_conversation(store: Store) -> Non
     assert told(store, thread) == ["news", "Yes, please."]
 
 
-def test_a_policy_is_asked_where_it_arrives(stage: Stage, clock: FakeClock) -> None:
+def test_a_policy_is_asked_where_it_arrives(stage: Handles, clock: FakeClock) -> None:
     asked: list[str] = []
 
     def is_running(key: str) -> bool:

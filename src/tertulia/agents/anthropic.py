@@ -17,12 +17,12 @@ from tertulia.agents.model_agent import (
     count,
     paired,
 )
-from tertulia.agents.sse import ServerEvent
+from tertulia.agents.sse import SseEvent
 from tertulia.agents.transport import (
     Limits,
     Retry,
     Sleep,
-    Wire,
+    Transport,
 )
 from tertulia.core.history.content import speaks
 from tertulia.core.message import ToolCall, to_json
@@ -82,7 +82,7 @@ class AnthropicAgent(ModelAgent):
     ) -> None:
         given = dict(headers or {})
         sent = {"anthropic-version": VERSION} | ({"x-api-key": api_key} if api_key else {})
-        wire = Wire(
+        wire = Transport(
             base_url,
             headers={**sent, **given},
             secrets=(api_key or "", *given.values()),
@@ -150,7 +150,7 @@ def _called(messages: list[dict[str, Any]]) -> list[str]:
 
 
 class _Reader(Reader):
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Transport) -> None:
         super().__init__(wire)
         self._blocks: dict[Any, dict[str, Any]] = {}
         self._usage: dict[str, Any] = {}
@@ -161,7 +161,7 @@ class _Reader(Reader):
     def is_complete(self) -> bool:
         return self._is_done or self._end is not None
 
-    def _take(self, event: ServerEvent) -> str:
+    def _take(self, event: SseEvent) -> str:
         told = self.decoded(event.data)
         kind = told.get("type")
         if kind == "error":

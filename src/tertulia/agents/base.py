@@ -14,7 +14,7 @@ An agent promises:
     of the next `Step`; or there are none.
 5.  **`stop` ends it at once** with `AgentStopped`, also in the middle of a call or a tool. What had
     been shown until then is in the error, as `partial`.
-6.  **What was spent is told**, once for each model call: in the `Step` it led to, or in a `Spent`
+6.  **What was spent is told**, once for each model call: in the `Step` it led to, or in a `ModelUsage`
     where it led to none. Tokens that nobody reported are estimated, and say so in `cost_source`.
 7.  **It asks before each model call** for `steer()`, and after that for `history()`, and keeps
     nothing of a conversation between two runs. So a turn that was cut off, or whose conversation
@@ -133,7 +133,7 @@ class ToolResult(msgspec.Struct, frozen=True, tag_field="type", tag="tool_result
     content: Content
 
 
-class Spent(msgspec.Struct, frozen=True, tag_field="type", tag="spent"):
+class ModelUsage(msgspec.Struct, frozen=True, tag_field="type", tag="spent"):
     """A model call that led to no step: an auxiliary one, or one that failed on its way."""
 
     usage: Usage
@@ -145,7 +145,7 @@ class Note(msgspec.Struct, frozen=True, tag_field="type", tag="note"):
     text: str
 
 
-Event = Delta | Step | ToolResult | Spent | Note
+Event = Delta | Step | ToolResult | ModelUsage | Note
 
 
 class Agent(Protocol):

@@ -12,7 +12,7 @@ from tertulia.errors import AgentStopped
 T = TypeVar("T")
 
 
-class Watch:
+class StopWatcher:
     """Keeps an eye on `stop` during one run."""
 
     def __init__(self, stop: asyncio.Event) -> None:

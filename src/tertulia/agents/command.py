@@ -24,17 +24,17 @@ from tertulia.agents import (
     tools,
 )
 from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
-from tertulia.agents.cancellation import Watch
+from tertulia.agents.cancellation import StopWatcher
 from tertulia.agents.jsonl_protocol import Said
-from tertulia.agents.sse import Lines
+from tertulia.agents.sse import LineSplitter
 from tertulia.agents.tool_loop import gave_up
 from tertulia.agents.transport import (
+    Deadline,
     Limits,
-    Patience,
     encoded,
 )
 from tertulia.core.history.formats import Format
-from tertulia.core.text.excerpt import one_line
+from tertulia.core.text.excerpt import excerpt
 from tertulia.errors import AgentError, AgentFailed, ConfigError
 
 log = logging.getLogger("tertulia.agents.command")
@@ -89,7 +89,7 @@ class CommandAgent:
 
     async def run(self, request: Request) -> AsyncGenerator[Event, None]:
         """Answer a request, event by event."""
-        async with Watch(request.stop) as watch:
+        async with StopWatcher(request.stop) as watch:
             watch.check()
             await request.steer()
             history = await request.history(format=self._format, max_tokens=self._history_tokens)
@@ -100,7 +100,7 @@ class CommandAgent:
                         yield event
 
     async def _exchange(
-        self, child: _Child, request: Request, watch: Watch
+        self, child: _Child, request: Request, watch: StopWatcher
     ) -> AsyncGenerator[Event, None]:
         for _ in range(self._max_steps):
             step: Step | None = None
@@ -121,7 +121,7 @@ class CommandAgent:
         for event in gave_up(self._max_steps):
             yield event
 
-    def _child(self, watch: Watch, request: Request) -> _Child:
+    def _child(self, watch: StopWatcher, request: Request) -> _Child:
         return _Child(
             self._command,
             watch,
@@ -143,7 +143,7 @@ class _Pipes(asyncio.SubprocessProtocol):
 
     def __init__(self, complain: Callable[[list[str]], None]) -> None:
         self._complain = complain
-        self._complaints = Lines()
+        self._complaints = LineSplitter()
         self._output = bytearray()
         self._has_news = asyncio.Event()
         self._is_paused = False
@@ -209,7 +209,7 @@ class _Child:
     def __init__(
         self,
         command: Sequence[str],
-        watch: Watch,
+        watch: StopWatcher,
         *,
         title: str,
         session_id: str,
@@ -226,7 +226,7 @@ class _Child:
         self._grace = grace
         self._cwd = cwd
         self._env = env
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._waiting: list[str] = []
         self._size = 0
         self._shown = ""
@@ -245,7 +245,7 @@ class _Child:
                 hint="Look at the command of the agent, and whether it can be run from here.",
             ) from problem
         self._transport = transport
-        self._patience = Patience(self._limits)
+        self._patience = Deadline(self._limits)
         return self
 
     async def __aexit__(
@@ -267,7 +267,7 @@ class _Child:
     def tell(self, message: dict[str, Any]) -> None:
         """Write a line. From then on it is the program's turn, and its time."""
         self._pipes.write(encoded(message) + b"\n")
-        self._patience = Patience(self._limits)
+        self._patience = Deadline(self._limits)
 
     async def next(self) -> Said:
         """The next event the program writes."""
@@ -313,7 +313,7 @@ class _Child:
 
     def _log(self, complaints: list[str]) -> None:
         for line in complaints:
-            if shown := one_line(line, _LONGEST_LOG_LINE):
+            if shown := excerpt(line, _LONGEST_LOG_LINE):
                 self._last_complaint = shown
                 log.info("%s %s: %s", self._session_id, os.path.basename(self._command[0]), shown)
 

@@ -17,19 +17,19 @@ import msgspec
 
 from tertulia.agents import jsonl_protocol
 from tertulia.agents.base import Delta, Event, Request, Step
-from tertulia.agents.cancellation import Watch
+from tertulia.agents.cancellation import StopWatcher
 from tertulia.agents.jsonl_protocol import Said
 from tertulia.agents.sse import (
-    Lines,
-    ServerEvents,
+    LineSplitter,
+    SseParser,
 )
 from tertulia.agents.tool_loop import exchange
 from tertulia.agents.transport import (
-    Answer,
     Limits,
     Retry,
     Sleep,
-    Wire,
+    StreamedResponse,
+    Transport,
 )
 from tertulia.core.history.formats import Format
 from tertulia.core.message import to_json
@@ -59,7 +59,7 @@ class HttpAgent:
     ) -> None:
         given = dict(headers or {})
         self.name = name
-        self._wire = Wire(
+        self._wire = Transport(
             url,
             headers={"Accept": _ACCEPTED, **given},
             secrets=tuple(given.values()),
@@ -86,7 +86,7 @@ class HttpAgent:
             self._asked, request, max_steps=self._max_steps, tool_seconds=self._tool_seconds
         )
 
-    async def _asked(self, request: Request, watch: Watch) -> AsyncGenerator[Event, None]:
+    async def _asked(self, request: Request, watch: StopWatcher) -> AsyncGenerator[Event, None]:
         """One step, with as many tries as it takes; nothing is tried again once events came."""
         watch.check()
         await request.steer()
@@ -113,7 +113,7 @@ class HttpAgent:
             if has_begun or not await self._wire.pause(problem, tried, watch):
                 raise problem
 
-    async def _tried(self, body: dict[str, Any], watch: Watch) -> AsyncGenerator[Said, None]:
+    async def _tried(self, body: dict[str, Any], watch: StopWatcher) -> AsyncGenerator[Said, None]:
         async with self._wire.post("", body, watch) as answer:
             if not answer.is_events and answer.kind not in _LINES:
                 for text in self._objects(await answer.whole()):
@@ -141,17 +141,17 @@ class HttpAgent:
         return jsonl_protocol.read(text, self._wire.shown_url, self._wire.scrub)
 
 
-async def _streamed(answer: Answer) -> AsyncGenerator[str, None]:
+async def _streamed(answer: StreamedResponse) -> AsyncGenerator[str, None]:
     """The texts of the events in a stream of either form."""
     if answer.is_events:
-        events = ServerEvents()
+        events = SseParser()
         async for chunk in answer.chunks:
             for event in events.feed(chunk):
                 yield event.data
         for event in events.rest():
             yield event.data
         return
-    found = Lines()
+    found = LineSplitter()
     async for chunk in answer.chunks:
         for line in found.feed(chunk):
             if line.strip():

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from tertulia.agents.base import Delta, Note, Request, Spent, Step, ToolResult
+from tertulia.agents.base import Delta, ModelUsage, Note, Request, Step, ToolResult
 from tertulia.agents.tools import distinct
-from tertulia.core.text.excerpt import one_line
+from tertulia.core.text.excerpt import excerpt
 from tertulia.errors import (
     AgentError,
     AgentFailed,
@@ -29,7 +29,7 @@ from tertulia.errors import (
 )
 
 Kind = Literal["failed", "unavailable", "timeout", "overflow"]
-Said = Delta | Step | Note | Spent
+Said = Delta | Step | Note | ModelUsage
 
 _KINDS: dict[Kind, type[AgentError]] = {
     "failed": AgentFailed,
@@ -49,7 +49,7 @@ class Failure(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
     kind: Kind = "failed"
 
 
-_decoder = msgspec.json.Decoder(Delta | Step | Note | Spent | Failure)
+_decoder = msgspec.json.Decoder(Delta | Step | Note | ModelUsage | Failure)
 
 
 def asked(request: Request, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -81,13 +81,13 @@ def read(line: str | bytes, name: str, scrub: Callable[[str], str] | None = None
         said: Said | Failure = _decoder.decode(line)
     except (msgspec.DecodeError, ConfigError, UnicodeError, RecursionError) as problem:
         text = line if isinstance(line, str) else line.decode("utf-8", "replace")
-        shown = one_line(text if scrub is None else scrub(text), _SHOWN)
+        shown = excerpt(text if scrub is None else scrub(text), _SHOWN)
         raise AgentFailed(
             f"{name} wrote something that is no event ({problem}): {shown}", hint=_HINT
         ) from None
     if isinstance(said, Failure):
         told = said.message if scrub is None else scrub(said.message)
-        raise _KINDS[said.kind](one_line(told, _SHOWN) or None, hint=said.hint)
+        raise _KINDS[said.kind](excerpt(told, _SHOWN) or None, hint=said.hint)
     if isinstance(said, Step):
         if not said.tool_calls and not (said.text or "").strip():
             raise AgentFailed(f"{name} gave an empty answer.", hint="A step needs text or calls.")

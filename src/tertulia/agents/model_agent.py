@@ -14,16 +14,16 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from tertulia.agents import tools
-from tertulia.agents.base import Delta, Event, Note, Request, Spent, Step
-from tertulia.agents.cancellation import Watch
+from tertulia.agents.base import Delta, Event, ModelUsage, Note, Request, Step
+from tertulia.agents.cancellation import StopWatcher
 from tertulia.agents.sse import (
-    ServerEvent,
-    ServerEvents,
+    SseEvent,
+    SseParser,
 )
 from tertulia.agents.tool_loop import exchange
 from tertulia.agents.transport import (
-    Answer,
-    Wire,
+    StreamedResponse,
+    Transport,
 )
 from tertulia.core.history import tokens
 from tertulia.core.history.content import speaks
@@ -53,14 +53,14 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 class Reader(ABC):
     """One reply while it comes in."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Transport) -> None:
         self.wire = wire
         self.text = ""
         self._held = ""
         self.has_begun = False
         self.model: str | None = None
 
-    def take(self, event: ServerEvent) -> str:
+    def take(self, event: SseEvent) -> str:
         """Read one event; the text in it that is to be shown."""
         shown = self._held + self._take(event)
         self.has_begun = True
@@ -85,7 +85,7 @@ class Reader(ABC):
         """Whether the end of the reply was seen."""
 
     @abstractmethod
-    def _take(self, event: ServerEvent) -> str: ...
+    def _take(self, event: SseEvent) -> str: ...
 
     @abstractmethod
     def closing(self) -> str:
@@ -111,7 +111,7 @@ class ModelAgent(ABC):
 
     def __init__(
         self,
-        wire: Wire,
+        wire: Transport,
         *,
         name: str,
         model: str,
@@ -151,7 +151,7 @@ class ModelAgent(ABC):
             self._asked, request, max_steps=self._max_steps, tool_seconds=self._tool_seconds
         )
 
-    async def _asked(self, request: Request, watch: Watch) -> AsyncGenerator[Event, None]:
+    async def _asked(self, request: Request, watch: StopWatcher) -> AsyncGenerator[Event, None]:
         """One model call, with as many tries as it takes; a step is the last event."""
         watch.check()
         await request.steer()  # whoever runs us puts it into the history that is asked for next
@@ -169,7 +169,7 @@ class ModelAgent(ABC):
             else:
                 return
             if reader.has_begun:
-                yield Spent(self._usage(reader, messages))
+                yield ModelUsage(self._usage(reader, messages))
             if reader.text:
                 problem.data["partial"] = reader.text
                 raise problem
@@ -181,7 +181,7 @@ class ModelAgent(ABC):
                 raise problem
 
     async def _tried(
-        self, request: Request, messages: list[dict[str, Any]], reader: Reader, watch: Watch
+        self, request: Request, messages: list[dict[str, Any]], reader: Reader, watch: StopWatcher
     ) -> AsyncGenerator[Event, None]:
         """One try: what is shown while it comes in, then the step."""
         body = {**self._options, **self._body(request, messages), "model": self.model}
@@ -259,12 +259,12 @@ class _EmptyAnswer(AgentFailed):
     """The model gave an empty answer."""
 
 
-async def _events(answer: Answer) -> AsyncGenerator[ServerEvent, None]:
+async def _events(answer: StreamedResponse) -> AsyncGenerator[SseEvent, None]:
     """What a server sends; one that does not stream sends one event, in a way."""
     if not answer.is_events:
-        yield ServerEvent("", (await answer.whole()).decode("utf-8", "replace"))
+        yield SseEvent("", (await answer.whole()).decode("utf-8", "replace"))
         return
-    events = ServerEvents()
+    events = SseParser()
     async for chunk in answer.chunks:
         for event in events.feed(chunk):
             yield event

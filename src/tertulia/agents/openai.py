@@ -19,12 +19,12 @@ from tertulia.agents.model_agent import (
     count,
     paired,
 )
-from tertulia.agents.sse import ServerEvent
+from tertulia.agents.sse import SseEvent
 from tertulia.agents.transport import (
     Limits,
     Retry,
     Sleep,
-    Wire,
+    Transport,
 )
 from tertulia.core.history.content import (
     flat,
@@ -71,7 +71,7 @@ class OpenAIAgent(ModelAgent):
     ) -> None:
         given = dict(headers or {})
         sent = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        wire = Wire(
+        wire = Transport(
             base_url,
             headers={**sent, **given},
             secrets=(api_key or "", *given.values()),
@@ -163,7 +163,7 @@ class _Call(msgspec.Struct):
 
 
 class _Reader(Reader):
-    def __init__(self, wire: Wire, learn_of_reasoning: Callable[[], None]) -> None:
+    def __init__(self, wire: Transport, learn_of_reasoning: Callable[[], None]) -> None:
         super().__init__(wire)
         self._learn_of_reasoning = learn_of_reasoning
         self._calls: list[_Call] = []
@@ -177,7 +177,7 @@ class _Reader(Reader):
     def is_complete(self) -> bool:
         return self._is_done or self._finish is not None
 
-    def _take(self, event: ServerEvent) -> str:
+    def _take(self, event: SseEvent) -> str:
         if event.data.strip() == "[DONE]":
             self._is_done = True
             return ""

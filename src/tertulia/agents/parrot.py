@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tertulia.agents import tools
 from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
-from tertulia.agents.cancellation import Watch
+from tertulia.agents.cancellation import StopWatcher
 from tertulia.core.history import tokens
 from tertulia.core.history.content import flat
 from tertulia.core.message import ToolCall, to_json
@@ -50,7 +50,7 @@ class ParrotAgent:
 
     async def run(self, request: Request) -> AsyncGenerator[Event, None]:
         """Answer a request, event by event."""
-        async with Watch(request.stop) as watch:
+        async with StopWatcher(request.stop) as watch:
             watch.check()
             meanwhile = list(await request.steer())
             calls = _calls(request.text)

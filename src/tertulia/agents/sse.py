@@ -7,14 +7,14 @@ from typing import NamedTuple
 _BOM = "\ufeff"
 
 
-class ServerEvent(NamedTuple):
+class SseEvent(NamedTuple):
     """One server-sent event: its name, and its data lines joined."""
 
     name: str
     data: str
 
 
-class Lines:
+class LineSplitter:
     """Whole lines, ended by LF, CR or both. What is cut inside a character waits for its rest."""
 
     def __init__(self) -> None:
@@ -38,23 +38,23 @@ class Lines:
         return [left.decode("utf-8", "replace")] if left else []
 
 
-class ServerEvents:
+class SseParser:
     """Server-sent events; comments, ids and unknown fields are left out."""
 
     def __init__(self) -> None:
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._name = ""
         self._data: list[str] = []
         self._is_first = True
 
-    def feed(self, chunk: bytes) -> list[ServerEvent]:
+    def feed(self, chunk: bytes) -> list[SseEvent]:
         return self._events(self._lines.feed(chunk))
 
-    def rest(self) -> list[ServerEvent]:
+    def rest(self) -> list[SseEvent]:
         """The last event, if its empty line never came: some servers leave it out."""
         return self._events([*self._lines.rest(), ""])
 
-    def _events(self, lines: list[str]) -> list[ServerEvent]:
+    def _events(self, lines: list[str]) -> list[SseEvent]:
         found = []
         for line in lines:
             if self._is_first:
@@ -63,7 +63,7 @@ class ServerEvents:
             if line:
                 self._take(line)
             elif self._data:
-                found.append(ServerEvent(self._name, "\n".join(self._data)))
+                found.append(SseEvent(self._name, "\n".join(self._data)))
                 self._name, self._data = "", []
             else:
                 self._name = ""

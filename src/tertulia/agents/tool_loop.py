@@ -7,17 +7,17 @@ from contextlib import aclosing
 
 from tertulia.agents import tools
 from tertulia.agents.base import Delta, Event, Request, Step
-from tertulia.agents.cancellation import Watch
+from tertulia.agents.cancellation import StopWatcher
 
 # Gives the events of one step, the step last.
-Ask = Callable[[Request, Watch], AsyncGenerator[Event, None]]
+Ask = Callable[[Request, StopWatcher], AsyncGenerator[Event, None]]
 
 
 async def exchange(
     ask: Ask, request: Request, *, max_steps: int, tool_seconds: float
 ) -> AsyncGenerator[Event, None]:
     """All events of a run of an agent that is asked once for each step."""
-    async with Watch(request.stop) as watch:
+    async with StopWatcher(request.stop) as watch:
         for _ in range(max_steps):
             step: Step | None = None
             async with aclosing(ask(request, watch)) as events:

@@ -14,7 +14,7 @@ import msgspec
 
 from tertulia.agents import json_schema
 from tertulia.agents.base import Content, Tool, ToolResult
-from tertulia.agents.cancellation import Watch
+from tertulia.agents.cancellation import StopWatcher
 from tertulia.core.message import ToolCall, to_json
 from tertulia.errors import Error
 
@@ -27,7 +27,7 @@ _CANCELLED = "Error: the tool was cancelled; whether it had any effect is not kn
 
 
 async def results(
-    calls: Sequence[ToolCall], tools: Sequence[Tool], watch: Watch, *, seconds: float
+    calls: Sequence[ToolCall], tools: Sequence[Tool], watch: StopWatcher, *, seconds: float
 ) -> AsyncGenerator[ToolResult, None]:
     """One result for each call, each as soon as those before it are there.
 

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tertulia.agents.cancellation import Watch
+from tertulia.agents.cancellation import StopWatcher
 from tertulia.core.history.content import sound_value
-from tertulia.core.text.excerpt import one_line
+from tertulia.core.text.excerpt import excerpt
 from tertulia.errors import (
     AgentError,
     AgentFailed,
@@ -101,10 +101,10 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         return own if asked is None else max(asked, own)
 
 
-class Answer:
+class StreamedResponse:
     """An answer that comes in: its kind, and its bytes."""
 
-    def __init__(self, kind: str, chunks: AsyncIterator[bytes], patience: Patience) -> None:
+    def __init__(self, kind: str, chunks: AsyncIterator[bytes], patience: Deadline) -> None:
         self.kind = kind
         self.chunks = chunks
         self._patience = patience
@@ -122,7 +122,7 @@ class Answer:
         return b"".join([chunk async for chunk in self.chunks])
 
 
-class Wire:
+class Transport:
     """The way to one server."""
 
     def __init__(
@@ -155,7 +155,7 @@ class Wire:
         if client is not None:
             await client.aclose()
 
-    async def pause(self, problem: AgentError, tried: int, watch: Watch) -> bool:
+    async def pause(self, problem: AgentError, tried: int, watch: StopWatcher) -> bool:
         """Wait for the next try; False if there is none."""
         seconds = self.retry.decide(problem, tried, self._chance())
         if seconds is None:
@@ -164,11 +164,13 @@ class Wire:
         return True
 
     @asynccontextmanager
-    async def post(self, path: str, body: Any, watch: Watch) -> AsyncIterator[Answer]:
+    async def post(
+        self, path: str, body: Any, watch: StopWatcher
+    ) -> AsyncIterator[StreamedResponse]:
         """One try of one call; whatever fails on the way is an `AgentError`."""
         client = await self._opened()
         httpx2 = _library()
-        clock = Patience(self.limits)
+        clock = Deadline(self.limits)
         try:
             content = encoded(body)
             request = client.build_request("POST", self._url + path, content=content)
@@ -177,7 +179,7 @@ class Wire:
                 if response.status_code != 200:
                     raise await self._refusal(response, watch, clock)
                 kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-                yield Answer(kind, self._chunks(response, watch, clock), clock)
+                yield StreamedResponse(kind, self._chunks(response, watch, clock), clock)
             finally:
                 await response.aclose()
         except TimeoutError:
@@ -186,7 +188,7 @@ class Wire:
             raise self.translate(problem) from None
 
     async def _chunks(
-        self, response: httpx2.Response, watch: Watch, clock: Patience
+        self, response: httpx2.Response, watch: StopWatcher, clock: Deadline
     ) -> AsyncIterator[bytes]:
         size = 0
         chunks = response.aiter_bytes()
@@ -205,7 +207,7 @@ class Wire:
             yield chunk
 
     async def _refusal(
-        self, response: httpx2.Response, watch: Watch, clock: Patience
+        self, response: httpx2.Response, watch: StopWatcher, clock: Deadline
     ) -> AgentError:
         found = b""
         async for chunk in self._chunks(response, watch, clock):
@@ -273,7 +275,7 @@ class Wire:
         """What a server said, on one line, short, and without the secrets it was sent."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        return one_line(text, _SHOWN)
+        return excerpt(text, _SHOWN)
 
     async def _opened(self) -> httpx2.AsyncClient:
         if self._client is None:
@@ -296,7 +298,7 @@ class Wire:
         )
 
 
-class Patience:
+class Deadline:
     """How long a call may still take, and which limit that is."""
 
     def __init__(self, limits: Limits) -> None:

@@ -60,13 +60,13 @@ from tertulia import (
 )
 from tertulia.aio._generated import (
     Inbox,
-    Ledger,
     Outbox,
     People,
+    PersonView,
     Sessions,
     Store,
     Transcript,
-    Visible,
+    UsageLedger,
 )
 from tertulia.aio.connect import open as open
 from tertulia.aio.turn import Turn
@@ -89,7 +89,6 @@ __all__ = [
     "IllegalMove",
     "Inbox",
     "LeaseLost",
-    "Ledger",
     "NotAStore",
     "NotFound",
     "Notice",
@@ -97,6 +96,7 @@ __all__ = [
     "OutcomeUnknown",
     "Page",
     "People",
+    "PersonView",
     "PlaceUnavailable",
     "PlatformError",
     "PlatformUnavailable",
@@ -122,7 +122,7 @@ __all__ = [
     "Transcript",
     "Turn",
     "Usage",
-    "Visible",
+    "UsageLedger",
     "__version__",
     "session_key",
 ]

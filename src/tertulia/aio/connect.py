@@ -10,19 +10,19 @@ from typing import Any
 
 from tertulia import store as sync
 from tertulia.aio._generated import Store
-from tertulia.aio.executor import Threads
+from tertulia.aio.executor import ThreadExecutor
 from tertulia.core.settings import Settings
 from tertulia.records.store_context import Clock
 
 
 def open(
     where: str | os.PathLike[str], *, settings: Settings | None = None, clock: Clock | None = None
-) -> Opening:
+) -> PendingStore:
     """Open a store: `await` it, or use it in `async with`."""
-    return Opening(where, settings, clock)
+    return PendingStore(where, settings, clock)
 
 
-class Opening:
+class PendingStore:
     """A store that is about to be opened."""
 
     def __init__(
@@ -50,22 +50,22 @@ class Opening:
         await self._store.close()
 
     async def _open(self) -> Store:
-        threads = Threads()
+        executor = ThreadExecutor()
         opening = asyncio.ensure_future(
-            threads.run(sync.open, self._where, settings=self._settings, clock=self._clock)
+            executor.run(sync.open, self._where, settings=self._settings, clock=self._clock)
         )
         try:
             opened = await asyncio.shield(opening)
         except asyncio.CancelledError:
             # Whoever asked is gone; the file must not stay open for nobody.
             opening.add_done_callback(_close_unclaimed)
-            threads.stop()
+            executor.stop()
             raise
         except BaseException:
-            threads.stop()
+            executor.stop()
             raise
-        threads.share(opened)
-        return Store(opened, threads)
+        executor.share(opened)
+        return Store(opened, executor)
 
 
 def _close_unclaimed(opening: asyncio.Future[sync.Store]) -> None:

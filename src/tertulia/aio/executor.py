@@ -27,10 +27,10 @@ class Shared(Protocol):
     @property
     def one_writer(self) -> bool: ...
 
-    def together(self, calls: Callable[[], None]) -> None: ...
+    def in_one_commit(self, calls: Callable[[], None]) -> None: ...
 
 
-class Threads:
+class ThreadExecutor:
     """Threads that run calls of a store; none is started before the first call.
 
     `run` is for any call. `join` is for short ones that do nothing but read and write: where the
@@ -40,18 +40,18 @@ class Threads:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="tertulia")
-        self._joint: Joint | None = None
+        self._joint: CommitBatcher | None = None
 
     def share(self, store: Shared) -> None:
         """Let short calls share hops and commits from now on, if the database is one for that."""
         if store.one_writer:
-            self._joint = Joint(store, self._pool)
+            self._joint = CommitBatcher(store, self._pool)
 
     def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._pool, partial(call, *args, **kwargs))
 
-    def join(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+    def run_batched(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         if self._joint is None:
             return self.run(call, *args, **kwargs)
         return self._joint.put(partial(call, *args, **kwargs))
@@ -86,7 +86,7 @@ class _Call:
             self.future.set_exception(self.problem)
 
 
-class Joint:
+class CommitBatcher:
     """The calls that wait for one thread. It is one of the pool, as long as there are any."""
 
     def __init__(self, store: Shared, pool: ThreadPoolExecutor) -> None:
@@ -118,7 +118,7 @@ class Joint:
     def _work(self) -> None:
         while batch := self._take():
             try:
-                self._store.together(partial(_run, batch))
+                self._store.in_one_commit(partial(_run, batch))
             except BaseException as problem:  # noqa: BLE001 — whoever waits must hear of it
                 for one in batch:
                     one.problem = one.problem or problem

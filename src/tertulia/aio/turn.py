@@ -11,7 +11,7 @@ from typing import Any, Self
 from tertulia.aio.executor import (
     P,
     T,
-    Threads,
+    ThreadExecutor,
 )
 from tertulia.core.history.formats import (
     Format,
@@ -21,16 +21,16 @@ from tertulia.core.message import ToolCall
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
 from tertulia.errors import StoreError
-from tertulia.records.queues.inbox import Arrival
+from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.turns import turn as sync
 
 
 class Turn:
     """One exchange. Used in an `async with` block; see `tertulia.Turn`."""
 
-    def __init__(self, turn: sync.Turn, threads: Threads) -> None:
+    def __init__(self, turn: sync.Turn, executor: ThreadExecutor) -> None:
         self.sync = turn
-        self._threads = threads
+        self._executor = executor
 
     @property
     def session(self) -> Session:
@@ -65,7 +65,7 @@ class Turn:
         format: Format = "openai",
     ) -> list[dict[str, Any]]:
         """What the model is shown, the person's message last."""
-        return await self._threads.join(
+        return await self._executor.run_batched(
             self.sync.history, max_messages, max_tokens, timestamps, format
         )
 
@@ -95,7 +95,7 @@ class Turn:
     async def add_tool_result(self, call_id: str, content: Any, *, name: str | None = None) -> None:
         """Store the result of a call of this turn."""
         try:
-            await self._threads.join(self.sync.add_tool_result, call_id, content, name=name)
+            await self._executor.run_batched(self.sync.add_tool_result, call_id, content, name=name)
         except StoreError:
             self.sync.reopen_call(call_id)
             raise
@@ -114,50 +114,50 @@ class Turn:
         """What the model said, which may end the turn. Where its commit fails, it has not."""
         before = self.sync.standing
         try:
-            return await self._threads.join(call, *args, **kwargs)
+            return await self._executor.run_batched(call, *args, **kwargs)
         except StoreError:
             self.sync.standing = before
             raise
 
     async def add_usage(self, usage: Usage) -> None:
         """Enter a model call that left no message."""
-        await self._threads.join(self.sync.add_usage, usage)
+        await self._executor.run_batched(self.sync.add_usage, usage)
 
-    async def take_in(self, arrival: Arrival) -> None:
+    async def take_in(self, arrival: InboxItem) -> None:
         """Let this turn answer a message that waits in the inbox for the same conversation."""
-        await self._threads.join(self.sync.take_in, arrival)
+        await self._executor.run_batched(self.sync.take_in, arrival)
 
     async def deliver(self, text: str, to: str = "origin", *, delivery: str | None = None) -> str:
         """Put a message into the outbox; the id of the delivery."""
-        return await self._threads.join(self.sync.deliver, text, to, delivery=delivery)
+        return await self._executor.run_batched(self.sync.deliver, text, to, delivery=delivery)
 
     async def __aenter__(self) -> Self:
         try:
             if not await self._try_to_enter():
                 await self._queue()
         except BaseException:
-            await asyncio.shield(self._threads.run(self.sync.abandon))
+            await asyncio.shield(self._executor.run(self.sync.abandon))
             raise
         return self
 
     async def _queue(self) -> None:
         """Try again whenever a turn of this process has left the conversation, and now and then."""
         loop = asyncio.get_running_loop()
-        bell = asyncio.Event()
+        channel = asyncio.Event()
 
-        def ring() -> None:
-            loop.call_soon_threadsafe(bell.set)
+        def notify() -> None:
+            loop.call_soon_threadsafe(channel.set)
 
         deadline = loop.time() + self.sync.wait
-        self.sync.listen(ring)
+        self.sync.listen(notify)
         try:
             while not await self._try_to_enter():
                 left = self._left(deadline - loop.time())
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(bell.wait(), min(self.sync.pause, left))
-                bell.clear()
+                    await asyncio.wait_for(channel.wait(), min(self.sync.pause, left))
+                channel.clear()
         finally:
-            self.sync.ignore(ring)
+            self.sync.ignore(notify)
 
     def _left(self, seconds: float) -> float:
         if seconds <= 0:
@@ -166,7 +166,7 @@ class Turn:
 
     async def _try_to_enter(self) -> bool:
         """One try. A task that is cancelled waits for the end of its try, and gives it up."""
-        trying = asyncio.ensure_future(self._threads.join(self._enter))
+        trying = asyncio.ensure_future(self._executor.run_batched(self._enter))
         try:
             return await asyncio.shield(trying)
         except asyncio.CancelledError:
@@ -190,5 +190,5 @@ class Turn:
             self.sync.leave(failed=problem is not None)  # its answer has closed it: no database
             return
         # Not joined with others: where their transaction cannot begin, this process leaves anyway.
-        leaving = self._threads.run(self.sync.leave, failed=problem is not None)
+        leaving = self._executor.run(self.sync.leave, failed=problem is not None)
         await asyncio.shield(leaving)

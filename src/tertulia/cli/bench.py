@@ -74,7 +74,7 @@ def bench(request: Request, turns: int, folder: str | None) -> None:
     output.show(request, table)
 
 
-class Watch:
+class Stopwatch:
     """Takes the time of work, and tells how far all of it has come."""
 
     def __init__(self, total: int, advance: Advance) -> None:
@@ -103,7 +103,7 @@ def measured(folder: str, turns: int, advance: Advance) -> Iterator[Figure]:
     from tertulia import Settings
 
     looks = max(10, turns // 10)
-    watch = Watch(2 * turns + 3 * looks, advance)
+    watch = Stopwatch(2 * turns + 3 * looks, advance)
     with tertulia.open(f"{folder}/fast.db", settings=Settings(durability="fast")) as store:
         yield watch.time("a turn with durability fast", turns, partial(_turn, store))
     with tertulia.open(f"{folder}/safe.db") as store:
@@ -111,7 +111,7 @@ def measured(folder: str, turns: int, advance: Advance) -> Iterator[Figure]:
         yield from _looked(store, looks, watch)
 
 
-def _looked(store: Store, looks: int, watch: Watch) -> Iterator[Figure]:
+def _looked(store: Store, looks: int, watch: Stopwatch) -> Iterator[Figure]:
     from tertulia import Source
 
     session = store.sessions.open(Source("telegram", "0", user_id="0"))

@@ -28,7 +28,7 @@ from tertulia.version import __version__
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from tertulia.storage.sqlite.inspect import Survey
+    from tertulia.storage.sqlite.inspect import Inspection
 
 State = Literal["ok", "warning", "problem"]
 
@@ -182,7 +182,7 @@ def _server(where: str) -> Iterator[Finding]:
     yield from _counts(found)
 
 
-def _counts(found: Survey) -> Iterator[Finding]:
+def _counts(found: Inspection) -> Iterator[Finding]:
     if found.messages is not None:
         yield _contents(found)
         yield _deliveries(found)
@@ -223,7 +223,7 @@ def _inside(path: str) -> Iterator[Finding]:
     yield from _counts(found)
 
 
-def _schema(found: Survey) -> Finding:
+def _schema(found: Inspection) -> Finding:
     if not found.pending:
         return Finding("schema", "ok", f"{found.applied[-1]}, up to date")
     return Finding(
@@ -234,7 +234,7 @@ def _schema(found: Survey) -> Finding:
     )
 
 
-def _durability(found: Survey) -> Finding:
+def _durability(found: Inspection) -> Finding:
     if found.journal == "wal":
         words = "what was acknowledged survives a power loss, unless opened with durability=fast"
         return Finding("durability", "ok", words)
@@ -246,7 +246,7 @@ def _durability(found: Survey) -> Finding:
     )
 
 
-def _integrity(path: str, found: Survey) -> Finding:
+def _integrity(path: str, found: Inspection) -> Finding:
     if found.damage is not None:
         return Finding(
             "integrity",
@@ -259,14 +259,14 @@ def _integrity(path: str, found: Survey) -> Finding:
     return Finding("integrity", "ok", "too large to look at here; see: tertulia store check")
 
 
-def _contents(found: Survey) -> Finding:
+def _contents(found: Inspection) -> Finding:
     sessions = (found.current or 0) + (found.ended or 0)
     words = f"sessions {sessions:,} (current {found.current:,}), messages {found.messages:,}"
     words += f", people {found.people:,}, model calls {found.calls:,}"
     return Finding("contents", "ok", words)
 
 
-def _deliveries(found: Survey) -> Finding:
+def _deliveries(found: Inspection) -> Finding:
     """What did not arrive. Nothing sends it again by itself, so somebody has to know."""
     counts = {
         "refused or given up": found.dead,
@@ -285,7 +285,7 @@ def _deliveries(found: Survey) -> Finding:
     )
 
 
-def _index(found: Survey) -> Finding:
+def _index(found: Inspection) -> Finding:
     behind = found.unindexed or 0
     if behind <= _LAG:
         words = "up to date" if not behind else f"{behind:,} messages behind, to be caught up"

@@ -22,7 +22,7 @@ from tertulia.storage.connect import (
 from tertulia.store import Store
 
 if TYPE_CHECKING:
-    from tertulia.config.load import Read
+    from tertulia.config.load import LoadedConfig
 
 VARIABLE = "TERTULIA_STORE"
 CONFIG_VARIABLE = "TERTULIA_CONFIG"
@@ -45,7 +45,7 @@ def default_config_path() -> str:
     return str(platformdirs.user_config_path("tertulia", appauthor=False) / "config.toml")
 
 
-def config(request: Request) -> Read:
+def config(request: Request) -> LoadedConfig:
     """The configuration. One that was named has to exist; the one in the folder need not."""
     path = config_path(request)
     is_named = path != default_config_path()

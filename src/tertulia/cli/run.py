@@ -17,7 +17,7 @@ from tertulia.cli import (
     output,
 )
 from tertulia.cli.options import Request
-from tertulia.config.load import Read
+from tertulia.config.load import LoadedConfig
 from tertulia.config.schema import (
     AgentConfig,
     Config,
@@ -31,13 +31,13 @@ from tertulia.storage.connect import public_name
 if TYPE_CHECKING:
     from tertulia import aio
     from tertulia.agents.base import Agent
-    from tertulia.aio.connect import Opening
+    from tertulia.aio.connect import PendingStore
     from tertulia.gateway.app import Gateway
     from tertulia.gateway.expiry import Flush
     from tertulia.http.settings import HttpSettings
     from tertulia.platforms.base import Adapter
-    from tertulia.platforms.terminal import LocalAdapter
-    from tertulia.processes.registry import Registry
+    from tertulia.platforms.terminal import TerminalAdapter
+    from tertulia.processes.registry import ProcessRegistry
     from tertulia.store import Store
 
 log = logging.getLogger("tertulia.gateway")
@@ -46,7 +46,7 @@ _LOOK_SECONDS = 0.02
 _LOOKED_BACK = 200  # messages, for the answer to the last one
 
 
-def chat(request: Request, found: Read) -> None:
+def chat(request: Request, found: LoadedConfig) -> None:
     """Talk in this terminal until there is nothing more to say."""
     asyncio.run(_chat(request, found))
 
@@ -56,7 +56,7 @@ def run(request: Request, config: Config, has_terminal: bool) -> None:
     asyncio.run(_run(request, config, has_terminal))
 
 
-async def _chat(request: Request, found: Read) -> None:
+async def _chat(request: Request, found: LoadedConfig) -> None:
     from tertulia.config.build import agent_of
 
     config = found.config
@@ -99,7 +99,7 @@ async def _serve(
     store: aio.Store,
     chosen: Agent,
     adapters: list[Adapter],
-    local: LocalAdapter | None,
+    local: TerminalAdapter | None,
     *,
     http: HttpSettings | None = None,
 ) -> None:
@@ -147,16 +147,16 @@ def _flush(config: Config, store: aio.Store, agent: Agent) -> Flush | None:
     return MemoryFlush(store, agent, FileMemory(folder, agent=config.store.agent))
 
 
-def _processes(config: Config, store: aio.Store) -> Registry | None:
+def _processes(config: Config, store: aio.Store) -> ProcessRegistry | None:
     """The programs of the agent, where it may start some."""
     if not config.processes.enabled:
         return None
     from tertulia.config.build import environment_of
-    from tertulia.processes.registry import Registry
+    from tertulia.processes.registry import ProcessRegistry
 
     folder = os.path.join(locations.data_folder(), "processes")
     work = config.processes.folder or os.path.join(locations.data_folder(), "work")
-    return Registry(
+    return ProcessRegistry(
         store.sync,
         folder,
         work=work,
@@ -183,7 +183,7 @@ async def _reached(
         yield
 
 
-async def _leave(local: LocalAdapter, gateway: Gateway, told: Callable[[str], None]) -> None:
+async def _leave(local: TerminalAdapter, gateway: Gateway, told: Callable[[str], None]) -> None:
     """Stop when the person has left. Who does not want to wait for an answer need say so once."""
     await local.finished.wait()
     if local.is_answering and local.problem is None:
@@ -212,7 +212,7 @@ def _end_at(number: signal.Signals) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _opened(request: Request, config: Config) -> Opening:
+def _opened(request: Request, config: Config) -> PendingStore:
     from tertulia import aio
 
     where = locations.where(request)
@@ -221,10 +221,10 @@ def _opened(request: Request, config: Config) -> Opening:
     return aio.open(where, settings=config.settings)
 
 
-def _local(config: Config, store: aio.Store) -> LocalAdapter:
-    from tertulia.platforms.terminal import LocalAdapter
+def _local(config: Config, store: aio.Store) -> TerminalAdapter:
+    from tertulia.platforms.terminal import TerminalAdapter
 
-    return LocalAdapter(settled=_settled(store), history=_history(config))
+    return TerminalAdapter(settled=_settled(store), history=_history(config))
 
 
 def _history(config: Config) -> str | None:

@@ -15,7 +15,7 @@ from tertulia.cli.options import WORDS, Group, Request, json_option
 from tertulia.core.schedule import MISFIRES, Misfire, describe
 from tertulia.core.source import Source
 from tertulia.core.text import format
-from tertulia.records.schedules import Occurrence, Schedule
+from tertulia.records.schedules import Schedule, ScheduleRun
 
 
 @click.group(cls=Group)
@@ -180,7 +180,7 @@ def to_dict(one: Schedule) -> dict[str, Any]:
     }
 
 
-def run_to_dict(one: Occurrence) -> dict[str, Any]:
+def run_to_dict(one: ScheduleRun) -> dict[str, Any]:
     """A run for programs."""
     return {
         "id": one.id,

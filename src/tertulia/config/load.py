@@ -38,7 +38,7 @@ _KINDS: dict[type, str] = {
 }
 
 
-class Hidden(str):
+class HiddenValue(str):
     """A secret: it can be used, and is not shown by a repr."""
 
     __slots__ = ()
@@ -47,7 +47,7 @@ class Hidden(str):
         return HIDDEN
 
 
-class Read(NamedTuple):
+class LoadedConfig(NamedTuple):
     """A configuration, the file it was read from, and the variables that were set over it."""
 
     config: Config
@@ -55,11 +55,11 @@ class Read(NamedTuple):
     variables: tuple[str, ...] = ()
 
 
-def read(path: str | None, environ: Mapping[str, str]) -> Read:
+def read(path: str | None, environ: Mapping[str, str]) -> LoadedConfig:
     """The configuration of a file, or the defaults where there is none, and of variables."""
     given, origin = _file(path) if path is not None else ({}, Origin("", {}))
     names = tuple(_set_variables(given, environ, origin))
-    return Read(Reader(origin).config(given), path, names)
+    return LoadedConfig(Reader(origin).config(given), path, names)
 
 
 class Origin:
@@ -106,7 +106,7 @@ class Reader:
         """A value of a type, or an error that names its place."""
         if isinstance(kind, inspect.Metadata):
             read = self.value(kind.type, value, place)
-            return Hidden(read) if (kind.extra or {}).get("is_secret") else read
+            return HiddenValue(read) if (kind.extra or {}).get("is_secret") else read
         if isinstance(kind, inspect.UnionType):
             return self.value(_without_none(kind), value, place)
         if isinstance(kind, inspect.StructType):

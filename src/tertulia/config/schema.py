@@ -31,15 +31,15 @@ from tertulia.core.target import HomeChannel
 from tertulia.errors import ConfigError
 from tertulia.gateway.settings import (
     Admission,
+    GatewaySettings,
     Groups,
     Meanwhile,
-    PlatformRules,
-    Rules,
+    PlatformSettings,
 )
 from tertulia.processes.settings import (
     DOCKER_OPTIONS,
     VARIABLES,
-    ProcessRules,
+    ProcessSettings,
 )
 from tertulia.records.people import Role
 
@@ -137,9 +137,9 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         self.rules({})
 
-    def rules(self, platforms: Mapping[str, PlatformRules]) -> Rules:
+    def rules(self, platforms: Mapping[str, PlatformSettings]) -> GatewaySettings:
         given = {n: getattr(self, n) for n in self.__struct_fields__ if n != "memory"}
-        return Rules(**given, platforms=platforms)
+        return GatewaySettings(**given, platforms=platforms)
 
 
 class PlatformConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,8 +158,8 @@ class PlatformConfig(msgspec.Struct, frozen=True, kw_only=True):
     allow: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()
 
-    def rules(self) -> PlatformRules:
-        return PlatformRules(
+    def rules(self) -> PlatformSettings:
+        return PlatformSettings(
             admission=self.admission, groups=self.groups, allow=self.allow, owners=self.owners
         )
 
@@ -388,9 +388,9 @@ class ProcessesConfig(msgspec.Struct, frozen=True, kw_only=True):
                 field="folder",
             )
 
-    def rules(self) -> ProcessRules:
+    def rules(self) -> ProcessSettings:
         """How background programs behave."""
-        return ProcessRules(**{n: getattr(self, n) for n in ProcessRules.__struct_fields__})
+        return ProcessSettings(**{n: getattr(self, n) for n in ProcessSettings.__struct_fields__})
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -424,7 +424,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.store.settings(tuple(sorted({*served} - {"local"})))
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> GatewaySettings:
         """How the gateway behaves."""
         sections = {
             name: section.rules()

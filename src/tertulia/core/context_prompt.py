@@ -56,7 +56,7 @@ _OWN = re.compile(r"[A-Za-z0-9]+(?:[./:+_-][A-Za-z0-9]+)*")
 _TITLE = re.compile(r"[A-Za-z0-9]+(?:[ ./+-][A-Za-z0-9]+)*")
 
 
-class Previous(msgspec.Struct, frozen=True):
+class PreviousSession(msgspec.Struct, frozen=True):
     """The session before this one."""
 
     session_id: str
@@ -64,7 +64,7 @@ class Previous(msgspec.Struct, frozen=True):
     title: str | None = None
 
 
-class Context(msgspec.Struct, frozen=True):
+class PromptContext(msgspec.Struct, frozen=True):
     """Everything the section is made from; `shared` where several people write in the session."""
 
     source: Source
@@ -75,10 +75,10 @@ class Context(msgspec.Struct, frozen=True):
     session_id: str = ""
     title: str | None = None
     zone: str | None = None
-    previous: Previous | None = None
+    previous: PreviousSession | None = None
 
 
-def context_prompt(context: Context, *, redactor: Redactor | None = None) -> str:
+def context_prompt(context: PromptContext, *, redactor: Redactor | None = None) -> str:
     """The Markdown section of the system prompt, with pseudonyms where a redactor is given."""
     voice = _Voice(context, redactor)
     blocks = (
@@ -97,7 +97,7 @@ def context_prompt(context: Context, *, redactor: Redactor | None = None) -> str
 class _Voice:
     """Says what others chose: by pseudonym where that is asked for, and always inert."""
 
-    def __init__(self, context: Context, redactor: Redactor | None) -> None:
+    def __init__(self, context: PromptContext, redactor: Redactor | None) -> None:
         self._context = context
         self._redactor = redactor
 
@@ -128,7 +128,7 @@ class _Voice:
         return self._redactor.name(platform, text[:REACH], source=source, homes=homes)
 
 
-def _place(context: Context, voice: _Voice) -> Iterator[str]:
+def _place(context: PromptContext, voice: _Voice) -> Iterator[str]:
     source = context.source
     yield f"**Source:** {_own(context.platform.title, _TITLE)} ({_description(source, voice)})"
     if source.chat_topic:
@@ -167,18 +167,18 @@ def _chat(source: Source, voice: _Voice) -> str:
     return voice.chat(source.chat_id, source.platform)
 
 
-def _notes(context: Context) -> Iterator[str]:
+def _notes(context: PromptContext) -> Iterator[str]:
     if context.platform.notes:
         yield f"**Platform notes:** {' '.join(context.platform.notes)}"
 
 
-def _connected(context: Context) -> str:
+def _connected(context: PromptContext) -> str:
     others = (platform.name for platform in context.connected if platform.name != LOCAL)
     places = ["local (files on this machine)", *(f"{_own(name)}: Connected ✓" for name in others)]
     return f"**Connected Platforms:** {', '.join(places)}"
 
 
-def _homes(context: Context, voice: _Voice) -> Iterator[str]:
+def _homes(context: PromptContext, voice: _Voice) -> Iterator[str]:
     if context.homes:
         yield "**Home Channels (default destinations):**"
     for platform, home in sorted(context.homes.items()):
@@ -187,7 +187,7 @@ def _homes(context: Context, voice: _Voice) -> Iterator[str]:
         yield f"- {_own(platform)}: {voice.name(home.name, platform)} (ID: {chat}{thread})"
 
 
-def _deliveries(context: Context, voice: _Voice) -> Iterator[str]:
+def _deliveries(context: PromptContext, voice: _Voice) -> Iterator[str]:
     is_terminal = context.source.platform == LOCAL
     yield "**Delivery options for scheduled tasks:**"
     yield f'- `"origin"`: {"local output" if is_terminal else "back to this chat"}'
@@ -200,7 +200,7 @@ def _deliveries(context: Context, voice: _Voice) -> Iterator[str]:
         yield _PSEUDONYMS
 
 
-def _session(context: Context, voice: _Voice) -> Iterator[str]:
+def _session(context: PromptContext, voice: _Voice) -> Iterator[str]:
     if context.session_id:
         yield f"**Session ID:** {voice.session(context.session_id)}"
     if context.title:
@@ -211,7 +211,7 @@ def _session(context: Context, voice: _Voice) -> Iterator[str]:
         yield _previous(context.previous, voice)
 
 
-def _previous(previous: Previous, voice: _Voice) -> str:
+def _previous(previous: PreviousSession, voice: _Voice) -> str:
     title = f" {voice.name(previous.title)}" if previous.title else ""
     how = _ENDINGS.get(previous.reason) or f"ended ({_own(previous.reason)})"
     return (

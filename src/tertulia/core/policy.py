@@ -23,7 +23,7 @@ MODES: tuple[Mode, ...] = ("none", "idle", "daily", "both")
 _A_CENTURY = 100 * 366 * 24 * 60  # minutes
 
 
-class Sitting(Protocol):
+class SessionTimes(Protocol):
     """What a policy asks about a session."""
 
     @property
@@ -63,7 +63,9 @@ class ResetPolicy(msgspec.Struct, frozen=True):
                 field="idle_minutes",
             )
 
-    def decide(self, session: Sitting, now: datetime, *, zone: tzinfo | None = None) -> str | None:
+    def decide(
+        self, session: SessionTimes, now: datetime, *, zone: tzinfo | None = None
+    ) -> str | None:
         """Why the session is over at `now`, or None. Without a zone, that of `now` counts."""
         if session.ended_at is not None:
             return None
@@ -81,7 +83,7 @@ class ResetPolicy(msgspec.Struct, frozen=True):
             found["daily"] = latest_occurrence(self.at_hour, now, zone or now.tzinfo or UTC)
         return found
 
-    def explain(self, session: Sitting, now: datetime, *, zone: tzinfo | None = None) -> str:
+    def explain(self, session: SessionTimes, now: datetime, *, zone: tzinfo | None = None) -> str:
         """The decision in words, with the moments it rests on."""
         where = zone or now.tzinfo or UTC
         quiet = f"last activity {_clock(session.updated_at, where)}"
@@ -94,7 +96,7 @@ class ResetPolicy(msgspec.Struct, frozen=True):
         verdict = f"it is over ({reason})" if reason else "it goes on"
         return f"{quiet}; {'; '.join(rules)}; so {verdict}"
 
-    def _rules(self, session: Sitting, now: datetime, zone: tzinfo) -> list[str]:
+    def _rules(self, session: SessionTimes, now: datetime, zone: tzinfo) -> list[str]:
         rules = []
         if self.mode in ("idle", "both"):
             end = session.updated_at + timedelta(minutes=self.idle_minutes)

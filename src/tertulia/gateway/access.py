@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 from tertulia.core.source import LOCAL, Source
-from tertulia.gateway.settings import PlatformRules
+from tertulia.gateway.settings import PlatformSettings
 from tertulia.platforms.base import Incoming
 from tertulia.records.people import Role
 
 Verdict = Literal["welcome", "stranger", "ignored"]
 
 
-def decide(incoming: Incoming, role: Role, rules: PlatformRules) -> Verdict:
+def decide(incoming: Incoming, role: Role, rules: PlatformSettings) -> Verdict:
     """Whether a message is answered, by the role of who wrote it. Whoever is not known is denied.
 
     A stranger is told how to be let in, in private only: in a group that would be noise, and would
@@ -29,7 +29,7 @@ def decide(incoming: Incoming, role: Role, rules: PlatformRules) -> Verdict:
     return "stranger" if is_private and rules.admission == "paired" else "ignored"
 
 
-def role_of(source: Source, stored: Role, rules: PlatformRules) -> Role:
+def role_of(source: Source, stored: Role, rules: PlatformSettings) -> Role:
     """What whoever wrote may do: as the configuration names them, else as the store knows them.
 
     It is asked anew for each message, so that whoever is taken out of the configuration has no
@@ -43,7 +43,7 @@ def role_of(source: Source, stored: Role, rules: PlatformRules) -> Role:
     return stored
 
 
-def _is_for_us(incoming: Incoming, rules: PlatformRules) -> bool:
+def _is_for_us(incoming: Incoming, rules: PlatformSettings) -> bool:
     if rules.groups == "never":
         return False
     return rules.groups == "always" or incoming.is_addressed

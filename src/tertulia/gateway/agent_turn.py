@@ -9,7 +9,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 from tertulia import aio
-from tertulia.agents.base import Agent, Delta, Event, Note, Request, Spent, Step, Tool, ToolResult
+from tertulia.agents.base import (
+    Agent,
+    Delta,
+    Event,
+    ModelUsage,
+    Note,
+    Request,
+    Step,
+    Tool,
+    ToolResult,
+)
 from tertulia.agents.base import running as run_of
 from tertulia.aio.turn import Turn
 from tertulia.core.history.formats import Format
@@ -19,15 +29,15 @@ from tertulia.gateway import (
     commands,
     replies,
 )
-from tertulia.gateway.interrupts import Signals
+from tertulia.gateway.interrupts import TurnSignals
 from tertulia.gateway.metrics import (
-    Meter,
-    Unmetered,
+    Metrics,
+    NullMetrics,
 )
-from tertulia.gateway.settings import Rules
+from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms import registry
-from tertulia.platforms.base import Adapter, Shown
-from tertulia.records.queues.inbox import Arrival
+from tertulia.platforms.base import Adapter, StreamUpdate
+from tertulia.records.queues.inbox import InboxItem
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -36,7 +46,7 @@ _STEERED = 20  # at most, at one time
 Observe = Callable[[Event], Awaitable[None]]
 
 
-class HandedOver(Exception):
+class TurnHandedOver(Exception):
     """Raised by an observer: the calls of this step are made elsewhere, and the turn waits."""
 
     def __init__(self, step: Step) -> None:
@@ -44,7 +54,7 @@ class HandedOver(Exception):
         self.step = step
 
 
-class Exchange:
+class AgentTurn:
     """What happens between a question and its answer.
 
     Without `delivers` nothing is put into the outbox: whoever asked waits for the answer, and hears
@@ -56,10 +66,10 @@ class Exchange:
         store: aio.Store,
         agent: Agent,
         adapter: Adapter | None,
-        rules: Rules,
+        rules: GatewaySettings,
         tools: tuple[Tool, ...],
         *,
-        meter: Meter | None = None,
+        metrics: Metrics | None = None,
         delivers: bool = True,
         instructions: str = "",
         observe: Observe | None = None,
@@ -71,12 +81,12 @@ class Exchange:
         self._adapter = adapter if shows else None
         self._rules = rules
         self._tools = tools
-        self._meter = meter or Unmetered()
+        self._meter = metrics or NullMetrics()
         self._delivers = delivers
         self._instructions = instructions
         self._observe = observe
 
-    async def run(self, turn: Turn, signals: Signals, arrival: Arrival, text: str) -> None:
+    async def run(self, turn: Turn, signals: TurnSignals, arrival: InboxItem, text: str) -> None:
         """Have a message answered in the turn it was entered with."""
         notice = await self._notice(turn, arrival)
         is_told = registry.platform(arrival.source.platform).notify and self._delivers
@@ -88,14 +98,14 @@ class Exchange:
         try:
             await self._answer(turn, self._request(turn, signals, arrival, text), arrival)
             outcome = "answered"
-        except HandedOver:
+        except TurnHandedOver:
             outcome = "handed_over"
             raise
         finally:
             self._meter.turned(arrival.source.platform, outcome, time.monotonic() - began)
             await self._show(arrival, "ended")
 
-    async def _notice(self, turn: Turn, arrival: Arrival) -> Notice | None:
+    async def _notice(self, turn: Turn, arrival: InboxItem) -> Notice | None:
         """What ended the session before; also where a node was lost before it had said so."""
         session = turn.session
         if turn.notice is not None or arrival.attempts < 2 or session.parent_kind != "reset":
@@ -107,7 +117,7 @@ class Exchange:
         policy = policies.for_chat(before.origin.platform, before.origin.chat_type)
         return Notice(before.end_reason, True, before.id, notify=policy.notify)
 
-    async def _answer(self, turn: Turn, request: Request, arrival: Arrival) -> None:
+    async def _answer(self, turn: Turn, request: Request, arrival: InboxItem) -> None:
         try:
             await self._once(turn, request, arrival)
         except ContextOverflow:
@@ -123,7 +133,7 @@ class Exchange:
                 return True
         return False
 
-    async def _once(self, turn: Turn, request: Request, arrival: Arrival) -> None:
+    async def _once(self, turn: Turn, request: Request, arrival: InboxItem) -> None:
         is_answered = False
         try:
             async with run_of(self._agent, request) as events:
@@ -137,7 +147,7 @@ class Exchange:
             partial = getattr(stopped, "partial", None)
             if partial and not is_answered:
                 await turn.add_assistant(partial, stopped=True, deliver=self._target)
-        except (Error, HandedOver):
+        except (Error, TurnHandedOver):
             raise
         except Exception as bug:
             log.exception("the agent %s has a bug", self._agent.name)
@@ -146,29 +156,29 @@ class Exchange:
             if not is_answered:
                 raise AgentFailed("The agent ended without an answer.")
 
-    async def _pass_on(self, delta: Delta, arrival: Arrival) -> None:
+    async def _pass_on(self, delta: Delta, arrival: InboxItem) -> None:
         """There are many of these, and nothing of them is kept."""
         if self._adapter is not None:
             await self._show(arrival, "delta", delta.text)
         if self._observe is not None:
             await self._observe(delta)
 
-    async def _keep(self, turn: Turn, event: Event, arrival: Arrival) -> None:
+    async def _keep(self, turn: Turn, event: Event, arrival: InboxItem) -> None:
         match event:
             case Step():
                 await self._keep_step(turn, event, arrival)
             case ToolResult(call_id, content):
                 await turn.add_tool_result(call_id, content)
-            case Spent(usage):
+            case ModelUsage(usage):
                 await turn.add_usage(usage)
             case Note(text) if self._delivers:
                 await turn.deliver(text)
-        if isinstance(event, Step | Spent) and event.usage is not None:
+        if isinstance(event, Step | ModelUsage) and event.usage is not None:
             self._meter.spent(arrival.source.platform, event.usage)
         if self._observe is not None:
             await self._observe(event)
 
-    async def _keep_step(self, turn: Turn, step: Step, arrival: Arrival) -> None:
+    async def _keep_step(self, turn: Turn, step: Step, arrival: InboxItem) -> None:
         await turn.add_assistant(
             step.text,
             tool_calls=step.tool_calls,
@@ -184,7 +194,7 @@ class Exchange:
     def _target(self) -> str | None:
         return "origin" if self._delivers else None
 
-    def _request(self, turn: Turn, signals: Signals, arrival: Arrival, text: str) -> Request:
+    def _request(self, turn: Turn, signals: TurnSignals, arrival: InboxItem, text: str) -> Request:
         async def history(
             *, format: Format = "openai", max_tokens: int | None = None
         ) -> list[dict[str, object]]:
@@ -209,7 +219,7 @@ class Exchange:
             steer=steer,
         )
 
-    async def _steer(self, turn: Turn, arrival: Arrival) -> Sequence[str]:
+    async def _steer(self, turn: Turn, arrival: InboxItem) -> Sequence[str]:
         """Take what waits into the turn, up to the first command."""
         taken: list[str] = []
         if self._rules.meanwhile != "steer":
@@ -224,12 +234,12 @@ class Exchange:
         return taken
 
     async def _show(
-        self, arrival: Arrival, kind: Literal["began", "delta", "tool", "ended"], text: str = ""
+        self, arrival: InboxItem, kind: Literal["began", "delta", "tool", "ended"], text: str = ""
     ) -> None:
         if self._adapter is None:
             return
         try:
-            shown = Shown(kind=kind, turn=str(arrival.id), text=text)
+            shown = StreamUpdate(kind=kind, turn=str(arrival.id), text=text)
             await self._adapter.show(arrival.source, shown)
         except Exception:
             # Whatever a foreign adapter does wrong here may be missed; the answer may not.

@@ -11,23 +11,23 @@ from tertulia import aio
 from tertulia.agents.base import Agent, Tool
 from tertulia.errors import Error
 from tertulia.gateway import commands
-from tertulia.gateway.deliveries import Deliveries
+from tertulia.gateway.deliveries import DeliveryWorker
 from tertulia.gateway.expiry import (
+    ExpiryWatcher,
     Flush,
-    Watcher,
 )
-from tertulia.gateway.pipeline import Path
+from tertulia.gateway.pipeline import Pipeline
 from tertulia.gateway.schedule_runner import (
     AT_ONCE,
-    Runner,
+    ScheduleRunner,
 )
-from tertulia.gateway.settings import Rules
-from tertulia.gateway.workers import Lanes
+from tertulia.gateway.settings import GatewaySettings
+from tertulia.gateway.workers import Worker
 from tertulia.platforms.base import Adapter
-from tertulia.processes.poller import ProcessWatch
+from tertulia.processes.poller import ProcessPoller
 
 if TYPE_CHECKING:
-    from tertulia.processes.registry import Registry
+    from tertulia.processes.registry import ProcessRegistry
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -46,24 +46,24 @@ class Gateway:
         agent: Agent,
         adapters: Sequence[Adapter],
         *,
-        rules: Rules | None = None,
+        rules: GatewaySettings | None = None,
         tools: Sequence[Tool] = (),
         flush: Flush | None = None,
         folder: str | None = None,
-        processes: Registry | None = None,
+        processes: ProcessRegistry | None = None,
     ) -> None:
         self.store = store
         self.agent = agent
-        self.rules = rules or Rules()
+        self.rules = rules or GatewaySettings()
         self.adapters = {adapter.name: adapter for adapter in adapters}
-        self.path = Path(store, agent, self.adapters, self.rules, tuple(tools), processes)
+        self.pipeline = Pipeline(store, agent, self.adapters, self.rules, tuple(tools), processes)
         lease = store.settings.lease_seconds
-        self.lanes = Lanes(store.inbox, self.path.answer, self.rules.turns, lease=lease)
-        runner = Runner(self.path, self.adapters, folder)
-        self.runs = Lanes(store.schedules, runner.run, AT_ONCE, lease=lease)
-        self.deliveries = Deliveries(store, self.adapters, self.rules.sends)
-        self.watcher = Watcher(store, every=self.rules.watch_seconds, flush=flush)
-        self.processes = ProcessWatch(processes)
+        self.lanes = Worker(store.inbox, self.pipeline.answer, self.rules.turns, lease=lease)
+        runner = ScheduleRunner(self.pipeline, self.adapters, folder)
+        self.runs = Worker(store.schedules, runner.run, AT_ONCE, lease=lease)
+        self.deliveries = DeliveryWorker(store, self.adapters, self.rules.sends)
+        self.watcher = ExpiryWatcher(store, every=self.rules.watch_seconds, flush=flush)
+        self.processes = ProcessPoller(processes)
         self._stops = asyncio.Event()
 
     async def run(self) -> None:
@@ -75,7 +75,7 @@ class Gateway:
         inward = [begin(self._listen(adapter)) for adapter in self.adapters.values()]
         lanes = [begin(self.lanes.run()), begin(self.runs.run())]
         outward = begin(self.deliveries.run())
-        beside = [begin(self.path.meanwhile.run()), begin(self.watcher.run())]
+        beside = [begin(self.pipeline.interrupts.run()), begin(self.watcher.run())]
         beside.append(begin(self.processes.run()))
         keepers = [begin(one.keep()) for one in (self.lanes, self.runs, self.deliveries)]
         stops = begin(self._stops.wait())
@@ -105,7 +105,7 @@ class Gateway:
                 if not is_ready:
                     await adapter.fill_menu(commands.menu())
                     is_ready = True
-                await adapter.listen(self.path.receive)
+                await adapter.listen(self.pipeline.receive)
             except Error as problem:
                 log.warning("%s does not listen: %s", adapter.name, problem)
             except Exception:

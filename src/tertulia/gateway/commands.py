@@ -24,11 +24,11 @@ from tertulia.errors import (
     NotFound,
 )
 from tertulia.gateway import schedule_tool
-from tertulia.gateway.settings import Rules
+from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import MenuEntry
 from tertulia.processes import messages as process_words
 from tertulia.records.people import ROLES, Role
-from tertulia.records.turns.user_message import Said
+from tertulia.records.turns.user_message import UserMessage
 from tertulia.store import Store
 
 _LISTED = 10
@@ -39,12 +39,12 @@ _LOOKED_BACK = 2000  # messages, for the last thing that was said
 _MISTAKES = (AccessDenied, ConfigError, Duplicate, IllegalMove, NotFound)
 
 
-class Place(NamedTuple):
+class CommandContext(NamedTuple):
     """Where a command is said, and by whom."""
 
     store: Store
     source: Source
-    rules: Rules
+    rules: GatewaySettings
     role: Role
 
     @property
@@ -70,15 +70,15 @@ class Place(NamedTuple):
             raise AccessDenied(f"This needs the role {role}.", hint="Ask the owner.", role=role)
 
 
-class Reply(NamedTuple):
+class CommandReply(NamedTuple):
     """What is said to the person, about a session; `again` is to be answered anew."""
 
     text: str
-    again: Said | None = None
+    again: UserMessage | None = None
     about: str | None = None
 
 
-Act = Callable[[Place, str], Reply]
+Act = Callable[[CommandContext, str], CommandReply]
 
 
 class Command(NamedTuple):
@@ -98,7 +98,7 @@ class Command(NamedTuple):
     is_repeatable: bool = False
 
 
-class Asked(NamedTuple):
+class ParsedCommand(NamedTuple):
     """A command as somebody said it."""
 
     name: str
@@ -114,7 +114,7 @@ class Asked(NamedTuple):
         return self.command is None or self.command.is_repeatable
 
 
-def parse(text: str | None) -> Asked | None:
+def parse(text: str | None) -> ParsedCommand | None:
     """The command that a text is; None if it is none. `/new@my_bot` is `/new`."""
     if text is None or not text.startswith("/") or len(text) < 2 or not text[1].isalpha():
         return None
@@ -122,18 +122,18 @@ def parse(text: str | None) -> Asked | None:
     name = head.split("@")[0].lower()
     if "/" in name or len(name) > _NAME_LENGTH:
         return None  # a path, not a command
-    return Asked(name, argument.strip(), _BY_NAME.get(name))
+    return ParsedCommand(name, argument.strip(), _BY_NAME.get(name))
 
 
-def run(place: Place, asked: Asked) -> Reply:
+def run(place: CommandContext, asked: ParsedCommand) -> CommandReply:
     """Do what was asked, as far as whoever asked may."""
     if asked.command is None:
-        return Reply(_unknown(asked.name))
+        return CommandReply(_unknown(asked.name))
     try:
         place.require(asked.command.role)
         reply = asked.command.act(place, asked.argument)
     except _MISTAKES as problem:
-        reply = Reply(_told(problem))
+        reply = CommandReply(_told(problem))
     session = place.store.sessions.current(place.key)
     return reply if session is None else reply._replace(about=session.id)
 
@@ -146,145 +146,147 @@ def menu() -> tuple[MenuEntry, ...]:
 # -- conversations
 
 
-def _new(place: Place, argument: str) -> Reply:
+def _new(place: CommandContext, argument: str) -> CommandReply:
     current = place.store.sessions.current(place.key)
     if current is None or _is_untouched(place, current):
-        return Reply("This is a new conversation already.")
+        return CommandReply("This is a new conversation already.")
     place.store.sessions.reset(place.key)
-    return Reply("A new conversation begins. To go back: /resume 1.")
+    return CommandReply("A new conversation begins. To go back: /resume 1.")
 
 
-def _sessions(place: Place, argument: str) -> Reply:
+def _sessions(place: CommandContext, argument: str) -> CommandReply:
     current = place.store.sessions.current(place.key)
     earlier = _earlier(place)
     if current is None and not earlier:
-        return Reply("There are no conversations yet.")
+        return CommandReply("There are no conversations yet.")
     lines = ["Your conversations here, the newest first:"]
     if current is not None:
         lines.append(f"now: {_line(place, current)}")
     lines += [f"{number}. {_line(place, one)}" for number, one in enumerate(earlier, 1)]
-    return Reply("\n".join([*lines, "To go on with one: /resume N."] if earlier else lines))
+    return CommandReply("\n".join([*lines, "To go on with one: /resume N."] if earlier else lines))
 
 
-def _resume(place: Place, argument: str) -> Reply:
+def _resume(place: CommandContext, argument: str) -> CommandReply:
     if not argument:
         return _sessions(place, "")
     session = _chosen(place, argument)
     place.store.sessions.switch(place.key, session.id)
-    return Reply(f"We go on with {_name(session)}.")
+    return CommandReply(f"We go on with {_name(session)}.")
 
 
-def _title(place: Place, argument: str) -> Reply:
+def _title(place: CommandContext, argument: str) -> CommandReply:
     session = place.live_session() if argument else place.session()
     if not argument:
-        return Reply(_called(place, session))
+        return CommandReply(_called(place, session))
     renamed = place.store.sessions.rename(session.id, argument)
-    return Reply(f"This conversation is now called {_name(renamed)}.")
+    return CommandReply(f"This conversation is now called {_name(renamed)}.")
 
 
-def _fork(place: Place, argument: str) -> Reply:
+def _fork(place: CommandContext, argument: str) -> CommandReply:
     place.store.sessions.fork(place.live_session().id)
-    return Reply("This is a copy with the same past. The original: /resume 1.")
+    return CommandReply("This is a copy with the same past. The original: /resume 1.")
 
 
-def _forget(place: Place, argument: str) -> Reply:
+def _forget(place: CommandContext, argument: str) -> CommandReply:
     session = place.session()
     if place.store.sessions.is_shared(place.source):
         place.require("owner")  # it is what others have said, too
     if argument != "yes":
-        return Reply(
+        return CommandReply(
             "This deletes the conversation for good, with everything in it. To do so: /forget yes"
         )
     place.store.sessions.delete(session.id)
-    return Reply("The conversation is deleted.")
+    return CommandReply("The conversation is deleted.")
 
 
 # -- what was said
 
 
-def _undo(place: Place, argument: str) -> Reply:
+def _undo(place: CommandContext, argument: str) -> CommandReply:
     turns = _number(argument or "1")
     undone = place.store.transcript(place.live_session().id).undo(turns)
     if not undone:
-        return Reply("There is nothing to take back.")
+        return CommandReply("There is nothing to take back.")
     it = "it" if undone == 1 else "them"
-    return Reply(f"{_count(undone, 'exchange')} taken back. /redo brings {it} back.")
+    return CommandReply(f"{_count(undone, 'exchange')} taken back. /redo brings {it} back.")
 
 
-def _redo(place: Place, argument: str) -> Reply:
+def _redo(place: CommandContext, argument: str) -> CommandReply:
     if place.store.transcript(place.live_session().id).redo():
-        return Reply("It is back.")
-    return Reply("There is nothing to bring back.")
+        return CommandReply("It is back.")
+    return CommandReply("There is nothing to bring back.")
 
 
-def _retry(place: Place, argument: str) -> Reply:
+def _retry(place: CommandContext, argument: str) -> CommandReply:
     transcript = place.store.transcript(place.live_session().id)
     newest = transcript.entries(newest=_LOOKED_BACK)
     said = [message for message in newest if message.role == "user" and message.kind is None]
     if not said:
-        return Reply("There is nothing to answer again.")
+        return CommandReply("There is nothing to answer again.")
     # All that was said in that turn: some of it may have come while it was under way.
     last = [message.body for message in said if message.turn == said[-1].turn]
     text = "\n".join(found for body in last if (found := text_of(body)))
     media = [one for body in last for one in body.get("media") or ()]
     transcript.undo(1)
-    return Reply("", again=Said(place.source, text, None, media))
+    return CommandReply("", again=UserMessage(place.source, text, None, media))
 
 
-def _history(place: Place, argument: str) -> Reply:
+def _history(place: CommandContext, argument: str) -> CommandReply:
     session = place.session()
     count = min(_number(argument or "10"), 50)
     told = place.store.transcript(session.id).history(max_messages=count, format="text")
     lines = [f"{message['role']}: {message['content']}" for message in told]
-    return Reply("\n".join(lines) or "Nothing was said yet.")
+    return CommandReply("\n".join(lines) or "Nothing was said yet.")
 
 
-def _compress(place: Place, argument: str) -> Reply:
+def _compress(place: CommandContext, argument: str) -> CommandReply:
     transcript = place.store.transcript(place.live_session().id)
     if argument == "undo":
         return _word_by_word(place)
     done = transcript.compact(keep_turns=place.rules.compact_turns)
     if done is None:
-        return Reply("There is nothing to sum up yet.")
+        return CommandReply("There is nothing to sum up yet.")
     told = f"{_count(done.messages, 'message')} before the last exchanges are summed up now."
-    return Reply(f"{told} To see them word by word again: /compress undo.")
+    return CommandReply(f"{told} To see them word by word again: /compress undo.")
 
 
-def _word_by_word(place: Place) -> Reply:
+def _word_by_word(place: CommandContext) -> CommandReply:
     """Undo a compaction, as long as it is the last thing that happened to the transcript."""
     transcript = place.store.transcript(place.session().id)
     revisions = {one.number: one for one in transcript.revisions()}
     newest = next(one for one in revisions.values() if one.is_current)
     if newest.made_by != "compaction" or newest.made_from is None:
-        return Reply("Nothing is summed up that could be undone.")
+        return CommandReply("Nothing is summed up that could be undone.")
     if newest.messages > revisions[newest.made_from].messages:
-        return Reply("More was said since it was summed up, so it stays so. /history shows it.")
+        return CommandReply(
+            "More was said since it was summed up, so it stays so. /history shows it."
+        )
     transcript.restore(newest.made_from)
-    return Reply("What was said is there word by word again.")
+    return CommandReply("What was said is there word by word again.")
 
 
-def _search(place: Place, argument: str) -> Reply:
+def _search(place: CommandContext, argument: str) -> CommandReply:
     if not argument:
-        return Reply("What do you look for? /search WORDS")
+        return CommandReply("What do you look for? /search WORDS")
     found = place.store.for_person(place.source).search(argument, limit=_LISTED).items
     if not found:
-        return Reply("Nothing was found.")
-    return Reply("\n".join(f"{hit.at:%Y-%m-%d %H:%M} UTC  {hit.snippet}" for hit in found))
+        return CommandReply("Nothing was found.")
+    return CommandReply("\n".join(f"{hit.at:%Y-%m-%d %H:%M} UTC  {hit.snippet}" for hit in found))
 
 
-def _export(place: Place, argument: str) -> Reply:
+def _export(place: CommandContext, argument: str) -> CommandReply:
     from tertulia.transfer.exporters.export import document
 
-    return Reply("\n".join(document(place.store, place.session().id, "markdown")))
+    return CommandReply("\n".join(document(place.store, place.session().id, "markdown")))
 
 
 # -- the house
 
 
-def _status(place: Place, argument: str) -> Reply:
+def _status(place: CommandContext, argument: str) -> CommandReply:
     session = place.store.sessions.current(place.key)
     if session is None:
-        return Reply("There is no conversation yet.")
+        return CommandReply("There is no conversation yet.")
     waiting = place.store.inbox.find(key=place.key, state="waiting", limit=50).items
     is_busy = bool(place.store.inbox.find(key=place.key, state="taken", limit=1).items)
     lines = [
@@ -294,84 +296,88 @@ def _status(place: Place, argument: str) -> Reply:
         f"Tokens: {session.usage.total:,}{_cost(session)}",
         f"Now: {'answering' if is_busy else 'waiting for you'}, {len(waiting)} in the queue",
     ]
-    return Reply("\n".join(lines))
+    return CommandReply("\n".join(lines))
 
 
-def _usage(place: Place, argument: str) -> Reply:
+def _usage(place: CommandContext, argument: str) -> CommandReply:
     session = place.session()
     used = session.usage
-    return Reply(
+    return CommandReply(
         f"This conversation: {used.input:,} tokens in, {used.output:,} out,"
         f" {used.cache_read:,} from the cache{_cost(session)}."
     )
 
 
-def _policy(place: Place, argument: str) -> Reply:
-    return Reply(place.store.sessions.explain(place.session().id).splitlines()[-1])
+def _policy(place: CommandContext, argument: str) -> CommandReply:
+    return CommandReply(place.store.sessions.explain(place.session().id).splitlines()[-1])
 
 
-def _stop(place: Place, argument: str) -> Reply:
+def _stop(place: CommandContext, argument: str) -> CommandReply:
     # Where a turn is under way it is heard at once (`meanwhile.py`), and does not come here.
-    return Reply("There is nothing to stop.")
+    return CommandReply("There is nothing to stop.")
 
 
-def _queue(place: Place, argument: str) -> Reply:
+def _queue(place: CommandContext, argument: str) -> CommandReply:
     waiting = place.store.inbox.find(key=place.key, state="waiting", limit=20).items
     if not waiting:
-        return Reply("Nothing is waiting.")
-    return Reply("\n".join(f"{n}. {plain(a.text or '', 80)}" for n, a in enumerate(waiting, 1)))
+        return CommandReply("Nothing is waiting.")
+    return CommandReply(
+        "\n".join(f"{n}. {plain(a.text or '', 80)}" for n, a in enumerate(waiting, 1))
+    )
 
 
-def _schedule(place: Place, argument: str) -> Reply:
-    return Reply(schedule_tool.said(place.store, place.source, place.role, argument))
+def _schedule(place: CommandContext, argument: str) -> CommandReply:
+    return CommandReply(schedule_tool.said(place.store, place.source, place.role, argument))
 
 
-def _ps(place: Place, argument: str) -> Reply:
+def _ps(place: CommandContext, argument: str) -> CommandReply:
     found = place.store.processes.find(key=place.key)
-    return Reply("\n".join(map(process_words.line, found)) or "No programs are running.")
+    return CommandReply("\n".join(map(process_words.line, found)) or "No programs are running.")
 
 
-def _whoami(place: Place, argument: str) -> Reply:
+def _whoami(place: CommandContext, argument: str) -> CommandReply:
     source = place.source
     name = source.user_name or source.user_id or ""
     if source == Source.local():
         name = f"at the {source.description}"
-    return Reply(f"You are {plain(name, 80) or 'somebody without a name'}, {place.role}.")
+    return CommandReply(f"You are {plain(name, 80) or 'somebody without a name'}, {place.role}.")
 
 
-def _link(place: Place, argument: str) -> Reply:
+def _link(place: CommandContext, argument: str) -> CommandReply:
     people = place.store.people
     if argument == "off":
         done = people.unlink(place.source)
-        return Reply("This chat is on its own again." if done else "This chat is not linked.")
+        return CommandReply(
+            "This chat is on its own again." if done else "This chat is not linked."
+        )
     if argument:
         people.accept_link(place.source, argument)
-        return Reply("This chat now shares one conversation with the other one.")
+        return CommandReply("This chat now shares one conversation with the other one.")
     code = people.offer_link(place.source)
-    return Reply(f"In your other chat, say: /link {code}\nThe code is good for one hour.")
+    return CommandReply(f"In your other chat, say: /link {code}\nThe code is good for one hour.")
 
 
-def _pair(place: Place, argument: str) -> Reply:
+def _pair(place: CommandContext, argument: str) -> CommandReply:
     people = place.store.people
     if argument:
         person = people.approve(argument, by=people.person_of(place.source) or "owner")
-        return Reply(f"{plain(person.name or person.user_id, 80)} may write to me now.")
+        return CommandReply(f"{plain(person.name or person.user_id, 80)} may write to me now.")
     waiting = people.waiting()
     if not waiting:
-        return Reply("Nobody is waiting to be let in.")
+        return CommandReply("Nobody is waiting to be let in.")
     lines = [f"{plain(one.person, 80)}, asked {one.asked_at:%H:%M} UTC" for one in waiting]
-    return Reply("\n".join(["Waiting to be let in (/pair CODE):", *lines]))
+    return CommandReply("\n".join(["Waiting to be let in (/pair CODE):", *lines]))
 
 
-def _help(place: Place, argument: str) -> Reply:
+def _help(place: CommandContext, argument: str) -> CommandReply:
     allowed = [c for c in TABLE if ROLES.index(place.role) <= ROLES.index(c.role)]
-    return Reply("\n".join(f"{command.usage}  {command.description}" for command in allowed))
+    return CommandReply("\n".join(f"{command.usage}  {command.description}" for command in allowed))
 
 
 # -- words
 
 
-def _line(place: Place, session: Session) -> str:
+def _line(place: CommandContext, session: Session) -> str:
     state = "" if session.ended_at is None else f", ended ({session.end_reason})"
     words = None if session.title else place.store.sessions.suggest_title(session.id)
     about = f" ({plain(words, 60)})" if words else ""
@@ -382,14 +388,14 @@ def _name(session: Session) -> str:
     return f'"{plain(session.title, 60)}"' if session.title else session.id
 
 
-def _called(place: Place, session: Session) -> str:
+def _called(place: CommandContext, session: Session) -> str:
     if session.title:
         return f"This conversation is called {_name(session)}."
     title = plain(place.store.sessions.suggest_title(session.id) or "NAME", 100)
     return f"This conversation has no title yet. To give it one: /title {title}"
 
 
-def _is_untouched(place: Place, session: Session) -> bool:
+def _is_untouched(place: CommandContext, session: Session) -> bool:
     """Whether nothing was ever said in it, not even taken back, and nobody gave it a name."""
     transcript = place.store.transcript(session.id)
     is_empty = not transcript.count() and len(transcript.revisions()) < 2
@@ -402,7 +408,7 @@ def _unknown(name: str) -> str:
     return f"There is no command /{plain(name, 32)}.{meant} Say /help for the list."
 
 
-def _ago(place: Place, session: Session) -> str:
+def _ago(place: CommandContext, session: Session) -> str:
     minutes = int((place.store.now() - session.updated_at).total_seconds() // 60)
     if minutes < 1:
         return "just now"
@@ -436,13 +442,13 @@ def _number(argument: str) -> int:
     return int(argument)
 
 
-def _earlier(place: Place, limit: int = _LISTED) -> list[Session]:
+def _earlier(place: CommandContext, limit: int = _LISTED) -> list[Session]:
     """What can be resumed here: ended sessions of this conversation, the newest first."""
     visible = place.store.for_person(place.source)
     return list(visible.find(key=place.key, state="ended", limit=limit).items)
 
 
-def _chosen(place: Place, argument: str) -> Session:
+def _chosen(place: CommandContext, argument: str) -> Session:
     """By its number in the list, its id, or its title."""
     if argument.isdecimal() and len(argument) < 3:
         found = _earlier(place)

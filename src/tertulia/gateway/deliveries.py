@@ -15,9 +15,9 @@ from functools import partial
 
 from tertulia import aio
 from tertulia.errors import Error, OutcomeUnknown, PlatformError, RateLimited, StaleWrite
-from tertulia.gateway.workers import begun
+from tertulia.gateway.workers import start_claimed
 from tertulia.platforms.base import Adapter, Outgoing
-from tertulia.records.queues.outbox import Parcel
+from tertulia.records.queues.outbox import Delivery
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -27,7 +27,7 @@ _AT_ONCE = 64
 _LONGEST_PAUSE = 300.0
 
 
-class Deliveries:
+class DeliveryWorker:
     """Sends what is due and writes down what became of it."""
 
     def __init__(self, store: aio.Store, adapters: Mapping[str, Adapter], tries: int) -> None:
@@ -35,7 +35,7 @@ class Deliveries:
         self._adapters = adapters
         self._tries = tries
         self._idempotent = {name for name, adapter in adapters.items() if adapter.is_idempotent}
-        self._under_way: dict[int, tuple[Parcel, asyncio.Task[None]]] = {}
+        self._under_way: dict[int, tuple[Delivery, asyncio.Task[None]]] = {}
         self._load: Counter[str] = Counter()
         self._freed = asyncio.Event()
         self._has_more = False
@@ -58,12 +58,12 @@ class Deliveries:
 
     async def begin(self) -> int:
         """Begin to send what is due now, as far as there is room; how many there were."""
-        begun = 0
+        start_claimed = 0
         for name in self._adapters:
             room = _AT_ONCE - self._load[name]
             if room > 0:
-                begun += await self._begin_some(name, room)
-        return begun
+                start_claimed += await self._begin_some(name, room)
+        return start_claimed
 
     async def keep(self) -> None:
         """Renew the claims of what takes long to send, until cancelled."""
@@ -96,21 +96,21 @@ class Deliveries:
         claiming = self._store.outbox.claim(
             room, lease_seconds=self._lease, platforms={platform}, idempotent=self._idempotent
         )
-        return await begun(claiming, self._begin)
+        return await start_claimed(claiming, self._begin)
 
-    def _begin(self, parcels: Sequence[Parcel]) -> None:
+    def _begin(self, parcels: Sequence[Delivery]) -> None:
         for parcel in parcels:
             task = asyncio.create_task(self._send(parcel))
             self._under_way[parcel.id] = parcel, task
             self._load[parcel.platform] += 1
             task.add_done_callback(partial(self._end, parcel))
 
-    def _end(self, parcel: Parcel, task: asyncio.Task[None]) -> None:
+    def _end(self, parcel: Delivery, task: asyncio.Task[None]) -> None:
         del self._under_way[parcel.id]
         self._load[parcel.platform] -= 1
         self._freed.set()
 
-    async def _send(self, parcel: Parcel) -> None:
+    async def _send(self, parcel: Delivery) -> None:
         problem: PlatformError | None = None
         try:
             await self._adapters[parcel.platform].send(_outgoing(parcel))
@@ -126,7 +126,7 @@ class Deliveries:
             problem = OutcomeUnknown(f"The adapter failed: {type(bug).__name__}: {bug}")
         await self._settle(parcel, problem)
 
-    async def _settle(self, parcel: Parcel, problem: PlatformError | None) -> None:
+    async def _settle(self, parcel: Delivery, problem: PlatformError | None) -> None:
         """Write down what became of it, as soon as the database is there."""
         if problem is not None:
             log.warning("delivery %s to %s failed: %s", parcel.delivery, parcel.platform, problem)
@@ -142,7 +142,7 @@ class Deliveries:
                 log.error("delivery %s cannot be settled: %s", parcel.delivery, away)  # noqa: TRY400
             return
 
-    async def _write_down(self, parcel: Parcel, problem: PlatformError | None) -> None:
+    async def _write_down(self, parcel: Delivery, problem: PlatformError | None) -> None:
         outbox = self._store.outbox
         if problem is None:
             await outbox.done(parcel)
@@ -158,7 +158,7 @@ class Deliveries:
         return self._store.settings.lease_seconds
 
 
-def _outgoing(parcel: Parcel) -> Outgoing:
+def _outgoing(parcel: Delivery) -> Outgoing:
     return Outgoing(
         delivery=parcel.delivery,
         account=parcel.account,
@@ -168,7 +168,7 @@ def _outgoing(parcel: Parcel) -> Outgoing:
     )
 
 
-def _pause(parcel: Parcel, problem: PlatformError) -> float:
+def _pause(parcel: Delivery, problem: PlatformError) -> float:
     """What the platform asks for; else longer after every try, and never all at the same moment."""
     if isinstance(problem, RateLimited):
         asked: float = getattr(problem, "retry_after", 1.0)

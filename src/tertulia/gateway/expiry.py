@@ -17,7 +17,7 @@ _AT_ONCE = 8
 Flush = Callable[[Session], Awaitable[None]]
 
 
-class Watcher:
+class ExpiryWatcher:
     """Looks for sessions that are over, page by page."""
 
     def __init__(self, store: aio.Store, *, every: float, flush: Flush | None = None) -> None:
@@ -48,7 +48,7 @@ class Watcher:
     async def remember(self) -> int:
         """Save the memory of what has ended, also where a new message ended it; how many."""
         saved = 0
-        while self._flush is not None and (due := await self._store.flushes.claim(_AT_ONCE)):
+        while self._flush is not None and (due := await self._store.memory_flushes.claim(_AT_ONCE)):
             saved += sum(await asyncio.gather(*(self._save(session) for session in due)))
         return saved
 
@@ -56,7 +56,7 @@ class Watcher:
         assert self._flush is not None
         try:
             await self._flush(session)
-            await self._store.flushes.done(session.id)
+            await self._store.memory_flushes.done(session.id)
         except Error as problem:
             log.warning("session %s left no memory: %s", session.id, problem)
             return False

@@ -20,8 +20,8 @@ from tertulia.gateway import (
     commands,
     replies,
 )
-from tertulia.gateway.settings import Rules
-from tertulia.records.queues.inbox import Arrival
+from tertulia.gateway.settings import GatewaySettings
+from tertulia.records.queues.inbox import InboxItem
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -31,27 +31,27 @@ _PAGE = 500
 _LOOKS_AGAIN = 4
 
 
-class Signals:
+class TurnSignals:
     """How a turn under way is told to stop."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
 
 
-class Meanwhile:
+class Interrupts:
     """The turns of this node that are under way, by conversation, and who interrupts them."""
 
-    def __init__(self, store: aio.Store, rules: Rules) -> None:
+    def __init__(self, store: aio.Store, rules: GatewaySettings) -> None:
         self._store = store
         self._rules = rules
-        self._signals: dict[str, Signals] = {}
+        self._signals: dict[str, TurnSignals] = {}
         self._is_busy = asyncio.Event()
         self._seen: deque[int] = deque([0], maxlen=_LOOKS_AGAIN)
 
     @contextlib.contextmanager
-    def turn(self, key: str) -> Iterator[Signals]:
+    def turn(self, key: str) -> Iterator[TurnSignals]:
         """A turn of a conversation is under way as long as this lasts."""
-        signals = self._signals[key] = Signals()
+        signals = self._signals[key] = TurnSignals()
         self._is_busy.set()
         try:
             yield signals
@@ -85,7 +85,7 @@ class Meanwhile:
             self._seen.clear()  # far behind: what waits for long was committed long ago
         self._seen.append(max(newest, self._seen[-1] if self._seen else 0))
 
-    async def hear(self, arrival: Arrival) -> None:
+    async def hear(self, arrival: InboxItem) -> None:
         """Let a message that waits end the turn under way in its conversation, if it does."""
         signals = self._signals.get(arrival.key)
         if signals is None or arrival.state != "waiting":
@@ -97,7 +97,7 @@ class Meanwhile:
         elif command is None and self._rules.meanwhile == "interrupt":
             signals.stop.set()
 
-    async def _settle(self, stop: Arrival) -> None:
+    async def _settle(self, stop: InboxItem) -> None:
         """A /stop that was heard is over: it must not end the next turn too."""
         await self._store.outbox.put(
             replies.STOPPED, "origin", origin=stop.source, delivery=replies.reply_key(stop)

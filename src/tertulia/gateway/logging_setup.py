@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TextIO
 
-from tertulia.agents.base import Agent, Event, Request, Spent, Step, running
+from tertulia.agents.base import Agent, Event, ModelUsage, Request, Step, running
 from tertulia.core.text.redact import Redactor
 from tertulia.core.text.secret_patterns import without_secrets
 from tertulia.errors import AgentStopped, ConfigError, Error
@@ -26,7 +26,7 @@ log = logging.getLogger("tertulia.turns")
 _KEYS = frozenset(("key",))
 
 
-class Wanted(Protocol):
+class LogSettings(Protocol):
     """What is to be logged."""
 
     @property
@@ -84,7 +84,7 @@ class _Line:
         self._costs: list[float | None] = []
 
     def note(self, event: Event) -> None:
-        usage = getattr(event, "usage", None) if isinstance(event, Step | Spent) else None
+        usage = getattr(event, "usage", None) if isinstance(event, Step | ModelUsage) else None
         if isinstance(event, Step):
             self._steps += 1
             self._tools += len(event.tool_calls)
@@ -121,7 +121,7 @@ class _Line:
 
 
 @contextmanager
-def writing(wanted: Wanted, redactor: Redactor, *, is_quiet: bool = False) -> Iterator[None]:
+def writing(wanted: LogSettings, redactor: Redactor, *, is_quiet: bool = False) -> Iterator[None]:
     """Log as it is wanted, within the block. `is_quiet`: a person talks on this very terminal, so
     without a file only what goes wrong is told."""
     logger = logging.getLogger(NAME)
@@ -153,7 +153,7 @@ def _opened(path: str) -> TextIO:
         ) from problem
 
 
-def _formatter(wanted: Wanted, redactor: Redactor, stream: TextIO | None) -> logging.Formatter:
+def _formatter(wanted: LogSettings, redactor: Redactor, stream: TextIO | None) -> logging.Formatter:
     import structlog
 
     def take_fields(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

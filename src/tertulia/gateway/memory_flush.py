@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 from tertulia import aio
-from tertulia.agents.base import Agent, Request, Spent, Step, running
+from tertulia.agents.base import Agent, ModelUsage, Request, Step, running
 from tertulia.core.history.formats import Format
 from tertulia.core.session import Session
 from tertulia.errors import AgentFailed, Error
@@ -60,7 +60,7 @@ class MemoryFlush:
             request = self._request(session)
             async with asyncio.timeout(self._seconds), running(self._agent, request) as events:
                 async for event in events:
-                    if isinstance(event, Step | Spent) and event.usage is not None:
+                    if isinstance(event, Step | ModelUsage) and event.usage is not None:
                         await self._store.usage.add(session.id, event.usage)
                     if isinstance(event, Step) and not event.tool_calls:
                         answer = event.text

@@ -7,7 +7,7 @@ from typing import Protocol
 from tertulia.core.usage import Usage
 
 
-class Meter(Protocol):
+class Metrics(Protocol):
     """Told of each turn when it is over, and of each model call when it is stored."""
 
     def turned(self, platform: str, outcome: str, seconds: float) -> None: ...
@@ -15,7 +15,7 @@ class Meter(Protocol):
     def spent(self, platform: str, usage: Usage) -> None: ...
 
 
-class Unmetered:
+class NullMetrics:
     """Nobody counts."""
 
     def turned(self, platform: str, outcome: str, seconds: float) -> None:

@@ -26,20 +26,20 @@ from tertulia.gateway import (
     replies,
     schedule_tool,
 )
-from tertulia.gateway.agent_turn import Exchange
-from tertulia.gateway.interrupts import Meanwhile
+from tertulia.gateway.agent_turn import AgentTurn
+from tertulia.gateway.interrupts import Interrupts
 from tertulia.gateway.metrics import (
-    Meter,
-    Unmetered,
+    Metrics,
+    NullMetrics,
 )
-from tertulia.gateway.settings import Rules
+from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Adapter, Incoming
 from tertulia.records.people import Role
-from tertulia.records.queues.inbox import Arrival
-from tertulia.records.turns.user_message import Said
+from tertulia.records.queues.inbox import InboxItem
+from tertulia.records.turns.user_message import UserMessage
 
 if TYPE_CHECKING:
-    from tertulia.processes.registry import Registry
+    from tertulia.processes.registry import ProcessRegistry
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -47,7 +47,7 @@ _CUT_OFF = Error("The gateway stopped before this was answered.")
 _BUG = Error("The gateway has a bug.", hint="Its log says where.")
 
 
-class Path:
+class Pipeline:
     """The stations of one gateway."""
 
     def __init__(
@@ -55,9 +55,9 @@ class Path:
         store: aio.Store,
         agent: Agent,
         adapters: Mapping[str, Adapter],
-        rules: Rules,
+        rules: GatewaySettings,
         tools: tuple[Tool, ...] = (),
-        processes: Registry | None = None,
+        processes: ProcessRegistry | None = None,
     ) -> None:
         self.store = store
         self.agent = agent
@@ -65,25 +65,25 @@ class Path:
         self.rules = rules
         self.tools = tools
         self.processes = processes
-        self.meanwhile = Meanwhile(store, rules)
-        self.meter: Meter = Unmetered()
+        self.interrupts = Interrupts(store, rules)
+        self.metrics: Metrics = NullMetrics()
 
     # -- receive → admit → inbox
 
     async def receive(self, incoming: Incoming) -> None:
         """Accept a message. When this returns, it is stored, or it is none of ours."""
         command = commands.parse(incoming.text)
-        verdict, arrival = await self.store.join(self._admit, incoming, command)
+        verdict, arrival = await self.store.run_batched(self._admit, incoming, command)
         if arrival is not None and arrival.is_new:
-            await self.meanwhile.hear(arrival)
+            await self.interrupts.hear(arrival)
         elif verdict == "stranger":
             await self._offer_pairing(incoming)
         elif verdict == "welcome" and command is not None and command.is_immediate:
             await self._answer_at_once(incoming, command)
 
     def _admit(
-        self, incoming: Incoming, command: commands.Asked | None
-    ) -> tuple[access.Verdict, Arrival | None]:
+        self, incoming: Incoming, command: commands.ParsedCommand | None
+    ) -> tuple[access.Verdict, InboxItem | None]:
         """Who wrote, whether they are answered, and if they are, their message: one transaction."""
         role = self._role(incoming.source)
         verdict = access.decide(incoming, role, self.rules.of(incoming.source.platform))
@@ -109,10 +109,10 @@ class Path:
                 replies.pairing(code), "origin", origin=incoming.source, delivery=f"pair:{code}"
             )
 
-    async def _answer_at_once(self, incoming: Incoming, command: commands.Asked) -> None:
+    async def _answer_at_once(self, incoming: Incoming, command: commands.ParsedCommand) -> None:
         """A question about the gateway itself does not wait for a turn to end."""
         reply = await self._command(incoming.source, command)
-        name = Said(incoming.source, None, incoming.message_id, ()).arrival
+        name = UserMessage(incoming.source, None, incoming.message_id, ()).dedupe_key
         await self.store.outbox.put(
             reply.text, "origin", origin=incoming.source, session_id=reply.about,
             delivery=None if name is None else f"command:{name}",
@@ -120,7 +120,7 @@ class Path:
 
     # -- lane → turn → agent → outbox
 
-    async def answer(self, arrival: Arrival) -> None:
+    async def answer(self, arrival: InboxItem) -> None:
         """Answer what a lane has claimed; what becomes of it is written down in any case."""
         try:
             await self._answer(arrival)
@@ -141,7 +141,7 @@ class Path:
             gives_up = arrival.attempts >= self.rules.tries
             await self._later(arrival, _BUG, 2.0**arrival.attempts, gives_up=gives_up)
 
-    async def _answer(self, arrival: Arrival) -> None:
+    async def _answer(self, arrival: InboxItem) -> None:
         command = commands.parse(arrival.text)
         if arrival.attempts > self.rules.tries * 4:
             # It has ended every node that took it: one message must not end them all.
@@ -149,7 +149,7 @@ class Path:
             return
         is_settled = False
         if command is None:
-            said = Said(arrival.source, arrival.text, None, arrival.media)
+            said = UserMessage(arrival.source, arrival.text, None, arrival.media)
             is_settled = await self._converse(arrival, said)
         elif arrival.attempts > 1 and not command.is_repeatable:
             # A node was lost in the middle of it: what has run is not run again by itself.
@@ -163,16 +163,20 @@ class Path:
         if not is_settled:
             await self.store.inbox.done(arrival)
 
-    async def _command(self, source: Source, command: commands.Asked) -> commands.Reply:
-        role = await self.store.join(self._role, source)
-        place = commands.Place(self.store.sync, source, self.rules, role)
+    async def _command(
+        self, source: Source, command: commands.ParsedCommand
+    ) -> commands.CommandReply:
+        role = await self.store.run_batched(self._role, source)
+        place = commands.CommandContext(self.store.sync, source, self.rules, role)
         return await asyncio.to_thread(commands.run, place, command)
 
-    async def _converse(self, arrival: Arrival, said: Said) -> bool:
+    async def _converse(self, arrival: InboxItem, said: UserMessage) -> bool:
         """Have it answered in a turn; whether the answer has settled it too."""
         adapter = self.adapters.get(arrival.source.platform)
         tools = await self.tools_for(arrival.source, arrival.key)
-        exchange = Exchange(self.store, self.agent, adapter, self.rules, tools, meter=self.meter)
+        exchange = AgentTurn(
+            self.store, self.agent, adapter, self.rules, tools, metrics=self.metrics
+        )
         turn = self.store.turn(
             arrival.source,
             said.text,
@@ -184,7 +188,7 @@ class Path:
             async with turn:
                 if not turn.duplicate:
                     turn.sync.settles = arrival
-                    with self.meanwhile.turn(arrival.key) as signals:
+                    with self.interrupts.turn(arrival.key) as signals:
                         await exchange.run(turn, signals, arrival, said.text or "")
         except BudgetExceeded as refusal:
             await self._reply(arrival, replies.refused(refusal))
@@ -200,7 +204,7 @@ class Path:
         self, source: Source, key: str, *, may_plan: bool = True
     ) -> tuple[Tool, ...]:
         """What the agent may do for whoever wrote."""
-        role = await self.store.join(self._role, source)
+        role = await self.store.run_batched(self._role, source)
         found = self.tools
         if may_plan:
             found += schedule_tool.tools(self.store, source, role)
@@ -212,7 +216,7 @@ class Path:
         origin = source if source.platform in self.adapters else None
         return (*found, *tools_for(self.processes, origin, key, role))
 
-    async def _reply(self, arrival: Arrival, text: str, about: str | None = None) -> None:
+    async def _reply(self, arrival: InboxItem, text: str, about: str | None = None) -> None:
         """Said by the gateway, not by the agent; once, however often the message is tried."""
         await self.store.outbox.put(
             text, "origin", origin=arrival.source, session_id=about,
@@ -220,7 +224,7 @@ class Path:
         )  # fmt: skip
 
     async def _later(
-        self, arrival: Arrival, problem: Error, seconds: float, *, gives_up: bool = False
+        self, arrival: InboxItem, problem: Error, seconds: float, *, gives_up: bool = False
     ) -> None:
         try:
             if gives_up:

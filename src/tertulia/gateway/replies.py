@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tertulia.core.session import Notice
 from tertulia.errors import AgentError, BudgetExceeded, Error
-from tertulia.records.queues.inbox import Arrival
+from tertulia.records.queues.inbox import InboxItem
 
 STOPPED = "Stopped."
 CUT_OFF = "I was cut off before I could answer this, and the talk has gone on since. Say it again."
 REASONS = {"idle": "you had not written for a while", "daily": "a new day has begun"}
 
 
-def reply_key(arrival: Arrival) -> str:
+def reply_key(arrival: InboxItem) -> str:
     """What the gateway says to a message it says once, however often the message is tried."""
     return f"reply:{arrival.id}"
 

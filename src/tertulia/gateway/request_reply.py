@@ -18,26 +18,26 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from tertulia import aio
-from tertulia.agents.base import Event, Spent, Step, Tool, ToolResult
+from tertulia.agents.base import Event, ModelUsage, Step, Tool, ToolResult
 from tertulia.aio.turn import Turn
 from tertulia.core.message import INTERRUPTED, TOOL, USER, Message, ToolCall
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
 from tertulia.errors import Error, IllegalMove
 from tertulia.gateway.agent_turn import (
-    Exchange,
-    HandedOver,
+    AgentTurn,
     Observe,
+    TurnHandedOver,
 )
-from tertulia.gateway.interrupts import Signals
-from tertulia.gateway.pipeline import Path
-from tertulia.records.queues.inbox import Arrival
+from tertulia.gateway.interrupts import TurnSignals
+from tertulia.gateway.pipeline import Pipeline
+from tertulia.records.queues.inbox import InboxItem
 
 # Far enough back for the calls of one step and what came before them.
 _LOOK_BACK = 200
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request that waits for its answer.
 
     `past` is what the conversation is to begin with, if it begins with this request. `results` are
@@ -58,7 +58,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     stop: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class AgentReply(msgspec.Struct, frozen=True, kw_only=True):
     """What it was answered: a text, or calls for the caller's own tools."""
 
     session_id: str
@@ -68,10 +68,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     is_repeated: bool = False
 
 
-class Direct:
+class Responder:
     """Answers requests that wait."""
 
-    def __init__(self, path: Path, *, wait: float = 30.0) -> None:
+    def __init__(self, path: Pipeline, *, wait: float = 30.0) -> None:
         self._path = path
         self._wait = wait
         self._under_way: set[asyncio.Task[Any]] = set()
@@ -81,7 +81,7 @@ class Direct:
     def store(self) -> aio.Store:
         return self._path.store
 
-    def start(self, ask: Ask, observe: Observe | None = None) -> asyncio.Task[Answer]:
+    def start(self, ask: AgentRequest, observe: Observe | None = None) -> asyncio.Task[AgentReply]:
         """Answer in a task of its own, which `drain` waits for."""
         task = asyncio.create_task(self.answer(ask, observe))
         self._under_way.add(task)
@@ -96,7 +96,7 @@ class Direct:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
 
-    async def answer(self, ask: Ask, observe: Observe | None = None) -> Answer:
+    async def answer(self, ask: AgentRequest, observe: Observe | None = None) -> AgentReply:
         """The answer to a request; the same one for a request that was answered before."""
         if ask.past:
             await self._begin(ask)
@@ -107,7 +107,7 @@ class Direct:
         )
         return await self._within(turn, ask, observe, ask.text or "")
 
-    async def _begin(self, ask: Ask) -> None:
+    async def _begin(self, ask: AgentRequest) -> None:
         """Store what was said before, once."""
         key = self.store.sessions.key(ask.source)
         lock = self._beginnings.setdefault(key, asyncio.Lock())
@@ -117,7 +117,7 @@ class Direct:
             if await transcript.count() == 0:
                 await transcript.extend(ask.past)
 
-    async def _go_on(self, ask: Ask, observe: Observe | None) -> Answer:
+    async def _go_on(self, ask: AgentRequest, observe: Observe | None) -> AgentReply:
         """Go on with the turn whose calls these are the results of."""
         key = await self.store.sessions.conversation(ask.source)
         session = await self.store.sessions.current(key)
@@ -152,51 +152,53 @@ class Direct:
     async def _within(
         self,
         turn: Turn,
-        ask: Ask,
+        ask: AgentRequest,
         observe: Observe | None,
         text: str,
         first: Callable[[Turn], Awaitable[None]] | None = None,
-    ) -> Answer:
+    ) -> AgentReply:
         heard = _Heard(observe, hands_over=bool(ask.tools))
         try:
             async with turn:
                 if turn.duplicate:
-                    return Answer(session_id=turn.session.id, text=turn.answer, is_repeated=True)
+                    return AgentReply(
+                        session_id=turn.session.id, text=turn.answer, is_repeated=True
+                    )
                 if first is not None:
                     await first(turn)
                 async with self._signals(turn.session.key, ask.stop) as signals:
                     exchange = await self._exchange(ask, heard, turn.session.key)
                     await exchange.run(turn, signals, await self._arrival(ask, turn), text)
-        except HandedOver as handed:
-            return Answer(
+        except TurnHandedOver as handed:
+            return AgentReply(
                 session_id=turn.session.id,
                 text=handed.step.text,
                 tool_calls=handed.step.tool_calls,
                 usage=heard.usage,
             )
-        return Answer(session_id=turn.session.id, text=turn.answer, usage=heard.usage)
+        return AgentReply(session_id=turn.session.id, text=turn.answer, usage=heard.usage)
 
-    async def _exchange(self, ask: Ask, heard: _Heard, key: str) -> Exchange:
+    async def _exchange(self, ask: AgentRequest, heard: _Heard, key: str) -> AgentTurn:
         path = self._path
         tools = ask.tools or await path.tools_for(
             ask.origin or ask.source, key, may_plan=ask.origin is None
         )
-        return Exchange(
+        return AgentTurn(
             path.store,
             path.agent,
             None,
             path.rules,
             tools,
-            meter=path.meter,
+            metrics=path.metrics,
             delivers=False,
             instructions=ask.instructions,
             observe=heard,
         )
 
     @contextlib.asynccontextmanager
-    async def _signals(self, key: str, stop: asyncio.Event) -> AsyncIterator[Signals]:
+    async def _signals(self, key: str, stop: asyncio.Event) -> AsyncIterator[TurnSignals]:
         """A turn that /stop ends, and that ends when whoever asked does not wait any more."""
-        with self._path.meanwhile.turn(key) as signals:
+        with self._path.interrupts.turn(key) as signals:
             watching = asyncio.create_task(_pass_on(stop, signals.stop))
             try:
                 yield signals
@@ -204,10 +206,10 @@ class Direct:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
 
-    async def _arrival(self, ask: Ask, turn: Turn) -> Arrival:
+    async def _arrival(self, ask: AgentRequest, turn: Turn) -> InboxItem:
         """The request in the form an exchange knows; it stands in no inbox."""
         now = self.store.now()
-        return Arrival(
+        return InboxItem(
             id=0,
             key=turn.session.key,
             source=ask.source,
@@ -231,12 +233,12 @@ class _Heard:
         self.usage = Usage()
 
     async def __call__(self, event: Event) -> None:
-        if isinstance(event, Step | Spent) and event.usage is not None:
+        if isinstance(event, Step | ModelUsage) and event.usage is not None:
             self.usage = _added(self.usage, event.usage)
         if self._observe is not None:
             await self._observe(event)
         if isinstance(event, Step) and event.tool_calls and self._hands_over:
-            raise HandedOver(event)
+            raise TurnHandedOver(event)
 
 
 def caller_tool(name: str, description: str, parameters: dict[str, Any]) -> Tool:

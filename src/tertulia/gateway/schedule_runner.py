@@ -20,14 +20,14 @@ from tertulia.core.source import LOCAL, Source
 from tertulia.core.target import Target
 from tertulia.errors import ConfigError, Conflict, Error, SessionBusy
 from tertulia.gateway import access
-from tertulia.gateway.pipeline import Path
+from tertulia.gateway.pipeline import Pipeline
 from tertulia.gateway.request_reply import (
-    Ask,
-    Direct,
+    AgentRequest,
+    Responder,
 )
 from tertulia.platforms.base import Adapter, Incoming
 from tertulia.platforms.registry import PLATFORMS
-from tertulia.records.schedules import TRIES, Occurrence, Schedule
+from tertulia.records.schedules import TRIES, Schedule, ScheduleRun
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -37,17 +37,17 @@ _CUT_OFF = Error("The gateway stopped before this was through.")
 _BUG = Error("The gateway has a bug.", hint="Its log says where.")
 
 
-class Runner:
+class ScheduleRunner:
     """Runs what was claimed; what becomes of it is written down in any case."""
 
-    def __init__(self, path: Path, adapters: Mapping[str, Adapter], folder: str | None) -> None:
+    def __init__(self, path: Pipeline, adapters: Mapping[str, Adapter], folder: str | None) -> None:
         self._path = path
         self._store = path.store
         self._adapters = adapters
         self._folder = folder
-        self._direct = Direct(path, wait=self._store.settings.lease_seconds)
+        self._direct = Responder(path, wait=self._store.settings.lease_seconds)
 
-    async def run(self, occurrence: Occurrence) -> None:
+    async def run(self, occurrence: ScheduleRun) -> None:
         """Run one occurrence to its end."""
         try:
             await self._run(occurrence)
@@ -67,7 +67,7 @@ class Runner:
             log.exception("run %s did not come to its end", occurrence.id)
             await self._later(occurrence, _BUG, 0, gives_up=True)
 
-    async def _run(self, occurrence: Occurrence) -> None:
+    async def _run(self, occurrence: ScheduleRun) -> None:
         if occurrence.came_back:
             reason = f"It was not taken ({occurrence.problem or 'no reason was given'})."
             await self._keep(occurrence, occurrence.result or "", reason)
@@ -89,7 +89,7 @@ class Runner:
         asked = Incoming(source=origin, text=None, is_addressed=True)
         return access.decide(asked, role, rules) == "welcome"
 
-    async def _deliver(self, occurrence: Occurrence, text: str, session_id: str) -> None:
+    async def _deliver(self, occurrence: ScheduleRun, text: str, session_id: str) -> None:
         schedule = occurrence.schedule
         try:
             target = Target.parse(schedule.target, schedule.origin, known=PLATFORMS)
@@ -107,7 +107,7 @@ class Runner:
             raise ConfigError(f"{target.platform} is not connected.", field="target")
 
     async def _keep(
-        self, occurrence: Occurrence, text: str, reason: str, session_id: str | None = None
+        self, occurrence: ScheduleRun, text: str, reason: str, session_id: str | None = None
     ) -> None:
         """Keep here what its target did not take, and tell whoever made the schedule."""
         where = await self._write(occurrence, text)
@@ -118,7 +118,7 @@ class Runner:
         problem = f"{reason} It is {kept}."
         await self._store.schedules.done(occurrence, text, session_id=session_id, problem=problem)
 
-    def _can_be_told(self, occurrence: Occurrence) -> bool:
+    def _can_be_told(self, occurrence: ScheduleRun) -> bool:
         """Not in the very chat that did not take the result, and only where there is a chat."""
         schedule = occurrence.schedule
         origin = schedule.origin
@@ -130,7 +130,7 @@ class Runner:
             return True
         return (target.platform, target.chat_id) != (origin.platform, origin.chat_id)
 
-    async def _write(self, occurrence: Occurrence, text: str) -> str | None:
+    async def _write(self, occurrence: ScheduleRun, text: str) -> str | None:
         """Write a result into its file; None where that cannot be done."""
         if self._folder is None:
             return None
@@ -141,7 +141,7 @@ class Runner:
             return None
 
     async def _later(
-        self, occurrence: Occurrence, problem: Error, seconds: float, *, gives_up: bool = False
+        self, occurrence: ScheduleRun, problem: Error, seconds: float, *, gives_up: bool = False
     ) -> None:
         schedules = self._store.schedules
         try:
@@ -155,9 +155,9 @@ class Runner:
             log.warning("run %s could not be put back: %s", occurrence.id, again)
 
 
-def _ask(occurrence: Occurrence) -> Ask:
+def _ask(occurrence: ScheduleRun) -> AgentRequest:
     schedule = occurrence.schedule
-    return Ask(
+    return AgentRequest(
         source=schedule.origin if schedule.session == "origin" else _own(schedule),
         text=f"[Scheduled task {schedule.id}] {schedule.task}",
         message_id=f"schedule:{occurrence.id}",
@@ -189,7 +189,7 @@ def not_run(schedule: Schedule, problem: Error) -> str:
     return f"Task {schedule.id} could not be run ({problem.code}). /schedule shows when it is next."
 
 
-def _written(folder: str, occurrence: Occurrence, text: str) -> str:
+def _written(folder: str, occurrence: ScheduleRun, text: str) -> str:
     """The path of a result, by schedule and planned time; for this user only."""
     place = os.path.join(folder, str(occurrence.schedule.id))
     os.makedirs(place, mode=0o700, exist_ok=True)

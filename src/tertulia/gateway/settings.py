@@ -19,7 +19,7 @@ Meanwhile = Literal["queue", "interrupt", "steer"]
 """What a message does that comes during a turn: wait, end the turn, or be taken into it."""
 
 
-class PlatformRules(msgspec.Struct, frozen=True, kw_only=True):
+class PlatformSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Who is answered on one platform. `allow` names people by their id, whatever else is set."""
 
     admission: Admission = "paired"
@@ -28,7 +28,7 @@ class PlatformRules(msgspec.Struct, frozen=True, kw_only=True):
     owners: tuple[str, ...] = ()
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the gateway behaves.
 
     platforms         who is answered where; a platform that is not named gets the defaults
@@ -44,7 +44,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds     how long turns may go on when the gateway is told to stop
     """
 
-    platforms: Mapping[str, PlatformRules] = {}
+    platforms: Mapping[str, PlatformSettings] = {}
     meanwhile: Meanwhile = "queue"
     gather_seconds: float = 0.0
     turns: int = 64
@@ -66,8 +66,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise _wrong(name, getattr(self, name), "Give a number of seconds, or 0.")
 
-    def of(self, platform: str) -> PlatformRules:
-        return self.platforms.get(platform, PlatformRules())
+    def of(self, platform: str) -> PlatformSettings:
+        return self.platforms.get(platform, PlatformSettings())
 
 
 def _wrong(name: str, value: object, hint: str) -> ConfigError:

@@ -22,17 +22,17 @@ _WAIT_SECONDS = 1.0
 _REST_SECONDS = 0.5  # after the database was not there
 
 
-class Claimed(Protocol):
+class ClaimedItem(Protocol):
     """Something that was taken from a box."""
 
     @property
     def id(self) -> int: ...
 
 
-C = TypeVar("C", bound=Claimed)
+C = TypeVar("C", bound=ClaimedItem)
 
 
-class Box(Protocol[C]):
+class Queue(Protocol[C]):
     """What there is to take from."""
 
     async def wait(self, seconds: float) -> bool: ...
@@ -42,7 +42,9 @@ class Box(Protocol[C]):
     async def renew(self, one: C, /, *, lease_seconds: float = ...) -> None: ...
 
 
-async def begun(claims: Awaitable[Sequence[C]], begin: Callable[[Sequence[C]], None]) -> int:
+async def start_claimed(
+    claims: Awaitable[Sequence[C]], begin: Callable[[Sequence[C]], None]
+) -> int:
     """Begin what is claimed; how many. Who is cancelled meanwhile begins them all the same, and
     then drains: what is claimed and not begun would wait for its claim to run out."""
     claiming = asyncio.ensure_future(claims)
@@ -57,12 +59,12 @@ async def begun(claims: Awaitable[Sequence[C]], begin: Callable[[Sequence[C]], N
     return len(found)
 
 
-class Lanes(Generic[C]):
+class Worker(Generic[C]):
     """Takes messages from the inbox, or what else a box holds, and has them answered."""
 
     def __init__(
         self,
-        box: Box[C],
+        box: Queue[C],
         answer: Callable[[C], Coroutine[Any, Any, None]],
         width: int,
         *,
@@ -120,7 +122,7 @@ class Lanes(Generic[C]):
 
     async def _begin_some(self, free: int) -> bool:
         claiming = self._box.claim(min(free, LIMIT), lease_seconds=self._lease)
-        return await begun(claiming, self._begin) > 0
+        return await start_claimed(claiming, self._begin) > 0
 
     def _begin(self, claimed: Sequence[C]) -> None:
         for one in claimed:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from tertulia import aio
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.request_reply import Direct
+from tertulia.gateway.request_reply import Responder
 from tertulia.http import (
     deliveries,
     health,
@@ -28,12 +28,12 @@ from tertulia.http import (
 from tertulia.http.auth import (
     API,
     WEB,
+    Authenticator,
     Caller,
-    Door,
 )
 from tertulia.http.errors import (
-    Fault,
-    FaultBody,
+    ErrorBody,
+    ErrorDetail,
     json_response,
 )
 from tertulia.http.routing import (
@@ -52,10 +52,10 @@ class Api:
     def __init__(self, gateway: Gateway, settings: HttpSettings) -> None:
         self.gateway = gateway
         self.settings = settings
-        self.door = Door(settings)
-        self.direct = Direct(gateway.path, wait=settings.wait_seconds)
-        self.metrics = health.Metrics()
-        gateway.path.meter = self.metrics
+        self.door = Authenticator(settings)
+        self.direct = Responder(gateway.pipeline, wait=settings.wait_seconds)
+        self.metrics = health.PrometheusMetrics()
+        gateway.pipeline.metrics = self.metrics
         self.is_draining = False
         self._met: set[Caller] = set()
 
@@ -83,7 +83,7 @@ class Api:
         if self.web is not None:
             self.web.end_streams()
 
-    async def meet(self, caller: Caller) -> None:
+    async def remember(self, caller: Caller) -> None:
         """Make the role of a token known where commands and tools ask for it.
 
         On pages a guest may have been let in by a code, which counts until the token is given
@@ -95,8 +95,8 @@ class Api:
         known = [await people.get(caller.person(platform)) for platform in (API, WEB)]
         is_as_before = known[0] is not None and known[0].role == caller.role == "guest"
         if not is_as_before and (self.web is not None or known[1] is not None):
-            await people.meet(caller.source(WEB), role=caller.role)
-        await people.meet(caller.source(API), role=caller.role)
+            await people.remember(caller.source(WEB), role=caller.role)
+        await people.remember(caller.source(API), role=caller.role)
         self._met.add(caller)
 
 
@@ -142,21 +142,21 @@ def application(gateway: Gateway, settings: HttpSettings | None = None) -> Starl
 async def _no_route(request: Request, problem: Any) -> Response:
     """There is no such address, or it has no such method."""
     headers = {**(problem.headers or {})}
-    fault = Fault(
+    fault = ErrorDetail(
         message=f"{problem.detail}.",
         type="not_found_error" if problem.status_code == 404 else "invalid_request_error",
         code="not_found" if problem.status_code == 404 else "refused",
         hint="See /openapi.json for what there is.",
     )
-    return json_response(FaultBody(fault), problem.status_code, headers)
+    return json_response(ErrorBody(fault), problem.status_code, headers)
 
 
 async def _broken(request: Request, problem: Exception) -> Response:
     """A mistake in the gateway itself: the log has it, the caller learns nothing of it."""
-    fault = Fault(
+    fault = ErrorDetail(
         message="Something is broken here.",
         type="server_error",
         code="broken",
         hint="Look at the log of the gateway.",
     )
-    return json_response(FaultBody(fault), 500)
+    return json_response(ErrorBody(fault), 500)

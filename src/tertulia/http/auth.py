@@ -13,8 +13,8 @@ import msgspec
 
 from tertulia import aio
 from tertulia.aio._generated import (
+    PersonView,
     Transcript,
-    Visible,
 )
 from tertulia.core import keys
 from tertulia.core.session import Session
@@ -64,7 +64,7 @@ class Caller(msgspec.Struct, frozen=True):
             raise AccessDenied(f"This needs the role {role}.", hint="Ask the owner for a token.")
 
 
-class Door:
+class Authenticator:
     """Lets in whoever has a token. Every token is compared, in a time that tells nothing."""
 
     def __init__(
@@ -111,14 +111,14 @@ class Door:
         self._buckets[name] = left - 1, now
 
 
-class Eyes:
+class Scope:
     """The store as one caller may see it: the owner all of it, others what is theirs."""
 
     def __init__(self, store: aio.Store, caller: Caller) -> None:
         self._store = store
         self.caller = caller
 
-    def own(self, platform: str) -> Visible:
+    def own(self, platform: str) -> PersonView:
         return self._store.for_person(self.caller.source(platform))
 
     async def session(self, session_id: str) -> Session:

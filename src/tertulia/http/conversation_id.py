@@ -19,7 +19,7 @@ _LONGEST = 200
 _RESPONSE = "resp_"
 
 
-class Named(msgspec.Struct, frozen=True):
+class ConversationName(msgspec.Struct, frozen=True):
     """A conversation. `is_kept`: the client names it, so what was said in it is stored already."""
 
     id: str
@@ -45,19 +45,19 @@ def message_id(request: Request, given: str | None = None) -> tuple[str, bool]:
     return f"req_{os.urandom(12).hex()}", False
 
 
-def named(request: Request, message: str, *given: Any) -> Named:
+def named(request: Request, message: str, *given: Any) -> ConversationName:
     """The conversation by the header or the first field that names one, else a new one.
 
     The new one is called after its first message, so that a repeated request finds it again.
     """
     header = request.headers.get(HEADER)
     if header:
-        return Named(checked(HEADER, header), True)
+        return ConversationName(checked(HEADER, header), True)
     for one in given:
         if one:
-            return Named(checked("conversation", one), True)
+            return ConversationName(checked("conversation", one), True)
     digest = hashlib.sha256(message.encode("utf-8", "surrogatepass")).hexdigest()
-    return Named(f"conv_{digest[:24]}", False)
+    return ConversationName(f"conv_{digest[:24]}", False)
 
 
 def response_id(conversation: str) -> str:

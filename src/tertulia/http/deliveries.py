@@ -11,18 +11,18 @@ from tertulia.core import cursor as cursors
 from tertulia.core.session import Page
 from tertulia.errors import ConfigError, IllegalMove, NotFound
 from tertulia.http.routing import (
-    Call,
+    ApiCall,
     Operation,
 )
 from tertulia.http.sessions import Count, Cursor, Text
 from tertulia.records.people import Pairing, Person, Role
 from tertulia.records.queues.inbox import (
-    Arrival,
     ArrivalState,
+    InboxItem,
 )
 from tertulia.records.queues.outbox import (
+    Delivery,
     DeliveryState,
-    Parcel,
 )
 
 
@@ -39,7 +39,7 @@ class Settle(msgspec.Struct, frozen=True):
     outcome: Literal["sent", "retry", "dead"]
 
 
-class ArrivalQuery(msgspec.Struct, frozen=True, kw_only=True):
+class InboxQuery(msgspec.Struct, frozen=True, kw_only=True):
     state: ArrivalState | None = None
     key: Text | None = None
     limit: Count = 50
@@ -69,15 +69,15 @@ class NewRole(msgspec.Struct, frozen=True):
     role: Role
 
 
-async def list_deliveries(call: Call) -> Page[Parcel]:
+async def list_deliveries(call: ApiCall) -> Page[Delivery]:
     given: DeliveryQuery = call.query
-    found: Page[Parcel] = await call.api.store.outbox.find(
+    found: Page[Delivery] = await call.api.store.outbox.find(
         state=given.state, session_id=given.session_id, limit=given.limit, cursor=given.cursor
     )
     return found
 
 
-async def settle_delivery(call: Call) -> Parcel:
+async def settle_delivery(call: ApiCall) -> Delivery:
     parcel = await _parcel(call)
     if parcel.state not in ("unknown", "dead"):
         raise IllegalMove(
@@ -87,27 +87,27 @@ async def settle_delivery(call: Call) -> Parcel:
     outbox = call.api.store.outbox
     given: Settle = call.body
     if given.outcome == "sent":
-        found: Parcel = await outbox.done(parcel)
+        found: Delivery = await outbox.done(parcel)
     else:
         found = await outbox.failed(parcel, "settled by hand", outcome=given.outcome)
     return found
 
 
-async def list_arrivals(call: Call) -> Page[Arrival]:
-    given: ArrivalQuery = call.query
-    found: Page[Arrival] = await call.api.store.inbox.find(
+async def list_arrivals(call: ApiCall) -> Page[InboxItem]:
+    given: InboxQuery = call.query
+    found: Page[InboxItem] = await call.api.store.inbox.find(
         state=given.state, key=given.key, limit=given.limit, cursor=given.cursor
     )
     return found
 
 
-async def list_people(call: Call) -> People:
+async def list_people(call: ApiCall) -> People:
     given: PeopleQuery = call.query
     found = await call.api.store.people.find(role=given.role, limit=given.limit, after=given.after)
     return People(tuple(found))
 
 
-async def set_role(call: Call) -> Person:
+async def set_role(call: ApiCall) -> Person:
     people = call.api.store.people
     await people.set_role(call.path["person"], call.body.role)
     found: Person | None = await people.get(call.path["person"])
@@ -116,18 +116,18 @@ async def set_role(call: Call) -> Person:
     return found
 
 
-async def list_pairings(call: Call) -> Pairings:
+async def list_pairings(call: ApiCall) -> Pairings:
     return Pairings(tuple(await call.api.store.people.waiting()))
 
 
-async def approve_pairing(call: Call) -> Person:
+async def approve_pairing(call: ApiCall) -> Person:
     found: Person = await call.api.store.people.approve(
         call.body.code, role=call.body.role, by=f"token:{call.caller.name}"
     )
     return found
 
 
-async def _parcel(call: Call) -> Parcel:
+async def _parcel(call: ApiCall) -> Delivery:
     given = call.path["id"]
     if not given.isascii() or not given.isdigit() or len(given) > 18:
         raise ConfigError("A delivery is named by its number.", hint="See GET /deliveries.")
@@ -135,7 +135,7 @@ async def _parcel(call: Call) -> Parcel:
     page = await call.api.store.outbox.find(limit=1, cursor=cursors.write(number - 1))
     for parcel in page.items:
         if parcel.id == number:
-            found: Parcel = parcel
+            found: Delivery = parcel
             return found
     raise NotFound(f"There is no delivery {number}.")
 
@@ -143,16 +143,16 @@ async def _parcel(call: Call) -> Parcel:
 TABLE = (
     Operation(
         method="GET", path="/deliveries", summary="Deliveries in the order they were put in.",
-        act=list_deliveries, role="owner", query=DeliveryQuery, answer=Page[Parcel],
+        act=list_deliveries, role="owner", query=DeliveryQuery, answer=Page[Delivery],
     ),
     Operation(
         method="POST", path="/deliveries/{id}/settle", act=settle_delivery, role="owner",
         summary="Say what became of a delivery that is unknown or dead, or send it again.",
-        body=Settle, answer=Parcel,
+        body=Settle, answer=Delivery,
     ),
     Operation(
         method="GET", path="/inbox", summary="Accepted messages in the order they came.",
-        act=list_arrivals, role="owner", query=ArrivalQuery, answer=Page[Arrival],
+        act=list_arrivals, role="owner", query=InboxQuery, answer=Page[InboxItem],
     ),
     Operation(
         method="GET", path="/people", summary="People by identity.",

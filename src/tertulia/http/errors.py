@@ -46,7 +46,7 @@ class BodyTooSlow(Error):
     retryable = True
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
     """What went wrong. `code` is for programs, `hint` says what to do next."""
 
     message: str
@@ -56,8 +56,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     param: str | None = None
 
 
-class FaultBody(msgspec.Struct, frozen=True):
-    error: Fault
+class ErrorBody(msgspec.Struct, frozen=True):
+    error: ErrorDetail
 
 
 # The first that fits; a more special error stands before a general one.
@@ -91,10 +91,10 @@ def status_of(problem: Error) -> tuple[int, str]:
     return 500, "server_error"
 
 
-def fault_of(problem: Error) -> Fault:
+def error_detail(problem: Error) -> ErrorDetail:
     _, name = status_of(problem)
     is_told = not isinstance(problem, _UNTOLD)
-    return Fault(
+    return ErrorDetail(
         message=problem.message if is_told else (type(problem).__doc__ or "").strip(),
         type=name,
         code=problem.code,
@@ -116,7 +116,7 @@ def refusal(problem: Error) -> Response:
         headers["Retry-After"] = str(max(1, round(after)))
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return json_response(FaultBody(fault_of(problem)), status, headers)
+    return json_response(ErrorBody(error_detail(problem)), status, headers)
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -12,9 +12,9 @@ from starlette.types import Receive, Scope, Send
 
 from tertulia.agents.base import Delta, Event, Step
 from tertulia.gateway.request_reply import (
-    Answer,
-    Ask,
-    Direct,
+    AgentReply,
+    AgentRequest,
+    Responder,
 )
 from tertulia.http.encoding import encoded
 
@@ -77,14 +77,16 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-class Run:
+class StreamedTurn:
     """An answer under way, and what can be shown of it.
 
     Whoever leaves before the end stops it; unless the request can be repeated by its name: then it
     is finished, for whoever comes back.
     """
 
-    def __init__(self, direct: Direct, ask: Ask, *, is_named: bool, ping: float) -> None:
+    def __init__(
+        self, direct: Responder, ask: AgentRequest, *, is_named: bool, ping: float
+    ) -> None:
         self._ask = ask
         self._is_named = is_named
         self._ping = ping
@@ -134,7 +136,7 @@ class Run:
                         yield heard.text
                     shown = ""
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> AgentReply:
         return await self._task
 
     def leave(self) -> None:

@@ -12,7 +12,7 @@ from tertulia import aio
 from tertulia.core.usage import Usage
 from tertulia.errors import StoreUnavailable
 from tertulia.http.routing import (
-    Call,
+    ApiCall,
     Operation,
 )
 from tertulia.records.queues.inbox import ArrivalState
@@ -31,7 +31,7 @@ class Health(msgspec.Struct, frozen=True):
     status: Literal["ok"] = "ok"
 
 
-class Metrics:
+class PrometheusMetrics:
     """What a gateway has counted since it began, and how long its queues are."""
 
     def __init__(self) -> None:
@@ -85,18 +85,18 @@ def _unsent() -> list[DeliveryState]:
     return [state for state in DELIVERY_STATES if state != "sent"]
 
 
-async def check_health(call: Call) -> Health:
+async def check_health(call: ApiCall) -> Health:
     return Health()
 
 
-async def check_readiness(call: Call) -> Health:
+async def check_readiness(call: ApiCall) -> Health:
     if call.api.is_draining:
         raise StoreUnavailable("The gateway is stopping.", retry_after=5)
     await call.api.store.sessions.has_any()
     return Health()
 
 
-async def read_metrics(call: Call) -> Response:
+async def read_metrics(call: ApiCall) -> Response:
     body = await call.api.metrics.written(call.api.store)
     return Response(body, media_type="text/plain; version=0.0.4")
 

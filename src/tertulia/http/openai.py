@@ -16,8 +16,8 @@ from tertulia.core.message import ToolCall
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, Error
 from tertulia.gateway.request_reply import (
-    Answer,
-    Ask,
+    AgentReply,
+    AgentRequest,
 )
 from tertulia.http import (
     conversation_id,
@@ -25,17 +25,17 @@ from tertulia.http import (
 )
 from tertulia.http.auth import API
 from tertulia.http.errors import (
-    fault_of,
+    error_detail,
     json_response,
 )
 from tertulia.http.event_stream import (
     PING,
     EventStream,
-    Run,
+    StreamedTurn,
     event,
 )
 from tertulia.http.routing import (
-    Call,
+    ApiCall,
     Operation,
 )
 
@@ -114,7 +114,7 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    ask: Ask
+    ask: AgentRequest
     conversation: str
     is_named: bool
     model: str
@@ -126,16 +126,16 @@ class _Asked(msgspec.Struct, frozen=True):
         return {conversation_id.HEADER: name} if name.isascii() else {}
 
 
-async def list_models(call: Call) -> Models:
+async def list_models(call: ApiCall) -> Models:
     return Models((Model(id=call.api.agent_name),))
 
 
-def _read(call: Call, named: conversation_id.Named, message: tuple[str, bool], *,
+def _read(call: ApiCall, named: conversation_id.ConversationName, message: tuple[str, bool], *,
           messages: Sequence[Any], given: Completion | ResponseRequest,
           instructions: str | None = None) -> _Asked:  # fmt: skip
     spoken = openai_requests.spoken(messages, is_kept=named.is_kept)
     name, is_named = message
-    ask = Ask(
+    ask = AgentRequest(
         source=call.caller.source(API, named.id),
         text=spoken.text,
         message_id=name,
@@ -148,20 +148,20 @@ def _read(call: Call, named: conversation_id.Named, message: tuple[str, bool], *
     return _Asked(ask, named.id, is_named, given.model or call.api.agent_name)
 
 
-def _run(call: Call, what: _Asked) -> Run:
+def _run(call: ApiCall, what: _Asked) -> StreamedTurn:
     ping = call.api.settings.ping_seconds
-    return Run(call.api.direct, what.ask, is_named=what.is_named, ping=ping)
+    return StreamedTurn(call.api.direct, what.ask, is_named=what.is_named, ping=ping)
 
 
 # -- chat completions
 
 
-async def complete_chat(call: Call) -> Response:
+async def complete_chat(call: ApiCall) -> Response:
     given: Completion = call.body
     message = conversation_id.message_id(call.request)
     named = conversation_id.named(call.request, message[0], given.conversation, given.user)
     what = _read(call, named, message, messages=given.messages, given=given)
-    await call.api.meet(call.caller)
+    await call.api.remember(call.caller)
     if not given.stream:
         answer = await call.api.direct.start(what.ask)
         return json_response(_completion(answer, what.model), headers=what.headers)
@@ -175,7 +175,7 @@ async def complete_chat(call: Call) -> Response:
     )
 
 
-def _completion(answer: Answer, model: str) -> ChatCompletion:
+def _completion(answer: AgentReply, model: str) -> ChatCompletion:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
     if answer.tool_calls:
         message["tool_calls"] = [call.to_dict() for call in answer.tool_calls]
@@ -189,7 +189,7 @@ def _completion(answer: Answer, model: str) -> ChatCompletion:
     )
 
 
-async def _chunks(run: Run, model: str, has_usage: bool) -> AsyncGenerator[bytes, None]:
+async def _chunks(run: StreamedTurn, model: str, has_usage: bool) -> AsyncGenerator[bytes, None]:
     head = {
         "id": _completion_id(),
         "object": "chat.completion.chunk",
@@ -215,14 +215,14 @@ async def _chunks(run: Run, model: str, has_usage: bool) -> AsyncGenerator[bytes
             yield event({**head, "choices": [], "usage": _chat_usage(answer.usage)})
         yield _DONE
     except Error as problem:
-        yield event({"error": fault_of(problem)})
+        yield event({"error": error_detail(problem)})
 
 
 def _completion_id() -> str:
     return f"chatcmpl-{os.urandom(12).hex()}"
 
 
-def _finish(answer: Answer) -> str:
+def _finish(answer: AgentReply) -> str:
     return "tool_calls" if answer.tool_calls else "stop"
 
 
@@ -240,7 +240,7 @@ def _chat_usage(usage: Usage) -> dict[str, Any]:
 # -- responses
 
 
-async def create_response(call: Call) -> Response:
+async def create_response(call: ApiCall) -> Response:
     given: ResponseRequest = call.body
     message = conversation_id.message_id(call.request)
     before = given.previous_response_id
@@ -255,7 +255,7 @@ async def create_response(call: Call) -> Response:
         call, named, message, messages=openai_requests.messages_of(given.input), given=given,
         instructions=given.instructions,
     )  # fmt: skip
-    await call.api.meet(call.caller)
+    await call.api.remember(call.caller)
     blank = ResponseBody(
         id=conversation_id.response_id(named.id),
         created_at=int(time.time()),
@@ -290,13 +290,15 @@ def _conversation_id(given: str | dict[str, Any] | None) -> Any:
     return conversation_id.checked("conversation", given["id"])
 
 
-def _completed(blank: ResponseBody, answer: Answer, output: list[dict[str, Any]]) -> ResponseBody:
+def _completed(
+    blank: ResponseBody, answer: AgentReply, output: list[dict[str, Any]]
+) -> ResponseBody:
     return msgspec.structs.replace(
         blank, status="completed", output=output, usage=_response_usage(answer.usage)
     )
 
 
-def _items(answer: Answer) -> list[dict[str, Any]]:
+def _items(answer: AgentReply) -> list[dict[str, Any]]:
     found = [_text_item(_item_id("msg"), answer.text)] if answer.text else []
     return found + [_call_item(_item_id("fc"), call) for call in answer.tool_calls]
 
@@ -340,7 +342,7 @@ class _Numbered:
         return event({"type": kind, "sequence_number": self._number, **fields}, name=kind)
 
 
-async def _response_events(run: Run, blank: ResponseBody) -> AsyncGenerator[bytes, None]:
+async def _response_events(run: StreamedTurn, blank: ResponseBody) -> AsyncGenerator[bytes, None]:
     say = _Numbered()
     yield say("response.created", response=blank)
     yield say("response.in_progress", response=blank)
@@ -359,7 +361,7 @@ async def _response_events(run: Run, blank: ResponseBody) -> AsyncGenerator[byte
                 yield one
         yield say("response.completed", response=_completed(blank, answer, output))
     except Error as problem:
-        fault = fault_of(problem)
+        fault = error_detail(problem)
         told = {"code": fault.code, "message": fault.message}
         failed = msgspec.structs.replace(blank, status="failed", error=told)
         yield say("response.failed", response=failed)

@@ -16,7 +16,7 @@ _SYSTEM = ("system", "developer")
 _LISTEN = "Give a list of messages, each with a role and a content."
 
 
-class Spoken(msgspec.Struct, frozen=True, kw_only=True):
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a list of messages comes down to.
 
     `text` is what the person says now; None where tools have been run, and `results` or `past` hold
@@ -30,7 +30,7 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str = ""
 
 
-def spoken(messages: Sequence[Any], *, is_kept: bool) -> Spoken:
+def spoken(messages: Sequence[Any], *, is_kept: bool) -> ChatRequest:
     """Read messages of the chat API. Of a conversation that is kept, only what is new is taken."""
     rest: list[dict[str, Any]] = []
     told: list[str] = []
@@ -45,8 +45,8 @@ def spoken(messages: Sequence[Any], *, is_kept: bool) -> Spoken:
     last = rest[-1]["role"] if rest else None
     if last == "tool":
         if not is_kept:
-            return Spoken(text=None, past=tuple(rest), instructions=instructions)
-        return Spoken(text=None, results=_results(rest), instructions=instructions)
+            return ChatRequest(text=None, past=tuple(rest), instructions=instructions)
+        return ChatRequest(text=None, results=_results(rest), instructions=instructions)
     place = next((at for at in reversed(range(len(rest))) if rest[at]["role"] == "user"), None)
     if place is None or (last != "user" and not is_kept):
         raise ConfigError(
@@ -59,7 +59,7 @@ def spoken(messages: Sequence[Any], *, is_kept: bool) -> Spoken:
     if not text and not media:
         raise ConfigError("The message is empty.", hint="Say something.", field="messages")
     past = () if is_kept else tuple(rest[:place])
-    return Spoken(text=text, media=media, past=past, instructions=instructions)
+    return ChatRequest(text=text, media=media, past=past, instructions=instructions)
 
 
 def tools(given: Sequence[Any] | None) -> tuple[Tool, ...]:

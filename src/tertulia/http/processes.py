@@ -15,14 +15,14 @@ from msgspec import Meta
 
 from tertulia.errors import IllegalMove
 from tertulia.http.routing import (
-    Call,
+    ApiCall,
     Operation,
 )
 from tertulia.http.sessions import Place
 from tertulia.records.processes import Process, ProcessState
 
 if TYPE_CHECKING:
-    from tertulia.processes.registry import Registry, Seen  # which needs a Unix
+    from tertulia.processes.registry import ProcessRegistry, ProcessStatus  # which needs a Unix
 
 _PAGE: Final = 10_000  # characters of a log at once
 
@@ -66,22 +66,22 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     total: int
 
 
-async def list_processes(call: Call) -> Programs:
+async def list_processes(call: ApiCall) -> Programs:
     return _programs(await call.api.store.processes.find())
 
 
-async def list_session_processes(call: Call) -> Programs:
+async def list_session_processes(call: ApiCall) -> Programs:
     session = await call.eyes.session(call.path["id"])
     return _programs(await call.api.store.processes.find(key=session.key))
 
 
-async def get_process(call: Call) -> Program:
+async def get_process(call: ApiCall) -> Program:
     return _program(await call.api.store.processes.require(call.path["id"]))
 
 
-async def read_log(call: Call) -> Log:
+async def read_log(call: ApiCall) -> Log:
     given: LogQuery = call.query
-    seen: Seen = await asyncio.to_thread(
+    seen: ProcessStatus = await asyncio.to_thread(
         _registry(call).log, call.path["id"],
         before=given.before, after=given.after, limit=given.limit,
     )  # fmt: skip
@@ -91,12 +91,12 @@ async def read_log(call: Call) -> Log:
     )
 
 
-async def kill_process(call: Call) -> Program:
+async def kill_process(call: ApiCall) -> Program:
     return _program(await asyncio.to_thread(_registry(call).kill, call.path["id"]))
 
 
-def _registry(call: Call) -> Registry:
-    found: Registry | None = call.api.gateway.path.processes
+def _registry(call: ApiCall) -> ProcessRegistry:
+    found: ProcessRegistry | None = call.api.gateway.pipeline.processes
     if found is None:
         raise IllegalMove(
             "This gateway runs no programs.", hint="Set: enabled = true under [processes]"

@@ -18,12 +18,12 @@ from starlette.routing import Route
 from tertulia.errors import ConfigError, Error
 from tertulia.http.auth import (
     Caller,
-    Eyes,
+    Scope,
 )
 from tertulia.http.errors import (
     BodyTooLarge,
     BodyTooSlow,
-    FaultBody,
+    ErrorBody,
     json_response,
     refusal,
 )
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tertulia.http.app import Api
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     """One request, read and checked."""
 
     api: Any
@@ -46,11 +46,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     body: Any = None
 
     @property
-    def eyes(self) -> Eyes:
-        return Eyes(self.api.store, self.caller)
+    def eyes(self) -> Scope:
+        return Scope(self.api.store, self.caller)
 
 
-Act = Callable[[Call], Awaitable[Any]]
+Act = Callable[[ApiCall], Awaitable[Any]]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ def _endpoint(api: Api, operation: Operation) -> Callable[[Request], Awaitable[R
     return endpoint
 
 
-async def _read(api: Api, operation: Operation, request: Request) -> Call:
+async def _read(api: Api, operation: Operation, request: Request) -> ApiCall:
     if operation.role is None:
         caller = Caller("nobody", "guest")
     else:
@@ -115,7 +115,7 @@ async def _read(api: Api, operation: Operation, request: Request) -> Call:
     if operation.body is not None and not operation.is_raw:
         given = await read_body(request, api.settings)
         body = _decoded(given, operation.body)
-    return Call(
+    return ApiCall(
         api=api,
         caller=caller,
         request=request,
@@ -176,7 +176,7 @@ def _unfit(problem: Exception) -> ConfigError:
 
 def description(table: Sequence[Operation]) -> dict[str, Any]:
     """The OpenAPI description of a table."""
-    kinds: list[type] = [FaultBody]
+    kinds: list[type] = [ErrorBody]
     for one in table:
         kinds += [kind for kind in (one.query, one.body, one.answer) if kind is not None]
     schemas, components = msgspec.json.schema_components(
@@ -215,7 +215,7 @@ def _described(
             ),
             "default": {
                 "description": "It was refused.",
-                "content": {"application/json": {"schema": schemas[id(FaultBody)]}},
+                "content": {"application/json": {"schema": schemas[id(ErrorBody)]}},
             },
         },
     }

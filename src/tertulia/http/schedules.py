@@ -21,16 +21,16 @@ from tertulia.http.auth import (
 )
 from tertulia.http.conversation_id import checked
 from tertulia.http.routing import (
-    Call,
+    ApiCall,
     Operation,
 )
 from tertulia.http.sessions import Count, Cursor, Platform
 from tertulia.records.schedules import (
     LONGEST_TASK,
-    Occurrence,
     OccurrenceState,
     RunsIn,
     Schedule,
+    ScheduleRun,
     ScheduleState,
 )
 
@@ -101,17 +101,17 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None
 
 
-async def list_schedules(call: Call) -> Page[Planned]:
+async def list_schedules(call: ApiCall) -> Page[Planned]:
     given: ScheduleQuery = call.query
     by = None if call.caller.is_owner else call.caller.source(given.platform)
     found = await call.api.store.schedules.find(by=by, limit=given.limit, cursor=given.cursor)
     return Page(tuple(map(_planned, found.items)), found.next)
 
 
-async def create_schedule(call: Call) -> Planned:
+async def create_schedule(call: ApiCall) -> Planned:
     given: NewSchedule = call.body
     source = call.caller.source(given.platform, checked("conversation", given.conversation))
-    await call.api.meet(call.caller)
+    await call.api.remember(call.caller)
     made = await asyncio.to_thread(
         schedule_tool.add, call.api.store.sync, source, call.caller.role, given.when, given.task,
         target=given.target, session=given.session, zone=given.zone, misfire=given.misfire,
@@ -119,28 +119,28 @@ async def create_schedule(call: Call) -> Planned:
     return _planned(made)
 
 
-async def get_schedule(call: Call) -> Planned:
+async def get_schedule(call: ApiCall) -> Planned:
     return _planned(await _seen(call))
 
 
-async def remove_schedule(call: Call) -> None:
+async def remove_schedule(call: ApiCall) -> None:
     await call.api.store.schedules.remove((await _seen(call)).id)
 
 
-async def pause_schedule(call: Call) -> Planned:
+async def pause_schedule(call: ApiCall) -> Planned:
     return _planned(await call.api.store.schedules.pause((await _seen(call)).id))
 
 
-async def resume_schedule(call: Call) -> Planned:
+async def resume_schedule(call: ApiCall) -> Planned:
     return _planned(await call.api.store.schedules.resume((await _seen(call)).id))
 
 
-async def run_schedule(call: Call) -> Run:
+async def run_schedule(call: ApiCall) -> Run:
     made = await call.api.store.schedules.run_now((await _seen(call)).id)
     return _run(made, is_owner=call.caller.is_owner)
 
 
-async def list_runs(call: Call) -> Page[Run]:
+async def list_runs(call: ApiCall) -> Page[Run]:
     given: RunQuery = call.query
     seen = await _seen(call)
     found = await call.api.store.schedules.history(seen.id, limit=given.limit, cursor=given.cursor)
@@ -148,7 +148,7 @@ async def list_runs(call: Call) -> Page[Run]:
     return Page(runs, found.next)
 
 
-async def _seen(call: Call) -> Schedule:
+async def _seen(call: ApiCall) -> Schedule:
     """The schedule that is named, if the caller may see it."""
     given = call.path["id"]
     if not given.isascii() or not given.isdigit() or len(given) > 18:
@@ -179,7 +179,7 @@ def _planned(one: Schedule) -> Planned:
     )
 
 
-def _run(one: Occurrence, *, is_owner: bool) -> Run:
+def _run(one: ScheduleRun, *, is_owner: bool) -> Run:
     # Where a result is kept that no chat took is a path of this machine: for the owner.
     is_told = is_owner or one.state != "done"
     return Run(

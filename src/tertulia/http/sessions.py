@@ -21,7 +21,7 @@ from tertulia.http.auth import (
     WEB,
 )
 from tertulia.http.routing import (
-    Call,
+    ApiCall,
     Operation,
 )
 from tertulia.records.search import Hit
@@ -62,7 +62,7 @@ class Explanation(msgspec.Struct, frozen=True):
     text: str
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A message with its place."""
 
     seq: int
@@ -78,8 +78,8 @@ class TranscriptQuery(msgspec.Struct, frozen=True):
     newest: Count = 200
 
 
-class Entries(msgspec.Struct, frozen=True):
-    items: tuple[Entry, ...]
+class TranscriptPage(msgspec.Struct, frozen=True):
+    items: tuple[TranscriptEntry, ...]
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +113,7 @@ class Sums(msgspec.Struct, frozen=True):
     sums: dict[str, Usage]
 
 
-async def list_sessions(call: Call) -> Page[Session]:
+async def list_sessions(call: ApiCall) -> Page[Session]:
     given: SessionQuery = call.query
     filters = {
         "state": given.state, "text": given.text, "limit": given.limit, "cursor": given.cursor,
@@ -127,56 +127,56 @@ async def list_sessions(call: Call) -> Page[Session]:
     return await call.eyes.own(_own_platform(given.platform)).find(**filters)
 
 
-async def get_session(call: Call) -> Session:
+async def get_session(call: ApiCall) -> Session:
     return await call.eyes.session(call.path["id"])
 
 
-async def rename_session(call: Call) -> Session:
+async def rename_session(call: ApiCall) -> Session:
     session = await call.eyes.session(call.path["id"])
     found: Session = await call.api.store.sessions.rename(session.id, call.body.title)
     return found
 
 
-async def end_session(call: Call) -> Session:
+async def end_session(call: ApiCall) -> Session:
     session = await call.eyes.session(call.path["id"])
     found: Session = await call.api.store.sessions.end(session.id, call.body.reason)
     return found
 
 
-async def reset_session(call: Call) -> Session:
+async def reset_session(call: ApiCall) -> Session:
     session = await call.eyes.session(call.path["id"])
     found: Session = await call.api.store.sessions.reset(session.key)
     return found
 
 
-async def resume_session(call: Call) -> Session:
+async def resume_session(call: ApiCall) -> Session:
     session = await call.eyes.session(call.path["id"])
     found: Session = await call.api.store.sessions.switch(session.key, session.id)
     return found
 
 
-async def fork_session(call: Call) -> Session:
+async def fork_session(call: ApiCall) -> Session:
     session = await call.eyes.session(call.path["id"])
     found: Session = await call.api.store.sessions.fork(session.id, call.body.at)
     return found
 
 
-async def delete_session(call: Call) -> None:
+async def delete_session(call: ApiCall) -> None:
     session = await call.eyes.session(call.path["id"])
     await call.api.store.sessions.delete(session.id)
 
 
-async def explain_session(call: Call) -> Explanation:
+async def explain_session(call: ApiCall) -> Explanation:
     session = await call.eyes.session(call.path["id"])
     return Explanation(await call.api.store.sessions.explain(session.id))
 
 
-async def read_transcript(call: Call) -> Entries:
+async def read_transcript(call: ApiCall) -> TranscriptPage:
     transcript = await call.eyes.transcript(call.path["id"])
-    return Entries(tuple(map(entry, await transcript.entries(newest=call.query.newest))))
+    return TranscriptPage(tuple(map(entry, await transcript.entries(newest=call.query.newest))))
 
 
-async def read_history(call: Call) -> History:
+async def read_history(call: ApiCall) -> History:
     transcript = await call.eyes.transcript(call.path["id"])
     given: HistoryQuery = call.query
     found = await transcript.history(
@@ -185,7 +185,7 @@ async def read_history(call: Call) -> History:
     return History(tuple(found))
 
 
-async def search_messages(call: Call) -> Page[Hit]:
+async def search_messages(call: ApiCall) -> Page[Hit]:
     given: SearchQuery = call.query
     if call.caller.is_owner:
         found: Page[Hit] = await call.api.store.search(
@@ -202,7 +202,7 @@ async def search_messages(call: Call) -> Page[Hit]:
     return await own.search(given.q, limit=given.limit, cursor=given.cursor)
 
 
-async def sum_usage(call: Call) -> Sums:
+async def sum_usage(call: ApiCall) -> Sums:
     given: UsageQuery = call.query
     if not call.caller.is_owner and given.by != "person":
         raise AccessDenied("Only the owner sees what others used.", hint="Ask for by=person.")
@@ -214,8 +214,8 @@ async def sum_usage(call: Call) -> Sums:
     return Sums(given.by, sums)
 
 
-def entry(message: Message) -> Entry:
-    return Entry(
+def entry(message: Message) -> TranscriptEntry:
+    return TranscriptEntry(
         seq=message.seq,
         turn=message.turn,
         role=message.role,
@@ -281,7 +281,7 @@ TABLE = (
     ),
     Operation(
         method="GET", path=_ONE + "/transcript", summary="The newest messages that are seen.",
-        act=read_transcript, query=TranscriptQuery, answer=Entries,
+        act=read_transcript, query=TranscriptQuery, answer=TranscriptPage,
     ),
     Operation(
         method="GET", path=_ONE + "/history", summary="What a model would be shown.",

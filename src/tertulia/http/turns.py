@@ -13,28 +13,28 @@ from starlette.responses import Response
 from tertulia.core.usage import Usage
 from tertulia.errors import Error
 from tertulia.gateway.request_reply import (
-    Answer,
-    Ask,
+    AgentReply,
+    AgentRequest,
 )
 from tertulia.http import conversation_id
 from tertulia.http.auth import API
 from tertulia.http.errors import (
-    fault_of,
+    error_detail,
     json_response,
 )
 from tertulia.http.event_stream import (
     PING,
     EventStream,
-    Run,
+    StreamedTurn,
     event,
 )
 from tertulia.http.routing import (
-    Call,
+    ApiCall,
     Operation,
 )
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is said. Without a `conversation` a new one begins; the answer tells its name."""
 
     text: Annotated[str, Meta(min_length=1)]
@@ -43,7 +43,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
+class TurnReply(msgspec.Struct, frozen=True, kw_only=True):
     """What was answered. `is_repeated`: the message had been answered before, and this is it."""
 
     conversation: str
@@ -53,33 +53,35 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     is_repeated: bool
 
 
-async def say(call: Call) -> Response:
-    given: Said = call.body
+async def say(call: ApiCall) -> Response:
+    given: TurnRequest = call.body
     message, is_named = conversation_id.message_id(call.request, given.message_id)
     named = conversation_id.named(call.request, message, given.conversation)
-    ask = Ask(source=call.caller.source(API, named.id), text=given.text, message_id=message)
-    await call.api.meet(call.caller)
+    ask = AgentRequest(
+        source=call.caller.source(API, named.id), text=given.text, message_id=message
+    )
+    await call.api.remember(call.caller)
     settings = call.api.settings
     if not given.stream:
         answer = await call.api.direct.start(ask)
         return json_response(_answered(answer, named.id))
-    run = Run(call.api.direct, ask, is_named=is_named, ping=settings.ping_seconds)
+    run = StreamedTurn(call.api.direct, ask, is_named=is_named, ping=settings.ping_seconds)
     await run.begin()
     return EventStream(_events(run, named.id), seconds=settings.stream_seconds)
 
 
-async def _events(run: Run, conversation: str) -> AsyncGenerator[bytes, None]:
+async def _events(run: StreamedTurn, conversation: str) -> AsyncGenerator[bytes, None]:
     try:
         async with aclosing(run.texts()) as texts:
             async for text in texts:
                 yield PING if text is None else event({"text": text}, name="delta")
         yield event(_answered(await run.answer(), conversation), name="answer")
     except Error as problem:
-        yield event(fault_of(problem), name="error")
+        yield event(error_detail(problem), name="error")
 
 
-def _answered(answer: Answer, conversation: str) -> Answered:
-    return Answered(
+def _answered(answer: AgentReply, conversation: str) -> TurnReply:
+    return TurnReply(
         conversation=conversation,
         session_id=answer.session_id,
         text=answer.text,
@@ -90,7 +92,7 @@ def _answered(answer: Answer, conversation: str) -> Answered:
 
 TABLE = (
     Operation(
-        method="POST", path="/turns", act=say, role="guest", body=Said, answer=Answered,
+        method="POST", path="/turns", act=say, role="guest", body=TurnRequest, answer=TurnReply,
         summary="Say something and wait for the answer.", streams=True,
         headers=(conversation_id.HEADER, conversation_id.IDEMPOTENCY),
     ),

@@ -21,11 +21,11 @@ from tertulia.http.event_stream import (
     event,
 )
 from tertulia.http.routing import (
-    Call,
+    ApiCall,
     Operation,
 )
-from tertulia.platforms.base import Incoming, Outgoing, Shown
-from tertulia.platforms.web import Stream, WebAdapter
+from tertulia.platforms.base import Incoming, Outgoing, StreamUpdate
+from tertulia.platforms.web import PageStream, WebAdapter
 
 LAST_EVENT = "Last-Event-ID"
 # How much of a transcript a page is given again at most, and is looked through for a place.
@@ -33,18 +33,18 @@ _REPLAYED = 1000
 _LOOK_BACK = 50
 
 
-class Posted(msgspec.Struct, frozen=True, kw_only=True):
+class WebMessage(msgspec.Struct, frozen=True, kw_only=True):
     text: Annotated[str, Meta(min_length=1)]
     message_id: str | None = None
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class MessageAccepted(msgspec.Struct, frozen=True):
     """It is stored; the answer comes as an event."""
 
     message_id: str
 
 
-class Place(msgspec.Struct, frozen=True):
+class WebChat(msgspec.Struct, frozen=True):
     """How far a page has read: the id of an event."""
 
     session_id: str
@@ -54,17 +54,17 @@ class Place(msgspec.Struct, frozen=True):
         return f"{self.session_id}/{self.seq}"
 
 
-async def post_message(call: Call) -> Accepted:
+async def post_message(call: ApiCall) -> MessageAccepted:
     adapter = _adapter(call)
-    given: Posted = call.body
+    given: WebMessage = call.body
     message, _ = conversation_id.message_id(call.request, given.message_id)
     source = _source(call)
-    await call.api.meet(call.caller)
+    await call.api.remember(call.caller)
     await adapter.accept(Incoming(source=source, text=given.text, message_id=message))
-    return Accepted(message)
+    return MessageAccepted(message)
 
 
-async def read_events(call: Call) -> EventStream:
+async def read_events(call: ApiCall) -> EventStream:
     adapter, source = _adapter(call), _source(call)
     settings = call.api.settings
     page = _Page(call, adapter, source, call.request.headers.get(LAST_EVENT))
@@ -75,13 +75,13 @@ class _Page:
     """One open page."""
 
     def __init__(
-        self, call: Call, adapter: WebAdapter, source: Source, last_seen: str | None
+        self, call: ApiCall, adapter: WebAdapter, source: Source, last_seen: str | None
     ) -> None:
         self._store = call.api.store
         self._adapter = adapter
         self._source = source
         self._last_seen = last_seen
-        self._place: Place | None = None
+        self._place: WebChat | None = None
 
     async def events(self, ping: float) -> AsyncGenerator[bytes, None]:
         with self._adapter.connected(self._source) as stream:
@@ -98,8 +98,8 @@ class _Page:
                     return
                 yield await self._event(found)
 
-    async def _event(self, found: Outgoing | Shown) -> bytes:
-        if isinstance(found, Shown):
+    async def _event(self, found: Outgoing | StreamUpdate) -> bytes:
+        if isinstance(found, StreamUpdate):
             return event({"turn": found.turn, "text": found.text}, name=found.kind)
         await self._move_to(found.text)
         data = {"text": found.text, "delivery": found.delivery}
@@ -113,10 +113,10 @@ class _Page:
         entries = await self._store.transcript(session.id).entries(newest=_LOOK_BACK)
         for one in reversed(entries):
             if one.role == ASSISTANT and text_of(one.body) == text:
-                self._place = Place(session.id, one.seq)
+                self._place = WebChat(session.id, one.seq)
                 return
 
-    async def _missed(self, stream: Stream) -> list[bytes]:
+    async def _missed(self, stream: PageStream) -> list[bytes]:
         """What was answered after the last event that the page has seen."""
         seen = await self._seen()
         if seen is None:
@@ -133,22 +133,22 @@ class _Page:
             missed.append(event({"text": text}, name="message", id=str(place)))
         return missed
 
-    async def _answers(self, session_id: str, after: int) -> list[tuple[Place, str]]:
+    async def _answers(self, session_id: str, after: int) -> list[tuple[WebChat, str]]:
         entries: list[Message] = await self._store.transcript(session_id).entries(newest=_REPLAYED)
         return [
-            (Place(session_id, one.seq), text_of(one.body))
+            (WebChat(session_id, one.seq), text_of(one.body))
             for one in entries
             if one.seq > after and one.role == ASSISTANT and not one.body.get("tool_calls")
         ]
 
-    async def _seen(self) -> Place | None:
+    async def _seen(self) -> WebChat | None:
         """The place the page names, if it is one of this very chat."""
         session_id, _, number = (self._last_seen or "").rpartition("/")
         if not session_id or not number.isascii() or not number.isdigit() or len(number) > 15:
             return None
         key = await self._store.sessions.conversation(self._source)
         session = await self._store.sessions.get(session_id)
-        return Place(session_id, int(number)) if session and session.key == key else None
+        return WebChat(session_id, int(number)) if session and session.key == key else None
 
     async def _current(self) -> Session | None:
         key = await self._store.sessions.conversation(self._source)
@@ -156,11 +156,11 @@ class _Page:
         return found
 
 
-def _source(call: Call) -> Source:
+def _source(call: ApiCall) -> Source:
     return call.caller.source(WEB, conversation_id.checked("chat", call.path["chat"]))
 
 
-def _adapter(call: Call) -> WebAdapter:
+def _adapter(call: ApiCall) -> WebAdapter:
     found: Any = call.api.web
     if found is None:
         raise PlatformUnavailable(
@@ -173,8 +173,8 @@ def _adapter(call: Call) -> WebAdapter:
 
 TABLE = (
     Operation(
-        method="POST", path="/web/{chat}/messages", act=post_message, role="guest", body=Posted,
-        answer=Accepted, status=202, headers=(conversation_id.IDEMPOTENCY,),
+        method="POST", path="/web/{chat}/messages", act=post_message, role="guest", body=WebMessage,
+        answer=MessageAccepted, status=202, headers=(conversation_id.IDEMPOTENCY,),
         summary="Say something; it is stored when this answers, and the answer comes as an event.",
     ),
     Operation(

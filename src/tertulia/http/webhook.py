@@ -8,20 +8,20 @@ import msgspec
 
 from tertulia.errors import PlatformUnavailable
 from tertulia.http.routing import (
-    Call,
+    ApiCall,
     Operation,
     read_body,
 )
-from tertulia.platforms.webhook import SIGNATURE, TIMESTAMP, Posted, WebhookAdapter
+from tertulia.platforms.webhook import SIGNATURE, TIMESTAMP, WebhookAdapter, WebhookRequest
 
 
-class Taken(msgspec.Struct, frozen=True):
+class WebhookAccepted(msgspec.Struct, frozen=True):
     """It is stored; the answer is posted to the address of the webhook."""
 
     message_id: str
 
 
-async def take_webhook(call: Call) -> Taken:
+async def take_webhook(call: ApiCall) -> WebhookAccepted:
     adapter: Any = call.api.webhook
     if not isinstance(adapter, WebhookAdapter):
         raise PlatformUnavailable(
@@ -31,12 +31,12 @@ async def take_webhook(call: Call) -> Taken:
     body = await read_body(call.request, call.api.settings)
     incoming = adapter.read(call.request.headers, body)
     await adapter.accept(incoming)
-    return Taken(incoming.message_id or "")
+    return WebhookAccepted(incoming.message_id or "")
 
 
 TABLE = (
     Operation(
-        method="POST", path="/webhook", act=take_webhook, role=None, body=Posted, answer=Taken,
+        method="POST", path="/webhook", act=take_webhook, role=None, body=WebhookRequest, answer=WebhookAccepted,
         status=202, headers=(TIMESTAMP, SIGNATURE), is_raw=True,
         summary="A message of another program; signed, instead of a token.",
     ),

@@ -25,7 +25,7 @@ from tertulia.core.usage import Usage
 from tertulia.integrations import content_parts
 from tertulia.integrations.missing_extra import missing
 from tertulia.integrations.payload import follows, given_back, grouped, holds, keep
-from tertulia.integrations.run_lease import Floor
+from tertulia.integrations.run_lease import RunLease
 from tertulia.integrations.store_access import (
     AnyStore,
     current,
@@ -82,7 +82,7 @@ class TertuliaHistoryProvider(HistoryProvider):
             store_context_from=store_context_from,
             store_outputs=store_outputs,
         )
-        self._store, self._threads = opened(store)
+        self._store, self._executor = opened(store)
         self.skip_excluded = skip_excluded
         self._model = model
         self._wait = wait
@@ -95,7 +95,7 @@ class TertuliaHistoryProvider(HistoryProvider):
         self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[Message]:
         """The stored messages of a session, oldest first."""
-        found = await self._threads.run(self._messages, session_id, None)
+        found = await self._executor.run(self._messages, session_id, None)
         if not self.skip_excluded:
             return found
         return [one for one in found if not one.additional_properties.get("_excluded")]
@@ -163,14 +163,14 @@ class TertuliaHistoryProvider(HistoryProvider):
             if not goes_on:
                 await floor.leave(turn)
 
-    def _floor(self, session_id: str | None) -> Floor:
-        return Floor(self._store, self._threads, self.source(session_id), wait=self._wait)
+    def _floor(self, session_id: str | None) -> RunLease:
+        return RunLease(self._store, self._executor, self.source(session_id), wait=self._wait)
 
     async def _add(
         self, run: _Run, messages: Sequence[Message], *, is_answer: bool | None = None
     ) -> None:
         left = [message for message in messages if id(message) not in run.stored]
-        before = await self._threads.run(self._messages, run.session_id, len(left) + 1)
+        before = await self._executor.run(self._messages, run.session_id, len(left) + 1)
         fresh = new_of(before, left)
         run.stored.update((id(message), message) for message in messages)
         if not fresh:

@@ -18,11 +18,11 @@ from tertulia.core.message import USER, Blob, Draft, draft, to_json
 from tertulia.core.source import Source
 from tertulia.records import session_rows
 from tertulia.records.sessions.sessions import (
-    Ask,
-    Attempt,
+    NeedsGuard,
+    OpenSession,
     matching,
 )
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript import transcript
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, body, session_row, to_micros
@@ -30,18 +30,18 @@ from tertulia.storage.rows import SessionRow, body, session_row, to_micros
 _FAR = 2**63 - 1
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A message that is ready to be stored, and what kind of row it becomes."""
 
     draft: Draft
     kind: str | None = None
 
 
-def line(message: Mapping[str, Any], kind: str | None = None, marks: Sequence[str] = ()) -> Line:
+def line(message: Mapping[str, Any], kind: str | None = None, marks: Sequence[str] = ()) -> LogLine:
     """A message with its marks."""
     written = draft(message)
     named = tuple(Blob(mark, 0, b"") for mark in marks)
-    return Line(msgspec.structs.replace(written, blobs=(*written.blobs, *named)), kind)
+    return LogLine(msgspec.structs.replace(written, blobs=(*written.blobs, *named)), kind)
 
 
 def mark(*parts: str) -> str:
@@ -66,29 +66,36 @@ def current(tx: Transaction, key: str) -> SessionRow | None:
     return None if found is None else session_row(found)
 
 
-class Opening(NamedTuple):
+class SessionOpener(NamedTuple):
     """What opening a session needs to know before its transaction."""
 
-    house: House
+    context: StoreContext
     source: Source
     key: str
     now: datetime
     has_processes: bool
 
     @classmethod
-    def of(cls, house: House, source: Source, key: str) -> Opening:
-        return cls(house, source, key, house.clock.now(), house.has_processes(key))
+    def of(cls, context: StoreContext, source: Source, key: str) -> SessionOpener:
+        return cls(context, source, key, context.clock.now(), context.has_processes(key))
 
     def open(self, tx: Transaction) -> SessionRow:
         """The current session under its policy, or a new one."""
-        attempt = Attempt(self.house, self.source, self.key, self.now, False, self.has_processes)
+        attempt = OpenSession(
+            self.context, self.source, self.key, self.now, False, self.has_processes
+        )
         found = attempt.find(tx)
-        assert not isinstance(found, Ask)  # what it would ask is known already
+        assert not isinstance(found, NeedsGuard)  # what it would ask is known already
         return found[0]
 
 
 def append(
-    tx: Transaction, session_id: str, lines: Sequence[Line], *, now: datetime, active_at: datetime
+    tx: Transaction,
+    session_id: str,
+    lines: Sequence[LogLine],
+    *,
+    now: datetime,
+    active_at: datetime,
 ) -> int:
     """Append lines; the last sequence number. Each message of a person begins a turn."""
     begins = [item.draft.role == USER and item.kind is None for item in lines]

@@ -58,25 +58,25 @@ class TertuliaSessionStore(SessionStore):
     """Transcripts of the SDK in a store, with all four optional methods."""
 
     def __init__(self, store: AnyStore) -> None:
-        self._store, self._threads = opened(store)
+        self._store, self._executor = opened(store)
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Store a batch, in one transaction; an entry whose `uuid` is known is left out."""
         if entries:
-            await self._threads.run(self._append, key, entries)
+            await self._executor.run(self._append, key, entries)
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         """Every entry that is seen, as it was given; None for a key that was never written."""
-        return await self._threads.run(self._load, key)
+        return await self._executor.run(self._load, key)
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """The sessions of a project and when each was last written."""
-        rows = await self._threads.run(self._rows, _of_project(project_key))
+        rows = await self._executor.run(self._rows, _of_project(project_key))
         return [{"session_id": source.chat_id, "mtime": _mtime(row)} for row, source in rows]
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
         """The SDK's own summary of each session of a project, kept up to date by `append`."""
-        rows = await self._threads.run(self._rows, _of_project(project_key))
+        rows = await self._executor.run(self._rows, _of_project(project_key))
         return [
             {"session_id": source.chat_id, "mtime": _mtime(row), "data": summary["data"]}
             for row, source in rows
@@ -85,12 +85,12 @@ class TertuliaSessionStore(SessionStore):
 
     async def delete(self, key: SessionKey) -> None:
         """Remove a transcript for good; that of a session with everything below it."""
-        await self._threads.run(self._delete, key)
+        await self._executor.run(self._delete, key)
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
         """The subpaths of a session."""
         source = _of_helpers(key["project_key"], key["session_id"])
-        rows = await self._threads.run(self._rows, source)
+        rows = await self._executor.run(self._rows, source)
         return [found.thread_id for _, found in rows if found.thread_id is not None]
 
     def source(self, key: SessionKey) -> Source:
@@ -101,10 +101,10 @@ class TertuliaSessionStore(SessionStore):
         return _of_helpers(key["project_key"], key["session_id"], subpath)
 
     def _append(self, key: SessionKey, entries: Sequence[SessionStoreEntry]) -> None:
-        house, source = self._store._house, self.source(key)
+        context, source = self._store._context, self.source(key)
         name = self._store.sessions.key(source)
         batch = [_Entry(name, entry) for entry in entries]
-        opening = append.Opening.of(house, source, name)
+        opening = append.SessionOpener.of(context, source, name)
 
         def work(tx: Transaction) -> None:
             row = opening.open(tx)
@@ -122,8 +122,8 @@ class TertuliaSessionStore(SessionStore):
                 folded = fold_session_summary(_summary(row), key, given)
                 append.set_metadata(tx, row, {**append.metadata(row), FIELD: {"summary": folded}})
 
-        house.db.write(work)
-        house.ring()
+        context.db.write(work)
+        context.notify()
 
     def _load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         session = current_session(self._store, self.source(key))
@@ -135,7 +135,7 @@ class TertuliaSessionStore(SessionStore):
     def _rows(self, source: Source) -> list[tuple[SessionRow, Source]]:
         """The current sessions that belong to the same one as a source."""
         person = keys.person_of(source)
-        rows = self._store._house.db.read(lambda tx: list(append.sessions(tx, person=person)))
+        rows = self._store._context.db.read(lambda tx: list(append.sessions(tx, person=person)))
         return [(row, Source.from_dict(body(row.origin))) for row in rows]
 
     def _delete(self, key: SessionKey) -> None:
@@ -150,7 +150,7 @@ class TertuliaSessionStore(SessionStore):
             for row in rows:
                 delete.remove(tx, row)
 
-        self._store._house.db.write(work)
+        self._store._context.db.write(work)
 
 
 class _Entry:
@@ -172,7 +172,7 @@ class _Entry:
     def is_known(self, tx: Transaction) -> bool:
         return self.mark is not None and append.is_known(tx, self.mark)
 
-    def _lines(self, fields: Mapping[str, Any]) -> list[append.Line]:
+    def _lines(self, fields: Mapping[str, Any]) -> list[append.LogLine]:
         shown = grouped(_shown(fields, self.message), FIELD, keep(self.given))
         is_said = fields.get("type") in ("user", "assistant") and self.message
         kind = None if is_said and fields.get("isMeta") is not True else INTERNAL

@@ -24,7 +24,7 @@ from tertulia.errors import IllegalMove
 from tertulia.integrations import content_parts
 from tertulia.integrations.missing_extra import missing
 from tertulia.integrations.payload import given_back, holds, keep
-from tertulia.integrations.run_lease import Floor
+from tertulia.integrations.run_lease import RunLease
 from tertulia.integrations.store_access import (
     AnyStore,
     current,
@@ -70,7 +70,7 @@ class TertuliaSession:
     ) -> None:
         self.session_id = session_id
         self.session_settings = session_settings
-        self._store, self._threads = opened(store)
+        self._store, self._executor = opened(store)
         self._model = model
         self._source = source
         self._wait = wait
@@ -89,7 +89,7 @@ class TertuliaSession:
             await (await self._place()).floor.take(wrapper)
         if wanted is not None and wanted <= 0:
             return []
-        return await self._threads.run(self._items, wanted)
+        return await self._executor.run(self._items, wanted)
 
     async def add_items(
         self,
@@ -124,12 +124,12 @@ class TertuliaSession:
     ) -> TResponseInputItem | None:
         """Take the newest item out of what is seen, and give it; None if there is none."""
         self._check_open()
-        return await self._threads.run(self._pop)
+        return await self._executor.run(self._pop)
 
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
         """Show nothing of what there was. `store.transcript(…).restore(n)` brings it back."""
         self._check_open()
-        await self._threads.run(self._clear)
+        await self._executor.run(self._clear)
 
     def close(self) -> Closed:
         """Give back what this session holds; the store stays open. May be awaited."""
@@ -147,7 +147,7 @@ class TertuliaSession:
             )
 
     async def _place(self) -> _Found:
-        return await self._threads.run(self._look) if self._found is None else self._found
+        return await self._executor.run(self._look) if self._found is None else self._found
 
     def _look(self) -> _Found:
         """Which conversation this is; the id may be that of a session which the store has."""
@@ -155,13 +155,13 @@ class TertuliaSession:
             named = None if self._source else self._store.sessions.get(self.session_id)
             session_id = None if named is None else named.id
             source = self._source or (named.origin if named else Source(PLATFORM, self.session_id))
-            floor = Floor(
-                self._store, self._threads, source, session_id=session_id, wait=self._wait
+            floor = RunLease(
+                self._store, self._executor, source, session_id=session_id, wait=self._wait
             )
             self._found = _Found(source, session_id, floor)
         return self._found
 
-    def _running(self, floor: Floor) -> Turn | None:
+    def _running(self, floor: RunLease) -> Turn | None:
         turns = [floor.held_by(owner) for owner in self._counted.owners()]
         return next((turn for turn in turns if turn is not None), None)
 
@@ -215,7 +215,7 @@ class _Found(NamedTuple):
 
     source: Source
     session_id: str | None
-    floor: Floor
+    floor: RunLease
 
 
 class Closed:

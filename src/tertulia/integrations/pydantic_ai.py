@@ -51,7 +51,7 @@ from tertulia.records.turns.enter import close_left_open
 from tertulia.records.turns.turn import Turn
 from tertulia.records.usage import add_in, charge
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import Glance, SessionRow, to_micros
+from tertulia.storage.rows import CurrentView, SessionRow, to_micros
 from tertulia.store import Store
 
 try:
@@ -102,20 +102,20 @@ class TertuliaConversationStore(ConversationStore):
     """
 
     def __init__(self, store: AnyStore, *, wait: float = 30.0) -> None:
-        self._store, self._threads = opened_store(store)
-        self._db = self._store._house.db
+        self._store, self._executor = opened_store(store)
+        self._db = self._store._context.db
         self._wait = wait
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """The record of a conversation, or None."""
         key = self._store.sessions.key(self.source(conversation_id))
-        return await self._threads.run(self._db.read, lambda tx: _stored(tx, key))
+        return await self._executor.run(self._db.read, lambda tx: _stored(tx, key))
 
     async def read_records(
         self, *, scope: str | None = None, limit: int | None = None
     ) -> Sequence[ConversationRecord]:
         """The records, or those of a scope, newest first."""
-        return await self._threads.run(self._records, scope, limit)
+        return await self._executor.run(self._records, scope, limit)
 
     async def write_record(
         self,
@@ -128,7 +128,7 @@ class TertuliaConversationStore(ConversationStore):
         save = _Save(self._store, self.source(record.conversation_id, record.scope), record)
         entries = [_Written(entry) for entry in new_entries]
         deadline = time.monotonic() + self._wait
-        while not await self._threads.run(save.save, entries, expected_revision):
+        while not await self._executor.run(save.save, entries, expected_revision):
             if time.monotonic() > deadline:
                 raise SessionBusy(
                     f"Another turn has held the session for {self._wait:g} seconds.",
@@ -136,7 +136,7 @@ class TertuliaConversationStore(ConversationStore):
                     key=save.key,
                 )
             await asyncio.sleep(_PAUSE)
-        self._store._house.ring()
+        self._store._context.notify()
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Remove a conversation for good, with its entries, if its revision is as expected."""
@@ -148,11 +148,11 @@ class TertuliaConversationStore(ConversationStore):
                 raise ConversationConflict(conversation_id)
             delete.remove(tx, row)
 
-        await self._threads.run(self._db.write, work)
+        await self._executor.run(self._db.write, work)
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
         """The entry with that id; `EntryNotFound`, a `LookupError`, if there is none."""
-        found = await self._threads.run(self._db.read, lambda tx: _require(tx, entry_id))
+        found = await self._executor.run(self._db.read, lambda tx: _require(tx, entry_id))
         return _entry(found)
 
     async def read_history(
@@ -161,7 +161,7 @@ class TertuliaConversationStore(ConversationStore):
         """The entries up to a head, oldest first, or the newest `limit` of them; one read."""
         if head_id is None or limit == 0:
             return []
-        rows = await self._threads.run(self._db.read, lambda tx: _chain(tx, head_id, limit))
+        rows = await self._executor.run(self._db.read, lambda tx: _chain(tx, head_id, limit))
         return [_entry(rows_of[0]) for rows_of in rows]
 
     def source(self, conversation_id: str, scope: str | None = None) -> Source:
@@ -193,7 +193,7 @@ def message_history(of: Turn | Transcript, *, newest: int | None = None) -> list
     Of a turn, the person's message is the last: give no prompt beside it. `newest` is the number of
     messages of ours to look at.
     """
-    log = of if isinstance(of, Transcript) else Transcript(of._house, of.session.id)
+    log = of if isinstance(of, Transcript) else Transcript(of._context, of.session.id)
     called: dict[str, str] = {}
     found: list[ModelMessage] = []
     for entry in log.entries(newest=newest):
@@ -219,12 +219,12 @@ async def message_history_async(
     of: aio.Turn | aio.Transcript, *, newest: int | None = None
 ) -> list[ModelMessage]:
     """The same as `message_history`, for `tertulia.aio`."""
-    return await of._threads.run(message_history, of.sync, newest=newest)
+    return await of._executor.run(message_history, of.sync, newest=newest)
 
 
 async def add_run_async(turn: aio.Turn, result: AgentRunResult[Any]) -> None:
     """The same as `add_run`, for `tertulia.aio`."""
-    await turn._threads.run(add_run, turn.sync, result)
+    await turn._executor.run(add_run, turn.sync, result)
 
 
 class _Written:
@@ -242,14 +242,14 @@ class _Save:
     """One save of a record."""
 
     def __init__(self, store: Store, source: Source, record: ConversationRecord) -> None:
-        self._house = store._house
+        self._context = store._context
         self._source = source
         self._record = record
         self.key = store.sessions.key(source)
 
     def save(self, entries: Sequence[_Written], expected: str | None) -> bool:
         """Save; False while a turn is under way in the session."""
-        opening = append.Opening.of(self._house, self._source, self.key)
+        opening = append.SessionOpener.of(self._context, self._source, self.key)
 
         def work(tx: Transaction) -> bool:
             before = _stored(tx, self.key)
@@ -266,14 +266,14 @@ class _Save:
             self._write(tx, row, entries, opening)
             return True
 
-        return bool(self._house.db.write(work))
+        return bool(self._context.db.write(work))
 
     def _write(
         self,
         tx: Transaction,
         row: SessionRow,
         entries: Sequence[_Written],
-        opening: append.Opening,
+        opening: append.SessionOpener,
     ) -> None:
         if row.open_turn is not None:
             close_left_open(tx, row, opening.now)
@@ -281,7 +281,7 @@ class _Save:
         base = entries[0].parent_id if entries else self._record.head_id
         lines = [line for entry in entries for line in entry.lines]
         self._check_head(tx, entries)
-        seen = session_rows.glance(tx, row.id)
+        seen = session_rows.current_view(tx, row.id)
         if base != _head(tx, seen):
             lines = self._go_back(tx, seen, base, opening) + lines
         if lines:
@@ -301,8 +301,8 @@ class _Save:
                 raise ConversationConflict(self._record.conversation_id)
 
     def _go_back(
-        self, tx: Transaction, seen: Glance, base: str | None, opening: append.Opening
-    ) -> list[append.Line]:
+        self, tx: Transaction, seen: CurrentView, base: str | None, opening: append.SessionOpener
+    ) -> list[append.LogLine]:
         """Show the history up to an entry; what of it lies in other sessions is to be copied."""
         rows = [] if base is None else _chain(tx, base, None, log=seen.ref)
         own = [row for group in rows for row in group if row.session == seen.ref]
@@ -313,7 +313,7 @@ class _Save:
         return [line for group in apart for line in _copied(group)]
 
     def _put_record(self, tx: Transaction, row: SessionRow) -> None:
-        number = session_rows.glance(tx, row.id).number
+        number = session_rows.current_view(tx, row.id).number
         kept = {"record": _record.dump_python(self._record, mode="json"), "revision": number}
         now = session_rows.require(tx, row.id)
         append.set_metadata(tx, now, {**append.metadata(now), FIELD: kept})
@@ -332,7 +332,7 @@ def _record_of(tx: Transaction, row: SessionRow) -> ConversationRecord | None:
     record = _record.validate_python(kept["record"])
     if row.revision == kept["revision"]:
         return record
-    head = _head(tx, session_rows.glance(tx, row.id))
+    head = _head(tx, session_rows.current_view(tx, row.id))
     branches = [tip for tip in record.branches if tip not in (head, record.head_id)]
     if record.head_id is not None and record.head_id != head:
         branches.append(record.head_id)
@@ -344,7 +344,7 @@ def _record_of(tx: Transaction, row: SessionRow) -> ConversationRecord | None:
     )
 
 
-def _head(tx: Transaction, seen: Glance) -> str | None:
+def _head(tx: Transaction, seen: CurrentView) -> str | None:
     """The newest entry that is seen."""
     spans, count = seen.view.spans(seen.last_seq), 8
     while True:
@@ -439,13 +439,13 @@ def _spans(rows: Sequence[Message]) -> list[Span]:
     return found
 
 
-def _copied(group: Sequence[Message]) -> list[append.Line]:
+def _copied(group: Sequence[Message]) -> list[append.LogLine]:
     entry_id = _id(group[0])
     assert entry_id is not None
     return _lines([row.body for row in group], entry_id)
 
 
-def _lines(messages: Sequence[dict[str, Any]], entry_id: str) -> list[append.Line]:
+def _lines(messages: Sequence[dict[str, Any]], entry_id: str) -> list[append.LogLine]:
     name = append.mark(FIELD, entry_id)
     return [append.line(one, None, () if place else (name,)) for place, one in enumerate(messages)]
 
@@ -566,7 +566,7 @@ def _foreign(entry: Message, called: dict[str, str]) -> ModelMessage:
 
 def _without_prompt(turn: Turn, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """The messages of a run without the prompt, where the turn has stored that."""
-    newest = Transcript(turn._house, turn.session.id).entries(newest=1)
+    newest = Transcript(turn._context, turn.session.id).entries(newest=1)
     first = messages[0] if messages else None
     if not newest or newest[0].role != "user" or not isinstance(first, ModelRequest):
         return list(messages)

@@ -21,7 +21,7 @@ import time
 import weakref
 from typing import Any
 
-from tertulia.aio.executor import Threads
+from tertulia.aio.executor import ThreadExecutor
 from tertulia.aio.turn import Turn
 from tertulia.core.source import Source
 from tertulia.errors import IllegalMove
@@ -32,10 +32,10 @@ LONGEST_SILENCE = 600.0
 _Place = tuple[str, str]
 # For each database and conversation the turns of this process, so that one that is over is found by
 # whoever comes next. What may enter is decided in the database.
-_held: dict[_Place, list[Held]] = {}
+_held: dict[_Place, list[HeldTurn]] = {}
 
 
-class Held:
+class HeldTurn:
     """A turn that is held for an owner."""
 
     def __init__(self, place: _Place, turn: Turn, owner: object) -> None:
@@ -74,20 +74,20 @@ class Held:
         return time.monotonic() - self.used_at > LONGEST_SILENCE
 
 
-class Floor:
+class RunLease:
     """The right to speak in one conversation."""
 
     def __init__(
         self,
         store: Store,
-        threads: Threads,
+        executor: ThreadExecutor,
         source: Source,
         *,
         session_id: str | None = None,
         wait: float = 30.0,
     ) -> None:
         self._store = store
-        self._threads = threads
+        self._executor = executor
         self._source = source
         self._session_id = session_id
         self._wait = wait
@@ -108,12 +108,12 @@ class Floor:
             return found
         await self._clear()
         turn = await self.enter()
-        turn.sync.is_given_up = Held(self._place, turn, owner).is_given_up
+        turn.sync.is_given_up = HeldTurn(self._place, turn, owner).is_given_up
         return turn
 
     async def enter(self) -> Turn:
         """Begin a turn in which nobody has said anything yet."""
-        turn = Turn(self._store.turn(self._source, wait=self._wait), self._threads)
+        turn = Turn(self._store.turn(self._source, wait=self._wait), self._executor)
         await turn.__aenter__()
         if self._session_id is None or turn.session.id == self._session_id:
             return turn
@@ -127,7 +127,7 @@ class Floor:
     async def leave(self, turn: Turn) -> None:
         """Give the floor back."""
         self._forget(turn)
-        await asyncio.shield(self._threads.run(turn.sync.leave, keep_calls=True))
+        await asyncio.shield(self._executor.run(turn.sync.leave, keep_calls=True))
 
     def drop(self, owner: object) -> None:
         """Give back what is held for an owner, at once."""
@@ -142,7 +142,7 @@ class Floor:
         for held in list(_held.get(self._place, ())):
             if held.is_over(asking):
                 held.forget()
-                leaving = self._threads.run(held.turn.sync.leave, failed=True, keep_calls=True)
+                leaving = self._executor.run(held.turn.sync.leave, failed=True, keep_calls=True)
                 await asyncio.shield(leaving)
 
     def _forget(self, turn: Turn) -> None:

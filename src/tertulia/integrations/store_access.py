@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
 from tertulia import aio
-from tertulia.aio.executor import Threads
+from tertulia.aio.executor import ThreadExecutor
 from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError
@@ -20,7 +20,7 @@ T = TypeVar("T")
 AnyStore = Store | aio.Store
 
 
-class LoopThreads(Threads):
+class LoopThreads(ThreadExecutor):
     """The threads of whatever loop is running, for a store that was opened without any."""
 
     def __init__(self) -> None:
@@ -33,11 +33,11 @@ class LoopThreads(Threads):
         pass
 
 
-def opened(store: AnyStore) -> tuple[Store, Threads]:
+def opened(store: AnyStore) -> tuple[Store, ThreadExecutor]:
     """The store itself, and the threads its calls run in."""
     given: object = store  # callers without a type checker hand in anything
     if isinstance(given, aio.Store):
-        return given.sync, given._threads
+        return given.sync, given._executor
     if isinstance(given, Store):
         return given, LoopThreads()
     raise ConfigError(
@@ -52,11 +52,11 @@ def current(store: Store, source: Source) -> Session | None:
 
     Nothing is touched: whoever only looks is not active.
     """
-    house = store._house
+    context = store._context
     key = store.sessions.key(source)
-    found = store.sessions.current(house.db.read(lambda tx: linked_key(tx, source, key)))
+    found = store.sessions.current(context.db.read(lambda tx: linked_key(tx, source, key)))
     if found is None:
         return None
-    policy = house.settings.policies.for_chat(found.origin.platform, found.origin.chat_type)
-    is_over = policy.decide(found, house.clock.now(), zone=house.zone)
+    policy = context.settings.policies.for_chat(found.origin.platform, found.origin.chat_type)
+    is_over = policy.decide(found, context.clock.now(), zone=context.zone)
     return None if is_over else found

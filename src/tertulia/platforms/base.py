@@ -55,7 +55,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     thread_id: str | None = None
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class StreamUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """What can be seen of a turn under way: it began, a piece of the answer, a tool, its end."""
 
     kind: Literal["began", "delta", "tool", "ended"]
@@ -87,7 +87,7 @@ class Adapter(ABC):
     async def send(self, message: Outgoing) -> None:
         """Send one message."""
 
-    async def show(self, source: Source, shown: Shown) -> None:
+    async def show(self, source: Source, shown: StreamUpdate) -> None:
         """Let people see a turn under way, where the platform can."""
         return
 

@@ -9,7 +9,7 @@ from tertulia.errors import PlatformUnavailable
 from tertulia.platforms.base import Adapter, Incoming, Receive
 
 
-class Inlet(Adapter):
+class PushAdapter(Adapter):
     """Hands over what it is brought while it listens, one after the other for each chat."""
 
     def __init__(self) -> None:

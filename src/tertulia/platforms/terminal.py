@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TextIO
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.text.display_safe import harmless
 from tertulia.errors import Error
-from tertulia.platforms.base import Adapter, Incoming, MenuEntry, Outgoing, Receive, Shown
+from tertulia.platforms.base import Adapter, Incoming, MenuEntry, Outgoing, Receive, StreamUpdate
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -44,7 +44,7 @@ _QUITS = frozenset(("/quit", "/exit"))
 _REMEMBERED = 1000
 
 
-class LocalAdapter(Adapter):
+class TerminalAdapter(Adapter):
     """Talks with whoever sits at the terminal, or with what is piped in.
 
     `settled` is awaited after each line of a pipe: until everything said so far is answered. It
@@ -109,7 +109,7 @@ class LocalAdapter(Adapter):
             else:
                 await self._print(self._stream.aside() + _paragraph(message.text))
 
-    async def show(self, source: Source, shown: Shown) -> None:
+    async def show(self, source: Source, shown: StreamUpdate) -> None:
         async with self._printing:
             if shown.kind == "began":
                 self._turns.add(shown.turn)

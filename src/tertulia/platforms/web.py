@@ -14,20 +14,20 @@ from contextlib import contextmanager
 
 from tertulia.core.source import Source
 from tertulia.errors import PlatformUnavailable
-from tertulia.platforms.base import Outgoing, Shown
-from tertulia.platforms.push import Inlet
+from tertulia.platforms.base import Outgoing, StreamUpdate
+from tertulia.platforms.push import PushAdapter
 
 Chat = tuple[str, str]
 # What a page that does not read may leave lying; then it counts as gone.
 _LONGEST = 1000
 
 
-class Stream:
+class PageStream:
     """What one open page is yet to be sent."""
 
     def __init__(self) -> None:
         # One place more than is filled, so that the end always fits.
-        self._waiting: asyncio.Queue[Outgoing | Shown | None] = asyncio.Queue(_LONGEST + 1)
+        self._waiting: asyncio.Queue[Outgoing | StreamUpdate | None] = asyncio.Queue(_LONGEST + 1)
         self._had: Counter[str] = Counter()
         self._is_over = False
 
@@ -35,7 +35,7 @@ class Stream:
         """The page was given this from the transcript; a delivery of the same is not repeated."""
         self._had[text] += 1
 
-    def put(self, event: Outgoing | Shown) -> bool:
+    def put(self, event: Outgoing | StreamUpdate) -> bool:
         """Whether the page takes it."""
         if isinstance(event, Outgoing) and self._had[event.text] > 0:
             self._had[event.text] -= 1
@@ -51,25 +51,25 @@ class Stream:
             self._is_over = True
             self._waiting.put_nowait(None)
 
-    async def next(self) -> Outgoing | Shown | None:
+    async def next(self) -> Outgoing | StreamUpdate | None:
         """What comes next, None at the end."""
         return await self._waiting.get()
 
 
-class WebAdapter(Inlet):
+class WebAdapter(PushAdapter):
     """Pages in browsers."""
 
     name = "web"
 
     def __init__(self) -> None:
         super().__init__()
-        self._streams: dict[Chat, set[Stream]] = {}
+        self._streams: dict[Chat, set[PageStream]] = {}
 
     @contextmanager
-    def connected(self, source: Source) -> Iterator[Stream]:
+    def connected(self, source: Source) -> Iterator[PageStream]:
         """A page that reads the events of a chat, as long as the block lasts."""
         chat = source.account, source.chat_id
-        stream = Stream()
+        stream = PageStream()
         self._streams.setdefault(chat, set()).add(stream)
         try:
             yield stream
@@ -92,7 +92,7 @@ class WebAdapter(Inlet):
             for page in pages:
                 page.end()
 
-    async def show(self, source: Source, shown: Shown) -> None:
+    async def show(self, source: Source, shown: StreamUpdate) -> None:
         """Let open pages see a turn under way."""
         for page in tuple(self._streams.get((source.account, source.chat_id), ())):
             page.put(shown)

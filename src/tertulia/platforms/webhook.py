@@ -32,7 +32,7 @@ from tertulia.errors import (
     TooLarge,
 )
 from tertulia.platforms.base import Incoming, Outgoing
-from tertulia.platforms.push import Inlet
+from tertulia.platforms.push import PushAdapter
 
 if TYPE_CHECKING:
     import httpx2
@@ -45,7 +45,7 @@ _LONGEST_PAUSE: Final = 3600.0
 _Id = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-class Posted(msgspec.Struct, frozen=True, kw_only=True):
+class WebhookRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A message as the other program sends it."""
 
     message_id: _Id
@@ -64,7 +64,7 @@ class Posted(msgspec.Struct, frozen=True, kw_only=True):
         return Incoming(source=source, text=self.text, message_id=self.message_id)
 
 
-class WebhookAdapter(Inlet):
+class WebhookAdapter(PushAdapter):
     """One program that posts messages, and is posted answers.
 
     It drops what it has had under the same key, so it is idempotent, if its maker says so.
@@ -101,7 +101,7 @@ class WebhookAdapter(Inlet):
         """The message in a signed request."""
         self._check(headers.get(TIMESTAMP, ""), headers.get(SIGNATURE, ""), body)
         try:
-            return msgspec.json.decode(body, type=Posted).incoming()
+            return msgspec.json.decode(body, type=WebhookRequest).incoming()
         except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
             raise ConfigError(
                 f"The message does not fit: {problem}.",

@@ -13,7 +13,7 @@ from tertulia.agents.base import Tool
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError, Error
 from tertulia.processes import messages
-from tertulia.processes.registry import PAGE, Registry, Seen
+from tertulia.processes.registry import PAGE, ProcessRegistry, ProcessStatus
 from tertulia.records.people import Role
 from tertulia.records.processes import Process
 
@@ -76,30 +76,37 @@ PROCESS: Mapping[str, Any] = {
 }
 
 
-def tools_for(registry: Registry, origin: Source | None, key: str, role: Role) -> tuple[Tool, ...]:
+def tools_for(
+    registry: ProcessRegistry, origin: Source | None, key: str, role: Role
+) -> tuple[Tool, ...]:
     """The tools for one conversation; none where the role of who writes does not allow it.
 
     News of the programs are sent to `origin`; without one, they stand in the conversation only.
     """
     if not registry.rules.allows(role):
         return ()
-    desk = _Desk(registry, origin, key)
+    local_turns = _Desk(registry, origin, key)
     return (
         Tool(
             "terminal",
             "Run a command on the machine of the gateway. In the foreground its output is the"
             " answer; what takes longer belongs into the background.",
             TERMINAL,
-            _plainly(desk.terminal),
+            _plainly(local_turns.terminal),
         ),
-        Tool("process", "Look after programs in the background.", PROCESS, _plainly(desk.process)),
+        Tool(
+            "process",
+            "Look after programs in the background.",
+            PROCESS,
+            _plainly(local_turns.process),
+        ),
     )
 
 
 class _Desk:
     """What the tools do for one conversation."""
 
-    def __init__(self, registry: Registry, origin: Source | None, key: str) -> None:
+    def __init__(self, registry: ProcessRegistry, origin: Source | None, key: str) -> None:
         self._registry = registry
         self._origin = origin
         self._key = key
@@ -175,7 +182,7 @@ class _Desk:
         act(process_id, asked.get("data", ""), key=key)
         return "Written."
 
-    async def _wait(self, process_id: str, seconds: float, note: str) -> Seen:
+    async def _wait(self, process_id: str, seconds: float, note: str) -> ProcessStatus:
         """Wait in short steps, so that it can be interrupted and no thread is held."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
@@ -190,7 +197,7 @@ class _Desk:
                 await asyncio.sleep(_LOOK_SECONDS)
 
 
-def _told(seen: Seen) -> str:
+def _told(seen: ProcessStatus) -> str:
     """What a model reads of a program."""
     process, piece, note = seen
     lines = [messages.line(process)]

@@ -9,7 +9,7 @@ from tertulia.core.text.prompt_safe import plain
 from tertulia.records.processes import Process
 
 if TYPE_CHECKING:
-    from tertulia.processes.output_files import Piece
+    from tertulia.processes.output_files import OutputChunk
 
 TOLD: Final = 1_500
 """How many characters of output are told to a conversation at once."""
@@ -38,7 +38,7 @@ def line(process: Process) -> str:
     return f"{name(process)}: {state(process)}, at {process.ended_at:%Y-%m-%d %H:%M} UTC"
 
 
-def ended(process: Process, piece: Piece, remark: str = "") -> str:
+def ended(process: Process, piece: OutputChunk, remark: str = "") -> str:
     if process.state == "lost":
         head = f"The program {name(process)} is gone, and nobody can say how it ended."
     else:
@@ -54,7 +54,7 @@ def found_again(process: Process) -> str:
     return f"The gateway was started anew. The program {name(process)} is still running."
 
 
-def new_output(process: Process, piece: Piece) -> str:
+def new_output(process: Process, piece: OutputChunk) -> str:
     return _with(f"The program {name(process)} is running.", piece, process.told)
 
 
@@ -79,7 +79,7 @@ def fenced(text: str) -> str:
     return f"{fence}\n{text.rstrip()}\n{fence}"
 
 
-def _with(head: str, piece: Piece, told: int) -> str:
+def _with(head: str, piece: OutputChunk, told: int) -> str:
     if not piece.text.strip():
         return head
     left_out = (piece.start - told) + (piece.total - piece.end)

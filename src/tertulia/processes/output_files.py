@@ -29,7 +29,7 @@ _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t
 _PICTURES |= dict.fromkeys((*range(128, 160), *range(55296, 57344)), 65533)
 
 
-class Piece(NamedTuple):
+class OutputChunk(NamedTuple):
     """Some output. `oldest` is where what can still be read begins, `total` where it ends."""
 
     text: str
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
         return self.start == 0 and self.end == self.total
 
 
-class Output:
+class OutputFiles:
     """The output of one program. Nothing of it is kept in memory."""
 
     def __init__(self, folder: str, *, is_final: bool) -> None:
@@ -56,7 +56,7 @@ class Output:
         segments = self._segments()
         return segments[-1][0] + segments[-1][1] if segments else 0
 
-    def newest(self, characters: int, *, before: int | None = None) -> Piece:
+    def newest(self, characters: int, *, before: int | None = None) -> OutputChunk:
         """The last characters, or the last of those before a position."""
         window, oldest, total = self._window()
         if before is not None:
@@ -64,14 +64,14 @@ class Output:
         text = self._decoded(window, is_cut=before is None)
         shown = text[-characters:] if characters else ""
         end = oldest + len(_encoded(text))
-        return Piece(readable(shown), end - len(_encoded(shown)), end, oldest, total)
+        return OutputChunk(readable(shown), end - len(_encoded(shown)), end, oldest, total)
 
-    def since(self, after: int, characters: int) -> Piece:
+    def since(self, after: int, characters: int) -> OutputChunk:
         """The first characters that came after a position, as far as they can still be read."""
         window, oldest, total = self._window()
         start = max(after, oldest)
         text = self._decoded(window[start - oldest :], is_cut=True)[:characters]
-        return Piece(readable(text), start, start + len(_encoded(text)), oldest, total)
+        return OutputChunk(readable(text), start, start + len(_encoded(text)), oldest, total)
 
     def _window(self) -> tuple[bytes, int, int]:
         """The bytes of the newest characters that may be read, where they begin, and the end."""

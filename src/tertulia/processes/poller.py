@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from tertulia.errors import Error
 
 if TYPE_CHECKING:
-    from tertulia.processes.registry import Registry
+    from tertulia.processes.registry import ProcessRegistry
 
 log = logging.getLogger("tertulia.processes")
 
 
-class ProcessWatch:
+class ProcessPoller:
     """Finds the programs again after a start, then looks at them again and again."""
 
-    def __init__(self, registry: Registry | None, *, every: float = 1.0) -> None:
+    def __init__(self, registry: ProcessRegistry | None, *, every: float = 1.0) -> None:
         self._registry = registry
         self._every = every
 

@@ -46,13 +46,13 @@ from tertulia.processes.environments.base import (
     Command,
     Environment,
     Launch,
-    ThisMachine,
+    LocalMachine,
 )
 from tertulia.processes.output_files import (
-    Output,
-    Piece,
+    OutputChunk,
+    OutputFiles,
 )
-from tertulia.processes.settings import ProcessRules
+from tertulia.processes.settings import ProcessSettings
 from tertulia.records.processes import Identity, Process
 from tertulia.store import Store
 
@@ -75,15 +75,15 @@ _REACH_SECONDS = 30.0
 _REST_SECONDS = 60.0
 
 
-class Seen(NamedTuple):
+class ProcessStatus(NamedTuple):
     """How a program stands, with some of its output, and what is to be said about that."""
 
     process: Process
-    output: Piece
+    output: OutputChunk
     note: str = ""
 
 
-class Registry:
+class ProcessRegistry:
     """The programs of one store on this machine. Its calls block; any thread may make them.
 
     `folder` is where their output is kept; `work` where they run.
@@ -95,18 +95,18 @@ class Registry:
         folder: str | os.PathLike[str],
         *,
         work: str | os.PathLike[str] | None = None,
-        rules: ProcessRules | None = None,
+        rules: ProcessSettings | None = None,
         environment: Environment | None = None,
         node: str | None = None,
     ) -> None:
         if os.name != "posix":
             raise ConfigError("Background programs need Linux, macOS or another Unix.")
-        self.rules = rules or ProcessRules()
+        self.rules = rules or ProcessSettings()
         self.node = node or platform.node()
         self._store = store
         self._records = store.processes
         self._folder = os.path.abspath(os.fspath(folder))
-        here = ThisMachine(
+        here = LocalMachine(
             os.fspath(work or os.path.join(self._folder, "work")), passed=self.rules.variables
         )
         self._environment = environment or here
@@ -192,12 +192,14 @@ class Registry:
         """A program as it stands now. With `key`, one of that conversation and no other."""
         return self._current(self._require(process_id, key))
 
-    def poll(self, process_id: str, *, key: str | None = None, after: int | None = None) -> Seen:
+    def poll(
+        self, process_id: str, *, key: str | None = None, after: int | None = None
+    ) -> ProcessStatus:
         """How a program stands, with its newest output, or that which came after a position."""
         process = self.get(process_id, key=key)
         output = _output(process)
         piece = output.newest(POLLED) if after is None else output.since(after, POLLED)
-        return Seen(process, piece, self._remark(process))
+        return ProcessStatus(process, piece, self._remark(process))
 
     def log(
         self,
@@ -207,13 +209,13 @@ class Registry:
         before: int | None = None,
         after: int | None = None,
         limit: int = PAGE,
-    ) -> Seen:
+    ) -> ProcessStatus:
         """A page of the newest 200,000 characters: the last, or that before or after a position."""
         process = self.get(process_id, key=key)
         limit, output = max(1, min(limit, PAGE)), _output(process)
         if after is not None:
-            return Seen(process, output.since(after, limit), self._remark(process))
-        return Seen(process, output.newest(limit, before=before), self._remark(process))
+            return ProcessStatus(process, output.since(after, limit), self._remark(process))
+        return ProcessStatus(process, output.newest(limit, before=before), self._remark(process))
 
     def wait(
         self,
@@ -222,7 +224,7 @@ class Registry:
         *,
         key: str | None = None,
         stop: threading.Event | None = None,
-    ) -> Seen:
+    ) -> ProcessStatus:
         """Wait until a program has ended, no longer than the rules allow; `stop` ends the waiting.
 
         The note says where it was waited for less than was asked.
@@ -241,7 +243,7 @@ class Registry:
             note = messages.still_running(allowed, note, was_stopped=stop.is_set())
         else:
             note = self._remark(process)
-        return Seen(process, _output(process).newest(POLLED), note)
+        return ProcessStatus(process, _output(process).newest(POLLED), note)
 
     def clamped(self, seconds: float | None) -> tuple[float, str]:
         """How long to wait instead of what was asked for, and what to say about it."""
@@ -397,7 +399,7 @@ class Registry:
             return self._records.get(process.id) or process
         return process
 
-    def _untold(self, process: Process) -> Piece:
+    def _untold(self, process: Process) -> OutputChunk:
         """The newest output that its conversation was not told of yet."""
         piece = _output(process).newest(messages.TOLD)
         if piece.start >= process.told:
@@ -554,8 +556,8 @@ def _is_taken(pipe: int, line: bytes) -> bool:
     return True
 
 
-def _output(process: Process) -> Output:
-    return Output(process.folder, is_final=not process.is_alive)
+def _output(process: Process) -> OutputFiles:
+    return OutputFiles(process.folder, is_final=not process.is_alive)
 
 
 def _interval(seconds: float | None) -> timedelta | None:

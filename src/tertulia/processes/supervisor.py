@@ -103,7 +103,7 @@ class Output:
                 os.unlink(os.path.join(self._folder, self._names.pop(0)))
 
 
-class Keeper:
+class Supervisor:
     """Holds one program until it and everything it started have ended."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
@@ -302,7 +302,7 @@ def main() -> None:
         os._exit(0)  # whoever started this need not wait for it
     os.setsid()
     try:
-        keeper = Keeper(spec)
+        keeper = Supervisor(spec)
     except OSError as problem:
         _told({"problem": problem.strerror or str(problem), "file": problem.filename})
         os._exit(1)

@@ -7,7 +7,7 @@ from datetime import datetime
 from tertulia.core.budget import Budget
 from tertulia.core.usage import NANO
 from tertulia.errors import BudgetExceeded
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros
 
@@ -17,12 +17,12 @@ LEDGER = "ledger"
 
 
 def check(
-    tx: Transaction, house: House, row: SessionRow, person: str | None, now: datetime
+    tx: Transaction, context: StoreContext, row: SessionRow, person: str | None, now: datetime
 ) -> None:
     """Raise `BudgetExceeded` if a limit that concerns this session is reached."""
-    for budget in house.settings.budgets:
+    for budget in context.settings.budgets:
         if _concerns(budget, row, person):
-            tokens, cost = _used(tx, house, budget, row, person, now)
+            tokens, cost = _used(tx, context, budget, row, person, now)
             limit = budget.spent(tokens, cost / NANO)
             if limit is not None:
                 raise BudgetExceeded(
@@ -43,7 +43,7 @@ def _concerns(budget: Budget, row: SessionRow, person: str | None) -> bool:
 
 def _used(
     tx: Transaction,
-    house: House,
+    context: StoreContext,
     budget: Budget,
     row: SessionRow,
     person: str | None,
@@ -51,11 +51,11 @@ def _used(
 ) -> tuple[int, int]:
     if budget.per == "session":
         return row.input + row.output + row.cache_read + row.cache_write, row.cost or 0
-    bring_up_to_date(tx, house)
+    bring_up_to_date(tx, context)
     found = tx.one(
         "spending_sum",
         {
-            "since": _first_day(budget, now.astimezone(house.zone)),
+            "since": _first_day(budget, now.astimezone(context.zone)),
             "platform": row.platform if budget.per == "platform" else None,
             "person": person if budget.per == "person" else None,
         },
@@ -64,20 +64,20 @@ def _used(
     return int(found[0]), int(found[1])
 
 
-def will_spend(tx: Transaction, house: House) -> None:
+def will_spend(tx: Transaction, context: StoreContext) -> None:
     """Said before a row of the ledger is written, where budgets are."""
-    if house.settings.budgets:
+    if context.settings.budgets:
         tx.hold(LEDGER, shared=True)
 
 
-def bring_up_to_date(tx: Transaction, house: House) -> None:
+def bring_up_to_date(tx: Transaction, context: StoreContext) -> None:
     """Add what the ledger got since a budget was asked last; each call is added once, ever."""
     tx.hold(LEDGER)  # whoever has a number of the ledger and has not committed yet is waited for
     row = tx.one("installation_get", {"name": "spending_upto"})
     upto = int(row[0]) if row else 0
     while found := tx.all("usage_since", {"after": upto, "limit": _AT_ONCE}):
         for id_, at, platform, person, tokens, cost in found:
-            day = from_micros(at).astimezone(house.zone).toordinal()
+            day = from_micros(at).astimezone(context.zone).toordinal()
             used = {"day": day, "tokens": tokens, "cost": cost}
             tx.run("spending_add", {**used, "platform": platform, "person": person})
             upto = id_

@@ -25,16 +25,16 @@ from tertulia.core.message import INTERNAL, SUMMARY, Draft, draft, to_json
 from tertulia.core.source import Source
 from tertulia.errors import StaleWrite
 from tertulia.records import session_rows
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript import transcript
 from tertulia.records.usage import Charge
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import Glance, SessionRow, from_micros, session_row, to_micros
+from tertulia.storage.rows import CurrentView, SessionRow, from_micros, session_row, to_micros
 
 IMPORTED = "imported"
 
 
-class Newcomer(msgspec.Struct, frozen=True, kw_only=True):
+class ImportedSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session as it is known before its messages are read."""
 
     name: str  # unique among everything that ever arrives
@@ -48,7 +48,7 @@ class Newcomer(msgspec.Struct, frozen=True, kw_only=True):
     derived_key: str | None = None  # the key that its person's next message has, if it is another
 
 
-class Entry(NamedTuple):
+class ImportedMessage(NamedTuple):
     """A message on its way."""
 
     draft: Draft
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
     kind: str | None
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class ImportSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a session when all of its messages are here."""
 
     created_at: int
@@ -77,19 +77,19 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     summary: str | None = None  # what it is shown instead
 
 
-class Parcel(NamedTuple):
+class ImportBatch(NamedTuple):
     """Some messages of one session, and what happens with it."""
 
-    newcomer: Newcomer
+    newcomer: ImportedSession
     begins: bool
     taken_before: int
-    entries: Sequence[Entry]
+    entries: Sequence[ImportedMessage]
     digest: str
-    settlement: Settlement | None
+    settlement: ImportSummary | None
     was_complete: bool = False
 
 
-class Standing(NamedTuple):
+class ImportProgress(NamedTuple):
     """How far a session has come."""
 
     session_id: str
@@ -100,14 +100,14 @@ class Standing(NamedTuple):
     has_gone_on: bool  # something was said in it here
 
 
-class Newcomers:
+class Imports:
     """The sessions of a store that came from elsewhere."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._db = house.db
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+        self._db = context.db
 
-    def standing(self, name: str) -> Standing | None:
+    def standing(self, name: str) -> ImportProgress | None:
         """How far the session of that name has come; None if nothing of it is here."""
         return self._db.read(lambda tx: _standing(tx, name))
 
@@ -122,9 +122,9 @@ class Newcomers:
 
         return self._db.read(work)
 
-    def write(self, parcels: Sequence[Parcel]) -> list[str]:
+    def write(self, parcels: Sequence[ImportBatch]) -> list[str]:
         """Store parcels in one transaction; the ids of their sessions."""
-        now = to_micros(self._house.clock.now())
+        now = to_micros(self._context.clock.now())
         return self._db.write(lambda tx: [_take(tx, parcel, now) for parcel in parcels])
 
 
@@ -143,15 +143,15 @@ class Digest:
         return self._hash.hexdigest()
 
 
-def _standing(tx: Transaction, name: str) -> Standing | None:
+def _standing(tx: Transaction, name: str) -> ImportProgress | None:
     row = tx.one("newcomer_get", {"name": name})
     if row is None:
         return None
     session_id, ref, taken, digest, is_complete, has_gone_on = row
-    return Standing(session_id, ref, taken, digest, bool(is_complete), bool(has_gone_on))
+    return ImportProgress(session_id, ref, taken, digest, bool(is_complete), bool(has_gone_on))
 
 
-def _take(tx: Transaction, parcel: Parcel, now: int) -> str:
+def _take(tx: Transaction, parcel: ImportBatch, now: int) -> str:
     name = parcel.newcomer.name
     standing = _standing(tx, name)
     if (standing is None) != parcel.begins or (standing and standing.taken != parcel.taken_before):
@@ -182,7 +182,7 @@ def _take(tx: Transaction, parcel: Parcel, now: int) -> str:
     return session_id
 
 
-def _begin(tx: Transaction, newcomer: Newcomer, now: int) -> tuple[str, int]:
+def _begin(tx: Transaction, newcomer: ImportedSession, now: int) -> tuple[str, int]:
     source = newcomer.source
     session_id = _free_id(tx, newcomer)
     row = tx.one(
@@ -203,7 +203,7 @@ def _begin(tx: Transaction, newcomer: Newcomer, now: int) -> tuple[str, int]:
     assert row is not None
     ref = int(row[0])
     if newcomer.person is not None:
-        session_rows.meet(tx, source, newcomer.person, from_micros(now))
+        session_rows.remember_person(tx, source, newcomer.person, from_micros(now))
     session_rows.first_view(tx, ref, View.whole(ref), "start", from_micros(newcomer.created_at), 0)
     session_rows.event(
         tx, ref, from_micros(now), "began", {"from": newcomer.name.partition(":")[0]}
@@ -213,7 +213,7 @@ def _begin(tx: Transaction, newcomer: Newcomer, now: int) -> tuple[str, int]:
     return session_id, ref
 
 
-def _free_id(tx: Transaction, newcomer: Newcomer) -> str:
+def _free_id(tx: Transaction, newcomer: ImportedSession) -> str:
     """The id it had, else one that follows from its name."""
     if newcomer.id is not None and tx.one("session_by_id", {"id": newcomer.id}) is None:
         return newcomer.id
@@ -227,7 +227,12 @@ def _free_id(tx: Transaction, newcomer: Newcomer) -> str:
 
 
 def _settle(
-    tx: Transaction, session_id: str, ref: int, newcomer: Newcomer, found: Settlement, now: int
+    tx: Transaction,
+    session_id: str,
+    ref: int,
+    newcomer: ImportedSession,
+    found: ImportSummary,
+    now: int,
 ) -> None:
     ended_at, reason = found.ended_at, found.end_reason
     current = _current(tx, newcomer.key) if ended_at is None else None
@@ -285,7 +290,9 @@ def _link(tx: Transaction, derived: str, key: str, now: int) -> None:
     tx.run("link_insert", {"key": derived, "shared_key": key, "now": now})
 
 
-def _free_title(tx: Transaction, ref: int, newcomer: Newcomer, title: str | None) -> str | None:
+def _free_title(
+    tx: Transaction, ref: int, newcomer: ImportedSession, title: str | None
+) -> str | None:
     words = titles.one_line(session_rows.storable(title) or "")[: titles.LENGTH].rstrip()
     owner = newcomer.person or newcomer.key
     number, found = 1, words
@@ -298,7 +305,7 @@ def _free_title(tx: Transaction, ref: int, newcomer: Newcomer, title: str | None
     return None
 
 
-def _charge(tx: Transaction, session_id: str, found: Settlement) -> None:
+def _charge(tx: Transaction, session_id: str, found: ImportSummary) -> None:
     base = {
         "id": session_id, "count": 0, "turns": 0, "is_activity": False, "now": found.updated_at,
     }  # fmt: skip
@@ -319,11 +326,11 @@ def _owner(found: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(("turn", "platform", "person"), found, strict=True))
 
 
-def _show(tx: Transaction, ref: int, found: Settlement, now: int) -> None:
+def _show(tx: Transaction, ref: int, found: ImportSummary, now: int) -> None:
     """Leave out what the other system no longer showed, and what it had summed up."""
     if not found.hidden and not found.consolidated:
         return
-    seen = session_rows.glance_of(tx, ref)
+    seen = session_rows.current_view_of(tx, ref)
     spans = _without(Span(ref, 1, seen.last_seq), found.hidden)
     before = seen.last_seq
     summary_seq, after = None, None
@@ -338,7 +345,9 @@ def _show(tx: Transaction, ref: int, found: Settlement, now: int) -> None:
     )
 
 
-def _put_summary(tx: Transaction, seen: Glance, words: str, now: int) -> tuple[Glance, int]:
+def _put_summary(
+    tx: Transaction, seen: CurrentView, words: str, now: int
+) -> tuple[CurrentView, int]:
     seq = seen.last_seq + 1
     told = draft({"role": SUMMARY, "content": words})
     tx.run("session_add_rows", {"ref": seen.ref, "count": 1})

@@ -26,34 +26,34 @@ class Indexer:
 
     def __init__(self, search: Search) -> None:
         self._search = search
-        self._bell = threading.Event()
+        self._wake = threading.Event()
         self._stops = False
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._rung_at = 0.0
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """There is something to index. Called after every write, so it costs next to nothing."""
         self._rung_at = time.monotonic()
-        if not self._bell.is_set():
+        if not self._wake.is_set():
             if self._thread is None:
                 self._start()
-            self._bell.set()
+            self._wake.set()
 
     def stop(self) -> None:
         self._stops = True
-        self._bell.set()
+        self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _start(self) -> None:
         with self._lock:
             if self._thread is None and not self._stops:
-                bell = self._bell
+                wake = self._wake
                 # The thread must not keep alive a store that nobody uses any more, nor outlive it.
-                owner = weakref.ref(self, lambda _: bell.set())
+                owner = weakref.ref(self, lambda _: wake.set())
                 thread = threading.Thread(
-                    target=_run, args=(owner, bell), name="tertulia-index", daemon=True
+                    target=_run, args=(owner, wake), name="tertulia-index", daemon=True
                 )
                 # An interrupt can come within: a thread that may not have started is never joined.
                 thread.start()
@@ -67,7 +67,7 @@ class Indexer:
             if now - self._rung_at >= _QUIET_SECONDS or now - waited >= _LAG_SECONDS:
                 break
             time.sleep(0.05)
-        self._bell.clear()
+        self._wake.clear()
         while not self._stops:
             began = time.monotonic()
             try:
@@ -81,8 +81,8 @@ class Indexer:
         return not self._stops
 
 
-def _run(indexer: weakref.ref[Indexer], bell: threading.Event) -> None:
-    while bell.wait():
+def _run(indexer: weakref.ref[Indexer], wake: threading.Event) -> None:
+    while wake.wait():
         found = indexer()
         if found is None or not found.work():
             return

@@ -54,7 +54,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-class Told(NamedTuple):
+class SessionSummary(NamedTuple):
     """A summary that stands for the oldest `messages` of those that are seen."""
 
     text: str
@@ -87,16 +87,16 @@ def messages(db: Database, session_id: str) -> Iterator[Message]:
                 yield db.read(partial(rows.message, row))
 
 
-def summary(db: Database, session_id: str) -> Told | None:
+def summary(db: Database, session_id: str) -> SessionSummary | None:
     """What is told of a session's oldest messages instead of themselves, if they were summed up."""
 
-    def work(tx: Transaction) -> Told | None:
-        seen = session_rows.glance(tx, session_id)
+    def work(tx: Transaction) -> SessionSummary | None:
+        seen = session_rows.current_view(tx, session_id)
         standing = transcript.summary_of(tx, seen)
         if standing is None:
             return None
         fresh = sum(span.size for span in seen.fresh())
-        return Told(text_of(standing.body), seen.view.count(seen.last_seq) - fresh)
+        return SessionSummary(text_of(standing.body), seen.view.count(seen.last_seq) - fresh)
 
     return db.read(work)
 
@@ -119,7 +119,7 @@ def _page(db: Database, asked: dict[str, object]) -> list[Row]:
 
 
 def _spans(tx: Transaction, session_id: str) -> list[Span]:
-    seen = session_rows.glance(tx, session_id)
+    seen = session_rows.current_view(tx, session_id)
     return seen.view.spans(seen.last_seq)
 
 

@@ -20,7 +20,7 @@ from tertulia.core.settings import zone as zone_named
 from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
 from tertulia.records import session_rows
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
@@ -60,9 +60,9 @@ class Pairing(msgspec.Struct, frozen=True):
 class People:
     """The people of a store."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._db = house.db
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+        self._db = context.db
 
     def person_of(self, source: Source) -> str | None:
         """The identity of who wrote, as `find(person=…)` and `search(person=…)` take it."""
@@ -102,16 +102,16 @@ class People:
         row = self._db.read(lambda tx: tx.one("person_get", {"person": identity}))
         return "guest" if row is None else _person(row).role
 
-    def meet(self, source: Source, *, role: Role) -> None:
+    def remember(self, source: Source, *, role: Role) -> None:
         """Know whoever wrote from now on, with a role."""
         _check_role(role)
         identity = keys.person_of(source)
         if identity is None:
             raise ConfigError("Nobody is named by this source.", hint="Give it a user_id.")
-        now = self._house.clock.now()
+        now = self._context.clock.now()
 
         def work(tx: Transaction) -> None:
-            session_rows.meet(tx, source, identity, now)
+            session_rows.remember_person(tx, source, identity, now)
             tx.run("person_set_role", {"person": identity, "role": role})
 
         self._db.write(work)
@@ -133,18 +133,18 @@ class People:
         identity = keys.person_of(source)
         if identity is None:
             return None
-        now = self._house.clock.now()
+        now = self._context.clock.now()
         code = pairing_code.new_code()
 
         def work(tx: Transaction) -> bool:
-            session_rows.meet(tx, source, identity, now)
+            session_rows.remember_person(tx, source, identity, now)
             return self._put_code(tx, code, "pair", source, identity, now)
 
         return code if self._db.write(work) else None
 
     def waiting(self) -> list[Pairing]:
         """Strangers whose code is still good."""
-        now = to_micros(self._house.clock.now())
+        now = to_micros(self._context.clock.now())
         found = self._db.read(lambda tx: tx.all("codes_list", {"purpose": "pair"}))
         return [
             Pairing(subject, platform, from_micros(made_at), from_micros(until))
@@ -155,7 +155,7 @@ class People:
     def approve(self, code: str, *, role: Role = "member", by: str = "owner") -> Person:
         """Let the person with this code in. Five wrong codes lock `by` out for an hour."""
         _check_role(role)  # first: a code is used up by being looked at
-        now = self._house.clock.now()
+        now = self._context.clock.now()
         identity = self._redeem(code, "pair", by, now)[0]
         self.set_role(identity, role)
         person = self.get(identity)
@@ -167,7 +167,7 @@ class People:
     def offer_link(self, source: Source) -> str:
         """A code that proves, typed elsewhere, that both places are the same person's."""
         key = self._dm_key(source)
-        now = self._house.clock.now()
+        now = self._context.clock.now()
         code = pairing_code.new_code()
 
         def work(tx: Transaction) -> bool:
@@ -180,7 +180,7 @@ class People:
     def accept_link(self, source: Source, code: str) -> str:
         """Let this direct message share the conversation the code was made in; its key."""
         key = self._dm_key(source)
-        now = self._house.clock.now()
+        now = self._context.clock.now()
         other = self._redeem(code, "link", key, now)[0]
 
         def work(tx: Transaction) -> str:
@@ -214,7 +214,7 @@ class People:
             raise IllegalMove(
                 "Only direct messages can be linked.", hint="A group belongs to all who are in it."
             )
-        return keys.session_key(source, agent=self._house.settings.agent)
+        return keys.session_key(source, agent=self._context.settings.agent)
 
     def _set(self, statement: str, person: str, name: str, value: str | None) -> None:
         def work(tx: Transaction) -> int:

@@ -20,18 +20,20 @@ from tertulia.records.sessions.sessions import (
     Sessions,
     find_within,
 )
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow
 
 
-class Visible:
+class PersonView:
     """A store through the eyes of one person."""
 
-    def __init__(self, house: House, sessions: Sessions, search: Search, source: Source) -> None:
-        self._house = house
-        self._db = house.db
+    def __init__(
+        self, context: StoreContext, sessions: Sessions, search: Search, source: Source
+    ) -> None:
+        self._context = context
+        self._db = context.db
         self._search = search
         self._key = sessions.key(source)
         self._source = source
@@ -46,7 +48,7 @@ class Visible:
             for scope in self._db.read(self._scopes)
             if key is None or scope.get("key", key) == key
         ]
-        return find_within(self._house, scopes, **filters)
+        return find_within(self._context, scopes, **filters)
 
     def search(self, query: str, *, limit: int = 20, cursor: str | None = None) -> Page[Hit]:
         """Messages this person may see."""
@@ -68,7 +70,7 @@ class Visible:
 
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session this person may see."""
-        return Transcript(self._house, self.require(session_id).id)
+        return Transcript(self._context, self.require(session_id).id)
 
     def _scopes(self, tx: Transaction) -> list[dict[str, str]]:
         """The filters that together hold everything this person may see."""

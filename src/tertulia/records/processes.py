@@ -21,7 +21,7 @@ from tertulia.core.source import Source
 from tertulia.errors import IllegalMove, NotFound
 from tertulia.records import session_rows
 from tertulia.records.queues import outbox
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript import transcript
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, session_row, to_micros
@@ -79,9 +79,9 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 class Processes:
     """The background programs of a store."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._db = house.db
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+        self._db = context.db
 
     def begin(self, process: Process, *, at_most: int = 64) -> Process:
         """Note a program that is about to be started; on one node there are so many at most."""
@@ -97,7 +97,7 @@ class Processes:
             "environment": process.environment,
             "is_pty": int(process.is_pty),
             "check_interval": _micros(process.check_interval),
-            "now": to_micros(self._house.clock.now()),
+            "now": to_micros(self._context.clock.now()),
         }
 
         def work(tx: Transaction) -> Process:
@@ -132,7 +132,7 @@ class Processes:
         news: str | None = None,
     ) -> bool:
         """Note that a program has ended, and tell its conversation; False if somebody has."""
-        now = self._house.clock.now()
+        now = self._context.clock.now()
         params = {
             "id": process.id,
             "state": state,
@@ -154,7 +154,7 @@ class Processes:
         `told` is how much of the output it has been told of from now on.
         """
         # Each telling has a moment of its own, or two in one tick of the clock would be one.
-        now = max(to_micros(self._house.clock.now()), to_micros(process.told_at) + 1)
+        now = max(to_micros(self._context.clock.now()), to_micros(process.told_at) + 1)
         before = to_micros(process.told_at)
         params = {"id": process.id, "told": told, "now": now, "before": before}
 
@@ -198,8 +198,8 @@ class Processes:
         # As a turn does: in the lane of the conversation, and of the chat within that.
         done = self._db.write(work, lane=session_rows.lane_of(process.key))
         if done and news is not None:
-            self._db.ring(outbox.BELL)
-            self._house.ring()
+            self._db.notify(outbox.CHANNEL)
+            self._context.notify()
         return done
 
     def _tell(self, tx: Transaction, process: Process, news: str | None, delivery: str) -> None:
@@ -210,7 +210,7 @@ class Processes:
         if news is None:
             return
         news = session_rows.storable(news) or ""
-        now = to_micros(self._house.clock.now())
+        now = to_micros(self._context.clock.now())
         current = tx.one("session_current", {"key": process.key})
         session_id = None
         if current is not None:
@@ -221,8 +221,8 @@ class Processes:
             )
         if process.origin is None:
             return
-        made = outbox.parcels(
-            self._house, news, "origin", process.origin, session_id=session_id, delivery=delivery
+        made = outbox.deliveries_to(
+            self._context, news, "origin", process.origin, session_id=session_id, delivery=delivery
         )
         outbox.put_in(tx, made, now)
 

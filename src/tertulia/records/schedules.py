@@ -30,23 +30,23 @@ from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records import session_rows
 from tertulia.records.cross_posts import (
-    Arriving,
+    CrossPost,
     source_of,
 )
 from tertulia.records.people import linked_key
 from tertulia.records.queues import base
-from tertulia.records.queues.outbox import BELL as OUTBOX_BELL
+from tertulia.records.queues.outbox import CHANNEL as OUTBOX_CHANNEL
 from tertulia.records.queues.outbox import (
-    Parcel,
-    parcels,
+    Delivery,
+    deliveries_to,
     put_in,
 )
-from tertulia.records.sessions.sessions import Ask
-from tertulia.records.store_context import House
+from tertulia.records.sessions.sessions import NeedsGuard
+from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
-BELL: Final = "schedules"
+CHANNEL: Final = "schedules"
 # Whoever plans or takes does so one after the other.
 CLAIMS: Final = "claims of schedules"
 TRIES: Final = 5
@@ -76,7 +76,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a schedule. `since` is the first planned time that it stands for."""
 
     id: int
@@ -101,9 +101,9 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
 class Schedules:
     """The schedules of a store. With `by`, what is not of that person is not found."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._db = house.db
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+        self._db = context.db
 
     def create(
         self,
@@ -122,7 +122,7 @@ class Schedules:
         """
         base.check_word("session", session, RUNS_IN)
         base.check_word("misfire", misfire, MISFIRES)
-        now = self._house.clock.now()
+        now = self._context.clock.now()
         rule = parse(when, now=now, zone=zone or self._zone_of(source))
         first = next_after(rule, now)
         assert first is not None  # else it was refused
@@ -145,7 +145,7 @@ class Schedules:
             return _schedule(row)
 
         made = self._db.write(work, lane=CLAIMS)
-        self._db.ring(BELL)
+        self._db.notify(CHANNEL)
         return made
 
     def get(self, schedule_id: int, *, by: Source | None = None) -> Schedule | None:
@@ -180,7 +180,7 @@ class Schedules:
 
     def resume(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
         """Let it run again, from now on: what a pause left out is not made up for."""
-        now = self._house.clock.now()
+        now = self._context.clock.now()
 
         def change(schedule: Schedule) -> tuple[ScheduleState, datetime | None]:
             after = next_after(schedule.rule, now)
@@ -203,11 +203,11 @@ class Schedules:
 
         self._db.write(work, lane=CLAIMS)
 
-    def run_now(self, schedule_id: int, *, by: Source | None = None) -> Occurrence:
+    def run_now(self, schedule_id: int, *, by: Source | None = None) -> ScheduleRun:
         """Have it run as soon as somebody can, whatever its state; its plan stays as it is."""
-        now = self._house.clock.now()
+        now = self._context.clock.now()
 
-        def work(tx: Transaction) -> Occurrence:
+        def work(tx: Transaction) -> ScheduleRun:
             schedule = self._require(tx, schedule_id, by)
             planned = now
             while not _put(tx, schedule, planned, planned, now, is_manual=True):
@@ -218,7 +218,7 @@ class Schedules:
             return _occurrence(row, schedule)
 
         made = self._db.write(work, lane=CLAIMS)
-        self._db.ring(BELL)
+        self._db.notify(CHANNEL)
         return made
 
     def history(
@@ -228,12 +228,12 @@ class Schedules:
         by: Source | None = None,
         limit: int = 50,
         cursor: str | None = None,
-    ) -> Page[Occurrence]:
+    ) -> Page[ScheduleRun]:
         """Its runs, the newest first."""
         base.check_limit(limit)
         before = cursors.read(cursor, 1)[0] if cursor else _FAR
 
-        def work(tx: Transaction) -> list[Occurrence]:
+        def work(tx: Transaction) -> list[ScheduleRun]:
             schedule = self._require(tx, schedule_id, by)
             params = {"schedule": schedule.id, "before": before, "limit": limit + 1}
             return [_occurrence(row, schedule) for row in tx.all("occurrences_of", params)]
@@ -242,13 +242,13 @@ class Schedules:
 
     # -- running
 
-    def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Occurrence]:
+    def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[ScheduleRun]:
         """Take what is due, one occurrence of a schedule at a time; nobody else gets it.
 
         Whoever takes longer than the lease renews it, or another taker gets the occurrence.
         """
         base.check_limit(limit)
-        now = self._house.clock.now()
+        now = self._context.clock.now()
         params = {
             "now": to_micros(now),
             "lease": base.lease_micros(lease_seconds),
@@ -257,7 +257,7 @@ class Schedules:
             "problem": "Every node that took it was lost.",
         }
 
-        def work(tx: Transaction) -> list[Occurrence]:
+        def work(tx: Transaction) -> list[ScheduleRun]:
             for row in tx.all("schedules_due", params):
                 _plan(tx, _schedule(row), now)
             tx.run("occurrences_lost", params)
@@ -272,9 +272,9 @@ class Schedules:
 
     def wait(self, seconds: float) -> bool:
         """Wait until there is something to claim; False if nothing came in that time."""
-        return base.wait(self._house, BELL, [("occurrences_are_due", {})], seconds)
+        return base.wait(self._context, CHANNEL, [("occurrences_are_due", {})], seconds)
 
-    def renew(self, occurrence: Occurrence, *, lease_seconds: float = 60) -> None:
+    def renew(self, occurrence: ScheduleRun, *, lease_seconds: float = 60) -> None:
         """Keep a claim for longer."""
         lease = base.lease_micros(lease_seconds)
         params = {"id": occurrence.id, "attempts": occurrence.attempts, "lease": lease}
@@ -282,7 +282,7 @@ class Schedules:
         if self._db.write(lambda tx: tx.changed("occurrence_renew", params), lane=lane) == 0:
             raise _taken_over()
 
-    def deliver(self, occurrence: Occurrence, text: str, *, session_id: str | None = None) -> None:
+    def deliver(self, occurrence: ScheduleRun, text: str, *, session_id: str | None = None) -> None:
         """It ran in a session: put what it said into the outbox, for its target.
 
         In the same transaction that is recorded in the conversation where it arrives, unless it was
@@ -298,9 +298,9 @@ class Schedules:
             _settle(tx, settled)
 
         self._announce(occurrence.schedule, made, text, said_in=session_id, first=first)
-        self._db.ring(BELL)
+        self._db.notify(CHANNEL)
 
-    def tell(self, occurrence: Occurrence, text: str) -> None:
+    def tell(self, occurrence: ScheduleRun, text: str) -> None:
         """Say something about a run to whoever made its schedule, and to nobody else; once."""
         schedule = occurrence.schedule
         made = self._parcels(schedule, text, ORIGIN, f"{occurrence.id}:told")
@@ -308,7 +308,7 @@ class Schedules:
 
     def done(
         self,
-        occurrence: Occurrence,
+        occurrence: ScheduleRun,
         result: str | None = None,
         *,
         session_id: str | None = None,
@@ -321,11 +321,11 @@ class Schedules:
             delivery=delivery,
         )  # fmt: skip
         self._db.write(lambda tx: _settle(tx, params), lane=_lane(occurrence))
-        self._db.ring(BELL)
+        self._db.notify(CHANNEL)
 
     def failed(
         self,
-        occurrence: Occurrence,
+        occurrence: ScheduleRun,
         problem: str,
         *,
         retry_after: float | None = None,
@@ -338,7 +338,7 @@ class Schedules:
             delivery=occurrence.delivery,
         )  # fmt: skip
         self._db.write(lambda tx: _settle(tx, params), lane=_lane(occurrence))
-        self._db.ring(BELL)
+        self._db.notify(CHANNEL)
 
     # -- within
 
@@ -353,12 +353,12 @@ class Schedules:
             return _set(tx, schedule, *change(schedule))
 
         changed = self._db.write(work, lane=CLAIMS)
-        self._db.ring(BELL)
+        self._db.notify(CHANNEL)
         return changed
 
     def _settled(
         self,
-        occurrence: Occurrence,
+        occurrence: ScheduleRun,
         state: OccurrenceState,
         *,
         result: str | None = None,
@@ -367,7 +367,7 @@ class Schedules:
         delivery: str | None = None,
         retry_after: float | None = None,
     ) -> dict[str, Any]:
-        now = self._house.clock.now()
+        now = self._context.clock.now()
         return {
             "id": occurrence.id,
             "attempts": occurrence.attempts,
@@ -380,29 +380,29 @@ class Schedules:
             "delivery": delivery,
         }
 
-    def _parcels(self, schedule: Schedule, text: str, to: str, name: int | str) -> list[Parcel]:
-        return parcels(self._house, text, to, schedule.origin, delivery=f"schedule:{name}")
+    def _parcels(self, schedule: Schedule, text: str, to: str, name: int | str) -> list[Delivery]:
+        return deliveries_to(self._context, text, to, schedule.origin, delivery=f"schedule:{name}")
 
     def _announce(
         self,
         schedule: Schedule,
-        made: list[Parcel],
+        made: list[Delivery],
         text: str,
         *,
         said_in: str | None,
         first: Callable[[Transaction], None] | None = None,
     ) -> None:
         """Put a delivery in and record it where it arrives, all in one transaction."""
-        now = self._house.clock.now()
-        source = self._db.read(lambda tx: source_of(tx, self._house, made[0], schedule.origin))
+        now = self._context.clock.now()
+        source = self._db.read(lambda tx: source_of(tx, self._context, made[0], schedule.origin))
         has_processes: bool | None = None
 
-        def work(tx: Transaction) -> Ask | None:
+        def work(tx: Transaction) -> NeedsGuard | None:
             if first is not None:
                 first(tx)
             if tx.one("outbox_get", {"delivery": made[0].delivery}) is not None:
                 return None  # a node was lost after it had been put in
-            arriving = Arriving(self._house, source, text, now, has_processes)
+            arriving = CrossPost(self._context, source, text, now, has_processes)
             if (asked := arriving.record(tx, said_in=said_in)) is not None:
                 return asked
             put_in(tx, made, to_micros(now))
@@ -412,9 +412,9 @@ class Schedules:
             asked := self._db.write(work, lane=session_rows.lane_of(self._key(source)))
         ) is not None:
             # The guard is foreign code: it is asked outside the transaction, which then runs anew.
-            has_processes = self._house.has_processes(asked.key)
-        self._db.ring(OUTBOX_BELL)
-        self._house.ring()
+            has_processes = self._context.has_processes(asked.key)
+        self._db.notify(OUTBOX_CHANNEL)
+        self._context.notify()
 
     def _require(self, tx: Transaction, schedule_id: int, by: Source | None) -> Schedule:
         found = self._seen(tx, schedule_id, by)
@@ -448,12 +448,12 @@ class Schedules:
         return keys.person_of(source) or self._key(source)
 
     def _key(self, source: Source) -> str:
-        return session_rows.key_of(self._house, source)
+        return session_rows.key_of(self._context, source)
 
     def _zone_of(self, source: Source) -> str:
         person = keys.person_of(source)
         row = self._db.read(lambda tx: tx.one("person_get", {"person": person}))
-        return str(self._house.zone_of(None if row is None else row[6]))
+        return str(self._context.zone_of(None if row is None else row[6]))
 
 
 def _plan(tx: Transaction, schedule: Schedule, now: datetime) -> None:
@@ -506,7 +506,7 @@ def _settle(tx: Transaction, params: dict[str, Any]) -> None:
         raise _taken_over()
 
 
-def _lane(occurrence: Occurrence) -> str:
+def _lane(occurrence: ScheduleRun) -> str:
     return f"schedule {occurrence.schedule.id}"
 
 
@@ -550,10 +550,10 @@ def _schedule(row: Row) -> Schedule:
     )
 
 
-def _occurrence(row: Row, schedule: Schedule) -> Occurrence:
+def _occurrence(row: Row, schedule: Schedule) -> ScheduleRun:
     (id_, _, planned_at, since_at, is_manual, state, attempts, ended_at, session_id, delivery,
      result, problem) = row  # fmt: skip
-    return Occurrence(
+    return ScheduleRun(
         id=id_,
         schedule=schedule,
         planned_at=from_micros(planned_at),

@@ -224,7 +224,7 @@ def _shown_in(
     if view.holds(message.session, message.seq, last_seq):
         return session_id
     for (fork,) in tx.all("borrower_ids", {"log": message.session}):
-        seen = session_rows.glance(tx, fork)
+        seen = session_rows.current_view(tx, fork)
         if seen.view.holds(message.session, message.seq, seen.last_seq):
             return str(fork)
     return None

@@ -13,9 +13,9 @@ from tertulia.core.history.view import View
 from tertulia.core.message import to_json
 from tertulia.core.source import Source
 from tertulia.errors import Error, NotFound
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import Glance, SessionRow, body, session_row, to_micros
+from tertulia.storage.rows import CurrentView, SessionRow, body, session_row, to_micros
 
 log = logging.getLogger("tertulia")
 
@@ -27,9 +27,9 @@ def require(tx: Transaction, session_id: str) -> SessionRow:
     return session_row(row)
 
 
-def key_of(house: House, source: Source) -> str:
+def key_of(context: StoreContext, source: Source) -> str:
     """The key of a source under the settings of a store, without links."""
-    settings = house.settings
+    settings = context.settings
     return keys.session_key(
         source,
         agent=settings.agent,
@@ -55,19 +55,19 @@ def is_under_way(tx: Transaction, row: SessionRow) -> bool:
     return bool(row.lease_until) and row.lease_until > database_time(tx)
 
 
-def glance(tx: Transaction, session_id: str) -> Glance:
+def current_view(tx: Transaction, session_id: str) -> CurrentView:
     """The current view of a session."""
     row = tx.one("transcript_view", {"id": session_id})
     if row is None:
         raise missing(session_id)
-    return Glance.of(row)
+    return CurrentView.of(row)
 
 
-def glance_of(tx: Transaction, ref: int) -> Glance:
+def current_view_of(tx: Transaction, ref: int) -> CurrentView:
     """The current view of a session of this transaction."""
     row = tx.one("transcript_view_of", {"ref": ref})
     assert row is not None
-    return Glance.of(row)
+    return CurrentView.of(row)
 
 
 def missing(session_id: str) -> NotFound:
@@ -80,7 +80,7 @@ def missing(session_id: str) -> NotFound:
 
 def begin(
     tx: Transaction,
-    house: House,
+    context: StoreContext,
     source: Source,
     key: str,
     now: datetime,
@@ -91,14 +91,14 @@ def begin(
     turns: int = 0,
 ) -> SessionRow:
     """Insert a session. Its view and the event of its beginning are the caller's."""
-    person = owner_person(source, house)
+    person = owner_person(source, context)
     origin = to_json(source.to_dict())
     row = tx.one(
         "session_insert",
         {
             "id": _new_id(tx, now),
             "key": key,
-            "agent": house.settings.agent,
+            "agent": context.settings.agent,
             "platform": storable(source.platform),
             "chat_type": storable(source.chat_type),
             "person": person,
@@ -114,7 +114,7 @@ def begin(
     )
     assert row is not None
     if person is not None:
-        meet(tx, source, person, now)
+        remember_person(tx, source, person, now)
     found = session_row(row)
     tx.run("unindexed_put", {"session": found.ref})
     return found
@@ -165,17 +165,17 @@ def origin_of(row: SessionRow) -> Source:
     return Source.from_dict(body(row.origin))
 
 
-def owner_person(source: Source, house: House) -> str | None:
+def owner_person(source: Source, context: StoreContext) -> str | None:
     """Whose session it is: nobody's alone where the key would be the same for another person."""
     if source.chat_type == "dm":
         return keys.person_of(source)
-    is_apart = house.settings.group_sessions_per_user and not (
-        house.settings.thread_sessions_shared and source.thread_id
+    is_apart = context.settings.group_sessions_per_user and not (
+        context.settings.thread_sessions_shared and source.thread_id
     )
     return keys.person_of(source) if is_apart else None
 
 
-def meet(tx: Transaction, source: Source, person: str, now: datetime) -> None:
+def remember_person(tx: Transaction, source: Source, person: str, now: datetime) -> None:
     tx.run(
         "person_insert",
         {
@@ -199,7 +199,7 @@ def _new_id(tx: Transaction, now: datetime) -> str:
             return found
 
 
-def try_to(call: Callable[[], object]) -> None:
+def log_errors(call: Callable[[], object]) -> None:
     """Do what is not worth failing for; that it failed is logged."""
     try:
         call()

@@ -42,14 +42,14 @@ class UtcClock(NamedTuple):
         return moment.astimezone(UTC)
 
 
-class House(NamedTuple):
+class StoreContext(NamedTuple):
     """One open store, as its records see it."""
 
     db: Database
     settings: Settings
     clock: Clock
     zone: tzinfo
-    ring: Callable[[], None]  # says that there is something new to index
+    notify: Callable[[], None]  # says that there is something new to index
     catch_up: Callable[[], object]  # indexes what is new, as far as that is quickly done
     redactor: Callable[[], Redactor | None]  # for what leaves the store, where that is asked for
 

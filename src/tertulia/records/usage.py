@@ -15,7 +15,7 @@ from tertulia.records import (
     budgets,
     session_rows,
 )
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import UNREADABLE, damaged, from_micros, to_micros
 
@@ -28,19 +28,19 @@ Charge = dict[str, Any]
 _QUARTER_HOUR = 900_000_000
 
 
-class Ledger:
+class UsageLedger:
     """What the conversations of a store have used."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._db = house.db
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+        self._db = context.db
 
     def add(self, session_id: str, usage: Usage) -> None:
         """Enter one model call."""
-        cost, now = charge(usage), to_micros(self._house.clock.now())
+        cost, now = charge(usage), to_micros(self._context.clock.now())
 
         def work(tx: Transaction) -> None:
-            budgets.will_spend(tx, self._house)
+            budgets.will_spend(tx, self._context)
             add_in(tx, session_id, cost, now)
 
         self._db.write(work)
@@ -67,7 +67,7 @@ class Ledger:
         return found
 
     def _day(self, quarter: int) -> str:
-        return f"{from_micros(quarter * _QUARTER_HOUR).astimezone(self._house.zone):%Y-%m-%d}"
+        return f"{from_micros(quarter * _QUARTER_HOUR).astimezone(self._context.zone):%Y-%m-%d}"
 
 
 def add_in(tx: Transaction, session_id: str, cost: Charge, now: int) -> None:

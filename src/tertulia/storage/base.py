@@ -82,7 +82,7 @@ class Database(Protocol):
     def one_writer(self) -> bool:
         """Whether writes are one after the other anyway, so that `together` costs nobody time."""
 
-    def together(self, calls: Callable[[], None]) -> None:
+    def in_one_commit(self, calls: Callable[[], None]) -> None:
         """Run calls that write; what they wrote is stored when this returns."""
 
     def close(self) -> None: ...
@@ -90,13 +90,13 @@ class Database(Protocol):
     @property
     def is_closed(self) -> bool: ...
 
-    def ring(self, bell: str) -> None:
+    def notify(self, channel: str) -> None:
         """Wake whoever waits for a bell."""
 
-    def rung(self, bell: str) -> int:
+    def notifications(self, channel: str) -> int:
         """A number that grows with every ring; taken before looking, given to `wait`."""
 
-    def wait(self, bell: str, since: int, seconds: float) -> None:
+    def wait(self, channel: str, since: int, seconds: float) -> None:
         """Wait until a bell has rung since then, or the time has passed."""
 
     @property

@@ -11,7 +11,7 @@ from tertulia.errors import ConfigError
 from tertulia.storage.base import Database
 from tertulia.storage.sqlite import inspect
 from tertulia.storage.sqlite.database import SqliteDatabase
-from tertulia.storage.sqlite.inspect import Survey
+from tertulia.storage.sqlite.inspect import Inspection
 
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
@@ -31,12 +31,12 @@ def public_name(where: str) -> str:
     return of_server(where)
 
 
-def look(where: str, *, for_damage: bool = False) -> Survey:
+def look(where: str, *, for_damage: bool = False) -> Inspection:
     """What stands in the store at a place; nothing is changed."""
     if not is_server(where):
-        return inspect.survey(_path(where), for_damage=for_damage)
+        return inspect.inspect_store(_path(where), for_damage=for_damage)
     with _psycopg_needed():
-        from tertulia.storage.postgres.inspect import survey as survey_of_server
+        from tertulia.storage.postgres.inspect import inspect_store as survey_of_server
     return survey_of_server(where, public_name(where))
 
 

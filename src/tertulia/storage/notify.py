@@ -6,35 +6,35 @@ import threading
 import weakref
 from collections import Counter
 
-_bells: weakref.WeakValueDictionary[str, Bells] = weakref.WeakValueDictionary()
+_notifiers: weakref.WeakValueDictionary[str, Notifier] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
-class Bells:
+class Notifier:
     """The bells of one database, as far as this process hears them."""
 
     def __init__(self) -> None:
-        self._rung: Counter[str] = Counter()
+        self._notifications: Counter[str] = Counter()
         self._changed = threading.Condition()
 
-    def ring(self, bell: str) -> None:
+    def notify(self, channel: str) -> None:
         with self._changed:
-            self._rung[bell] += 1
+            self._notifications[channel] += 1
             self._changed.notify_all()
 
-    def rung(self, bell: str) -> int:
-        return self._rung[bell]
+    def notifications(self, channel: str) -> int:
+        return self._notifications[channel]
 
-    def wait(self, bell: str, since: int, seconds: float) -> bool:
+    def wait(self, channel: str, since: int, seconds: float) -> bool:
         """Whether it rang in that time."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._rung[bell] > since, seconds)
+            return self._changed.wait_for(lambda: self._notifications[channel] > since, seconds)
 
 
-def bells_of(database: str) -> Bells:
+def notifier_of(database: str) -> Notifier:
     """The bells of a database, the same for every handle of this process."""
     with _lock:
-        found = _bells.get(database)
+        found = _notifiers.get(database)
         if found is None:
-            found = _bells[database] = Bells()
+            found = _notifiers[database] = Notifier()
         return found

@@ -126,7 +126,7 @@ def session_row(row: Row) -> SessionRow:
     return SessionRow._make(row[: len(SessionRow._fields)])
 
 
-class Glance(NamedTuple):
+class CurrentView(NamedTuple):
     """A session's current view: the columns of `transcript_view`, in their order."""
 
     ref: int
@@ -148,7 +148,7 @@ class Glance(NamedTuple):
         return self.view.after(self.after_log, self.after_seq, self.last_seq)
 
     @classmethod
-    def of(cls, row: Row) -> Glance:
+    def of(cls, row: Row) -> CurrentView:
         ref, last_seq, turns, number, ranges, *rest = row
         return cls(ref, last_seq, turns, number, view_from(ranges), *rest)
 

@@ -23,7 +23,7 @@ pytest.register_assert_rewrite(
 from tertulia.testing.adapter_contract import AdapterContract  # noqa: E402
 from tertulia.testing.agent_contract import AgentContract  # noqa: E402
 from tertulia.testing.clock import FakeClock  # noqa: E402
-from tertulia.testing.fixtures import Stage  # noqa: E402
+from tertulia.testing.fixtures import Handles  # noqa: E402
 from tertulia.testing.store_contract import StoreContract  # noqa: E402
 
-__all__ = ["AdapterContract", "AgentContract", "FakeClock", "Stage", "StoreContract"]
+__all__ = ["AdapterContract", "AgentContract", "FakeClock", "Handles", "StoreContract"]

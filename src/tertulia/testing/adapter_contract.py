@@ -31,7 +31,7 @@ from tertulia.errors import (
     StoreUnavailable,
     TooLarge,
 )
-from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive, Shown
+from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive, StreamUpdate
 
 # Long enough for any machine; a test that needs it has failed.
 _PATIENCE = 60.0
@@ -246,7 +246,7 @@ class AdapterContract:
             for chat in (scene.chat, "a chat that nobody ever wrote in"):
                 source = Source(scene.adapter.name, chat, account=scene.account, user_id="u")
                 for kind in ("began", "delta", "tool", "ended"):
-                    shown = Shown(kind=kind, turn="1", text="…")
+                    shown = StreamUpdate(kind=kind, turn="1", text="…")
                     await scene.adapter.show(source, shown)
             await scene.adapter.fill_menu(())
 

@@ -26,8 +26,8 @@ from tertulia.core.message import ToolCall
 from tertulia.core.source import Source
 from tertulia.errors import AgentStopped
 from tertulia.testing.scripted_gateway import (
-    Heard,
-    Talk,
+    RecordedEvents,
+    ScriptedGateway,
 )
 
 # Long enough for any machine; a test that needs it has failed.
@@ -72,16 +72,16 @@ class AgentContract:
         raise NotImplementedError
 
     @pytest.fixture
-    def talk(self, tmp_path: Path) -> Iterator[Talk]:
-        talk = Talk(tmp_path)
+    def talk(self, tmp_path: Path) -> Iterator[ScriptedGateway]:
+        talk = ScriptedGateway(tmp_path)
         yield talk
         roles = [message["role"] for message in talk.stored]
         assert roles[:1] == ["user"]
 
-    def run(self, talk: Talk, *script: Saying, **options: Any) -> Heard:
+    def run(self, talk: ScriptedGateway, *script: Saying, **options: Any) -> RecordedEvents:
         """One exchange by a script."""
 
-        async def exchange() -> Heard:
+        async def exchange() -> RecordedEvents:
             with self.agent(*script) as agent:
                 try:
                     async with asyncio.timeout(_PATIENCE):
@@ -93,14 +93,14 @@ class AgentContract:
 
     # -- 1, 4, 6: the answer
 
-    def test_it_ends_with_an_answer_that_is_stored(self, talk: Talk) -> None:
+    def test_it_ends_with_an_answer_that_is_stored(self, talk: ScriptedGateway) -> None:
         heard = self.run(talk, ANSWER)
         assert heard.answer
         assert isinstance(heard.events[-1], Step)
         assert talk.stored[-1]["role"] == "assistant"
         assert talk.stored[-1]["content"] == heard.answer
 
-    def test_what_was_shown_is_what_is_stored(self, talk: Talk) -> None:
+    def test_what_was_shown_is_what_is_stored(self, talk: ScriptedGateway) -> None:
         talk.tools = (echo(),)
         heard = self.run(talk, calling(("echo", '{"word": "hola"}')), ANSWER)
         shown = ""
@@ -112,7 +112,7 @@ class AgentContract:
                 shown = ""
         assert shown == ""
 
-    def test_what_was_spent_is_told(self, talk: Talk) -> None:
+    def test_what_was_spent_is_told(self, talk: ScriptedGateway) -> None:
         talk.tools = (echo(),)
         heard = self.run(talk, calling(("echo", '{"word": "hola"}')), ANSWER)
         assert heard.answer
@@ -122,7 +122,7 @@ class AgentContract:
 
     # -- 2, 3: tools
 
-    def test_no_tool_runs_before_its_call_is_stored(self, talk: Talk) -> None:
+    def test_no_tool_runs_before_its_call_is_stored(self, talk: ScriptedGateway) -> None:
         seen: list[list[str]] = []
 
         async def look(arguments: dict[str, Any]) -> str:
@@ -136,7 +136,9 @@ class AgentContract:
         assert seen == [[call.id for call in heard.steps[0].tool_calls]]
         assert len(seen[0]) == 1
 
-    def test_tools_run_together_and_results_keep_the_order_of_calls(self, talk: Talk) -> None:
+    def test_tools_run_together_and_results_keep_the_order_of_calls(
+        self, talk: ScriptedGateway
+    ) -> None:
         second_has_run = asyncio.Event()
 
         async def first(arguments: dict[str, Any]) -> str:
@@ -173,7 +175,7 @@ class AgentContract:
         ],
     )
     def test_whatever_happens_to_a_call_is_its_result(
-        self, talk: Talk, call: tuple[str, str], told: str
+        self, talk: ScriptedGateway, call: tuple[str, str], told: str
     ) -> None:
         async def broken(arguments: dict[str, Any]) -> str:
             raise ZeroDivisionError("division by zero")
@@ -187,13 +189,13 @@ class AgentContract:
 
     # -- 5: stop
 
-    def test_stop_before_it_begins(self, talk: Talk) -> None:
+    def test_stop_before_it_begins(self, talk: ScriptedGateway) -> None:
         talk.stop.set()
         heard = self.run(talk, ANSWER)
         assert isinstance(heard.problem, AgentStopped)
         assert heard.events == []
 
-    def test_stop_ends_a_tool_and_keeps_what_was_finished(self, talk: Talk) -> None:
+    def test_stop_ends_a_tool_and_keeps_what_was_finished(self, talk: ScriptedGateway) -> None:
         done: list[str] = []
 
         async def quick(arguments: dict[str, Any]) -> str:
@@ -222,7 +224,7 @@ class AgentContract:
 
     # -- 7: what the person says meanwhile
 
-    def test_it_asks_for_what_was_said_meanwhile(self, talk: Talk) -> None:
+    def test_it_asks_for_what_was_said_meanwhile(self, talk: ScriptedGateway) -> None:
         async def wait(arguments: dict[str, Any]) -> str:
             talk.meanwhile.append("make it two")
             return "waited"
@@ -236,8 +238,8 @@ class AgentContract:
 
     # -- 9: many at once, and letting go
 
-    def test_a_run_that_is_left_lets_go(self, talk: Talk) -> None:
-        """`Talk` looks for tasks that were left behind."""
+    def test_a_run_that_is_left_lets_go(self, talk: ScriptedGateway) -> None:
+        """`ScriptedGateway` looks for tasks that were left behind."""
         cancelled: list[bool] = []
 
         async def slow(arguments: dict[str, Any]) -> str:
@@ -267,14 +269,14 @@ class AgentContract:
         count = 5
         saying = calling(("echo", '{"word": "hola"}'))
 
-        async def one(agent: Agent, number: int) -> Heard:
+        async def one(agent: Agent, number: int) -> RecordedEvents:
             place = tmp_path / str(number)
             place.mkdir()
             source = Source("telegram", str(number), user_id=str(number))
-            talk = Talk(place, tools=(echo(),), source=source)
+            talk = ScriptedGateway(place, tools=(echo(),), source=source)
             return await talk.say(agent, asked_for(saying), is_alone=False)
 
-        async def all_of_them() -> list[Heard]:
+        async def all_of_them() -> list[RecordedEvents]:
             with self.agent(*[saying] * count, *[ANSWER] * count) as agent:
                 try:
                     return await asyncio.gather(*(one(agent, number) for number in range(count)))

@@ -17,7 +17,7 @@ from tertulia.errors import Error, StoreError
 from tertulia.storage.base import Database, Transaction
 from tertulia.store import Store
 from tertulia.testing.fixtures import (
-    Stage,
+    Handles,
     at_once,
     dm,
     said,
@@ -205,7 +205,7 @@ class DatabasePromises:
         closer.join()
         assert order == ["done", "closed"]
 
-    def test_a_closed_store_refuses_every_call(self, stage: Stage, store: Store) -> None:
+    def test_a_closed_store_refuses_every_call(self, stage: Handles, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         transcript = store.transcript(session.id)
         store.close()
@@ -227,7 +227,7 @@ class DatabasePromises:
             assert caught.value.hint
         assert stage.open().transcript(session.id).load() == []
 
-    def test_a_store_is_a_context_manager(self, stage: Stage) -> None:
+    def test_a_store_is_a_context_manager(self, stage: Handles) -> None:
         with stage.open() as store:
             session = store.sessions.open(dm("anna"))
         with pytest.raises(StoreError):
@@ -239,12 +239,12 @@ class DatabasePromises:
         heard = threading.Event()
 
         def listen(handle: Store) -> None:
-            seen = database(handle).rung("noon")
-            while database(handle).rung("noon") == seen:
+            seen = database(handle).notifications("noon")
+            while database(handle).notifications("noon") == seen:
                 database(handle).wait("noon", seen, 60)
 
         def is_heard() -> bool:
-            database(store).ring("noon")
+            database(store).notify("noon")
             return heard.is_set()
 
         def hear(handle: Store) -> None:
@@ -254,9 +254,9 @@ class DatabasePromises:
         at_once(partial(hear, other), partial(until, is_heard, "the bell is heard"))
 
     def test_waiting_for_a_bell_ends(self, store: Store) -> None:
-        database(store).wait("midnight", database(store).rung("midnight"), 0.01)
+        database(store).wait("midnight", database(store).notifications("midnight"), 0.01)
 
     def test_a_bell_that_rang_before_one_waits_is_not_missed(self, store: Store) -> None:
-        before = database(store).rung("noon")
-        database(store).ring("noon")
+        before = database(store).notifications("noon")
+        database(store).notify("noon")
         database(store).wait("noon", before, 1e6)

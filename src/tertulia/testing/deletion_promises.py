@@ -12,7 +12,7 @@ from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, NotFound
 from tertulia.store import Store
 from tertulia.testing.fixtures import (
-    Stage,
+    Handles,
     answered,
     dm,
     said,
@@ -21,7 +21,7 @@ from tertulia.testing.fixtures import (
 )
 
 
-class RemovalPromises:
+class DeletionPromises:
     """`delete` and `expunge`."""
 
     def stored_bytes(self, place: Path) -> Iterator[bytes]:
@@ -82,7 +82,7 @@ class RemovalPromises:
         store.sessions.delete(ben.id)
         assert texts(store.transcript(fork.id)) == [large]
 
-    def test_nothing_of_it_is_left_on_disk(self, stage: Stage, store: Store) -> None:
+    def test_nothing_of_it_is_left_on_disk(self, stage: Handles, store: Store) -> None:
         secrets = ["qahveh", "xylographer", "zwieback", "jabberwock", "vivisection", "kumquat"]
         kept = "wunderkammer"
         witness = store.sessions.open(dm("ben"))
@@ -116,7 +116,7 @@ class RemovalPromises:
         assert kept.encode() in after
         assert session.id.encode() in after  # what it cost stays known
 
-    def test_what_ended_long_ago_is_expunged(self, stage: Stage, store: Store) -> None:
+    def test_what_ended_long_ago_is_expunged(self, stage: Handles, store: Store) -> None:
         old = [store.sessions.open(dm("anna"), force_new=True).id for _ in range(4)]
         store.sessions.end(store.sessions.open(dm("ben")).id, "done")
         moment = stage.clock.forward(days=1)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 Connect = Callable[[Path, Settings, FakeClock], Store]
 
 
-class Stage:
+class Handles:
     """One database. Every `open` gives another handle on it, all on the same clock."""
 
     def __init__(self, place: Path, connect: Connect, settings: Settings) -> None:

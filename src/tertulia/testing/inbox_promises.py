@@ -9,11 +9,11 @@ import pytest
 
 from tertulia.core.source import Source
 from tertulia.errors import StaleWrite
-from tertulia.records.queues.inbox import Arrival
+from tertulia.records.queues.inbox import InboxItem
 from tertulia.store import Store
 from tertulia.testing.clock import FakeClock
 from tertulia.testing.fixtures import (
-    Stage,
+    Handles,
     at_once,
     dm,
     until,
@@ -22,11 +22,11 @@ from tertulia.testing.fixtures import (
 ANA, BEN = dm("42"), dm("43")
 
 
-def words(arrivals: list[Arrival] | tuple[Arrival, ...]) -> list[str | None]:
+def words(arrivals: list[InboxItem] | tuple[InboxItem, ...]) -> list[str | None]:
     return [arrival.text for arrival in arrivals]
 
 
-def run_out(store: Store, arrival: Arrival) -> None:
+def run_out(store: Store, arrival: InboxItem) -> None:
     """Let a claim run out, as the time of the database has it."""
     store.inbox.renew(arrival, lease_seconds=0.001)
     time.sleep(0.02)
@@ -81,7 +81,7 @@ class InboxPromises:
         assert store.inbox.put(ANA, "hello", message_id=message_id).is_new
         assert store.inbox.put(ANA, "hello", message_id=message_id).is_new
 
-    def test_a_message_accepted_at_once_from_everywhere_is_there_once(self, stage: Stage) -> None:
+    def test_a_message_accepted_at_once_from_everywhere_is_there_once(self, stage: Handles) -> None:
         handles = [stage.open() for _ in range(3)]
         put = at_once(*(lambda h=h: h.inbox.put(ANA, "hi", message_id="1") for h in handles * 3))
         assert sum(arrival.is_new for arrival in put) == 1
@@ -110,7 +110,7 @@ class InboxPromises:
         store.inbox.done(first)
         assert words(store.inbox.claim()) == ["two"]
 
-    def test_two_takers_never_get_the_same(self, stage: Stage) -> None:
+    def test_two_takers_never_get_the_same(self, stage: Handles) -> None:
         handles = [stage.open() for _ in range(4)]
         for number in range(60):
             source = Source("telegram", str(number % 20))

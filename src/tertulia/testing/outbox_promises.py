@@ -11,11 +11,11 @@ import pytest
 from tertulia.core.source import Source
 from tertulia.core.target import HomeChannel
 from tertulia.errors import ConfigError, NotFound, StaleWrite
-from tertulia.records.queues.outbox import Parcel
+from tertulia.records.queues.outbox import Delivery
 from tertulia.store import Store
 from tertulia.testing.clock import FakeClock
 from tertulia.testing.fixtures import (
-    Stage,
+    Handles,
     at_once,
     dm,
     until,
@@ -24,11 +24,11 @@ from tertulia.testing.fixtures import (
 ANA, BEN = dm("42"), dm("43")
 
 
-def texts(parcels: list[Parcel] | tuple[Parcel, ...]) -> list[str]:
+def texts(parcels: list[Delivery] | tuple[Delivery, ...]) -> list[str]:
     return [parcel.body["text"] for parcel in parcels]
 
 
-def run_out(store: Store, parcel: Parcel) -> None:
+def run_out(store: Store, parcel: Delivery) -> None:
     """Let a claim run out, as the time of the database has it."""
     store.outbox.renew(parcel, lease_seconds=0.001)
     time.sleep(0.02)
@@ -64,7 +64,7 @@ class OutboxPromises:
         assert len(keys) == 10
 
     def test_a_delivery_put_in_at_once_from_everywhere_is_there_once(
-        self, stage: Stage, store: Store
+        self, stage: Handles, store: Store
     ) -> None:
         handles = [stage.open() for _ in range(3)]
         put = at_once(
@@ -122,7 +122,7 @@ class OutboxPromises:
         assert texts(store.outbox.claim(limit=2)) == ["2", "3"]
         assert texts(store.outbox.claim(limit=2)) == ["4"]
 
-    def test_two_claimers_never_get_the_same(self, stage: Stage) -> None:
+    def test_two_claimers_never_get_the_same(self, stage: Handles) -> None:
         handles = [stage.open() for _ in range(4)]
         for number in range(60):
             handles[0].outbox.put(str(number), f"telegram:{number % 20}")
@@ -373,7 +373,7 @@ class OutboxPromises:
             store.outbox.failed(parcel, "?", **wrong)
         assert store.outbox.done(parcel).state == "sent"
 
-    def test_a_home_and_an_origin_are_places(self, stage: Stage) -> None:
+    def test_a_home_and_an_origin_are_places(self, stage: Handles) -> None:
         store = stage.open(homes={"telegram": HomeChannel("99", thread_id="3")})
         store.outbox.put("home", "telegram")
         store.outbox.put("back", "origin", origin=ANA)

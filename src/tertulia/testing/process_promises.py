@@ -14,7 +14,7 @@ from tertulia.records.processes import Identity, Process
 from tertulia.store import Store
 from tertulia.testing.clock import FakeClock
 from tertulia.testing.fixtures import (
-    Stage,
+    Handles,
     at_once,
     dm,
     outcomes,
@@ -98,7 +98,7 @@ class ProcessPromises:
         assert texts(store.transcript(begun.session_id)) == ["It has ended."]
         assert store.outbox.find().items == ()
 
-    def test_a_program_keeps_its_session_from_the_policy(self, stage: Stage) -> None:
+    def test_a_program_keeps_its_session_from_the_policy(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE)
         begun = store.processes.begin(program(store, "p1"))
         ben = store.sessions.open(dm("ben"))
@@ -116,7 +116,7 @@ class ProcessPromises:
         assert [one.id for one in store.sessions.expired().items] == [ben.id, begun.session_id]
         assert store.sessions.open(ANA).id != begun.session_id
 
-    def test_a_program_keeps_its_session_for_a_day_and_no_longer(self, stage: Stage) -> None:
+    def test_a_program_keeps_its_session_for_a_day_and_no_longer(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE)
         begun = store.processes.begin(program(store, "p1"))
         stage.clock.forward(hours=25)
@@ -125,12 +125,12 @@ class ProcessPromises:
         assert [one.id for one in store.sessions.expired().items] == [begun.session_id]
         assert store.sessions.open(ANA).id != begun.session_id
 
-    def test_a_program_does_not_keep_a_session_from_its_person(self, stage: Stage) -> None:
+    def test_a_program_does_not_keep_a_session_from_its_person(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE)
         begun = store.processes.begin(program(store, "p1"))
         assert store.sessions.open(ANA, force_new=True).id != begun.session_id
 
-    def test_a_program_from_before_two_chats_were_linked(self, stage: Stage) -> None:
+    def test_a_program_from_before_two_chats_were_linked(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE)
         elsewhere = dm("ana", "signal")
         shared = store.sessions.open(ANA)

@@ -12,11 +12,11 @@ from tertulia.core.schedule import Misfire
 from tertulia.core.session import Page
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
-from tertulia.records.schedules import TRIES, Occurrence, Schedule
+from tertulia.records.schedules import TRIES, Schedule, ScheduleRun
 from tertulia.store import Store
 from tertulia.testing.clock import FakeClock
 from tertulia.testing.fixtures import (
-    Stage,
+    Handles,
     at_once,
     dm,
     texts,
@@ -25,11 +25,11 @@ from tertulia.testing.fixtures import (
 ANA, BEN = dm("42"), dm("43")
 
 
-def states(page: Page[Occurrence]) -> list[str]:
+def states(page: Page[ScheduleRun]) -> list[str]:
     return [run.state for run in page.items]
 
 
-def run_out(store: Store, run: Occurrence) -> None:
+def run_out(store: Store, run: ScheduleRun) -> None:
     """Let a claim run out, as the time of the database has it."""
     store.schedules.renew(run, lease_seconds=0.001)
     time.sleep(0.02)
@@ -253,12 +253,12 @@ class SchedulePromises:
         (past,) = store.schedules.history(made.id).items
         assert (past.state, past.problem, past.attempts) == ("failed", "no network", 2)
 
-    def test_many_takers_at_once_run_each_once(self, stage: Stage, store: Store) -> None:
+    def test_many_takers_at_once_run_each_once(self, stage: Handles, store: Store) -> None:
         made = [store.schedules.create(dm(str(n)), "every 2h", "look") for n in range(20)]
         stage.clock.forward(hours=2)
         handles = [stage.open() for _ in range(4)]
 
-        def take(handle: Store) -> list[Occurrence]:
+        def take(handle: Store) -> list[ScheduleRun]:
             return handle.schedules.claim(7)
 
         found = [run for runs in at_once(*(lambda h=h: take(h) for h in handles)) for run in runs]
@@ -330,7 +330,7 @@ class SchedulePromises:
     def _made(self, store: Store) -> Schedule:
         return store.schedules.create(ANA, "every 2h", "look at the mail")
 
-    def _taken(self, store: Store) -> Occurrence:
+    def _taken(self, store: Store) -> ScheduleRun:
         store.schedules.run_now(self._made(store).id)
         (run,) = store.schedules.claim()
         return run

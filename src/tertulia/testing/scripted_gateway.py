@@ -12,9 +12,9 @@ from tertulia.agents.base import (
     Agent,
     Delta,
     Event,
+    ModelUsage,
     Note,
     Request,
-    Spent,
     Step,
     Tool,
     ToolResult,
@@ -32,7 +32,7 @@ ANA = Source("telegram", "42", user_id="42", user_name="Ana")
 Watcher = Callable[[Event], Awaitable[None]]
 
 
-class Heard:
+class RecordedEvents:
     """What a run gave: its events, and the error it ended with, if it did."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Heard:
     @property
     def usages(self) -> list[Usage]:
         """What each model call used, in order."""
-        found = (event.usage for event in self.events if isinstance(event, Step | Spent))
+        found = (event.usage for event in self.events if isinstance(event, Step | ModelUsage))
         return [usage for usage in found if usage is not None]
 
     @property
@@ -72,7 +72,7 @@ class Heard:
         return self.steps[-1].text
 
 
-class Talk:
+class ScriptedGateway:
     """Keeps a conversation with an agent in a store at `place`."""
 
     def __init__(
@@ -90,12 +90,12 @@ class Talk:
 
     async def say(
         self, agent: Agent, text: str, *, watcher: Watcher | None = None, is_alone: bool = True
-    ) -> Heard:
+    ) -> RecordedEvents:
         """Say something, and store all that comes of it.
 
         `watcher` is given each event once it is stored. A run that is alone may leave no task.
         """
-        heard = Heard()
+        heard = RecordedEvents()
         try:
             await self._exchange(agent, text, heard, watcher)
         finally:
@@ -104,7 +104,7 @@ class Talk:
         return heard
 
     async def _exchange(
-        self, agent: Agent, text: str, heard: Heard, watcher: Watcher | None
+        self, agent: Agent, text: str, heard: RecordedEvents, watcher: Watcher | None
     ) -> None:
         # No policy: the clock is the real one, and at four in the morning a day ends.
         never = Policies(default=ResetPolicy(mode="none"))
@@ -112,11 +112,11 @@ class Talk:
         async with tertulia.aio.open(self.place, settings=settings) as store:
             try:
                 async with store.turn(self.source, text) as turn:
-                    desk = _Desk(self, store, turn)
-                    async with running(agent, desk.request(text)) as events:
+                    local_turns = _Desk(self, store, turn)
+                    async with running(agent, local_turns.request(text)) as events:
                         async for event in events:
                             heard.events.append(event)
-                            await desk.store(event)
+                            await local_turns.store(event)
                             if watcher is not None:
                                 await watcher(event)
             except AgentError as problem:
@@ -129,7 +129,9 @@ class Talk:
 class _Desk:
     """Makes durable what one run gives."""
 
-    def __init__(self, talk: Talk, store: tertulia.aio.Store, turn: tertulia.aio.Turn) -> None:
+    def __init__(
+        self, talk: ScriptedGateway, store: tertulia.aio.Store, turn: tertulia.aio.Turn
+    ) -> None:
         self._talk = talk
         self._store = store
         self._turn = turn
@@ -178,6 +180,6 @@ class _Desk:
             )
         elif isinstance(event, ToolResult):
             await turn.add_tool_result(event.call_id, event.content)
-        elif isinstance(event, Spent):
+        elif isinstance(event, ModelUsage):
             await turn.add_usage(event.usage)
         self._talk.stored = await turn.history()

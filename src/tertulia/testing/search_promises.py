@@ -11,7 +11,7 @@ from tertulia.errors import ConfigError
 from tertulia.records.search import Hit
 from tertulia.store import Store
 from tertulia.testing.fixtures import (
-    Stage,
+    Handles,
     answered,
     dm,
     said,
@@ -116,7 +116,7 @@ class SearchPromises:
         assert store.search(query).items == ()
         assert store.sessions.find(text=query).items == ()
 
-    def test_a_hit_tells_where_it_is(self, stage: Stage, store: Store, other: Store) -> None:
+    def test_a_hit_tells_where_it_is(self, stage: Handles, store: Store, other: Store) -> None:
         session = store.sessions.open(dm("anna"))
         transcript = store.transcript(session.id)
         filler = "lorem ipsum dolor " * 200

@@ -11,7 +11,7 @@ from tertulia.core.session import Notice, Session
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError
 from tertulia.testing.fixtures import (
-    Stage,
+    Handles,
     answered,
     at_once,
     dm,
@@ -22,10 +22,10 @@ IDLE = Policies(default=ResetPolicy(mode="idle", idle_minutes=60))
 DAILY = Policies(default=ResetPolicy(mode="daily", at_hour=4))
 
 
-class EndingPromises:
+class SessionExpiryPromises:
     """The policy decides from stored activity; its notice is handed out once."""
 
-    def test_silence_ends_a_session(self, stage: Stage) -> None:
+    def test_silence_ends_a_session(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE)
         first = store.sessions.open(dm("anna"))
         stage.clock.forward(minutes=60)
@@ -37,7 +37,7 @@ class EndingPromises:
         ended = store.sessions.require(first.id)
         assert (ended.end_reason, ended.ended_at) == ("idle", stage.clock.now())
 
-    def test_a_new_day_ends_a_session(self, stage: Stage) -> None:
+    def test_a_new_day_ends_a_session(self, stage: Handles) -> None:
         store = stage.open(policies=DAILY)
         first = store.sessions.open(dm("anna"))
         stage.clock.forward(hours=15, minutes=59)
@@ -46,7 +46,7 @@ class EndingPromises:
         second = store.sessions.open(dm("anna"))
         assert (second.notice and second.notice.reason) == "daily"
 
-    def test_a_day_begins_where_the_person_lives(self, stage: Stage) -> None:
+    def test_a_day_begins_where_the_person_lives(self, stage: Handles) -> None:
         store = stage.open(policies=DAILY)
         first = store.sessions.open(dm("anna"))
         store.people.set_zone("telegram:anna", "Asia/Tokyo")
@@ -56,7 +56,7 @@ class EndingPromises:
         assert [one.id for one in store.sessions.expired().items] == [first.id]
         assert store.sessions.open(dm("anna")).id != first.id
 
-    def test_without_a_policy_nothing_ends(self, stage: Stage) -> None:
+    def test_without_a_policy_nothing_ends(self, stage: Handles) -> None:
         store = stage.open(policies=Policies(default=ResetPolicy(mode="none")))
         first = store.sessions.open(dm("anna"))
         stage.clock.forward(days=4000)
@@ -64,7 +64,7 @@ class EndingPromises:
         again = store.sessions.open(dm("anna"))
         assert (again.id, again.notice) == (first.id, None)
 
-    def test_the_platform_then_the_chat_type_decides(self, stage: Stage) -> None:
+    def test_the_platform_then_the_chat_type_decides(self, stage: Handles) -> None:
         store = stage.open(
             policies=Policies(
                 default=ResetPolicy(mode="none"),
@@ -84,7 +84,7 @@ class EndingPromises:
         assert kept == [True, True, False]
         assert after[2].notice == Notice("idle", False, before[2].id, notify=False)
 
-    def test_programs_are_not_told(self, stage: Stage) -> None:
+    def test_programs_are_not_told(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE)
         for platform in ("api", "webhook", "telegram"):
             store.sessions.open(dm("anna", platform))
@@ -96,7 +96,7 @@ class EndingPromises:
             told[platform] = notice.notify
         assert told == {"api": False, "webhook": False, "telegram": True}
 
-    def test_a_restart_does_not_start_the_clock_again(self, stage: Stage) -> None:
+    def test_a_restart_does_not_start_the_clock_again(self, stage: Handles) -> None:
         first = stage.open(policies=IDLE).sessions.open(dm("anna"))
         stage.close()
         stage.clock.forward(hours=2)
@@ -104,7 +104,7 @@ class EndingPromises:
         assert store.sessions.current(first.key) == first
         assert store.sessions.open(dm("anna")).id != first.id
 
-    def test_only_the_person_counts_as_activity(self, stage: Stage) -> None:
+    def test_only_the_person_counts_as_activity(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE)
         session = store.sessions.open(dm("anna"))
         began = stage.clock.now()
@@ -118,7 +118,7 @@ class EndingPromises:
         stage.clock.forward(minutes=50)
         assert store.sessions.open(dm("anna")).id == session.id
 
-    def test_rewriting_the_past_is_no_activity(self, stage: Stage) -> None:
+    def test_rewriting_the_past_is_no_activity(self, stage: Handles) -> None:
         store = stage.open()
         session = store.sessions.open(dm("anna"))
         transcript = store.transcript(session.id)
@@ -132,7 +132,7 @@ class EndingPromises:
 
     # -- the notice
 
-    def test_a_notice_says_whether_there_was_a_conversation(self, stage: Stage) -> None:
+    def test_a_notice_says_whether_there_was_a_conversation(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE)
         first = store.sessions.open(dm("anna"))
         store.transcript(first.id).append(said("hello"))
@@ -140,7 +140,7 @@ class EndingPromises:
         second = store.sessions.open(dm("anna"))
         assert second.notice == Notice("idle", had_activity=True, session_id=first.id)
 
-    def test_a_notice_is_handed_out_once(self, stage: Stage) -> None:
+    def test_a_notice_is_handed_out_once(self, stage: Handles) -> None:
         store, other = stage.open(policies=IDLE), stage.open(policies=IDLE)
         store.sessions.open(dm("anna"))
         stage.clock.forward(hours=2)
@@ -150,7 +150,7 @@ class EndingPromises:
         assert store.sessions.require(session.id).notice is None
         assert other.sessions.open(dm("anna")).notice is None
 
-    def test_of_many_that_race_one_is_given_the_notice(self, stage: Stage) -> None:
+    def test_of_many_that_race_one_is_given_the_notice(self, stage: Handles) -> None:
         store, other = stage.open(policies=IDLE), stage.open(policies=IDLE)
         for number in range(10):
             source = dm(f"anna{number}")
@@ -161,7 +161,7 @@ class EndingPromises:
             assert len({session.id for session in found}) == 1
             assert len([session for session in found if session.notice]) == 1
 
-    def test_a_notice_waits_for_the_person(self, stage: Stage) -> None:
+    def test_a_notice_waits_for_the_person(self, stage: Handles) -> None:
         """Whoever watches for expired sessions ends them before the person comes back."""
         store = stage.open(policies=IDLE)
         first = store.sessions.open(dm("anna"))
@@ -175,7 +175,7 @@ class EndingPromises:
         assert second.notice == Notice("idle", had_activity=True, session_id=first.id)
         assert stage.open(policies=IDLE).sessions.open(dm("anna")).notice is None
 
-    def test_a_notice_does_not_come_back(self, stage: Stage) -> None:
+    def test_a_notice_does_not_come_back(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE)
         store.sessions.open(dm("anna"))
         stage.clock.forward(hours=2)
@@ -189,7 +189,7 @@ class EndingPromises:
         stage.clock.forward(hours=1)
         assert store.sessions.open(dm("anna")).notice is None
 
-    def test_a_session_that_was_resumed_can_end_again(self, stage: Stage) -> None:
+    def test_a_session_that_was_resumed_can_end_again(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE)
         first = store.sessions.open(dm("anna"))
         stage.clock.forward(hours=2)
@@ -199,7 +199,7 @@ class EndingPromises:
         notice = store.sessions.open(dm("anna")).notice
         assert notice == Notice("idle", had_activity=False, session_id=first.id)
 
-    def test_an_end_by_hand_is_no_news(self, stage: Stage) -> None:
+    def test_an_end_by_hand_is_no_news(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE)
         session = store.sessions.open(dm("anna"))
         store.sessions.end(session.id, "done")
@@ -213,7 +213,7 @@ class EndingPromises:
 
     # -- what a watcher asks
 
-    def test_expired_finds_what_the_policy_would_end(self, stage: Stage) -> None:
+    def test_expired_finds_what_the_policy_would_end(self, stage: Handles) -> None:
         store = stage.open(
             policies=Policies(
                 default=ResetPolicy(mode="idle", idle_minutes=60),
@@ -243,7 +243,7 @@ class EndingPromises:
             with pytest.raises(ConfigError):
                 store.sessions.expired(limit=limit)
 
-    def test_expired_agrees_with_open(self, stage: Stage) -> None:
+    def test_expired_agrees_with_open(self, stage: Handles) -> None:
         store = stage.open()
         sessions = []
         for number in range(30):
@@ -255,7 +255,7 @@ class EndingPromises:
             is_new = store.sessions.open(dm(f"anna{number}")).id != session.id
             assert is_new == (session.id in over)
 
-    def test_a_turn_under_way_keeps_its_session(self, stage: Stage) -> None:
+    def test_a_turn_under_way_keeps_its_session(self, stage: Handles) -> None:
         """However long it takes: the policy ends the session when the turn is over."""
         store, other = stage.open(policies=IDLE), stage.open(policies=IDLE)
         with store.turn(dm("anna"), "hello") as turn:
@@ -269,14 +269,14 @@ class EndingPromises:
         assert [one.id for one in other.sessions.expired().items] == [turn.session.id]
         assert other.sessions.open(dm("anna")).id != turn.session.id
 
-    def test_a_session_opened_during_a_turn_is_that_of_the_turn(self, stage: Stage) -> None:
+    def test_a_session_opened_during_a_turn_is_that_of_the_turn(self, stage: Handles) -> None:
         store, other = stage.open(policies=IDLE), stage.open(policies=IDLE)
         with store.turn(dm("anna"), "hello") as turn:
             stage.clock.forward(hours=2)
             assert other.sessions.open(dm("anna")).id == turn.session.id
             turn.add_assistant("hi")
 
-    def test_expire_asks_the_policy_again(self, stage: Stage) -> None:
+    def test_expire_asks_the_policy_again(self, stage: Handles) -> None:
         """Between finding a session and ending it, somebody may have written."""
         store, other = stage.open(policies=IDLE), stage.open(policies=IDLE)
         anna, ben = store.sessions.open(dm("anna")), store.sessions.open(dm("ben"))
@@ -294,7 +294,7 @@ class EndingPromises:
         assert notice is not None
         assert notice.session_id == anna.id
 
-    def test_a_running_process_keeps_its_session_from_expiring(self, stage: Stage) -> None:
+    def test_a_running_process_keeps_its_session_from_expiring(self, stage: Handles) -> None:
         running = {"agent:main:telegram:dm:anna"}
         store = stage.open(policies=IDLE, has_active_processes=running.__contains__)
         anna = store.sessions.open(dm("anna"))
@@ -305,7 +305,7 @@ class EndingPromises:
 
     # -- programs that still run
 
-    def test_a_running_process_keeps_its_session(self, stage: Stage) -> None:
+    def test_a_running_process_keeps_its_session(self, stage: Handles) -> None:
         running = {"agent:main:telegram:dm:anna"}
         store = stage.open(policies=IDLE, has_active_processes=running.__contains__)
         anna, ben = store.sessions.open(dm("anna")), store.sessions.open(dm("ben"))
@@ -317,7 +317,7 @@ class EndingPromises:
         running.clear()
         assert store.sessions.open(dm("anna")).id != anna.id
 
-    def test_a_running_process_keeps_its_session_for_a_day(self, stage: Stage) -> None:
+    def test_a_running_process_keeps_its_session_for_a_day(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE, has_active_processes=lambda key: True)
         first = store.sessions.open(dm("anna"))
         stage.clock.forward(hours=25)
@@ -327,7 +327,7 @@ class EndingPromises:
         second = store.sessions.open(dm("anna"))
         assert second.notice == Notice("idle", had_activity=False, session_id=first.id)
 
-    def test_the_guard_may_use_the_store_itself(self, stage: Stage) -> None:
+    def test_the_guard_may_use_the_store_itself(self, stage: Handles) -> None:
         asked: list[str] = []
 
         def has_processes(key: str) -> bool:
@@ -345,7 +345,7 @@ class EndingPromises:
         assert store.sessions.open(dm("anna")).id == first.id
         assert asked == [first.key]
 
-    def test_force_new_asks_no_guard(self, stage: Stage) -> None:
+    def test_force_new_asks_no_guard(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE, has_active_processes=lambda key: 1 / 0 > 0)
         first = store.sessions.open(dm("anna"))
         stage.clock.forward(hours=2)

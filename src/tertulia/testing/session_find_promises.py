@@ -12,7 +12,7 @@ from tertulia.core.source import Source
 from tertulia.errors import ConfigError
 from tertulia.store import Store
 from tertulia.testing.fixtures import (
-    Stage,
+    Handles,
     dm,
     said,
 )
@@ -31,10 +31,10 @@ def pages(store: Store, between: Callable[[], object] = lambda: None, **asked: A
         between()
 
 
-class ListingPromises:
+class SessionFindPromises:
     """`find`, `count` and `has_any`."""
 
-    def populate(self, stage: Stage, store: Store) -> dict[str, str]:
+    def populate(self, stage: Handles, store: Store) -> dict[str, str]:
         """A small world; ids by a name for each session, in the order of their activity."""
         made: dict[str, str] = {}
 
@@ -54,7 +54,7 @@ class ListingPromises:
         store.settle()
         return made
 
-    def test_everything_newest_activity_first(self, stage: Stage, store: Store) -> None:
+    def test_everything_newest_activity_first(self, stage: Handles, store: Store) -> None:
         made = self.populate(stage, store)
         by_activity = ["ben", "everybody", "ben in a group", "anna elsewhere", "anna 2", "anna 1"]
         assert pages(store) == [made[name] for name in by_activity]
@@ -86,13 +86,13 @@ class ListingPromises:
         ],
     )
     def test_filters(
-        self, stage: Stage, store: Store, asked: dict[str, Any], names: list[str]
+        self, stage: Handles, store: Store, asked: dict[str, Any], names: list[str]
     ) -> None:
         made = self.populate(stage, store)
         assert pages(store, **asked) == [made[name] for name in names]
         assert pages(store, limit=1, **asked) == [made[name] for name in names]
 
-    def test_an_id_that_two_people_have_is_refused(self, stage: Stage, store: Store) -> None:
+    def test_an_id_that_two_people_have_is_refused(self, stage: Handles, store: Store) -> None:
         self.populate(stage, store)
         with pytest.raises(ConfigError) as caught:
             store.sessions.find(person="anna")
@@ -117,7 +117,9 @@ class ListingPromises:
             store.sessions.find(**asked)
         assert caught.value.hint
 
-    def test_pages_hold_still_under_writes(self, stage: Stage, store: Store, other: Store) -> None:
+    def test_pages_hold_still_under_writes(
+        self, stage: Handles, store: Store, other: Store
+    ) -> None:
         quiet = []
         for number in range(40):
             quiet.append(store.sessions.open(dm(f"quiet{number}")).id)
@@ -146,7 +148,9 @@ class ListingPromises:
         store.sessions.delete(session.id)
         assert (other.sessions.has_any(), other.sessions.count()) == (False, 0)
 
-    def test_what_ended_before_a_moment_the_oldest_first(self, stage: Stage, store: Store) -> None:
+    def test_what_ended_before_a_moment_the_oldest_first(
+        self, stage: Handles, store: Store
+    ) -> None:
         ids = [store.sessions.open(dm(f"anna{number}")).id for number in range(5)]
         for session_id in ids[:4]:
             stage.clock.forward(minutes=1)

@@ -13,7 +13,7 @@ from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, Stal
 from tertulia.store import Store
 from tertulia.testing.clock import FakeClock
 from tertulia.testing.fixtures import (
-    Stage,
+    Handles,
     at_once,
     dm,
     outcomes,
@@ -26,7 +26,7 @@ from tertulia.testing.fixtures import (
 class SessionPromises:
     """One current session per key; an ended one stays ended until it is asked for by name."""
 
-    def test_the_first_contact_begins_a_session(self, stage: Stage, store: Store) -> None:
+    def test_the_first_contact_begins_a_session(self, stage: Handles, store: Store) -> None:
         source = dm("anna", user_name="Anna", chat_name="Anna's chat")
         session = store.sessions.open(source)
         assert re.fullmatch(r"20260304_120000_[0-9a-f]{8}", session.id)
@@ -39,7 +39,7 @@ class SessionPromises:
         assert dict(session.metadata) == {}
         assert store.sessions.get(session.id) == session
 
-    def test_an_id_tells_the_time_in_utc(self, stage: Stage) -> None:
+    def test_an_id_tells_the_time_in_utc(self, stage: Handles) -> None:
         stage.clock = FakeClock(datetime(2026, 3, 5, 1, 30, tzinfo=timezone(timedelta(hours=9))))
         store = stage.open()
         with store.turn(dm("anna"), "hello") as entered:
@@ -51,7 +51,7 @@ class SessionPromises:
             stage.open().sessions.open(dm("anna"))
 
     def test_the_next_contact_goes_on_with_it(
-        self, stage: Stage, store: Store, other: Store
+        self, stage: Handles, store: Store, other: Store
     ) -> None:
         first = store.sessions.open(dm("anna"))
         later = stage.clock.forward(minutes=5)
@@ -101,7 +101,7 @@ class SessionPromises:
             assert len({session.id for session in at_once(*opens)}) == 1
         assert store.sessions.count() == 10
 
-    def test_a_new_one_can_be_forced(self, stage: Stage, store: Store) -> None:
+    def test_a_new_one_can_be_forced(self, stage: Handles, store: Store) -> None:
         first = store.sessions.open(dm("anna"))
         stage.clock.forward(minutes=1)
         second = store.sessions.open(dm("anna"), force_new=True)
@@ -112,7 +112,7 @@ class SessionPromises:
         assert ended.updated_at == first.updated_at
         assert store.sessions.open(dm("anna")).id == second.id
 
-    def test_current_only_looks(self, stage: Stage, store: Store) -> None:
+    def test_current_only_looks(self, stage: Handles, store: Store) -> None:
         key = store.sessions.key(dm("anna"))
         assert store.sessions.current(key) is None
         session = store.sessions.open(dm("anna"))
@@ -129,7 +129,7 @@ class SessionPromises:
 
     # -- reset
 
-    def test_reset_ends_and_begins(self, stage: Stage, store: Store, other: Store) -> None:
+    def test_reset_ends_and_begins(self, stage: Handles, store: Store, other: Store) -> None:
         first = store.sessions.open(dm("anna"))
         second = other.sessions.reset(first.key)
         assert second is not None
@@ -152,7 +152,7 @@ class SessionPromises:
 
     # -- switch
 
-    def test_switch_goes_back_to_an_earlier_session(self, stage: Stage, store: Store) -> None:
+    def test_switch_goes_back_to_an_earlier_session(self, stage: Handles, store: Store) -> None:
         first = store.sessions.open(dm("anna"))
         store.transcript(first.id).extend(turn("one"))
         second = store.sessions.open(dm("anna"), force_new=True)
@@ -165,7 +165,7 @@ class SessionPromises:
         store.transcript(first.id).append(said("two"))
         assert texts(store.transcript(first.id)) == ["one", "re one", "two"]
 
-    def test_switch_to_the_same_session_changes_nothing(self, stage: Stage, store: Store) -> None:
+    def test_switch_to_the_same_session_changes_nothing(self, stage: Handles, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         stage.clock.forward(minutes=1)
         assert store.sessions.switch(session.key, session.id) == session
@@ -194,7 +194,7 @@ class SessionPromises:
 
     # -- end
 
-    def test_an_ended_session_stays_ended(self, stage: Stage, store: Store, other: Store) -> None:
+    def test_an_ended_session_stays_ended(self, stage: Handles, store: Store, other: Store) -> None:
         session = store.sessions.open(dm("anna"))
         ended = store.sessions.end(session.id, "done")
         assert (ended.end_reason, ended.ended_at) == ("done", stage.clock.now())
@@ -328,7 +328,7 @@ class SessionPromises:
 
     # -- why
 
-    def test_a_session_explains_itself(self, stage: Stage, store: Store) -> None:
+    def test_a_session_explains_itself(self, stage: Handles, store: Store) -> None:
         first = store.sessions.open(dm("anna"))
         second = store.sessions.open(dm("anna"), force_new=True)
         store.sessions.rename(second.id, "Trip")

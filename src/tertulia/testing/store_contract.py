@@ -21,15 +21,15 @@ from tertulia.core.settings import Settings
 from tertulia.store import Store
 from tertulia.testing.clock import FakeClock
 from tertulia.testing.database_promises import DatabasePromises
-from tertulia.testing.deletion_promises import RemovalPromises
-from tertulia.testing.fixtures import Stage
+from tertulia.testing.deletion_promises import DeletionPromises
+from tertulia.testing.fixtures import Handles
 from tertulia.testing.inbox_promises import InboxPromises
 from tertulia.testing.outbox_promises import OutboxPromises
 from tertulia.testing.process_promises import ProcessPromises
 from tertulia.testing.schedule_promises import SchedulePromises
 from tertulia.testing.search_promises import SearchPromises
-from tertulia.testing.session_expiry_promises import EndingPromises
-from tertulia.testing.session_find_promises import ListingPromises
+from tertulia.testing.session_expiry_promises import SessionExpiryPromises
+from tertulia.testing.session_find_promises import SessionFindPromises
 from tertulia.testing.session_promises import SessionPromises
 from tertulia.testing.transcript_promises import TranscriptPromises
 from tertulia.testing.usage_promises import UsagePromises
@@ -38,12 +38,12 @@ from tertulia.testing.usage_promises import UsagePromises
 class StoreContract(
     DatabasePromises,
     SessionPromises,
-    EndingPromises,
-    ListingPromises,
+    SessionExpiryPromises,
+    SessionFindPromises,
     TranscriptPromises,
     UsagePromises,
     SearchPromises,
-    RemovalPromises,
+    DeletionPromises,
     InboxPromises,
     OutboxPromises,
     SchedulePromises,
@@ -58,24 +58,24 @@ class StoreContract(
         raise NotImplementedError
 
     @pytest.fixture
-    def stage(self, tmp_path: Path) -> Iterator[Stage]:
-        stage = Stage(tmp_path, self.connect, self.settings)
+    def stage(self, tmp_path: Path) -> Iterator[Handles]:
+        stage = Handles(tmp_path, self.connect, self.settings)
         yield stage
         # Whatever a test did to it, it leaves a sound store.
         assert stage.open().check() == []
         stage.close()
 
     @pytest.fixture
-    def store(self, stage: Stage) -> Store:
+    def store(self, stage: Handles) -> Store:
         """The first handle."""
         return stage.open()
 
     @pytest.fixture
-    def other(self, stage: Stage, store: Store) -> Store:
+    def other(self, stage: Handles, store: Store) -> Store:
         """Another handle on the same database, as another process would have it."""
         return stage.open()
 
     @pytest.fixture
-    def clock(self, stage: Stage) -> FakeClock:
+    def clock(self, stage: Handles) -> FakeClock:
         """The clock of every handle."""
         return stage.clock

@@ -13,7 +13,7 @@ from tertulia.errors import IllegalMove, NotFound
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.store import Store
 from tertulia.testing.fixtures import (
-    Stage,
+    Handles,
     answered,
     at_once,
     dm,
@@ -75,7 +75,7 @@ class TranscriptPromises:
     # -- adding and reading
 
     def test_messages_are_numbered_and_read_in_order(
-        self, stage: Stage, transcript: Transcript, other: Store
+        self, stage: Handles, transcript: Transcript, other: Store
     ) -> None:
         assert transcript.load() == []
         assert transcript.append(said("a")) == 1
@@ -443,7 +443,7 @@ class TranscriptPromises:
         assert store.transcript(store.sessions.fork(empty.id).id).load() == []
 
     def test_forks_outlive_what_they_came_from(
-        self, stage: Stage, store: Store, three: Transcript
+        self, stage: Handles, store: Store, three: Transcript
     ) -> None:
         big = "x" * 100_000
         three.append(said(big))

@@ -14,7 +14,7 @@ from tertulia.errors import ConfigError, NotFound
 from tertulia.records.usage import WAYS
 from tertulia.store import Store
 from tertulia.testing.fixtures import (
-    Stage,
+    Handles,
     at_once,
     dm,
     said,
@@ -89,7 +89,7 @@ class UsagePromises:
                 [(cost, status)] if calls else []
             )
 
-    def test_sums_by_everything(self, stage: Stage, store: Store) -> None:
+    def test_sums_by_everything(self, stage: Handles, store: Store) -> None:
         anna, ben = store.sessions.open(dm("anna")), store.sessions.open(dm("ben", "signal"))
         group = store.sessions.open(Source("telegram", "g", chat_type="group"))
         store.usage.add(anna.id, Usage(input=1, model="m", cost_usd=1))
@@ -110,7 +110,7 @@ class UsagePromises:
         with pytest.raises(ConfigError):
             sums("colour")
 
-    def test_days_are_those_of_the_zone(self, stage: Stage) -> None:
+    def test_days_are_those_of_the_zone(self, stage: Handles) -> None:
         store = stage.open(zone="Asia/Kathmandu")  # 5:45 ahead
         session = store.sessions.open(dm("anna"))
         for _ in range(8):
@@ -121,7 +121,7 @@ class UsagePromises:
             "2026-03-05": 5,
         }
 
-    def test_sums_of_a_time(self, stage: Stage, store: Store) -> None:
+    def test_sums_of_a_time(self, stage: Handles, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         begin = stage.clock.now()
         for number in range(4):

@@ -17,7 +17,7 @@ from tertulia.records.iterate import Selection
 from tertulia.transfer.archive import Manifest, restore, write_archive
 from tertulia.transfer.exporters.export import (
     Document,
-    Exported,
+    ExportReport,
     document,
     export_to,
 )
@@ -27,7 +27,7 @@ from tertulia.transfer.importers.report import (
     Report,
 )
 from tertulia.transfer.move import (
-    Moved,
+    MoveReport,
     move,
 )
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tertulia.store import Store
-    from tertulia.transfer.importers.model import Talk
-    from tertulia.transfer.importers.safe_files import Folder
-    from tertulia.transfer.importers.timestamps import Moments
+    from tertulia.transfer.importers.model import ForeignSession
+    from tertulia.transfer.importers.safe_files import SafeFolder
+    from tertulia.transfer.importers.timestamps import TimestampParser
 
 __all__ = [
     "KINDS",
     "Document",
-    "Exported",
+    "ExportReport",
     "Kind",
     "Manifest",
-    "Moved",
+    "MoveReport",
     "Problem",
     "Progress",
     "Report",
@@ -77,31 +77,31 @@ def import_from(
     that were written without a zone are taken to be in `zone`, by default the store's. `progress`
     is called with how many bytes of how many were read.
     """
-    from tertulia.records.imports import Newcomers
-    from tertulia.transfer.importers.importer import Taker
+    from tertulia.records.imports import Imports
+    from tertulia.transfer.importers.importer import Importer
     from tertulia.transfer.importers.report import Findings
-    from tertulia.transfer.importers.safe_files import Folder
-    from tertulia.transfer.importers.timestamps import Moments
+    from tertulia.transfer.importers.safe_files import SafeFolder
+    from tertulia.transfer.importers.timestamps import TimestampParser
 
     if kind not in KINDS:
         raise ConfigError(f"kind is {kind!r}.", hint=f"Allowed: {', '.join(KINDS)}.", field="kind")
     if store is None and not dry_run:
         raise ConfigError("An import needs a store.", hint="Open one, or give dry_run=True.")
-    folder = Folder(_folder_of(kind, path), findings := Findings())
-    moments = Moments(_zone(store, zone))
-    newcomers = None if store is None else Newcomers(store._house)
-    taker = Taker(newcomers, findings, folder.meter, writes=not dry_run, progress=progress)
+    folder = SafeFolder(_folder_of(kind, path), findings := Findings())
+    moments = TimestampParser(_zone(store, zone))
+    newcomers = None if store is None else Imports(store._context)
+    taker = Importer(newcomers, findings, folder.meter, writes=not dry_run, progress=progress)
     for talk in _talks(kind, folder, moments, path):
         taker.take(talk)
     report = taker.report()
     if store is not None and report.messages and not dry_run:
-        store._house.ring()
+        store._context.notify()
     return report
 
 
 def _talks(
-    kind: Kind, folder: Folder, moments: Moments, path: str | os.PathLike[str]
-) -> Iterator[Talk]:
+    kind: Kind, folder: SafeFolder, moments: TimestampParser, path: str | os.PathLike[str]
+) -> Iterator[ForeignSession]:
     match kind:
         case "hermes":
             from tertulia.transfer.importers.hermes import Hermes
@@ -134,7 +134,7 @@ def _zone(store: Store | None, name: str | None) -> tzinfo:
     if name is not None:
         return zone_called(name)
     if store is not None:
-        return store._house.zone
+        return store._context.zone
     from tertulia.store import _machine_zone
 
     return _machine_zone()

@@ -192,7 +192,7 @@ def restore(
         return check(path, progress=progress)
     manifest = store._db.write(work)
     store.__dict__.pop("redactor", None)  # the pseudonyms are those of the archive from now on
-    store._house.ring()
+    store._context.notify()
     return manifest
 
 
@@ -381,7 +381,7 @@ def _schema() -> tuple[str, ...]:
 
 
 def _now(store: Store) -> datetime:
-    return store._house.clock.now()
+    return store._context.clock.now()
 
 
 def _count(tx: Transaction) -> int:

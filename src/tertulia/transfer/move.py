@@ -43,19 +43,19 @@ Key = Mapping[str, Any]
 Reader = Callable[[Callable[[Transaction], list[Row]]], list[Row]]
 
 
-class Sum(NamedTuple):
+class TableSum(NamedTuple):
     """What a table holds: how many rows, and the hash of all of them in their order."""
 
     rows: int
     digest: str
 
 
-class Moved(NamedTuple):
+class MoveReport(NamedTuple):
     """A move that is done."""
 
     source: str
     target: str
-    tables: dict[str, Sum]
+    tables: dict[str, TableSum]
 
     @property
     def rows(self) -> int:
@@ -67,7 +67,7 @@ def move(
     target: str | os.PathLike[str],
     *,
     progress: Progress | None = None,
-) -> Moved:
+) -> MoveReport:
     """Move a whole store to another, empty database; run again, it goes on where it was."""
     settings = Settings()
     old = open_database(source, settings)
@@ -88,7 +88,7 @@ class _Move:
         self._progress = progress
         self._done = self._total = 0
 
-    def run(self, target: str) -> Moved:
+    def run(self, target: str) -> MoveReport:
         if self._old.identity == self._new.identity:
             raise IllegalMove("A store cannot be moved to itself.", hint="Name another database.")
         is_closed = self._is_closed(target)
@@ -102,7 +102,7 @@ class _Move:
             self._old.exclusive(lambda tx: self._finish(tx, target))
         sums = {table.name: self._sum_of_new(table) for table in TABLES}
         self._new.write(lambda tx: tx.run("installation_drop", {"name": MOVING}))
-        return Moved(self._old.name, target, sums)
+        return MoveReport(self._old.name, target, sums)
 
     # -- the old store and the new one
 
@@ -151,11 +151,11 @@ class _Move:
 
     # -- rows
 
-    def _bring_over(self, read: Reader, *, is_last: bool = False) -> dict[str, Sum]:
+    def _bring_over(self, read: Reader, *, is_last: bool = False) -> dict[str, TableSum]:
         """Make every table of the new store as the old one's; what the old ones hold."""
         return {table.name: self._bring_table(table, read, is_last) for table in TABLES}
 
-    def _bring_table(self, table: Table, read: Reader, is_last: bool) -> Sum:
+    def _bring_table(self, table: Table, read: Reader, is_last: bool) -> TableSum:
         """First all that differs goes, then it comes anew: two rows may have changed places."""
         summing = _Summing()
         different: list[tuple[Key, Key]] = []
@@ -188,7 +188,7 @@ class _Move:
             if is_last or type(problem) is not StoreError:
                 raise
 
-    def _sum_of_new(self, table: Table) -> Sum:
+    def _sum_of_new(self, table: Table) -> TableSum:
         summing = _Summing()
         after = _lowest(table)
         while rows := _page(table, after, self._new.read):
@@ -212,8 +212,8 @@ class _Summing:
         for row in rows:
             self._hash.update(_encode(row))
 
-    def total(self) -> Sum:
-        return Sum(self._rows, self._hash.hexdigest())
+    def total(self) -> TableSum:
+        return TableSum(self._rows, self._hash.hexdigest())
 
 
 def _page(table: Table, after: Key, read: Reader) -> list[Row]:

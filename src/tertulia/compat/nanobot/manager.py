@@ -38,8 +38,8 @@ from tertulia.errors import Error, StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.transcript import replace
 from tertulia.records.transcript.replace import (
-    Held,
     Part,
+    Snapshot,
 )
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros
@@ -63,7 +63,7 @@ class _Base(NamedTuple):
     key: str
     session_id: str  # empty: it was not stored
     version: int
-    held: Held
+    held: Snapshot
     given: list[Any]  # the very messages, to be known again
     copies: list[Any]  # and what they said
     metadata: dict[str, Any]
@@ -73,7 +73,7 @@ class _Saved(NamedTuple):
     """How a conversation stands after it was saved."""
 
     row: SessionRow
-    held: Held
+    held: Snapshot
     messages: list[Any]
     copies: list[Any]
     metadata: dict[str, Any]
@@ -85,7 +85,7 @@ class _Saved(NamedTuple):
 
 
 def _nothing(key: str) -> _Base:
-    return _Base(key, "", 0, Held([], 0), [], [], {})
+    return _Base(key, "", 0, Snapshot([], 0), [], [], {})
 
 
 class SessionManager:
@@ -129,11 +129,11 @@ class SessionManager:
             base = self._bases.get(id(session))
             if base is not None and base.key != session.key:
                 base = None  # its owner made another conversation of it
-            house = self.store._house
-            now = house.clock.now()
-            saved = house.db.write(lambda tx: _save(tx, self.store, session, base, now))
+            context = self.store._context
+            now = context.clock.now()
+            saved = context.db.write(lambda tx: _save(tx, self.store, session, base, now))
             if saved is not None:
-                house.ring()
+                context.notify()
                 _bring_up_to_date(session, saved)
                 self._know(session, saved.base(session.key))
             self._use(session)
@@ -270,7 +270,7 @@ class SessionManager:
             held, bodies = _hold(tx, row)
             return _Saved(row, held, bodies, copied(bodies), _shown(from_json(row.metadata)))
 
-        found = self.store._house.db.read(work)
+        found = self.store._context.db.read(work)
         if found is None:
             return Session(key), _nothing(key)
         created_at, updated_at = map(from_micros, (found.row.created_at, found.row.updated_at))
@@ -307,17 +307,17 @@ def _told(found: core.Session) -> dict[str, Any]:
     }
 
 
-def _hold(tx: Transaction, row: SessionRow) -> tuple[Held, list[dict[str, Any]]]:
+def _hold(tx: Transaction, row: SessionRow) -> tuple[Snapshot, list[dict[str, Any]]]:
     """A transcript with the offset that system had given it, for as long as it is as imported.
 
     The store goes no further than the person's last words, so that a model is always shown some.
     """
-    held, bodies = replace.hold(tx, row)
+    held, bodies = replace.snapshot(tx, row)
     note = from_json(row.metadata).get(_NOTE)
     offset = note.get("last_consolidated") if isinstance(note, dict) else None
     if not isinstance(offset, int) or not held.offset < offset <= len(bodies):
         return held, bodies
-    is_as_imported = session_rows.glance_of(tx, row.ref).made_by in ("start", "import")
+    is_as_imported = session_rows.current_view_of(tx, row.ref).made_by in ("start", "import")
     return (held._replace(offset=offset) if is_as_imported else held), bodies
 
 
@@ -354,13 +354,16 @@ def _save(
         raise _stale(session.key, "it was ended or deleted, and what was added to it is not stored")
     created_at, updated_at = aware(session.created_at), aware(session.updated_at)
     if row is None:
-        row, base = replace.begin(tx, store._house, source, key, created_at), _nothing(session.key)
+        row, base = (
+            replace.begin(tx, store._context, source, key, created_at),
+            _nothing(session.key),
+        )
         plan = _Plan(base.held, list(session.messages), session.last_consolidated)
     else:
         plan = _plan(tx, row, session, base)
         if base is not None and plan.theirs is not None:
             updated_at = max(updated_at, from_micros(row.updated_at))
-    laid = replace.lay(tx, row, plan.held, plan.parts, now, offset=plan.offset)
+    laid = replace.apply(tx, row, plan.held, plan.parts, now, offset=plan.offset)
     metadata = _merged_metadata(session.metadata, base, from_json(row.metadata))
     replace.set_metadata(tx, row, metadata)
     replace.set_times(tx, row, created_at, updated_at)
@@ -372,7 +375,7 @@ def _save(
 class _Plan(NamedTuple):
     """What to make of what is held. `theirs` are its messages, where others may have changed it."""
 
-    held: Held
+    held: Snapshot
     parts: list[Part]
     offset: int
     theirs: list[Any] | None = None
@@ -417,7 +420,7 @@ def _parts(messages: list[Any], base: _Base) -> list[Part]:
     return parts if last >= 0 else replace.aligned(base.copies, messages)
 
 
-def _merged(session: Session, base: _Base, held: Held, bodies: list[Any]) -> _Plan:
+def _merged(session: Session, base: _Base, held: Snapshot, bodies: list[Any]) -> _Plan:
     """What the owner of a value wants, on top of what others stored since it was made."""
     mine = _parts(session.messages, base)
     added = _new_at_end(mine)
@@ -450,7 +453,7 @@ def _new_at_end(parts: list[Part]) -> int:
     return next(kept, len(parts))
 
 
-def _moved(offset: int, base: _Base, held: Held) -> int:
+def _moved(offset: int, base: _Base, held: Snapshot) -> int:
     """Where an offset into a value stands in what is held now, with the new messages behind it."""
     count = len(base.held.places)
     if offset > count:

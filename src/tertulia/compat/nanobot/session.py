@@ -21,7 +21,7 @@ from tertulia.core.history.repair import (
     blocks,
 )
 from tertulia.core.history.window import (
-    Budget,
+    HistoryBudget,
     fit,
 )
 from tertulia.core.message import TOOL, USER, Message
@@ -80,7 +80,7 @@ class Session:
         fresh = self.messages[offset if _is_offset(offset, len(self.messages)) else 0 :]
         limit = max_messages if max_messages > 0 else max(1, len(fresh))
         rows, is_whole = _recent(fresh, limit)
-        shown = fit(blocks(rows), Budget(limit), weigher(Style()), whole=is_whole).blocks
+        shown = fit(blocks(rows), HistoryBudget(limit), weigher(Style()), whole=is_whole).blocks
         history = [_own(message) for message in render(shown, "openai", Style())]
         if include_timestamps:
             at = 0

@@ -45,21 +45,23 @@ _KEPT = 0.75
 Weigh = Callable[[Block, int | None], int]
 
 
-class Budget(NamedTuple):
+class HistoryBudget(NamedTuple):
     """How much may be shown."""
 
     messages: int
     tokens: int | None = None
 
 
-class Fit(NamedTuple):
+class FittedHistory(NamedTuple):
     """Blocks that fit, and how long each of their results and arguments may be."""
 
     blocks: list[Block]
     result_limit: int | None = None
 
 
-def fit(found: Sequence[Block], budget: Budget, weigh: Weigh, *, whole: bool = True) -> Fit:
+def fit(
+    found: Sequence[Block], budget: HistoryBudget, weigh: Weigh, *, whole: bool = True
+) -> FittedHistory:
     """The newest turns of a history that fit, or as much of the newest turn as fits.
 
     `whole` says that nothing came before what was found: then all of it is shown if it fits.
@@ -76,7 +78,7 @@ def fit(found: Sequence[Block], budget: Budget, weigh: Weigh, *, whole: bool = T
     if room is None or not _shares(words, room, weigh):
         return _fit(turns, budget, weigh, whole=False)
     newest = _fit(turns, room, weigh, whole=whole)
-    return Fit([summary, *newest.blocks], newest.result_limit)
+    return FittedHistory([summary, *newest.blocks], newest.result_limit)
 
 
 def split(found: Sequence[Block]) -> list[list[Block]]:
@@ -117,17 +119,19 @@ def shortened(text: str, limit: int) -> str:
     return text[:head] + mark + (text[-tail:] if tail else "")
 
 
-def _fit(turns: list[list[Block]], budget: Budget, weigh: Weigh, *, whole: bool) -> Fit:
+def _fit(
+    turns: list[list[Block]], budget: HistoryBudget, weigh: Weigh, *, whole: bool
+) -> FittedHistory:
     shares = _shares(turns, budget, weigh)
     if not shares:
-        return _fit_turn(turns[-1], budget, weigh) if turns else Fit([])
+        return _fit_turn(turns[-1], budget, weigh) if turns else FittedHistory([])
     count = len(shares)
     if not whole or count < len(turns):
         count = _lasting(shares, turns)
-    return Fit([block for turn in _newest(turns, count) for block in turn])
+    return FittedHistory([block for turn in _newest(turns, count) for block in turn])
 
 
-def _fit_turn(turn: list[Block], budget: Budget, weigh: Weigh) -> Fit:
+def _fit_turn(turn: list[Block], budget: HistoryBudget, weigh: Weigh) -> FittedHistory:
     """As much of a turn as fits: its person's words always, then its newest steps."""
     people = [block for block in turn if block.is_person]
     # The first block is a person's, or a delivery; that goes before any step.
@@ -135,16 +139,18 @@ def _fit_turn(turn: list[Block], budget: Budget, weigh: Weigh) -> Fit:
     people = _newest(people, max(1, len(_shares([[one] for one in people], budget, weigh))))
     room = _room(people, budget, weigh)
     if room is None:
-        return Fit(people)
+        return FittedHistory(people)
     groups = [[step] for step in steps]
-    shares = _shares(groups, Budget(room.messages), weigh)
+    shares = _shares(groups, HistoryBudget(room.messages), weigh)
     if len(shares) < len(groups):
         steps = _newest(steps, _lasting(shares, groups))
     steps, limit = _fit_steps(steps, room, weigh)
-    return Fit([*people, *steps], limit)
+    return FittedHistory([*people, *steps], limit)
 
 
-def _fit_steps(steps: list[Block], room: Budget, weigh: Weigh) -> tuple[list[Block], int | None]:
+def _fit_steps(
+    steps: list[Block], room: HistoryBudget, weigh: Weigh
+) -> tuple[list[Block], int | None]:
     """The newest steps that fit, shortened if need be, and how far they are shortened."""
     groups = [[step] for step in steps]
     shares: list[float] = []
@@ -161,7 +167,7 @@ def _fit_steps(steps: list[Block], room: Budget, weigh: Weigh) -> tuple[list[Blo
     return [], None
 
 
-def _fit_summary(summary: Block, budget: Budget, weigh: Weigh) -> Block:
+def _fit_summary(summary: Block, budget: HistoryBudget, weigh: Weigh) -> Block:
     """A summary that takes no more than half of the budget, if that can be."""
     found = summary
     for limit in _limits(budget, SHORTEST):
@@ -172,7 +178,7 @@ def _fit_summary(summary: Block, budget: Budget, weigh: Weigh) -> Block:
     return found
 
 
-def _limits(budget: Budget, shortest: int) -> list[int]:
+def _limits(budget: HistoryBudget, shortest: int) -> list[int]:
     """Lengths to shorten to, the largest first. A text that is longer does not fit by itself.
 
     Powers of two, so that a turn which grows is seldom shortened anew.
@@ -182,17 +188,17 @@ def _limits(budget: Budget, shortest: int) -> list[int]:
     return [power for power in powers if power >= shortest]
 
 
-def _room(blocks: Sequence[Block], budget: Budget, weigh: Weigh) -> Budget | None:
+def _room(blocks: Sequence[Block], budget: HistoryBudget, weigh: Weigh) -> HistoryBudget | None:
     """What blocks leave of a budget; None if there is nothing left."""
     messages = budget.messages - sum(block.size for block in blocks)
     if budget.tokens is None:
-        return Budget(messages) if messages > 0 else None
+        return HistoryBudget(messages) if messages > 0 else None
     left = budget.tokens - sum(weigh(block, None) for block in blocks)
-    return Budget(messages, left) if messages > 0 and left > 0 else None
+    return HistoryBudget(messages, left) if messages > 0 and left > 0 else None
 
 
 def _shares(
-    groups: Sequence[list[Block]], budget: Budget, weigh: Weigh, limit: int | None = None
+    groups: Sequence[list[Block]], budget: HistoryBudget, weigh: Weigh, limit: int | None = None
 ) -> list[float]:
     """What part of the budget the newest group takes, the two newest, and so on while they fit."""
     shares: list[float] = []

@@ -6,7 +6,7 @@ from __future__ import annotations
 _REACH = 8
 
 
-def one_line(text: str, limit: int) -> str:
+def excerpt(text: str, limit: int) -> str:
     """The beginning of a text, without line breaks and characters that print nothing."""
     kept = text[: limit * _REACH]
     line = " ".join("".join(char if char.isprintable() else " " for char in kept).split())

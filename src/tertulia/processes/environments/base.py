@@ -67,7 +67,7 @@ class Environment(Protocol):
         ...
 
 
-class ThisMachine:
+class LocalMachine:
     """Programs run here, as the user of the gateway, from a folder of theirs.
 
     The folder is where they begin, not a wall: a program can read whatever that user can.

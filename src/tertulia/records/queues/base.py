@@ -12,7 +12,7 @@ from tertulia.core import cursor as cursors
 from tertulia.core import validate
 from tertulia.core.session import Page
 from tertulia.errors import ConfigError
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
 
@@ -58,7 +58,7 @@ def lease_micros(seconds: float) -> int:
 
 
 def wait(
-    house: House, bell: str, asked: Sequence[tuple[str, dict[str, Any]]], seconds: float
+    context: StoreContext, channel: str, asked: Sequence[tuple[str, dict[str, Any]]], seconds: float
 ) -> bool:
     """Wait for a bell until one of some statements says that something is due.
 
@@ -68,14 +68,14 @@ def wait(
     validate.number("seconds", seconds)
     deadline = time.monotonic() + seconds
     while True:
-        rung = house.db.rung(bell)
-        now = to_micros(house.clock.now())
-        if house.db.read(partial(_is_due, asked=asked, now=now)):
+        notifications = context.db.notifications(channel)
+        now = to_micros(context.clock.now())
+        if context.db.read(partial(_is_due, asked=asked, now=now)):
             return True
         left = deadline - time.monotonic()
         if left <= 0:
             return False
-        house.db.wait(bell, rung, min(left, _LOOK_SECONDS))
+        context.db.wait(channel, notifications, min(left, _LOOK_SECONDS))
 
 
 def _is_due(tx: Transaction, asked: Sequence[tuple[str, dict[str, Any]]], now: int) -> bool:

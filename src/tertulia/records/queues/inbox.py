@@ -23,12 +23,12 @@ from tertulia.errors import StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.people import linked_key
 from tertulia.records.queues import base
-from tertulia.records.store_context import House
-from tertulia.records.turns.user_message import Said
+from tertulia.records.store_context import StoreContext
+from tertulia.records.turns.user_message import UserMessage
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
-BELL: Final = "inbox"
+CHANNEL: Final = "inbox"
 # Whoever takes from the box does so one after the other; each only takes heads of lanes.
 CLAIMS: Final = "claims from the inbox"
 
@@ -38,7 +38,7 @@ ARRIVAL_STATES: tuple[ArrivalState, ...] = ("waiting", "taken", "done", "dead", 
 _LONGEST_GATHERING: Final = 5
 
 
-class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     """A message that was accepted. `is_new` is False where it had come before."""
 
     id: int
@@ -59,9 +59,9 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 class Inbox:
     """What a store has accepted."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._db = house.db
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+        self._db = context.db
 
     def put(
         self,
@@ -71,7 +71,7 @@ class Inbox:
         message_id: str | int | None = None,
         media: Sequence[Any] = (),
         gather_seconds: float = 0,
-    ) -> Arrival:
+    ) -> InboxItem:
         """Accept a message. One that came before changes nothing and is given back as it stands.
 
         With `gather_seconds` it waits that long for more: what the same person writes meanwhile is
@@ -81,9 +81,9 @@ class Inbox:
         validate.many("media", media)
         validate.number("gather_seconds", gather_seconds)
         message = None if message_id is None else str(message_id)
-        key = session_rows.key_of(self._house, source)
-        arrival = Said(source, text, message, ()).arrival
-        now = self._house.clock.now()
+        key = session_rows.key_of(self._context, source)
+        arrival = UserMessage(source, text, message, ()).dedupe_key
+        now = self._context.clock.now()
         params = {
             "arrival": arrival,
             "source": to_json(source.to_dict()),
@@ -92,7 +92,7 @@ class Inbox:
             "not_before": to_micros(base.later(now, gather_seconds)),
         }
 
-        def work(tx: Transaction) -> Arrival:
+        def work(tx: Transaction) -> InboxItem:
             known = tx.one("inbox_by_arrival", {"arrival": arrival}) if arrival else None
             if known is not None:
                 return _arrival(known)
@@ -107,22 +107,22 @@ class Inbox:
 
         accepted = self._db.write(work, lane=session_rows.lane_of(key))
         if accepted.is_new:
-            self._db.ring(BELL)
+            self._db.notify(CHANNEL)
         return accepted
 
-    def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Arrival]:
+    def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[InboxItem]:
         """Take the oldest waiting message of each conversation that has none under way.
 
         Whoever takes longer than the lease renews it, or another taker gets the message.
         """
         base.check_limit(limit)
         params = {
-            "now": to_micros(self._house.clock.now()),
+            "now": to_micros(self._context.clock.now()),
             "lease": base.lease_micros(lease_seconds),
             "limit": limit,
         }
 
-        def work(tx: Transaction) -> list[Arrival]:
+        def work(tx: Transaction) -> list[InboxItem]:
             tx.run("inbox_expire")
             return sorted(map(_arrival, tx.all("inbox_claim", params)), key=lambda a: a.id)
 
@@ -130,27 +130,27 @@ class Inbox:
 
     def wait(self, seconds: float) -> bool:
         """Wait until there is something to claim; False if nothing came in that time."""
-        return base.wait(self._house, BELL, [("inbox_is_due", {})], seconds)
+        return base.wait(self._context, CHANNEL, [("inbox_is_due", {})], seconds)
 
-    def renew(self, arrival: Arrival, *, lease_seconds: float = 60) -> None:
+    def renew(self, arrival: InboxItem, *, lease_seconds: float = 60) -> None:
         """Keep a claim for longer."""
         lease = base.lease_micros(lease_seconds)
         params = {"id": arrival.id, "attempts": arrival.attempts, "lease": lease}
         if self._db.write(lambda tx: tx.changed("inbox_renew", params), lane=_lane(arrival)) == 0:
             raise _taken_over()
 
-    def done(self, arrival: Arrival) -> None:
+    def done(self, arrival: InboxItem) -> None:
         """It was answered."""
         self._settle(arrival, "done", None, None)
 
-    def dismiss(self, arrival: Arrival) -> None:
+    def dismiss(self, arrival: InboxItem) -> None:
         """Settle a message that still waits and needs no answer; `StaleWrite` if it was taken."""
         self._db.write(lambda tx: take_in(tx, arrival), lane=_lane(arrival))
-        self._db.ring(BELL)
+        self._db.notify(CHANNEL)
 
     def failed(
         self,
-        arrival: Arrival,
+        arrival: InboxItem,
         problem: str,
         *,
         retry_after: float | None = None,
@@ -166,7 +166,7 @@ class Inbox:
         key: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
-    ) -> Page[Arrival]:
+    ) -> Page[InboxItem]:
         """Accepted messages in the order they came."""
         base.check_limit(limit)
         if state is not None:
@@ -181,10 +181,10 @@ class Inbox:
         return base.page(found, limit)
 
     def _settle(
-        self, arrival: Arrival, state: ArrivalState, problem: str | None, after: float | None
+        self, arrival: InboxItem, state: ArrivalState, problem: str | None, after: float | None
     ) -> None:
-        base.check_claimed("arrival", arrival, Arrival)
-        later = base.later(self._house.clock.now(), after)
+        base.check_claimed("arrival", arrival, InboxItem)
+        later = base.later(self._context.clock.now(), after)
         params = {
             "id": arrival.id,
             "state": state,
@@ -193,7 +193,7 @@ class Inbox:
             "not_before": to_micros(later),
         }
         self._db.write(lambda tx: _settle(tx, params), lane=_lane(arrival))
-        self._db.ring(BELL)
+        self._db.notify(CHANNEL)
 
 
 def _gather(tx: Transaction, asked: Mapping[str, Any], seconds: float) -> Row | None:
@@ -223,7 +223,7 @@ def _gather(tx: Transaction, asked: Mapping[str, Any], seconds: float) -> Row | 
     return tx.one("inbox_put_gathered", {**asked, "body": empty, "into": before.id})
 
 
-def settle_answered(tx: Transaction, arrival: Arrival) -> None:
+def settle_answered(tx: Transaction, arrival: InboxItem) -> None:
     """A message that was claimed is answered by the turn whose answer is being stored."""
     tx.hold(_lane(arrival))
     params = {
@@ -244,7 +244,7 @@ def _settle(tx: Transaction, params: Mapping[str, Any]) -> None:
         promote(tx, settled[0])
 
 
-def take_in(tx: Transaction, arrival: Arrival) -> None:
+def take_in(tx: Transaction, arrival: InboxItem) -> None:
     """A message that waits is answered by a turn under way."""
     tx.hold(_lane(arrival))
     # What it said stands in the transcript, and is forgotten with that.
@@ -269,7 +269,7 @@ def forget(tx: Transaction, session: int) -> None:
         promote(tx, key)
 
 
-def _lane(arrival: Arrival) -> str:
+def _lane(arrival: InboxItem) -> str:
     return session_rows.lane_of(arrival.key)
 
 
@@ -280,11 +280,11 @@ def _taken_over() -> StaleWrite:
     )
 
 
-def _arrival(row: Row, *, is_new: bool = False) -> Arrival:
+def _arrival(row: Row, *, is_new: bool = False) -> InboxItem:
     (id_, _, key, source, body, state, attempts, not_before, received_at, problem,
      gathered_into) = row  # fmt: skip
     said = from_json(body)
-    return Arrival(
+    return InboxItem(
         id=id_,
         key=key,
         source=Source.from_dict(from_json(source)),

@@ -11,19 +11,19 @@ from typing import Final
 from tertulia.core.session import Session
 from tertulia.records import session_rows
 from tertulia.records.queues import base
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import session_row
 
 TRIES: Final = 3
 
 
-class Flushes:
+class MemoryFlushes:
     """Sessions whose memory is to be saved."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._db = house.db
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+        self._db = context.db
 
     def claim(self, limit: int = 10, *, lease_seconds: float = 300) -> list[Session]:
         """Take sessions whose memory is due; nobody else gets them while the lease lasts."""
@@ -53,4 +53,4 @@ class Flushes:
     def _end(self, tx: Transaction, ref: int, outcome: str | None) -> None:
         tx.run("flush_done", {"session": ref})
         if outcome is not None:
-            session_rows.event(tx, ref, self._house.clock.now(), "memory", {"outcome": outcome})
+            session_rows.event(tx, ref, self._context.clock.now(), "memory", {"outcome": outcome})

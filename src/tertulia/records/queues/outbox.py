@@ -29,18 +29,18 @@ from tertulia.platforms import registry
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records import session_rows
 from tertulia.records.queues import base
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
-BELL: Final = "outbox"
+CHANNEL: Final = "outbox"
 CLAIMS: Final = "claims from the outbox"
 
 DeliveryState = Literal["waiting", "sending", "sent", "unknown", "dead"]
 DELIVERY_STATES: tuple[DeliveryState, ...] = ("waiting", "sending", "sent", "unknown", "dead")
 
 
-class Parcel(msgspec.Struct, frozen=True, kw_only=True):
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """One thing to deliver. `delivery` is the key a platform is given so that it comes once."""
 
     id: int = 0
@@ -63,9 +63,9 @@ class Parcel(msgspec.Struct, frozen=True, kw_only=True):
 class Outbox:
     """What a store has to deliver."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._db = house.db
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+        self._db = context.db
 
     def put(
         self,
@@ -75,20 +75,22 @@ class Outbox:
         origin: Source | None = None,
         session_id: str | None = None,
         delivery: str | None = None,
-    ) -> Parcel:
+    ) -> Delivery:
         """Put a message in. The same `delivery` twice is put in once.
 
         What is too long for its platform is put in as several parts; the first one is returned.
         """
-        made = parcels(self._house, text, to, origin, session_id=session_id, delivery=delivery)
-        now = to_micros(self._house.clock.now())
+        made = deliveries_to(
+            self._context, text, to, origin, session_id=session_id, delivery=delivery
+        )
+        now = to_micros(self._context.clock.now())
 
-        def work(tx: Transaction) -> Parcel:
+        def work(tx: Transaction) -> Delivery:
             put_in(tx, made, now)
             return _require(tx, made[0].delivery)
 
         put = self._db.write(work, lane=lane_of(made[0]))
-        self._db.ring(BELL)
+        self._db.notify(CHANNEL)
         return put
 
     def claim(
@@ -98,7 +100,7 @@ class Outbox:
         lease_seconds: float = 60,
         platforms: Collection[str] | None = None,
         idempotent: Collection[str] = (),
-    ) -> list[Parcel]:
+    ) -> list[Delivery]:
         """Take what is due for sending; nobody else gets it while the lease lasts.
 
         Of each chat that is the oldest, and only when nothing older is still under way. Whoever
@@ -108,12 +110,12 @@ class Outbox:
         """
         base.check_limit(limit)
         params = {
-            "now": to_micros(self._house.clock.now()),
+            "now": to_micros(self._context.clock.now()),
             "lease": base.lease_micros(lease_seconds),
             "limit": limit,
         }
 
-        def work(tx: Transaction) -> list[Parcel]:
+        def work(tx: Transaction) -> list[Delivery]:
             for id_, platform, *place in tx.all("outbox_lost"):
                 if platform in idempotent:
                     tx.run("outbox_resend", {"id": id_})
@@ -133,9 +135,9 @@ class Outbox:
         asked: list[tuple[str, dict[str, Any]]] = [("outbox_is_due", {})]
         if platforms is not None:
             asked = [("outbox_is_due_for", {"platform": name}) for name in sorted(platforms)]
-        return base.wait(self._house, BELL, asked, seconds)
+        return base.wait(self._context, CHANNEL, asked, seconds)
 
-    def renew(self, parcel: Parcel, *, lease_seconds: float = 60) -> None:
+    def renew(self, parcel: Delivery, *, lease_seconds: float = 60) -> None:
         """Keep a claim for longer."""
         lease = base.lease_micros(lease_seconds)
         params = {"id": parcel.id, "attempts": parcel.attempts, "lease": lease}
@@ -146,18 +148,18 @@ class Outbox:
 
         self._db.write(work, lane=lane_of(parcel))
 
-    def done(self, parcel: Parcel) -> Parcel:
+    def done(self, parcel: Delivery) -> Delivery:
         """It was sent."""
         return self._settle(parcel, "sent", None, None)
 
     def failed(
         self,
-        parcel: Parcel,
+        parcel: Delivery,
         problem: str,
         *,
         retry_after: float | None = None,
         outcome: Literal["retry", "unknown", "dead"] = "retry",
-    ) -> Parcel:
+    ) -> Delivery:
         """It was not sent: try again after some seconds, give up, or say that nobody knows."""
         base.check_word("outcome", outcome, ("retry", "unknown", "dead"))
         state: DeliveryState = "waiting" if outcome == "retry" else outcome
@@ -170,7 +172,7 @@ class Outbox:
         session_id: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
-    ) -> Page[Parcel]:
+    ) -> Page[Delivery]:
         """Deliveries in the order they were put in."""
         base.check_limit(limit)
         if state is not None:
@@ -186,10 +188,10 @@ class Outbox:
         return base.page(found, limit)
 
     def _settle(
-        self, parcel: Parcel, state: DeliveryState, problem: str | None, after: float | None
-    ) -> Parcel:
-        base.check_claimed("parcel", parcel, Parcel)
-        now = self._house.clock.now()
+        self, parcel: Delivery, state: DeliveryState, problem: str | None, after: float | None
+    ) -> Delivery:
+        base.check_claimed("parcel", parcel, Delivery)
+        now = self._context.clock.now()
         params = {
             "id": parcel.id,
             "state": state,
@@ -199,7 +201,7 @@ class Outbox:
             "not_before": to_micros(base.later(now, after)),
         }
 
-        def work(tx: Transaction) -> Parcel:
+        def work(tx: Transaction) -> Delivery:
             row = tx.one("outbox_settle", params)
             if row is None:
                 raise _taken_over(tx, parcel)
@@ -208,19 +210,19 @@ class Outbox:
             return settled
 
         settled = self._db.write(work, lane=lane_of(parcel))
-        self._db.ring(BELL)
+        self._db.notify(CHANNEL)
         return settled
 
 
-def parcels(
-    house: House,
+def deliveries_to(
+    context: StoreContext,
     text: str,
     to: str,
     origin: Source | None,
     *,
     session_id: str | None = None,
     delivery: str | None = None,
-) -> list[Parcel]:
+) -> list[Delivery]:
     """A delivery made ready: its target is resolved to a real place, its text is in parts."""
     validate.text("text", text)
     validate.text("to", to)
@@ -228,7 +230,7 @@ def parcels(
     target = Target.parse(to, origin, known=PLATFORMS)
     chat_id, thread_id = target.chat_id, target.thread_id
     if chat_id is None and target.platform != LOCAL:
-        home = house.settings.homes.get(target.platform)
+        home = context.settings.homes.get(target.platform)
         if home is None:
             raise ConfigError(
                 f"There is no home channel for {target.platform}.",
@@ -237,7 +239,7 @@ def parcels(
             )
         chat_id, thread_id = home.chat_id, home.thread_id
     is_back = origin is not None and (target.platform, chat_id) == (origin.platform, origin.chat_id)
-    first = Parcel(
+    first = Delivery(
         delivery=_id_of(delivery) if delivery else os.urandom(16).hex(),
         session_id=session_id,
         target=session_rows.storable(str(target)) or "",
@@ -260,13 +262,13 @@ def _id_of(delivery: str) -> str:
     return delivery if is_plain else keys.part_of(delivery)
 
 
-def _part(whole: Parcel, number: int, text: str) -> Parcel:
+def _part(whole: Delivery, number: int, text: str) -> Delivery:
     """The first part has the key of the whole, so that it is known whether it was put in."""
     delivery = whole.delivery if number == 0 else f"{whole.delivery}/{number + 1}"
     return msgspec.structs.replace(whole, delivery=delivery, body={"text": text})
 
 
-def put_in(tx: Transaction, made: Sequence[Parcel], now: int) -> None:
+def put_in(tx: Transaction, made: Sequence[Delivery], now: int) -> None:
     """Put the parts of a delivery in within a transaction."""
     tx.hold(lane_of(made[0]))
     for parcel in made:
@@ -293,12 +295,12 @@ def _claim_for(tx: Transaction, platforms: Sequence[str], params: Mapping[str, A
     return found
 
 
-def lane_of(parcel: Parcel) -> str:
+def lane_of(parcel: Delivery) -> str:
     """The lane of a chat: what is put in and sent there goes one after the other."""
     return _lane(*_chat(parcel))
 
 
-def _chat(parcel: Parcel) -> Row:
+def _chat(parcel: Delivery) -> Row:
     return parcel.platform, parcel.account, parcel.chat_id, parcel.thread_id
 
 
@@ -325,7 +327,7 @@ def forget(tx: Transaction, session_id: str) -> None:
         promote(tx, chat)
 
 
-def _taken_over(tx: Transaction, parcel: Parcel) -> StaleWrite:
+def _taken_over(tx: Transaction, parcel: Delivery) -> StaleWrite:
     found = _require(tx, parcel.delivery)
     return StaleWrite(
         f"The delivery is {found.state} and no longer yours.",
@@ -333,7 +335,7 @@ def _taken_over(tx: Transaction, parcel: Parcel) -> StaleWrite:
     )
 
 
-def _require(tx: Transaction, delivery: str) -> Parcel:
+def _require(tx: Transaction, delivery: str) -> Delivery:
     row = tx.one("outbox_get", {"delivery": delivery})
     if row is None:
         raise NotFound(
@@ -342,10 +344,10 @@ def _require(tx: Transaction, delivery: str) -> Parcel:
     return _parcel(row)
 
 
-def _parcel(row: Row) -> Parcel:
+def _parcel(row: Row) -> Delivery:
     (id_, delivery, session_id, target, platform, account, chat_id, thread_id, body, state,
      attempts, not_before, created_at, sent_at, problem) = row  # fmt: skip
-    return Parcel(
+    return Delivery(
         id=id_,
         delivery=delivery,
         session_id=session_id,

@@ -29,7 +29,7 @@ from tertulia.platforms import registry
 from tertulia.records import session_rows
 from tertulia.records.people import linked_key, resolve
 from tertulia.records.sessions import delete
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript import transcript
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import SessionRow, body, from_micros, session_row, to_micros
@@ -44,7 +44,7 @@ _FIRST_LOOK: Final = 8  # messages, for the first thing that a person said
 _HALVES: Final = {"all": ("current", "ended"), "current": ("current",), "ended": ("ended",)}
 
 
-class Ask(NamedTuple):
+class NeedsGuard(NamedTuple):
     """The answer of a transaction that needs to know first whether processes run for a key."""
 
     key: str
@@ -60,9 +60,9 @@ class _Quiet(NamedTuple):
 class Sessions:
     """The sessions of a store."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._db = house.db
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+        self._db = context.db
 
     # -- the way in
 
@@ -75,19 +75,19 @@ class Sessions:
         key = self.key(source)
         has_processes: bool | None = None
         while True:
-            attempt = Attempt(self._house, source, key, self._now(), force_new, has_processes)
+            attempt = OpenSession(self._context, source, key, self._now(), force_new, has_processes)
             found = self._db.write(attempt.open, lane=session_rows.lane_of(attempt.key))
             if isinstance(found, Session):
                 if found.created_at == found.updated_at:
                     self._log("began", found)
                 return found
             # The guard is foreign code: it is asked outside the transaction, which then runs anew.
-            has_processes = self._house.has_processes(found.key)
+            has_processes = self._context.has_processes(found.key)
 
     def key(self, source: Source) -> str:
         """The key of a source under this store's settings."""
         validate.source(source)
-        return session_rows.key_of(self._house, source)
+        return session_rows.key_of(self._context, source)
 
     def conversation(self, source: Source) -> str:
         """The key of a source, or the one it shares where chats are linked."""
@@ -95,7 +95,7 @@ class Sessions:
 
     def is_shared(self, source: Source) -> bool:
         """Whether several people write in the session of a source."""
-        return source.chat_type != "dm" and session_rows.owner_person(source, self._house) is None
+        return source.chat_type != "dm" and session_rows.owner_person(source, self._context) is None
 
     # -- one session
 
@@ -127,7 +127,7 @@ class Sessions:
             if before.ended_at is None:
                 session_rows.end(tx, before, "new", now)
             return _begin(
-                tx, self._house, session_rows.origin_of(before), key, now, before, reason="new"
+                tx, self._context, session_rows.origin_of(before), key, now, before, reason="new"
             ).session()
 
         found = self._db.write(work)
@@ -166,7 +166,7 @@ class Sessions:
 
         def work(tx: Transaction) -> Session:
             parent = session_rows.require(tx, session_id)
-            seen = session_rows.glance(tx, session_id)
+            seen = session_rows.current_view(tx, session_id)
             spans = seen.view.spans(seen.last_seq)
             if at is not None:
                 log = _locate(seen.view, at, seen.last_seq)
@@ -176,7 +176,7 @@ class Sessions:
             self._end_current(tx, parent.key, "fork", now)
             fork = session_rows.begin(
                 tx,
-                self._house,
+                self._context,
                 session_rows.origin_of(parent),
                 parent.key,
                 now,
@@ -204,7 +204,7 @@ class Sessions:
         def work(tx: Transaction) -> Session:
             row = session_rows.require(tx, session_id)
             if row.ended_at is None:
-                _end(tx, self._house, row, session_rows.storable(reason) or reason, now)
+                _end(tx, self._context, row, session_rows.storable(reason) or reason, now)
             return session_rows.require(tx, session_id).session()
 
         found = self._db.write(work)
@@ -213,7 +213,7 @@ class Sessions:
 
     def expire(self, session_id: str) -> Session | None:
         """End a session if its policy would now. None if not: somebody wrote, or it has ended."""
-        guard = self._house.settings.has_active_processes
+        guard = self._context.settings.has_active_processes
         is_guarded = guard is not None and guard(self.require(session_id).key)
         now = self._now()
 
@@ -222,14 +222,14 @@ class Sessions:
             current = tx.one("session_current", {"key": row.key})
             if current is None or current[0] != row.ref or session_rows.is_under_way(tx, row):
                 return None
-            reason = _over(self._house, row, now, current[-1])
+            reason = _over(self._context, row, now, current[-1])
             if reason is None:
                 return None
-            if _may_be_kept(self._house, row, now, current[-1]) and (
+            if _may_be_kept(self._context, row, now, current[-1]) and (
                 is_guarded or _has_program(tx, row.key)
             ):
                 return None
-            _end(tx, self._house, row, reason, now)
+            _end(tx, self._context, row, reason, now)
             return session_rows.require(tx, session_id).session()
 
         found = self._db.write(work)
@@ -329,7 +329,7 @@ class Sessions:
     ) -> Page[Session]:
         """Sessions by newest activity. `text` looks in titles, names and messages."""
         return find_within(
-            self._house,
+            self._context,
             [{"platform": platform, "key": key, "person": person}],
             active_minutes=active_minutes,
             state=state,
@@ -347,7 +347,7 @@ class Sessions:
         """Sessions that their policy would end now, the longest silent first."""
         _check_page("all", limit)
         now = self._now()
-        policies = self._house.settings.policies
+        policies = self._context.settings.policies
         cutoffs = [c for policy in policies.all() for c in self._cutoffs(policy, now)]
         if not cutoffs:
             return Page(())
@@ -368,7 +368,7 @@ class Sessions:
                 place = _activity(seen)
                 if (
                     seen.lease_until < leases_end
-                    and _over(self._house, seen, now, row[-1])
+                    and _over(self._context, seen, now, row[-1])
                     and not self._is_kept(seen, now, row[-1], busy)
                 ):
                     found.append(seen)
@@ -387,21 +387,21 @@ class Sessions:
         row, events, person_zone = self._db.read(work)
         lines = [f"Session {row.id} of {row.key}"]
         for at, kind, detail in events:
-            moment = from_micros(at).astimezone(self._house.zone)
+            moment = from_micros(at).astimezone(self._context.zone)
             lines.append(f"{moment:%Y-%m-%d %H:%M:%S %Z}  {_told(kind, body(detail))}")
-        policy = self._house.settings.policies.for_chat(row.platform, row.chat_type)
-        zone = self._house.zone_of(person_zone)
+        policy = self._context.settings.policies.for_chat(row.platform, row.chat_type)
+        zone = self._context.zone_of(person_zone)
         lines.append("Policy: " + policy.explain(_quiet(row), self._now(), zone=zone))
         return "\n".join(lines)
 
     # -- within
 
     def _now(self) -> datetime:
-        return self._house.clock.now().astimezone(UTC)
+        return self._context.clock.now().astimezone(UTC)
 
     def _log(self, what: str, session: Session) -> None:
         if log.isEnabledFor(logging.INFO):
-            log.info("session %s of %s %s", session.id, self._house.shown(session.key), what)
+            log.info("session %s of %s %s", session.id, self._context.shown(session.key), what)
 
     def _end_current(self, tx: Transaction, key: str, reason: str, now: datetime) -> None:
         row = tx.one("session_current", {"key": key})
@@ -409,21 +409,21 @@ class Sessions:
             session_rows.end(tx, session_row(row), reason, now)
 
     def _cutoffs(self, policy: ResetPolicy, now: datetime) -> list[datetime]:
-        return list(policy.cutoffs(now, zone=self._house.zone).values())
+        return list(policy.cutoffs(now, zone=self._context.zone).values())
 
     def _is_kept(
         self, row: SessionRow, now: datetime, person_zone: str | None, busy: Collection[str]
     ) -> bool:
         """Whether a running program keeps the session from its policy."""
-        if not _may_be_kept(self._house, row, now, person_zone):
+        if not _may_be_kept(self._context, row, now, person_zone):
             return False
-        return row.key in busy or self._house.has_processes(row.key)
+        return row.key in busy or self._context.has_processes(row.key)
 
 
-class Attempt(NamedTuple):
+class OpenSession(NamedTuple):
     """One try to open a session, with what was known before its transaction."""
 
-    house: House
+    context: StoreContext
     source: Source
     key: str
     now: datetime
@@ -432,9 +432,9 @@ class Attempt(NamedTuple):
     # Somebody is there who can be told that a policy ended the session before.
     is_told: bool = True
 
-    def open(self, tx: Transaction) -> Session | Ask:
+    def open(self, tx: Transaction) -> Session | NeedsGuard:
         found = self.find(tx)
-        if isinstance(found, Ask):
+        if isinstance(found, NeedsGuard):
             return found
         row, notice = found
         now = to_micros(self.now)
@@ -443,47 +443,47 @@ class Attempt(NamedTuple):
             row = row._replace(updated_at=now, version=row.version + 1)
         return row.session(notice)
 
-    def find(self, tx: Transaction) -> tuple[SessionRow, Notice | None] | Ask:
+    def find(self, tx: Transaction) -> tuple[SessionRow, Notice | None] | NeedsGuard:
         """The current session under its policy, not touched yet, or a new one with its notice."""
         key = linked_key(tx, self.source, self.key)
         return (self if key == self.key else self._replace(key=key))._find(tx)
 
-    def _find(self, tx: Transaction) -> tuple[SessionRow, Notice | None] | Ask:
+    def _find(self, tx: Transaction) -> tuple[SessionRow, Notice | None] | NeedsGuard:
         row = tx.one("session_current", {"key": self.key})
         if row is None:
             return self._begin_after_end(tx)
         current = session_row(row)
-        reason = "new" if self.force_new else _over(self.house, current, self.now, row[-1])
+        reason = "new" if self.force_new else _over(self.context, current, self.now, row[-1])
         if reason in AUTOMATIC and session_rows.is_under_way(tx, current):
             reason = None
-        if reason in AUTOMATIC and _may_be_kept(self.house, current, self.now, row[-1]):
+        if reason in AUTOMATIC and _may_be_kept(self.context, current, self.now, row[-1]):
             is_kept = self._is_kept(tx)
             if is_kept is None:
-                return Ask(self.key)
+                return NeedsGuard(self.key)
             reason = None if is_kept else reason
         if reason is None:
             return current, self._notice_left(tx, current)
-        _end(tx, self.house, current, reason, self.now)
+        _end(tx, self.context, current, reason, self.now)
         return self._begin(tx, current, reason)
 
     def _is_kept(self, tx: Transaction) -> bool | None:
         """Whether a program runs for it; None if only the guard of whoever opened this can say."""
         if _has_program(tx, self.key):
             return True
-        return False if self.house.settings.has_active_processes is None else self.has_processes
+        return False if self.context.settings.has_active_processes is None else self.has_processes
 
     def _begin_after_end(self, tx: Transaction) -> tuple[SessionRow, Notice | None]:
         """No session is current: this is the first contact, or the last one was ended apart."""
         row = tx.one("session_latest_ended", {"key": self.key})
         if row is None:
-            return _begin(tx, self.house, self.source, self.key, self.now), None
+            return _begin(tx, self.context, self.source, self.key, self.now), None
         last = session_row(row)
         return self._begin(tx, last, last.end_reason or "")
 
     def _begin(
         self, tx: Transaction, after: SessionRow, reason: str
     ) -> tuple[SessionRow, Notice | None]:
-        row = _begin(tx, self.house, self.source, self.key, self.now, after, reason=reason)
+        row = _begin(tx, self.context, self.source, self.key, self.now, after, reason=reason)
         return row, self._notice(tx, after, reason, row.id) if self.is_told else None
 
     def _notice_left(self, tx: Transaction, current: SessionRow) -> Notice | None:
@@ -500,7 +500,7 @@ class Attempt(NamedTuple):
     def _notice(self, tx: Transaction, after: SessionRow, reason: str, begun: str) -> Notice | None:
         if reason not in AUTOMATIC or tx.one("notice_due", {"session": after.ref}) is None:
             return None
-        policy = self.house.settings.policies.for_chat(after.platform, after.chat_type)
+        policy = self.context.settings.policies.for_chat(after.platform, after.chat_type)
         # Handed out with the transaction that finds or makes the new session, and written down with
         # the old one, hence exactly once: also where the new one is deleted, or the clock steps
         # back.
@@ -509,16 +509,18 @@ class Attempt(NamedTuple):
         return Notice(reason, after.turns > 0, after.id, notify=is_told)
 
 
-def _end(tx: Transaction, house: House, row: SessionRow, reason: str, now: datetime) -> None:
+def _end(
+    tx: Transaction, context: StoreContext, row: SessionRow, reason: str, now: datetime
+) -> None:
     """End a session; what was said in one that a policy ends may be worth remembering."""
     session_rows.end(tx, row, reason, now)
-    if house.settings.remember and reason in AUTOMATIC and row.turns:
+    if context.settings.remember and reason in AUTOMATIC and row.turns:
         tx.run("flush_put", {"session": row.ref})
 
 
 def _begin(
     tx: Transaction,
-    house: House,
+    context: StoreContext,
     source: Source,
     key: str,
     now: datetime,
@@ -527,7 +529,7 @@ def _begin(
     reason: str | None = None,
 ) -> SessionRow:
     kind = None if after is None else "reset"
-    row = session_rows.begin(tx, house, source, key, now, parent=after, kind=kind)
+    row = session_rows.begin(tx, context, source, key, now, parent=after, kind=kind)
     session_rows.first_view(tx, row.ref, View.whole(row.ref), "start", now, 0)
     detail = {} if after is None else {"after": after.id, "reason": reason}
     session_rows.event(tx, row.ref, now, "began", detail)
@@ -535,7 +537,7 @@ def _begin(
 
 
 def find_within(
-    house: House,
+    context: StoreContext,
     scopes: Sequence[Mapping[str, str | None]],
     *,
     active_minutes: float | None = None,
@@ -555,12 +557,12 @@ def find_within(
     before = _after(cursor) if cursor else (_FAR, _FAR)
     since = None
     if active_minutes is not None:
-        since = _minutes_before(house.clock.now(), active_minutes)
+        since = _minutes_before(context.clock.now(), active_minutes)
     asked = None if text is None else search_terms.terms(text.replace("\0", " "))
     if asked == []:
         return Page(())
     if asked is not None:
-        house.catch_up()
+        context.catch_up()
 
     bounds = {
         "active_since": since,
@@ -574,7 +576,7 @@ def find_within(
         found = {row.ref: row for row in rows}
         return sorted(found.values(), key=_activity, reverse=True)[: limit + 1]
 
-    found = house.db.read(work)
+    found = context.db.read(work)
     return _page(found, limit, [row.session() for row in found[:limit]])
 
 
@@ -622,14 +624,18 @@ def _has_program(tx: Transaction, key: str) -> bool:
     return tx.one("process_is_running_for", {"key": key}) is not None
 
 
-def _may_be_kept(house: House, row: SessionRow, now: datetime, person_zone: str | None) -> bool:
+def _may_be_kept(
+    context: StoreContext, row: SessionRow, now: datetime, person_zone: str | None
+) -> bool:
     """Whether a running program could keep a session still: it does so for a day at most."""
-    return _over(house, row, now - house.settings.protection, person_zone) is None
+    return _over(context, row, now - context.settings.protection, person_zone) is None
 
 
-def _over(house: House, row: SessionRow, now: datetime, person_zone: str | None) -> str | None:
-    policy = house.settings.policies.for_chat(row.platform, row.chat_type)
-    return policy.decide(_quiet(row), now, zone=house.zone_of(person_zone))
+def _over(
+    context: StoreContext, row: SessionRow, now: datetime, person_zone: str | None
+) -> str | None:
+    policy = context.settings.policies.for_chat(row.platform, row.chat_type)
+    return policy.decide(_quiet(row), now, zone=context.zone_of(person_zone))
 
 
 def _quiet(row: SessionRow) -> _Quiet:
@@ -672,7 +678,7 @@ def _check_page(state: str, limit: int) -> None:
 
 def _first_words(tx: Transaction, session_id: str) -> str:
     """What a person said first in a session, as far as a title needs it; "" if nobody did."""
-    seen = session_rows.glance(tx, session_id)
+    seen = session_rows.current_view(tx, session_id)
     first = oldest_of(seen.view.spans(seen.last_seq), _FIRST_LOOK)
     said = (
         text_of(message.body)

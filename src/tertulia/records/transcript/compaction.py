@@ -25,10 +25,10 @@ from tertulia.core.history.view import (
 from tertulia.core.message import INTERNAL, SUMMARY, Message, draft, text_of
 from tertulia.errors import AgentFailed, AgentTimeout, StaleWrite
 from tertulia.records import session_rows
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript import transcript
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import Glance, to_micros
+from tertulia.storage.rows import CurrentView, to_micros
 
 # How many messages one compaction sums up at most; what is left is for the next.
 _AT_ONCE = 1000
@@ -37,13 +37,13 @@ _AT_ONCE = 1000
 class _Past(NamedTuple):
     """The oldest turns of a transcript, as they were read."""
 
-    seen: Glance
+    seen: CurrentView
     messages: list[Message]
     previous: str | None
 
 
 def compact(
-    house: House,
+    context: StoreContext,
     session_id: str,
     summarise: Summariser,
     *,
@@ -52,7 +52,7 @@ def compact(
 ) -> Compaction | None:
     """Sum up all but the newest turns; None if there is nothing to sum up."""
     validate.whole("keep_turns", keep_turns, 0)
-    past = house.db.read(lambda tx: _past(tx, session_id, keep_turns))
+    past = context.db.read(lambda tx: _past(tx, session_id, keep_turns))
     if not past.messages:
         return None
     bodies = [message.body for message in past.messages]
@@ -63,12 +63,12 @@ def compact(
             f"The summary cannot be used: {problem}. Nothing was changed.",
             hint="Look at the summariser; without one, an extract is made.",
         )
-    now = to_micros(house.clock.now())
-    return house.db.write(lambda tx: _commit(tx, session_id, past, summary, now))
+    now = to_micros(context.clock.now())
+    return context.db.write(lambda tx: _commit(tx, session_id, past, summary, now))
 
 
 def _past(tx: Transaction, session_id: str, keep_turns: int) -> _Past:
-    seen = session_rows.glance(tx, session_id)
+    seen = session_rows.current_view(tx, session_id)
     fresh = seen.fresh()
     total = sum(span.size for span in fresh)
     found = transcript.read(tx, oldest_of(fresh, _AT_ONCE))
@@ -87,7 +87,7 @@ def _past(tx: Transaction, session_id: str, keep_turns: int) -> _Past:
 
 
 def _commit(tx: Transaction, session_id: str, past: _Past, summary: str, now: int) -> Compaction:
-    seen = session_rows.glance(tx, session_id)
+    seen = session_rows.current_view(tx, session_id)
     if seen.number != past.seen.number:
         raise StaleWrite(
             "The transcript was changed while it was summed up; nothing was compacted.",

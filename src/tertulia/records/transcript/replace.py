@@ -21,10 +21,10 @@ from tertulia.core.message import COMMAND, DELIVERY, INTERNAL, USER, Draft, draf
 from tertulia.core.source import LOCAL, Source
 from tertulia.errors import ConfigError, NotFound
 from tertulia.records import session_rows
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript import transcript
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import Glance, SessionRow, session_row, to_micros
+from tertulia.storage.rows import CurrentView, SessionRow, session_row, to_micros
 
 # The chat type of a transcript that came without a conversation.
 TRANSCRIPT: Final = "transcript"
@@ -37,7 +37,7 @@ _KINDS: Final = {
 }
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """Where a message lies in the log, and the turn it belongs to."""
 
     log: int
@@ -45,10 +45,10 @@ class Place(NamedTuple):
     turn: int
 
 
-class Held(NamedTuple):
+class Snapshot(NamedTuple):
     """A transcript as it is seen: its places in order, and how many of them are consolidated."""
 
-    places: list[Place]
+    places: list[LogPosition]
     offset: int
 
 
@@ -59,36 +59,36 @@ Part = int | Mapping[str, Any]
 # -- one message, one session
 
 
-def append(house: House, session_id: str, message: Mapping[str, Any]) -> None:
+def append(context: StoreContext, session_id: str, message: Mapping[str, Any]) -> None:
     """Store a message; an id that no session has becomes a session of its own."""
     drafts = [draft(message)]
-    now = house.clock.now().astimezone(UTC)
+    now = context.clock.now().astimezone(UTC)
 
     def work(tx: Transaction) -> None:
-        _adopt(tx, house, session_id, now)
+        _adopt(tx, context, session_id, now)
         transcript.append_in(tx, session_id, drafts, None, to_micros(now))
 
-    house.db.write(work)
-    house.ring()
+    context.db.write(work)
+    context.notify()
 
 
-def rewrite(house: House, session_id: str, messages: Iterable[Mapping[str, Any]]) -> None:
+def rewrite(context: StoreContext, session_id: str, messages: Iterable[Mapping[str, Any]]) -> None:
     """Show these messages instead of what was shown, writing only what is new of them."""
     given = list(messages)
     check(given)
-    now = house.clock.now().astimezone(UTC)
+    now = context.clock.now().astimezone(UTC)
 
     def work(tx: Transaction) -> None:
-        _adopt(tx, house, session_id, now)
+        _adopt(tx, context, session_id, now)
         row = session_rows.require(tx, session_id)
-        held, bodies = hold(tx, row)
-        lay(tx, row, held, aligned(bodies, given), now)
+        held, bodies = snapshot(tx, row)
+        apply(tx, row, held, aligned(bodies, given), now)
 
-    house.db.write(work)
-    house.ring()
+    context.db.write(work)
+    context.notify()
 
 
-def set_last_prompt(house: House, session_id: str, tokens: int) -> None:
+def set_last_prompt(context: StoreContext, session_id: str, tokens: int) -> None:
     """Say how long the last prompt was, apart from any model call."""
     if type(tokens) is not int or not 0 <= tokens < 2**53:
         raise ConfigError(
@@ -97,15 +97,15 @@ def set_last_prompt(house: House, session_id: str, tokens: int) -> None:
             field="last_prompt_tokens",
         )
     params = {"id": session_id, "last_prompt": tokens}
-    if house.db.write(lambda tx: tx.changed("session_set_last_prompt", params)) == 0:
+    if context.db.write(lambda tx: tx.changed("session_set_last_prompt", params)) == 0:
         raise session_rows.missing(session_id)
 
 
 def begin(
-    tx: Transaction, house: House, source: Source, key: str, created_at: datetime
+    tx: Transaction, context: StoreContext, source: Source, key: str, created_at: datetime
 ) -> SessionRow:
     """A session that began at a given moment."""
-    row = session_rows.begin(tx, house, source, key, created_at)
+    row = session_rows.begin(tx, context, source, key, created_at)
     session_rows.first_view(tx, row.ref, View.whole(row.ref), "start", created_at, 0)
     session_rows.event(tx, row.ref, created_at, "began", {})
     return row
@@ -138,30 +138,30 @@ def kind_of(message: Mapping[str, Any]) -> str | None:
 # -- what was done once
 
 
-def is_noted(house: House, name: str) -> bool:
+def is_noted(context: StoreContext, name: str) -> bool:
     """Whether this installation has a note of that name."""
-    return house.db.read(lambda tx: tx.one("installation_get", {"name": name})) is not None
+    return context.db.read(lambda tx: tx.one("installation_get", {"name": name})) is not None
 
 
-def note(house: House, name: str) -> None:
+def note(context: StoreContext, name: str) -> None:
     """Remember that something was done, for as long as the store exists."""
-    value = house.clock.now().astimezone(UTC).isoformat()
-    house.db.write(lambda tx: tx.run("installation_note", {"name": name, "value": value}))
+    value = context.clock.now().astimezone(UTC).isoformat()
+    context.db.write(lambda tx: tx.run("installation_note", {"name": name, "value": value}))
 
 
 # -- whole transcripts
 
 
-def hold(tx: Transaction, row: SessionRow) -> tuple[Held, list[dict[str, Any]]]:
+def snapshot(tx: Transaction, row: SessionRow) -> tuple[Snapshot, list[dict[str, Any]]]:
     """A transcript as it is seen, and its messages."""
-    seen = session_rows.glance_of(tx, row.ref)
+    seen = session_rows.current_view_of(tx, row.ref)
     rows = transcript.read(tx, seen.view.spans(seen.last_seq))
-    places = [Place(one.session, one.seq, one.turn) for one in rows]
+    places = [LogPosition(one.session, one.seq, one.turn) for one in rows]
     offset = 0
     if seen.after_log is not None:
         after = (seen.after_log, seen.after_seq)
         offset = next((n for n, p in enumerate(places, 1) if (p.log, p.seq) == after), 0)
-    return Held(places, offset), [one.body for one in rows]
+    return Snapshot(places, offset), [one.body for one in rows]
 
 
 def check(messages: Iterable[object]) -> None:
@@ -181,22 +181,22 @@ def aligned(old: Sequence[Any], new: Sequence[Any]) -> list[Part]:
     return [*range(first), *middle, *range(len(old) - last, len(old))]
 
 
-def lay(
+def apply(
     tx: Transaction,
     row: SessionRow,
-    held: Held,
+    held: Snapshot,
     parts: Sequence[Part],
     now: datetime,
     *,
     offset: int = 0,
-) -> Held:
+) -> Snapshot:
     """Make the transcript consist of `parts`; nothing is written where that is so already.
 
     `offset` tells how many messages are consolidated. It is kept by the message it stands after:
     trimming does not shift it, and it never goes back to one that is still seen.
     """
     micros = to_micros(now)
-    seen = session_rows.glance_of(tx, row.ref)
+    seen = session_rows.current_view_of(tx, row.ref)
     drafts = [draft(part) for part in parts if not isinstance(part, int)]
     places = _places(held, parts, seen)
     if drafts:
@@ -204,16 +204,16 @@ def lay(
             place for place, part in zip(places, parts, strict=True) if not isinstance(part, int)
         ]
         _insert(tx, row, drafts, [part for part in parts if not isinstance(part, int)], new, micros)
-    laid = Held(places, _offset(held, places, offset))
+    laid = Snapshot(places, _offset(held, places, offset))
     is_extended = places[: len(held.places)] == held.places
     if not is_extended or laid.offset != held.offset:
         _show(tx, seen, laid, len(drafts), micros)
     return laid
 
 
-def _places(held: Held, parts: Sequence[Part], seen: Glance) -> list[Place]:
+def _places(held: Snapshot, parts: Sequence[Part], seen: CurrentView) -> list[LogPosition]:
     """Where each part lies or will lie. A person's message begins a turn, others go on with it."""
-    places: list[Place] = []
+    places: list[LogPosition] = []
     seq, turns = seen.last_seq, seen.turns
     for part in parts:
         if isinstance(part, int):
@@ -222,9 +222,9 @@ def _places(held: Held, parts: Sequence[Part], seen: Glance) -> list[Place]:
         seq += 1
         if part.get("role") == USER:
             turns += 1
-            places.append(Place(seen.ref, seq, turns))
+            places.append(LogPosition(seen.ref, seq, turns))
         else:
-            places.append(Place(seen.ref, seq, places[-1].turn if places else turns))
+            places.append(LogPosition(seen.ref, seq, places[-1].turn if places else turns))
     return places
 
 
@@ -233,7 +233,7 @@ def _insert(
     row: SessionRow,
     drafts: Sequence[Draft],
     given: Sequence[Mapping[str, Any]],
-    places: Sequence[Place],
+    places: Sequence[LogPosition],
     micros: int,
 ) -> None:
     params = {
@@ -255,7 +255,7 @@ def _insert(
     )
 
 
-def _offset(held: Held, places: Sequence[Place], wanted: int) -> int:
+def _offset(held: Snapshot, places: Sequence[LogPosition], wanted: int) -> int:
     """How many messages are consolidated, if the one that stood last is not to be taken back."""
     standing = 0
     if held.offset:
@@ -264,7 +264,7 @@ def _offset(held: Held, places: Sequence[Place], wanted: int) -> int:
     return max(standing, min(wanted, len(places)))
 
 
-def _show(tx: Transaction, seen: Glance, laid: Held, added: int, micros: int) -> None:
+def _show(tx: Transaction, seen: CurrentView, laid: Snapshot, added: int, micros: int) -> None:
     last_seq = seen.last_seq + added
     view = opened(_spans(laid.places), seen.ref, last_seq)
     now = seen._replace(last_seq=last_seq)
@@ -278,7 +278,7 @@ def _show(tx: Transaction, seen: Glance, laid: Held, added: int, micros: int) ->
     )  # fmt: skip
 
 
-def _spans(places: Iterable[Place]) -> list[Span]:
+def _spans(places: Iterable[LogPosition]) -> list[Span]:
     spans: list[Span] = []
     for log, seq, _ in places:
         if spans and spans[-1].log == log and spans[-1].last == seq - 1:
@@ -288,7 +288,7 @@ def _spans(places: Iterable[Place]) -> list[Span]:
     return spans
 
 
-def _adopt(tx: Transaction, house: House, session_id: str, now: datetime) -> None:
+def _adopt(tx: Transaction, context: StoreContext, session_id: str, now: datetime) -> None:
     """Make sure that there is a session of that id: if not, one that ended and is in no chat."""
     if tx.one("session_by_id", {"id": session_id}) is not None:
         return
@@ -297,7 +297,7 @@ def _adopt(tx: Transaction, house: House, session_id: str, now: datetime) -> Non
             f"{session_id!r} is no id of a session.", hint="Give the id that the session was given."
         )
     source = Source(LOCAL, session_id, chat_type=TRANSCRIPT)
-    key = keys.session_key(source, agent=house.settings.agent)
-    row = begin(tx, house, source, key, now)
+    key = keys.session_key(source, agent=context.settings.agent)
+    row = begin(tx, context, source, key, now)
     tx.run("session_set_id", {"ref": row.ref, "id": session_id})
     session_rows.end(tx, row, "adopted", now)

@@ -43,7 +43,7 @@ from tertulia.core.history.view import (
 )
 from tertulia.core.history.window import (
     DECENT,
-    Budget,
+    HistoryBudget,
     fit,
 )
 from tertulia.core.message import (
@@ -63,11 +63,11 @@ from tertulia.records import (
     budgets,
     session_rows,
 )
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.records.usage import Charge, charge
 from tertulia.storage import rows
 from tertulia.storage.base import Row, Transaction
-from tertulia.storage.rows import Glance, from_micros, to_micros, view_from
+from tertulia.storage.rows import CurrentView, from_micros, to_micros, view_from
 
 # A budget of tokens is filled by a few dozen messages or by hundreds: the first ones tell. A
 # history looks no further back than the last for the sake of rows that are not shown.
@@ -93,9 +93,9 @@ class Revision(msgspec.Struct, frozen=True):
 class Transcript:
     """All messages of a session ever, and the ones that are seen now."""
 
-    def __init__(self, house: House, session_id: str) -> None:
-        self._house = house
-        self._db = house.db
+    def __init__(self, context: StoreContext, session_id: str) -> None:
+        self._context = context
+        self._db = context.db
         self.session_id = session_id
 
     # -- adding
@@ -110,17 +110,17 @@ class Transcript:
         return self._extend([draft(message) for message in messages], usage)
 
     def _extend(self, drafts: Sequence[Draft], usage: Usage | None) -> int:
-        now = to_micros(self._house.clock.now())
+        now = to_micros(self._context.clock.now())
         cost = None if usage is None else charge(usage)
 
         def work(tx: Transaction) -> int:
             if cost is not None:
-                budgets.will_spend(tx, self._house)
+                budgets.will_spend(tx, self._context)
             return append_in(tx, self.session_id, drafts, cost, now)
 
         # Its first statement takes the session's row, and nobody else's is touched.
         last = self._db.write(work, lane=f"session {self.session_id}")
-        self._house.ring()
+        self._context.notify()
         return last
 
     # -- reading
@@ -147,8 +147,8 @@ class Transcript:
         person ("user") or of both ("all"). Formats: openai, responses, anthropic, text.
         """
         _check_history(max_messages, max_tokens, timestamps, format)
-        budget = Budget(max_messages, max_tokens)
-        redactor = self._house.redactor()
+        budget = HistoryBudget(max_messages, max_tokens)
+        redactor = self._context.redactor()
         style = Style(timestamps, True, redactor, pictures=format == "anthropic")
         recent = self._db.read(lambda tx: _recent(tx, self.session_id, budget))
         found = [] if recent.summary is None else [Block(recent.summary)]
@@ -160,7 +160,7 @@ class Transcript:
 
     def count(self) -> int:
         """How many messages are seen."""
-        seen = self._db.read(lambda tx: session_rows.glance(tx, self.session_id))
+        seen = self._db.read(lambda tx: session_rows.current_view(tx, self.session_id))
         return seen.view.count(seen.last_seq)
 
     # -- changing what is seen
@@ -169,10 +169,10 @@ class Transcript:
         """Show these messages instead of what was shown."""
         validate.many("messages", messages)
         drafts = [draft(message) for message in messages]
-        now = to_micros(self._house.clock.now())
+        now = to_micros(self._context.clock.now())
 
         def work(tx: Transaction) -> None:
-            seen = session_rows.glance(tx, self.session_id)
+            seen = session_rows.current_view(tx, self.session_id)
             last = append_in(tx, self.session_id, drafts, None, now, is_activity=False)
             view = View.whole(seen.ref, seen.last_seq + 1)
             show(tx, seen._replace(last_seq=last), view, "rewrite", now, before=seen.last_seq)
@@ -190,7 +190,7 @@ class Transcript:
             raise IllegalMove(f"{turns} turns cannot be undone.", hint="Give 1 or more.")
         undone = 0
 
-        def cut(tx: Transaction, seen: Glance) -> list[Span] | None:
+        def cut(tx: Transaction, seen: CurrentView) -> list[Span] | None:
             nonlocal undone
             found = _turn_starts(tx, seen, turns)
             undone = len(found)
@@ -201,10 +201,10 @@ class Transcript:
 
     def redo(self) -> bool:
         """Bring back what the last undo took, if nothing was said since; whether there was any."""
-        now = to_micros(self._house.clock.now())
+        now = to_micros(self._context.clock.now())
 
         def work(tx: Transaction) -> bool:
-            seen = session_rows.glance(tx, self.session_id)
+            seen = session_rows.current_view(tx, self.session_id)
             if seen.made_by != "undo" or seen.made_from is None or seen.last_seq > seen.start_seq:
                 return False
             _leave(tx, seen, seen.last_seq)
@@ -220,7 +220,7 @@ class Transcript:
         """Show only the newest `n` messages, and what comes before them in the same turn."""
         validate.number("n", n)
 
-        def cut(tx: Transaction, seen: Glance) -> list[Span] | None:
+        def cut(tx: Transaction, seen: CurrentView) -> list[Span] | None:
             spans = seen.view.spans(seen.last_seq)
             if n <= 0:
                 return []
@@ -234,10 +234,10 @@ class Transcript:
     def edit(self, seq: int, message: Mapping[str, Any]) -> None:
         """Show another message in the place of one, and in its turn."""
         drafts = [draft(message)]
-        now = to_micros(self._house.clock.now())
+        now = to_micros(self._context.clock.now())
 
         def work(tx: Transaction) -> None:
-            seen = session_rows.glance(tx, self.session_id)
+            seen = session_rows.current_view(tx, self.session_id)
             log = _locate(seen, seq)
             (turn,) = tx.one("message_turn", {"session": log, "seq": seq}) or (0,)
             last = seen.last_seq + 1
@@ -252,7 +252,7 @@ class Transcript:
             show(tx, seen._replace(last_seq=last), view, "edit", now, before=seen.last_seq)
 
         self._db.write(work)
-        self._house.ring()
+        self._context.notify()
 
     def remove(self, seq: int) -> None:
         """Show the transcript without one message."""
@@ -268,7 +268,7 @@ class Transcript:
         """
         taken: Message | None = None
 
-        def cut(tx: Transaction, seen: Glance) -> list[Span] | None:
+        def cut(tx: Transaction, seen: CurrentView) -> list[Span] | None:
             nonlocal taken
             taken = None
             spans = seen.view.spans(seen.last_seq)
@@ -298,7 +298,7 @@ class Transcript:
         from tertulia.records.transcript.compaction import compact
 
         return compact(
-            self._house, self.session_id, summarise or extract, keep_turns=keep_turns,
+            self._context, self.session_id, summarise or extract, keep_turns=keep_turns,
             within=within,
         )  # fmt: skip
 
@@ -308,7 +308,7 @@ class Transcript:
         """Every way the transcript was seen, oldest first."""
 
         def work(tx: Transaction) -> list[Revision]:
-            seen = session_rows.glance(tx, self.session_id)
+            seen = session_rows.current_view(tx, self.session_id)
             found = tx.all("revisions_of", {"session": seen.ref})
             return [_revision(row, seen) for row in found]
 
@@ -318,7 +318,7 @@ class Transcript:
         """The messages as revision `n` shows them."""
 
         def work(tx: Transaction) -> list[dict[str, Any]]:
-            seen = session_rows.glance(tx, self.session_id)
+            seen = session_rows.current_view(tx, self.session_id)
             spans = _spans_of(_require_revision(tx, seen, n), seen)
             return _bodies(tx, spans)
 
@@ -326,10 +326,10 @@ class Transcript:
 
     def restore(self, n: int) -> None:
         """Show what revision `n` showed: how a clear, a rewrite or any other change is undone."""
-        now = to_micros(self._house.clock.now())
+        now = to_micros(self._context.clock.now())
 
         def work(tx: Transaction) -> None:
-            seen = session_rows.glance(tx, self.session_id)
+            seen = session_rows.current_view(tx, self.session_id)
             row = _require_revision(tx, seen, n)
             view = opened(_spans_of(row, seen), seen.ref, seen.last_seq)
             then = seen._replace(summary_seq=row[7], after_log=row[8], after_seq=row[9])
@@ -338,16 +338,16 @@ class Transcript:
         self._db.write(work)
 
     def _spans(self, tx: Transaction, newest: int | None) -> list[Span]:
-        seen = session_rows.glance(tx, self.session_id)
+        seen = session_rows.current_view(tx, self.session_id)
         spans = seen.view.spans(seen.last_seq)
         return spans if newest is None else newest_of(spans, newest)
 
     def _revise(self, made_by: str, cut: Any) -> None:
         """Make a revision of the spans that `cut` gives; None leaves all as it is."""
-        now = to_micros(self._house.clock.now().astimezone(UTC))
+        now = to_micros(self._context.clock.now().astimezone(UTC))
 
         def work(tx: Transaction) -> None:
-            seen = session_rows.glance(tx, self.session_id)
+            seen = session_rows.current_view(tx, self.session_id)
             spans = cut(tx, seen)
             if spans is not None:
                 view = opened(spans, seen.ref, seen.last_seq)
@@ -476,9 +476,9 @@ class _Recent(NamedTuple):
     is_whole: bool
 
 
-def _recent(tx: Transaction, session_id: str, budget: Budget) -> _Recent:
+def _recent(tx: Transaction, session_id: str, budget: HistoryBudget) -> _Recent:
     """As many of the newest messages as a history can need."""
-    seen = session_rows.glance(tx, session_id)
+    seen = session_rows.current_view(tx, session_id)
     left = seen.fresh()
     found: list[Message] = []
     count = budget.messages + _SPARE if budget.tokens is None else _FIRST_LOOK
@@ -502,7 +502,7 @@ def _taken(spans: list[Span], count: int) -> tuple[list[Span], list[Span]]:
     return newest, older
 
 
-def _missing(found: list[Message], budget: Budget) -> int:
+def _missing(found: list[Message], budget: HistoryBudget) -> int:
     """How many more messages to read; none if these are surely more than the budget takes."""
     shown = [
         row for row in dropwhile(_is_result, found) if row.kind not in HIDDEN and row.role in SHOWN
@@ -538,7 +538,7 @@ def _is_result(row: Message) -> bool:
     return row.role == TOOL
 
 
-def summary_of(tx: Transaction, seen: Glance) -> Message | None:
+def summary_of(tx: Transaction, seen: CurrentView) -> Message | None:
     """The summary that stands before what is shown, if there is one."""
     if seen.summary_seq is None:
         return None
@@ -584,7 +584,7 @@ def _put_away(tx: Transaction, place: int, item: Draft) -> None:
 
 def show(
     tx: Transaction,
-    seen: Glance,
+    seen: CurrentView,
     view: View,
     made_by: str,
     now: int,
@@ -620,7 +620,7 @@ def show(
     return number
 
 
-def _standing(seen: Glance, view: View) -> tuple[int | None, Span | None]:
+def _standing(seen: CurrentView, view: View) -> tuple[int | None, Span | None]:
     """The summary that still stands in a new view: its last message must be seen in it."""
     if seen.after_log is None or seen.after_seq is None:
         return None, None
@@ -629,7 +629,7 @@ def _standing(seen: Glance, view: View) -> tuple[int | None, Span | None]:
     return seen.summary_seq, Span(seen.after_log, seen.after_seq, seen.after_seq)
 
 
-def inherit_summary(tx: Transaction, seen: Glance, fork: int, view: View, now: int) -> None:
+def inherit_summary(tx: Transaction, seen: CurrentView, fork: int, view: View, now: int) -> None:
     """Let a summary stand in a fork as well, with a copy of its text in the fork's own log."""
     summary_seq, after = _standing(seen, view)
     if after is None or summary_seq is None:
@@ -637,7 +637,7 @@ def inherit_summary(tx: Transaction, seen: Glance, fork: int, view: View, now: i
     standing = summary_of(tx, seen)
     assert standing is not None
     told = draft(standing.body)
-    own = session_rows.glance_of(tx, fork)
+    own = session_rows.current_view_of(tx, fork)
     tx.run("session_add_rows", {"ref": fork, "count": 1})
     insert(tx, fork, own.last_seq + 1, [told], now, turns=[own.turns], kind=INTERNAL)
     opened_view = opened(view.spans(own.last_seq), fork, own.last_seq + 1)
@@ -647,12 +647,12 @@ def inherit_summary(tx: Transaction, seen: Glance, fork: int, view: View, now: i
     )  # fmt: skip
 
 
-def _leave(tx: Transaction, seen: Glance, last_seq: int) -> None:
+def _leave(tx: Transaction, seen: CurrentView, last_seq: int) -> None:
     """Close the revision that is left, so that it shows later what it showed until now."""
     tx.run("revision_close", {"session": seen.ref, "number": seen.number, "seq": last_seq})
 
 
-def _turn_starts(tx: Transaction, seen: Glance, turns: int) -> list[tuple[int, int]]:
+def _turn_starts(tx: Transaction, seen: CurrentView, turns: int) -> list[tuple[int, int]]:
     """Where the newest turns begin, newest first. Reads those turns and nothing before them."""
     starts: list[tuple[int, int]] = []
     turn = -1
@@ -681,7 +681,7 @@ def _backwards(tx: Transaction, spans: list[Span]) -> Iterable[tuple[int, int, i
             last = found[-1][0] - 1
 
 
-def _from_turn(tx: Transaction, seen: Glance, log: int, seq: int) -> list[Span]:
+def _from_turn(tx: Transaction, seen: CurrentView, log: int, seq: int) -> list[Span]:
     """The spans from the start of the turn a message is in."""
     start = (log, seq)
     turn: int | None = None
@@ -694,7 +694,7 @@ def _from_turn(tx: Transaction, seen: Glance, log: int, seq: int) -> list[Span]:
     return seen.view.since(*start, seen.last_seq)
 
 
-def _locate(seen: Glance, seq: int) -> int:
+def _locate(seen: CurrentView, seq: int) -> int:
     try:
         return seen.view.locate(seq, seen.last_seq)
     except LookupError:
@@ -715,7 +715,7 @@ def _without(spans: list[Span], log: int, seq: int) -> list[Span]:
     return found
 
 
-def _require_revision(tx: Transaction, seen: Glance, number: int) -> tuple[Any, ...]:
+def _require_revision(tx: Transaction, seen: CurrentView, number: int) -> tuple[Any, ...]:
     row = tx.one("revision_get", {"session": seen.ref, "number": number})
     if row is None:
         raise NotFound(
@@ -724,13 +724,13 @@ def _require_revision(tx: Transaction, seen: Glance, number: int) -> tuple[Any, 
     return row
 
 
-def _spans_of(row: tuple[Any, ...], seen: Glance) -> list[Span]:
+def _spans_of(row: tuple[Any, ...], seen: CurrentView) -> list[Span]:
     number, ranges, _, _, _, closed_seq, *_ = row
     last_seq = seen.last_seq if number == seen.number else closed_seq
     return view_from(ranges).spans(last_seq)
 
 
-def _revision(row: tuple[Any, ...], seen: Glance) -> Revision:
+def _revision(row: tuple[Any, ...], seen: CurrentView) -> Revision:
     number, _, made_by, made_from, _, _, at, *_ = row
     count = sum(span.size for span in _spans_of(row, seen))
     return Revision(number, made_by, made_from, from_micros(at), count, number == seen.number)

@@ -20,19 +20,19 @@ from tertulia.records import (
 )
 from tertulia.records.sessions.sessions import (
     AUTOMATIC,
-    Ask,
-    Attempt,
+    NeedsGuard,
+    OpenSession,
 )
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript import transcript
-from tertulia.records.turns.local_turns import Desk
-from tertulia.records.turns.user_message import Said
+from tertulia.records.turns.local_turns import LocalTurns
+from tertulia.records.turns.user_message import UserMessage
 from tertulia.storage import rows
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, to_micros
 
 
-class Place(NamedTuple):
+class TurnRef(NamedTuple):
     """Where a turn stands: its session, its number, and the epoch it writes under."""
 
     ref: int
@@ -41,16 +41,16 @@ class Place(NamedTuple):
     epoch: int
 
 
-class Entered(NamedTuple):
+class OpenedTurn(NamedTuple):
     """A turn that has begun, or that goes on where it was interrupted."""
 
     row: SessionRow
     notice: Notice | None
-    place: Place
+    place: TurnRef
     is_awaited: bool  # by the index, for what was said before
 
 
-class Answered(NamedTuple):
+class AlreadyAnswered(NamedTuple):
     """The message had its turn before: this is what was answered."""
 
     row: SessionRow
@@ -58,7 +58,7 @@ class Answered(NamedTuple):
     is_cut_off: bool
 
 
-class Busy(Exception):
+class SessionHeld(Exception):
     """Somebody else is inside, or came before; `key` is the conversation to queue for."""
 
     def __init__(self, key: str | None = None) -> None:
@@ -85,34 +85,34 @@ class _Known(NamedTuple):
         return self.state in ("open", "interrupted")
 
 
-class Entry(NamedTuple):
+class EnterTurn(NamedTuple):
     """One try to enter."""
 
-    house: House
-    desk: Desk
-    said: Said
+    context: StoreContext
+    local_turns: LocalTurns
+    said: UserMessage
     drafts: list[Draft]
     key: str
     now: datetime
     ticket: int | None
     has_processes: bool | None
 
-    def enter(self, tx: Transaction) -> Entered | Answered | Ask:
-        """Begin the turn; raises `Busy`, and then nothing is stored."""
-        arrival = self.said.arrival
+    def enter(self, tx: Transaction) -> OpenedTurn | AlreadyAnswered | NeedsGuard:
+        """Begin the turn; raises `SessionHeld`, and then nothing is stored."""
+        arrival = self.said.dedupe_key
         found = tx.one("turn_by_arrival", {"arrival": arrival}) if arrival else None
         known = None if found is None else _Known._make(found)
         if known is not None and not self._can_go_on(tx, known):
             return self._answered(tx, known)
-        attempt = Attempt(
-            self.house, self.said.source, self.key, self.now, False, self.has_processes
+        attempt = OpenSession(
+            self.context, self.said.source, self.key, self.now, False, self.has_processes
         )
         opened = attempt.find(tx)
-        if isinstance(opened, Ask):
+        if isinstance(opened, NeedsGuard):
             return opened
         row, notice = opened
         self._wait_for_turn(tx, row)
-        budgets.check(tx, self.house, row, keys.person_of(self.said.source), self.now)
+        budgets.check(tx, self.context, row, keys.person_of(self.said.source), self.now)
         if row.open_turn is not None:
             row = row._replace(last_seq=close_left_open(tx, row, self.now))
         if known is not None and known.ref == row.ref:
@@ -126,20 +126,20 @@ class Entry(NamedTuple):
         """Whether a turn was cut off, nothing was said since, and it was not taken back.
 
         A session that its policy has ended meanwhile does not keep it: it goes on in the next one.
-        Raises `Busy` while it is under way.
+        Raises `SessionHeld` while it is under way.
         """
-        if known.state == "open" and (known.is_leased or self.desk.holds(known.session_id)):
+        if known.state == "open" and (known.is_leased or self.local_turns.holds(known.session_id)):
             # Who waits for an answer that somebody else is giving keeps nobody else waiting.
-            raise Busy
+            raise SessionHeld
         if not known.is_cut_off or not known.is_newest:
             return False
         if known.has_ended and known.end_reason not in AUTOMATIC:
             return False
-        seen = session_rows.glance(tx, known.session_id)
+        seen = session_rows.current_view(tx, known.session_id)
         has_message = known.first_seq <= seen.last_seq
         return not has_message or seen.view.holds(known.ref, known.first_seq, seen.last_seq)
 
-    def _answered(self, tx: Transaction, known: _Known) -> Answered:
+    def _answered(self, tx: Transaction, known: _Known) -> AlreadyAnswered:
         """What was answered. A turn without an answer cannot give one after this was told."""
         self._drop_ticket(tx)
         row = session_rows.require(tx, known.session_id)
@@ -147,18 +147,18 @@ class Entry(NamedTuple):
             close_left_open(tx, row, self.now)
             tx.run("session_fence", {"ref": row.ref})
         answer = _said_at(tx, known.ref, known.answer_seq)
-        return Answered(row, answer, known.is_cut_off and answer is None)
+        return AlreadyAnswered(row, answer, known.is_cut_off and answer is None)
 
     def _wait_for_turn(self, tx: Transaction, row: SessionRow) -> None:
-        """Raise `Busy` while another turn is inside or somebody came before."""
-        if self.desk.holds(row.id):
-            raise Busy(row.key)
+        """Raise `SessionHeld` while another turn is inside or somebody came before."""
+        if self.local_turns.holds(row.id):
+            raise SessionHeld(row.key)
         until = row.lease_until or _lease_before(tx, row)
         if until and until > session_rows.database_time(tx):
-            raise Busy(row.key)
+            raise SessionHeld(row.key)
         (first,) = tx.one("ticket_first", {"key": row.key}) or (None,)
         if first is not None and (self.ticket is None or first < self.ticket):
-            raise Busy(row.key)
+            raise SessionHeld(row.key)
         self._drop_ticket(tx)
 
     def _drop_ticket(self, tx: Transaction) -> None:
@@ -167,7 +167,7 @@ class Entry(NamedTuple):
 
     def _begin(
         self, tx: Transaction, row: SessionRow, notice: Notice | None, arrival: str | None
-    ) -> Entered:
+    ) -> OpenedTurn:
         now, count = to_micros(self.now), len(self.drafts)
         entered = self._take(tx, row, notice, count=count, turns=1, active_at=now)
         number, last_seq = entered.place.number, entered.row.last_seq
@@ -178,7 +178,7 @@ class Entry(NamedTuple):
             self.drafts,
             now,
             turns=[number] * count,
-            author=author_of(self.house, self.said.source),
+            author=author_of(self.context, self.said.source),
             is_awaited=entered.is_awaited,
         )
         tx.run(
@@ -193,7 +193,7 @@ class Entry(NamedTuple):
         )
         return entered
 
-    def _go_on(self, tx: Transaction, row: SessionRow, number: int) -> Entered:
+    def _go_on(self, tx: Transaction, row: SessionRow, number: int) -> OpenedTurn:
         """Enter the newest turn again. That is no activity of the person, who said nothing new."""
         tx.run("turn_reopen", {"ref": row.ref, "number": number})
         return self._take(tx, row, None, count=0, turns=0, active_at=row.updated_at)
@@ -207,7 +207,7 @@ class Entry(NamedTuple):
         count: int,
         turns: int,
         active_at: int,
-    ) -> Entered:
+    ) -> OpenedTurn:
         """Raise the epoch: from now on every older one can write nothing."""
         found = tx.one(
             "session_enter",
@@ -216,7 +216,7 @@ class Entry(NamedTuple):
                 "count": count,
                 "turns": turns,
                 "now": active_at,
-                "lease": lease_micros(self.house),
+                "lease": lease_micros(self.context),
             },
         )
         assert found is not None
@@ -224,14 +224,14 @@ class Entry(NamedTuple):
         now_row = row._replace(
             last_seq=last_seq, turns=number, version=version, updated_at=active_at
         )
-        return Entered(now_row, notice, Place(row.ref, row.id, number, epoch), is_awaited)
+        return OpenedTurn(now_row, notice, TurnRef(row.ref, row.id, number, epoch), is_awaited)
 
 
-def author_of(house: House, source: Source) -> str | None:
+def author_of(context: StoreContext, source: Source) -> str | None:
     """Who wrote a message, where several people share the session."""
     if source.chat_type == "dm" or source.participant is None:
         return None
-    if session_rows.owner_person(source, house) is not None:
+    if session_rows.owner_person(source, context) is not None:
         return None
     who = {"platform": source.platform, "id": source.participant, "name": source.user_name}
     return to_json(who)
@@ -291,8 +291,8 @@ def interrupted(call_id: str, name: str) -> Draft:
     )
 
 
-def lease_micros(house: House) -> int:
-    return round(house.settings.lease_seconds * 1_000_000)
+def lease_micros(context: StoreContext) -> int:
+    return round(context.settings.lease_seconds * 1_000_000)
 
 
 def _lease_before(tx: Transaction, row: SessionRow) -> int:

@@ -13,24 +13,24 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
-_desks: weakref.WeakValueDictionary[str, Desk] = weakref.WeakValueDictionary()
+_desks: weakref.WeakValueDictionary[str, LocalTurns] = weakref.WeakValueDictionary()
 _desks_lock = threading.Lock()
 
 
-class Holder(Protocol):
+class LeaseHolder(Protocol):
     """A turn that is inside its block."""
 
     def renew(self) -> bool:
         """Prolong the lease; whether the session is still this turn's."""
 
 
-class Desk:
+class LocalTurns:
     """The turns of this process on one database."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[str, tuple[Holder, float]] = {}
-        self._bells: dict[str, list[Callable[[], None]]] = {}
+        self._held: dict[str, tuple[LeaseHolder, float]] = {}
+        self._listeners: dict[str, list[Callable[[], None]]] = {}
         self._hurry = threading.Event()
         self._pause: float | None = None  # of the thread that renews; None where there is none
 
@@ -38,7 +38,7 @@ class Desk:
         """Whether a turn of this process is inside that session."""
         return session_id in self._held
 
-    def take(self, session_id: str, holder: Holder, every: float) -> None:
+    def take(self, session_id: str, holder: LeaseHolder, every: float) -> None:
         """A turn is inside from now on; its lease is renewed `every` so many seconds."""
         with self._lock:
             self._held[session_id] = holder, every
@@ -50,26 +50,26 @@ class Desk:
         elif every < pause:
             self._hurry.set()
 
-    def leave(self, session_id: str, holder: Holder, key: str) -> None:
+    def leave(self, session_id: str, holder: LeaseHolder, key: str) -> None:
         self._drop(session_id, holder)
         with self._lock:
-            bells = list(self._bells.get(key, ()))
-        for bell in bells:
-            bell()
+            listeners = list(self._listeners.get(key, ()))
+        for wake in listeners:
+            wake()
 
-    def listen(self, key: str, bell: Callable[[], None]) -> None:
+    def listen(self, key: str, wake: Callable[[], None]) -> None:
         with self._lock:
-            self._bells.setdefault(key, []).append(bell)
+            self._listeners.setdefault(key, []).append(wake)
 
-    def ignore(self, key: str, bell: Callable[[], None]) -> None:
+    def ignore(self, key: str, wake: Callable[[], None]) -> None:
         with self._lock:
-            bells = self._bells.get(key, [])
-            if bell in bells:
-                bells.remove(bell)
-            if not bells:
-                self._bells.pop(key, None)
+            listeners = self._listeners.get(key, [])
+            if wake in listeners:
+                listeners.remove(wake)
+            if not listeners:
+                self._listeners.pop(key, None)
 
-    def _drop(self, session_id: str, holder: Holder) -> None:
+    def _drop(self, session_id: str, holder: LeaseHolder) -> None:
         with self._lock:
             if session_id in self._held and self._held[session_id][0] is holder:
                 del self._held[session_id]
@@ -90,12 +90,12 @@ class Desk:
             return self._pause
 
 
-def desk_of(database: str) -> Desk:
+def local_turns_of(database: str) -> LocalTurns:
     """The desk of a database, the same one for every handle of this process."""
     with _desks_lock:
         found = _desks.get(database)
         if found is None:
-            found = _desks[database] = Desk()
+            found = _desks[database] = LocalTurns()
         return found
 
 

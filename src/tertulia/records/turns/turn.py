@@ -65,25 +65,25 @@ from tertulia.records.queues import (
     inbox,
     outbox,
 )
-from tertulia.records.queues.inbox import Arrival
+from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.sessions.sessions import (
-    Ask,
+    NeedsGuard,
     Sessions,
 )
-from tertulia.records.store_context import House
+from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript import transcript
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.records.turns import enter
 from tertulia.records.turns.enter import (
-    Answered,
-    Busy,
-    Entered,
-    Entry,
-    Place,
+    AlreadyAnswered,
+    EnterTurn,
+    OpenedTurn,
+    SessionHeld,
+    TurnRef,
     lease_micros,
 )
-from tertulia.records.turns.local_turns import Desk
-from tertulia.records.turns.user_message import Said
+from tertulia.records.turns.local_turns import LocalTurns
+from tertulia.records.turns.user_message import UserMessage
 from tertulia.records.usage import Charge, charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
@@ -106,18 +106,18 @@ class Turn:
 
     def __init__(
         self,
-        house: House,
+        context: StoreContext,
         sessions: Sessions,
-        desk: Desk,
-        said: Said,
+        local_turns: LocalTurns,
+        said: UserMessage,
         *,
         wait: float,
-        prompt: Callable[[Session, Said], str],
+        prompt: Callable[[Session, UserMessage], str],
     ) -> None:
-        self._house = house
-        self._db = house.db
+        self._context = context
+        self._db = context.db
         self._sessions = sessions
-        self._desk = desk
+        self._local_turns = local_turns
         self._said = said
         self.wait = wait
         self._prompt = prompt
@@ -125,21 +125,21 @@ class Turn:
         self._ticket: int | None = None
         self._ticket_until = 0.0
         self._tries = 0
-        self._place: Place | None = None
+        self._place: TurnRef | None = None
         self._is_open = False
         self._calls: dict[str, str] = {}
         self._unanswered: list[str] = []
         self._answer_seq: int | None = None
         # Nobody has said anything in this turn: what the agent says, it says unasked.
         self._is_unasked = said.is_silent
-        self._found: Entered | Answered | None = None
+        self._found: OpenedTurn | AlreadyAnswered | None = None
         self.notice: Notice | None = None
         self.duplicate = False
         # With `duplicate`: nobody has answered the message, and it is too late to go on with it.
         self.is_cut_off = False
         self.answer: str | None = None
         # What was claimed from the inbox and is settled with the answer, in one transaction.
-        self.settles: Arrival | None = None
+        self.settles: InboxItem | None = None
         self.has_settled = False
         # Asked by whoever renews the lease, where the turn is not held by a `with` block.
         self.is_given_up: Callable[[], bool] | None = None
@@ -166,7 +166,7 @@ class Turn:
         format: Format = "openai",
     ) -> list[dict[str, Any]]:
         """What the model is shown, the person's message last; see `Transcript.history`."""
-        return Transcript(self._house, self.session.id).history(
+        return Transcript(self._context, self.session.id).history(
             max_messages, max_tokens, timestamps, format
         )
 
@@ -240,14 +240,14 @@ class Turn:
         if call_id in self._calls and call_id not in self._unanswered:
             self._unanswered.append(call_id)
 
-    def take_in(self, arrival: Arrival) -> None:
+    def take_in(self, arrival: InboxItem) -> None:
         """Let this turn answer a message that waits in the inbox for the same conversation.
 
         It is stored as said at this place, and is settled, in one transaction. `StaleWrite` if
         somebody else has taken it.
         """
-        said = Said(arrival.source, arrival.text, arrival.message_id, arrival.media)
-        author = enter.author_of(self._house, arrival.source)
+        said = UserMessage(arrival.source, arrival.text, arrival.message_id, arrival.media)
+        author = enter.author_of(self._context, arrival.source)
         self._write(said.drafts(), author=author, also=lambda tx: inbox.take_in(tx, arrival))
         self._is_unasked = False
 
@@ -298,21 +298,21 @@ class Turn:
         return self
 
     def _wait_to_enter(self, deadline: float) -> None:
-        bell = threading.Event()
-        self.listen(bell.set)
+        wake = threading.Event()
+        self.listen(wake.set)
         try:
             while not self.try_to_enter():
-                bell.wait(min(self.pause, self._left(deadline - time.monotonic())))
-                bell.clear()
+                wake.wait(min(self.pause, self._left(deadline - time.monotonic())))
+                wake.clear()
         finally:
-            self.ignore(bell.set)
+            self.ignore(wake.set)
 
     def try_to_enter(self) -> bool:
         """One try, in one transaction; whether the turn has begun."""
         self._check_unused()
         try:
             found = self._enter()
-        except Busy as busy:
+        except SessionHeld as busy:
             self._tries += 1
             if busy.key is not None:
                 self._queue(busy.key)
@@ -321,7 +321,7 @@ class Turn:
             self._record_refusal(refusal)
             raise
         self._found, self._ticket = found, None
-        if isinstance(found, Answered):
+        if isinstance(found, AlreadyAnswered):
             self.duplicate, self.is_cut_off = True, found.is_cut_off
             self.answer = found.answer
         else:
@@ -341,13 +341,13 @@ class Turn:
             key=self._key,
         )
 
-    def listen(self, bell: Callable[[], None]) -> None:
+    def listen(self, wake: Callable[[], None]) -> None:
         """Have a bell rung whenever a turn of this process leaves the conversation."""
         self._check_unused()
-        self._desk.listen(self._key, bell)
+        self._local_turns.listen(self._key, wake)
 
-    def ignore(self, bell: Callable[[], None]) -> None:
-        self._desk.ignore(self._key, bell)
+    def ignore(self, wake: Callable[[], None]) -> None:
+        self._local_turns.ignore(self._key, wake)
 
     def abandon(self) -> None:
         """Undo what entering did so far: leave the queue, or the turn that has just begun."""
@@ -359,7 +359,7 @@ class Turn:
         if self._ticket is not None:
             ticket, self._ticket = self._ticket, None
             drop = partial(_drop_ticket, ticket=ticket)
-            session_rows.try_to(lambda: self._db.write(drop, lane=self._lane))
+            session_rows.log_errors(lambda: self._db.write(drop, lane=self._lane))
 
     # -- leaving
 
@@ -401,8 +401,8 @@ class Turn:
                 self._close(place, failed, keep_calls)
         finally:
             self._is_open = False
-            self._desk.leave(place.session_id, self, self._key)
-            self._house.ring()
+            self._local_turns.leave(place.session_id, self, self._key)
+            self._context.notify()
 
     def renew(self) -> bool:
         """Prolong the lease; whether the session is still this turn's. Called during long calls."""
@@ -411,7 +411,7 @@ class Turn:
         place = self._place
         if place is None or not self._is_open:
             return True
-        params = {**_epoch(place), "lease": lease_micros(self._house)}
+        params = {**_epoch(place), "lease": lease_micros(self._context)}
         try:
             return self._db.write(lambda tx: tx.changed("turn_renew", params), lane=self._lane) > 0
         except Error as problem:
@@ -426,23 +426,23 @@ class Turn:
                 "The turn was entered before.", hint="Ask the store for another: store.turn(…)."
             )
 
-    def _enter(self) -> Entered | Answered:
+    def _enter(self) -> OpenedTurn | AlreadyAnswered:
         has_processes: bool | None = None
         while True:
-            attempt = Entry(
-                self._house,
-                self._desk,
+            attempt = EnterTurn(
+                self._context,
+                self._local_turns,
                 self._said,
                 self._drafts,
                 self._key,
-                self._house.clock.now(),
+                self._context.clock.now(),
                 self._ticket,
                 has_processes,
             )
             found = self._db.write(attempt.enter, lane=self._lane)
-            if not isinstance(found, Ask):
+            if not isinstance(found, NeedsGuard):
                 return found
-            has_processes = self._house.has_processes(found.key)
+            has_processes = self._context.has_processes(found.key)
 
     @property
     def _lane(self) -> str:
@@ -459,11 +459,13 @@ class Turn:
         """What the person said, written down before any transaction."""
         return self._said.drafts()
 
-    def _begin(self, found: Entered) -> None:
+    def _begin(self, found: OpenedTurn) -> None:
         self._place = found.place
         self._is_open = True
         self.notice = found.notice
-        self._desk.take(found.place.session_id, self, self._house.settings.lease_seconds / 3)
+        self._local_turns.take(
+            found.place.session_id, self, self._context.settings.lease_seconds / 3
+        )
 
     def _queue(self, key: str) -> None:
         """Take a ticket, or keep the one there is alive."""
@@ -488,14 +490,14 @@ class Turn:
     def _record_refusal(self, refusal: BudgetExceeded) -> None:
         def work(tx: Transaction) -> None:
             # What the refused transaction had added up went with it.
-            budgets.bring_up_to_date(tx, self._house)
+            budgets.bring_up_to_date(tx, self._context)
             key = linked_key(tx, self._said.source, self._key)
             row = tx.one("session_current", {"key": key})
             if row is not None:
-                now = self._house.clock.now()
+                now = self._context.clock.now()
                 session_rows.event(tx, row[0], now, "refused", {"reason": refusal.message})
 
-        session_rows.try_to(lambda: self._db.write(work))
+        session_rows.log_errors(lambda: self._db.write(work))
 
     def _take_call(self, call_id: str) -> None:
         """Mark a call as answered; threads that run its tools may ask at the same time."""
@@ -512,9 +514,9 @@ class Turn:
                 hint="A result is stored once; say more in the next assistant message.",
             ) from None
 
-    def _parcels(self, text: str, to: str, delivery: str | None = None) -> list[outbox.Parcel]:
-        return outbox.parcels(
-            self._house,
+    def _parcels(self, text: str, to: str, delivery: str | None = None) -> list[outbox.Delivery]:
+        return outbox.deliveries_to(
+            self._context,
             text,
             to,
             self._said.source,
@@ -527,7 +529,7 @@ class Turn:
         drafts: list[Draft],
         *,
         usage: Usage | None = None,
-        parcels: Sequence[outbox.Parcel] = (),
+        parcels: Sequence[outbox.Delivery] = (),
         delivered: str = "",
         kind: str | None = None,
         author: str | None = None,
@@ -539,7 +541,7 @@ class Turn:
         place = self._place
         if place is None:
             raise self._outside()
-        moment = self._house.clock.now()
+        moment = self._context.clock.now()
         now = to_micros(moment)
         cost = None if usage is None else charge(usage)
         is_after = not self._is_open and not drafts
@@ -576,11 +578,11 @@ class Turn:
         last_seq = self._stored(work)
         if is_last and self.settles is not None:
             self.settles, self.has_settled = None, True
-            self._db.ring(inbox.BELL)
+            self._db.notify(inbox.CHANNEL)
         if not is_after:
             self._is_open = not is_last
         if parcels:
-            self._db.ring(outbox.BELL)
+            self._db.notify(outbox.CHANNEL)
         return last_seq
 
     def _stored(self, work: Callable[[bool | None, Transaction], int]) -> int:
@@ -590,10 +592,10 @@ class Turn:
             try:
                 return self._db.write(partial(work, has_processes), lane=self._lane)
             except _MustAsk as ask:
-                has_processes = self._house.has_processes(ask.key)
+                has_processes = self._context.has_processes(ask.key)
 
     def _step(
-        self, place: Place, count: int, is_last: bool, is_after: bool = False
+        self, place: TurnRef, count: int, is_last: bool, is_after: bool = False
     ) -> dict[str, Any]:
         return {
             **_epoch(place),
@@ -601,14 +603,14 @@ class Turn:
             "turn": place.number,
             "is_last": is_last,
             "is_after": is_after,
-            "lease": lease_micros(self._house),
+            "lease": lease_micros(self._context),
         }
 
     def _put(
         self,
         tx: Transaction,
-        place: Place,
-        parcels: Sequence[outbox.Parcel],
+        place: TurnRef,
+        parcels: Sequence[outbox.Delivery],
         text: str,
         now: datetime,
         has_processes: bool | None,
@@ -619,29 +621,29 @@ class Turn:
         is_back = (first.platform, first.chat_id, first.thread_id) == here
         # Asked last: most go back to where they came from, and need no look at the outbox.
         if not is_back and first.platform != LOCAL and self._is_new(tx, first):
-            source = cross_posts.source_of(tx, self._house, first, origin)
-            key = linked_key(tx, source, session_rows.key_of(self._house, source))
+            source = cross_posts.source_of(tx, self._context, first, origin)
+            key = linked_key(tx, source, session_rows.key_of(self._context, source))
             if key != self.session.key:
                 tx.hold(session_rows.lane_of(key))
-                told = cross_posts.Arriving(self._house, source, text, now, has_processes)
+                told = cross_posts.CrossPost(self._context, source, text, now, has_processes)
                 if (ask := told.record(tx, said_in=place.session_id)) is not None:
                     raise _MustAsk(ask.key)
         outbox.put_in(tx, parcels, to_micros(now))
 
-    def _is_new(self, tx: Transaction, parcel: outbox.Parcel) -> bool:
+    def _is_new(self, tx: Transaction, parcel: outbox.Delivery) -> bool:
         return tx.one("outbox_get", {"delivery": parcel.delivery}) is None
 
     def _spend(
         self,
         tx: Transaction,
-        place: Place,
+        place: TurnRef,
         cost: Charge,
         platform: str,
         owner: str | None,
         now: int,
     ) -> None:
         """Enter a model call. In a chat that several people share, whoever wrote has used it."""
-        budgets.will_spend(tx, self._house)
+        budgets.will_spend(tx, self._context)
         params = {
             **cost,
             "id": place.session_id,
@@ -652,9 +654,9 @@ class Turn:
         }
         tx.run("usage_insert", params)
 
-    def _close(self, place: Place, failed: bool, keep_calls: bool) -> None:
+    def _close(self, place: TurnRef, failed: bool, keep_calls: bool) -> None:
         """Close a turn without an answer, or with calls that nobody answered."""
-        now = to_micros(self._house.clock.now())
+        now = to_micros(self._context.clock.now())
 
         def work(tx: Transaction) -> None:
             found = tx.one("session_by_epoch", _epoch(place))
@@ -677,12 +679,12 @@ class Turn:
 
         if failed:
             # The block has failed already; what it raised says more than a lost lease would.
-            session_rows.try_to(lambda: self._db.write(work, lane=self._lane))
+            session_rows.log_errors(lambda: self._db.write(work, lane=self._lane))
         else:
             self._db.write(work, lane=self._lane)
 
     def _mark(
-        self, tx: Transaction, place: Place, state: str, now: int, answer_seq: int | None
+        self, tx: Transaction, place: TurnRef, state: str, now: int, answer_seq: int | None
     ) -> None:
         closing = {"ref": place.ref, "number": place.number, "now": now}
         tx.run("turn_close", {**closing, "state": state, "answer_seq": answer_seq})
@@ -711,13 +713,13 @@ def _drop_ticket(tx: Transaction, ticket: int) -> None:
     tx.run("ticket_drop", {"id": ticket})
 
 
-def _epoch(place: Place) -> dict[str, Any]:
+def _epoch(place: TurnRef) -> dict[str, Any]:
     return {"ref": place.ref, "id": place.session_id, "epoch": place.epoch}
 
 
 def _insert(
     tx: Transaction,
-    place: Place,
+    place: TurnRef,
     last_seq: int,
     drafts: Sequence[Draft],
     now: int,

@@ -10,7 +10,7 @@ from tertulia.core.message import USER, Draft, draft
 from tertulia.core.source import Source
 
 
-class Said(NamedTuple):
+class UserMessage(NamedTuple):
     """What a person said, and where."""
 
     source: Source
@@ -19,7 +19,7 @@ class Said(NamedTuple):
     media: Sequence[Any]
 
     @property
-    def arrival(self) -> str | None:
+    def dedupe_key(self) -> str | None:
         """The message's name for ever: platform, account, chat and id, injective like a key."""
         if not self.message_id:
             return None

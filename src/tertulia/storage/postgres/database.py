@@ -34,11 +34,11 @@ from tertulia.core.text.search_terms import Phrase
 from tertulia.errors import ConfigError, IllegalMove, StoreError, StoreUnavailable
 from tertulia.storage import statements
 from tertulia.storage.base import Params, Progress, Row, Transaction
-from tertulia.storage.notify import bells_of
+from tertulia.storage.notify import notifier_of
 from tertulia.storage.postgres import migrate
 from tertulia.storage.postgres.errors import (
     FOREIGN,
-    translated,
+    translate_errors,
 )
 from tertulia.storage.postgres.notify import (
     CHANNEL,
@@ -137,13 +137,13 @@ class PostgresDatabase:
         self._dsn = dsn
         self._idle_seconds = idle_seconds
         self._limits = _limits(safe, idle_seconds)
-        self._bells = bells_of(self.identity)
-        self._listener = Listener(dsn, self._bells)
+        self._notifier = notifier_of(self.identity)
+        self._listener = Listener(dsn, self._notifier)
         try:
             with self._connect() as connection:
                 migrate.bring_up_to_date(connection, self._name)
         except psycopg.Error as problem:
-            raise translated(problem, self._name) from problem
+            raise translate_errors(problem, self._name) from problem
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             dsn,
             min_size=1,
@@ -160,7 +160,7 @@ class PostgresDatabase:
         with self._inside():
             return self._write(work, lane)
 
-    def together(self, calls: Callable[[], None]) -> None:
+    def in_one_commit(self, calls: Callable[[], None]) -> None:
         """Each call is a transaction: one for all would keep every lane of theirs to its end."""
         calls()
 
@@ -178,9 +178,9 @@ class PostgresDatabase:
                 except _AGAIN as problem:
                     # Somebody had one of the tables and wanted another: who waited has gone on.
                     if time.monotonic() > deadline:
-                        raise translated(problem, self._name) from problem
+                        raise translate_errors(problem, self._name) from problem
                 except FOREIGN as problem:
-                    raise translated(problem, self._name) from problem
+                    raise translate_errors(problem, self._name) from problem
 
     def read(self, work: Callable[[Transaction], T]) -> T:
         with self._inside():
@@ -204,39 +204,39 @@ class PostgresDatabase:
                 return self._write_once(work, lane)
             except _AGAIN as problem:
                 if time.monotonic() > deadline:
-                    raise translated(problem, self._name) from problem
+                    raise translate_errors(problem, self._name) from problem
             except pg_errors.LockNotAvailable as problem:
                 if time.monotonic() > deadline + self._idle_seconds:
-                    raise translated(problem, self._name) from problem
+                    raise translate_errors(problem, self._name) from problem
                 self._end_silent()
             except _TAKEN as problem:
                 # Whoever looked before it wrote was overtaken, and sees it the next time.
                 if tries >= _TAKEN_TRIES:
-                    raise translated(problem, self._name) from problem
+                    raise translate_errors(problem, self._name) from problem
             except _Lost as problem:
                 if time.monotonic() > deadline:
-                    raise translated(problem.cause, self._name) from problem.cause
+                    raise translate_errors(problem.cause, self._name) from problem.cause
             except FOREIGN as problem:
-                raise translated(problem, self._name) from problem
+                raise translate_errors(problem, self._name) from problem
             tries += 1
             time.sleep(random.uniform(0, min(0.001 * 2**tries, 0.1)))  # noqa: S311 — a pause
 
-    def ring(self, bell: str) -> None:
+    def notify(self, channel: str) -> None:
         """After the commit, on its own: within, all committers would wait for one lock."""
-        self._bells.ring(bell)
+        self._notifier.notify(channel)
         try:
             with self._inside(), self._borrowed() as connection:
-                connection.execute("select pg_notify(%s, %s)", (CHANNEL, bell))
+                connection.execute("select pg_notify(%s, %s)", (CHANNEL, channel))
         except (*FOREIGN, StoreError) as problem:
             log.debug("a bell was not rung: %s", problem)  # who waits looks all the same
 
-    def rung(self, bell: str) -> int:
-        return self._bells.rung(bell)
+    def notifications(self, channel: str) -> int:
+        return self._notifier.notifications(channel)
 
-    def wait(self, bell: str, since: int, seconds: float) -> None:
+    def wait(self, channel: str, since: int, seconds: float) -> None:
         self._check_usable()
         self._listener.start()
-        self._bells.wait(bell, since, seconds)
+        self._notifier.wait(channel, since, seconds)
 
     @property
     def is_closed(self) -> bool:
@@ -266,7 +266,7 @@ class PostgresDatabase:
                 connection.execute("vacuum (analyze)")
                 return before, _size(connection)
         except psycopg.Error as problem:
-            raise translated(problem, self._name) from problem
+            raise translate_errors(problem, self._name) from problem
 
     # -- within
 
@@ -293,9 +293,9 @@ class PostgresDatabase:
             except _Lost as problem:
                 # A server that was restarted leaves a pool of connections that all are broken.
                 if time.monotonic() > deadline:
-                    raise translated(problem.cause, self._name) from problem.cause
+                    raise translate_errors(problem.cause, self._name) from problem.cause
             except FOREIGN as problem:
-                raise translated(problem, self._name) from problem
+                raise translate_errors(problem, self._name) from problem
 
     def _write_once(self, work: Callable[[Transaction], T], lane: str | None) -> T:
         number = None
@@ -341,7 +341,7 @@ class PostgresDatabase:
             with self._connect() as connection:
                 connection.execute(_END_SILENT, (self._idle_seconds,))
         except psycopg.Error as problem:
-            log.warning("nobody could be asked to leave: %s", translated(problem, self._name))
+            log.warning("nobody could be asked to leave: %s", translate_errors(problem, self._name))
 
     def _read_once(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
         try:

@@ -115,7 +115,7 @@ _KINDS: tuple[tuple[type[Exception], type[StoreError], str, str], ...] = (
 FOREIGN = (psycopg.Error, PoolTimeout, UnicodeEncodeError, OverflowError)
 
 
-def translated(problem: Exception, where: str) -> Error:
+def translate_errors(problem: Exception, where: str) -> Error:
     """The Tertulia error for one of PostgreSQL's."""
     told = " ".join(str(problem).split())
     # The driver's own complaint of a zero character, and the server's of a value of another type.

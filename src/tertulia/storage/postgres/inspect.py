@@ -8,29 +8,29 @@ import psycopg
 
 from tertulia.storage import statements
 from tertulia.storage.postgres import migrate
-from tertulia.storage.postgres.errors import translated
+from tertulia.storage.postgres.errors import translate_errors
 from tertulia.storage.sqlite.inspect import (
-    Survey,
+    Inspection,
     counted,
     pending,
 )
 
 
-def survey(dsn: str, name: str) -> Survey:
+def inspect_store(dsn: str, name: str) -> Inspection:
     """Look at the store in a database; an empty database has had no migration."""
     try:
         with psycopg.connect(dsn, connect_timeout=10) as connection:
             connection.read_only = True
             return _look(connection, name)
     except psycopg.Error as problem:
-        raise translated(problem, name) from problem
+        raise translate_errors(problem, name) from problem
 
 
-def _look(connection: psycopg.Connection[Any], name: str) -> Survey:
+def _look(connection: psycopg.Connection[Any], name: str) -> Inspection:
     migrate.refuse_old_server(connection, name)
     applied = migrate.applied(connection)
     migrate.refuse_newer(applied, name)
-    found = Survey(
+    found = Inspection(
         applied,
         pending(applied, migrate.DIALECT),
         server=str(connection.info.parameter_status("server_version")),

@@ -11,7 +11,7 @@ import threading
 
 import psycopg
 
-from tertulia.storage.notify import Bells
+from tertulia.storage.notify import Notifier
 
 CHANNEL = "tertulia"
 _LOOK_SECONDS = 0.5  # so soon it is noticed that the store was closed
@@ -23,9 +23,9 @@ log = logging.getLogger("tertulia.storage")
 class Listener:
     """A thread with a connection of its own, from the first time that somebody waits."""
 
-    def __init__(self, dsn: str, bells: Bells) -> None:
+    def __init__(self, dsn: str, notifier: Notifier) -> None:
         self._dsn = dsn
-        self._bells = bells
+        self._notifier = notifier
         self._lock = threading.Lock()
         self._stops = threading.Event()
         self._thread: threading.Thread | None = None
@@ -56,7 +56,7 @@ class Listener:
 
     def _hear(self, connection: psycopg.Connection) -> None:
         while not self._stops.is_set():
-            for rung in connection.notifies(timeout=_LOOK_SECONDS):
-                self._bells.ring(rung.payload)
+            for notifications in connection.notifies(timeout=_LOOK_SECONDS):
+                self._notifier.notify(notifications.payload)
                 if self._stops.is_set():
                     return

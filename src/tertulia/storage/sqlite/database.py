@@ -27,14 +27,14 @@ from tertulia.core.text.search_terms import Phrase
 from tertulia.errors import ConfigError, IllegalMove, NotAStore, StoreError, StoreUnavailable
 from tertulia.storage import statements
 from tertulia.storage.base import Params, Progress, Row, Transaction
-from tertulia.storage.notify import bells_of
+from tertulia.storage.notify import notifier_of
 from tertulia.storage.sqlite import (
     maintenance,
     migrate,
 )
 from tertulia.storage.sqlite.errors import (
     FOREIGN,
-    translated,
+    translate_errors,
 )
 
 T = TypeVar("T")
@@ -139,8 +139,8 @@ class SqliteDatabase:
         self._closed = False
         self._mutex = threading.Lock()
         self._leader: _Job | None = None
-        self._together: int | None = None  # the thread whose calls share the transaction
-        self._rung: set[str] = set()
+        self._commit_thread: int | None = None  # the thread whose calls share the transaction
+        self._notifications: set[str] = set()
         self._waiting: deque[_Job] = deque()
         self._reading: dict[object, int] = {}
         self._readers: deque[tuple[apsw.Connection, SqliteTransaction]] = deque()
@@ -162,15 +162,15 @@ class SqliteDatabase:
                 self._writer.close()  # whoever keeps the error must not keep the file
                 raise
         except FOREIGN as problem:
-            raise translated(problem, path) from problem
+            raise translate_errors(problem, path) from problem
         except ValueError as problem:
             raise ConfigError(
                 f"{path!r} is no file name.", hint="Give a path, as talk.db.", field="where"
             ) from problem
-        self._bells = bells_of(self.identity)
+        self._notifier = notifier_of(self.identity)
 
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T:
-        if self._together == threading.get_ident():
+        if self._commit_thread == threading.get_ident():
             return self._run_within(work)
         return self._write(_Job(work))  # type: ignore[no-any-return]
 
@@ -192,30 +192,30 @@ class SqliteDatabase:
             raise
         return job.outcome()
 
-    def together(self, calls: Callable[[], None]) -> None:
+    def in_one_commit(self, calls: Callable[[], None]) -> None:
         """Whoever follows is run in the leader's thread, and again after an interrupt: calls that
         remember what they did must be run in their own, and once. So they lead."""
-        rung: set[str] = set()
+        notifications: set[str] = set()
 
         def joined(tx: Transaction) -> None:
-            self._together, self._rung = threading.get_ident(), rung
+            self._commit_thread, self._notifications = threading.get_ident(), notifications
             try:
                 calls()
             finally:
-                self._together = None
+                self._commit_thread = None
             self._check_within()
 
         job = _Job(joined)
         job.leads = True
         self._write(job)
-        for bell in rung:
-            self._bells.ring(bell)
+        for channel in notifications:
+            self._notifier.notify(channel)
 
     def exclusive(self, work: Callable[[Transaction], T]) -> T:
         return self.write(work)
 
     def read(self, work: Callable[[Transaction], T]) -> T:
-        if self._together == threading.get_ident():
+        if self._commit_thread == threading.get_ident():
             return self._read_within(work)
         ticket = object()
         reader = None
@@ -227,7 +227,7 @@ class SqliteDatabase:
             reader[0].execute("begin")
             return work(reader[1])
         except FOREIGN as problem:
-            raise translated(problem, self.path) from problem
+            raise translate_errors(problem, self.path) from problem
         finally:
             try:
                 if reader is not None:
@@ -251,18 +251,18 @@ class SqliteDatabase:
                 self._readers.pop()[0].close()
             self._writer.close()
         except FOREIGN as problem:
-            raise translated(problem, self.path) from problem
+            raise translate_errors(problem, self.path) from problem
 
-    def ring(self, bell: str) -> None:
-        if self._together == threading.get_ident():
-            self._rung.add(bell)  # whoever is woken before the commit finds nothing
+    def notify(self, channel: str) -> None:
+        if self._commit_thread == threading.get_ident():
+            self._notifications.add(channel)  # whoever is woken before the commit finds nothing
         else:
-            self._bells.ring(bell)
+            self._notifier.notify(channel)
 
-    def rung(self, bell: str) -> int:
-        return self._bells.rung(bell)
+    def notifications(self, channel: str) -> int:
+        return self._notifier.notifications(channel)
 
-    def wait(self, bell: str, since: int, seconds: float) -> None:
+    def wait(self, channel: str, since: int, seconds: float) -> None:
         """Another process cannot ring here, but SQLite tells whether one has written."""
         self._check_usable()
         deadline = time.monotonic() + seconds
@@ -271,14 +271,14 @@ class SqliteDatabase:
             try:
                 before = reader[0].pragma("data_version")
                 while (left := deadline - time.monotonic()) > 0 and not self._closed:
-                    if self._bells.wait(bell, since, min(left, _LOOK_SECONDS)):
+                    if self._notifier.wait(channel, since, min(left, _LOOK_SECONDS)):
                         return
                     if reader[0].pragma("data_version") != before:
                         return
             finally:
                 self._put_back(*reader)
         except FOREIGN as problem:
-            raise translated(problem, self.path) from problem
+            raise translate_errors(problem, self.path) from problem
 
     @property
     def is_closed(self) -> bool:
@@ -313,7 +313,7 @@ class SqliteDatabase:
             finally:
                 connection.close()
         except FOREIGN as problem:
-            raise translated(problem, self.path) from problem
+            raise translate_errors(problem, self.path) from problem
 
     # -- group commit
 
@@ -332,7 +332,9 @@ class SqliteDatabase:
         try:
             self._commit(first)
         except Exception as problem:  # noqa: BLE001 — followers must never wait for ever
-            failure = translated(problem, self.path) if isinstance(problem, FOREIGN) else problem
+            failure = (
+                translate_errors(problem, self.path) if isinstance(problem, FOREIGN) else problem
+            )
             for job in first.batch:
                 job.error = job.error or failure
         self._pass_on(first)
@@ -378,7 +380,7 @@ class SqliteDatabase:
         try:
             job.result = job.work(self._tx)
         except FOREIGN as problem:
-            job.error = translated(problem, self.path)
+            job.error = translate_errors(problem, self.path)
         except Exception as problem:  # noqa: BLE001 — raised again in the caller
             job.error = problem
         if job.error is not None:
@@ -395,7 +397,7 @@ class SqliteDatabase:
             found = work(self._tx)
         except FOREIGN as problem:
             self._take_back()
-            raise translated(problem, self.path) from problem
+            raise translate_errors(problem, self.path) from problem
         except BaseException:
             self._take_back()
             raise
@@ -408,7 +410,7 @@ class SqliteDatabase:
         try:
             return work(self._tx)
         except FOREIGN as problem:
-            raise translated(problem, self.path) from problem
+            raise translate_errors(problem, self.path) from problem
 
     def _check_within(self) -> None:
         if not self._writer.in_transaction:
@@ -431,7 +433,9 @@ class SqliteDatabase:
             if not connection.in_transaction:
                 raise  # everything was rolled back, so everyone has failed
             connection.execute("rollback to job")
-            job.error = translated(problem, self.path) if isinstance(problem, FOREIGN) else problem
+            job.error = (
+                translate_errors(problem, self.path) if isinstance(problem, FOREIGN) else problem
+            )
         connection.execute("release job")
 
     def _pass_on(self, leader: _Job) -> None:

@@ -16,7 +16,7 @@ from tertulia.errors import (
 )
 
 # What the driver raises: SQLite's own errors, and Python's for values that are no text or no
-# number of a database. `translated` knows all of them.
+# number of a database. `translate_errors` knows all of them.
 FOREIGN = (apsw.Error, UnicodeError, OverflowError)
 
 _KINDS: tuple[tuple[type[apsw.Error], type[StoreError], str, str], ...] = (
@@ -77,10 +77,10 @@ _KINDS: tuple[tuple[type[apsw.Error], type[StoreError], str, str], ...] = (
 )
 
 
-def translated(problem: Exception, where: str) -> Error:
+def translate_errors(problem: Exception, where: str) -> Error:
     """The Tertulia error for one of `FOREIGN`."""
     if isinstance(problem, UnicodeDecodeError):
-        return translated(apsw.CorruptError(str(problem)), where)
+        return translate_errors(apsw.CorruptError(str(problem)), where)
     if isinstance(problem, UnicodeEncodeError | OverflowError):
         return ConfigError(
             f"A value cannot be stored or looked for: {problem}.",

@@ -14,13 +14,13 @@ import msgspec
 from tertulia.errors import NotAStore
 from tertulia.storage import statements
 from tertulia.storage.sqlite import migrate
-from tertulia.storage.sqlite.errors import translated
+from tertulia.storage.sqlite.errors import translate_errors
 
 _COUNTED = ("current", "ended", "messages", "people", "calls")
 _UNDELIVERED = ("dead", "unknown", "given_up")
 
 
-class Survey(msgspec.Struct, frozen=True):
+class Inspection(msgspec.Struct, frozen=True):
     """A store as it was found; without counts if it is damaged or not of this program's schema."""
 
     applied: list[str]
@@ -40,7 +40,7 @@ class Survey(msgspec.Struct, frozen=True):
     given_up: int = 0  # accepted messages
 
 
-def survey(path: str, *, for_damage: bool = False) -> Survey:
+def inspect_store(path: str, *, for_damage: bool = False) -> Inspection:
     """Look at the store in a file; for damage too, which reads all of it."""
     with _read_only(path) as connection:
         return _look(connection, path, for_damage)
@@ -63,7 +63,7 @@ def _read_only(path: str) -> Iterator[apsw.Connection]:
         finally:
             connection.close()
     except apsw.Error as problem:
-        raise translated(problem, path) from problem
+        raise translate_errors(problem, path) from problem
 
 
 def pending(had: list[str], dialect: str) -> list[str]:
@@ -71,7 +71,7 @@ def pending(had: list[str], dialect: str) -> list[str]:
     return [name for name, _ in statements.migrations(dialect) if name not in had]
 
 
-def counted(found: Survey, one: Callable[[str], Any]) -> Survey:
+def counted(found: Inspection, one: Callable[[str], Any]) -> Inspection:
     """The same with its counts; `one` gives the row of a statement."""
     counts = dict(zip(_COUNTED, one("survey_counts"), strict=True))
     counts |= zip(_UNDELIVERED, one("survey_undelivered"), strict=True)
@@ -89,7 +89,7 @@ def faults(sql: dict[str, str], rows: Callable[[str], Iterable[Any]]) -> list[st
     return found
 
 
-def _look(connection: apsw.Connection, path: str, for_damage: bool) -> Survey:
+def _look(connection: apsw.Connection, path: str, for_damage: bool) -> Inspection:
     if connection.pragma("application_id") != migrate.APPLICATION_ID:
         raise NotAStore(
             f"{path} is a SQLite database of another program.",
@@ -98,7 +98,7 @@ def _look(connection: apsw.Connection, path: str, for_damage: bool) -> Survey:
         )
     migrate.refuse_newer(connection, path)
     had = migrate.applied(connection)
-    found = Survey(
+    found = Inspection(
         had,
         pending(had, migrate.DIALECT),
         journal=str(connection.pragma("journal_mode")),

@@ -40,7 +40,7 @@ from tertulia.transfer.exporters import (
     nanobot,
     page,
 )
-from tertulia.transfer.exporters.redaction import Veil
+from tertulia.transfer.exporters.redaction import Redaction
 
 Form = Literal["jsonl", "json", "nanobot", "markdown", "html"]
 
@@ -57,7 +57,7 @@ ARCHIVE = "archive"
 _WITH_REAL_IDS = ("nanobot", ARCHIVE)
 
 
-class Exported(msgspec.Struct, frozen=True):
+class ExportReport(msgspec.Struct, frozen=True):
     """What was written, and where."""
 
     form: str
@@ -77,8 +77,8 @@ class Document:
         self._session = session
         self._form = form
         self._key = key
-        self._zone = store._house.zone
-        self._veil = Veil(session, store.redactor if redact else None)
+        self._zone = store._context.zone
+        self._veil = Redaction(session, store.redactor if redact else None)
 
     def __iter__(self) -> Iterator[str]:
         self.messages = 0
@@ -163,7 +163,7 @@ def export_to(
     redact: bool | None = None,
     force: bool = False,
     progress: Progress | None = None,
-) -> Exported:
+) -> ExportReport:
     """Write sessions to a new folder, a file each; an archive is one file with the whole store."""
     chosen = selection or Selection()
     is_redacted = _is_redacted(store, form, redact)
@@ -176,7 +176,7 @@ def export_to(
                 field="form",
             )
         made = archive.write_archive(store, target, force=force, progress=progress)
-        return Exported(form, target, made.rows("sessions"), made.rows("messages"))
+        return ExportReport(form, target, made.rows("sessions"), made.rows("messages"))
     sessions = _first_known(iterate.sessions(store._db, chosen))
     new_folder(target, force=force)
     return _Folder(store, form, target, is_redacted, force).fill(sessions, progress)  # type: ignore[arg-type]
@@ -191,7 +191,7 @@ class _Folder(NamedTuple):
     redact: bool
     force: bool
 
-    def fill(self, sessions: Iterator[Session], progress: Progress | None) -> Exported:
+    def fill(self, sessions: Iterator[Session], progress: Progress | None) -> ExportReport:
         counts = [0, 0]
         entries = self._entries(sessions, counts, progress)
         if self.form in ("markdown", "html"):
@@ -199,7 +199,7 @@ class _Folder(NamedTuple):
         else:
             for _ in entries:
                 pass
-        return Exported(self.form, self.path, *counts)
+        return ExportReport(self.form, self.path, *counts)
 
     def _entries(
         self, sessions: Iterator[Session], counts: list[int], progress: Progress | None
@@ -216,8 +216,8 @@ class _Folder(NamedTuple):
             counts[1] += written
             if progress is not None:
                 progress(counts[0], max(total, counts[0]))
-            veil = Veil(session, self.store.redactor if self.redact else None)
-            stamp = format.stamp(session.updated_at, self.store._house.zone)
+            veil = Redaction(session, self.store.redactor if self.redact else None)
+            stamp = format.stamp(session.updated_at, self.store._context.zone)
             words = f"{format.state_of(session)}, {written} messages, last active {stamp}"
             yield file, one_line(veil.name(format.name_of(session)), 120), words
 

@@ -19,8 +19,8 @@ from tertulia.core.message import ASSISTANT, TOOL, USER
 from tertulia.core.text.display_safe import harmless
 from tertulia.transfer.exporters.page import (
     Block,
-    Entry,
     Page,
+    PageEntry,
 )
 
 _STYLE = resources.files("tertulia.transfer.exporters").joinpath("page.css").read_text("utf-8")
@@ -85,7 +85,7 @@ def _entries(page: Page) -> Iterator[str]:
         yield from _entry(entry, local)
 
 
-def _entry(entry: Entry, local: datetime) -> Iterator[str]:
+def _entry(entry: PageEntry, local: datetime) -> Iterator[str]:
     side = _SIDES.get(entry.role, "other")
     mark = f' <em class="kind">{escape(entry.kind)}</em>' if entry.kind else ""
     yield f'<article class="{side}" id="m{entry.seq}">'

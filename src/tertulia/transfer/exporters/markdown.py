@@ -18,8 +18,8 @@ from tertulia.core.text import (
 from tertulia.core.text.display_safe import one_line
 from tertulia.transfer.exporters.page import (
     Block,
-    Entry,
     Page,
+    PageEntry,
 )
 
 # Active wherever they stand.
@@ -67,7 +67,7 @@ def fenced(text: str, label: str = "") -> list[str]:
     ]
 
 
-def _entry(entry: Entry, page: Page) -> Iterator[str]:
+def _entry(entry: PageEntry, page: Page) -> Iterator[str]:
     kind = f" ({entry.kind})" if entry.kind else ""
     speaker = _name(f"{entry.speaker}{kind}")
     yield f"## {entry.seq}. {speaker}, {format.stamp(entry.at, page.zone)}"

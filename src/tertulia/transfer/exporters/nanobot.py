@@ -21,7 +21,7 @@ from tertulia.core.message import COMMAND, DELIVERY, INTERNAL, SUMMARY, Message
 from tertulia.core.session import Session
 from tertulia.core.source import LOCAL
 from tertulia.core.text.display_safe import to_json
-from tertulia.records.iterate import Told
+from tertulia.records.iterate import SessionSummary
 
 # nanobot's own words for a topic or a thread in a chat; elsewhere the id stands alone.
 _THREADS = {"telegram": "topic:", "discord": "thread:"}
@@ -52,7 +52,7 @@ def is_too_long(key: str) -> bool:
 def nanobot(
     session: Session,
     messages: Iterator[Message],
-    told: Told | None,
+    told: SessionSummary | None,
     *,
     zone: tzinfo,
     key: str | None = None,
@@ -102,7 +102,7 @@ def _is_one_persons(session: Session) -> bool:
     return session.key == session_key(session.origin, agent=session.agent, per_user=True)
 
 
-def _metadata(session: Session, told: Told | None, zone: tzinfo) -> dict[str, Any]:
+def _metadata(session: Session, told: SessionSummary | None, zone: tzinfo) -> dict[str, Any]:
     known = {name: value for name, value in session.metadata.items() if name != _IMPORTED}
     if session.title:
         known["title"] = session.title

@@ -23,7 +23,7 @@ from tertulia.core.text.display_safe import (
     to_json,
 )
 from tertulia.platforms import registry
-from tertulia.transfer.exporters.redaction import Veil
+from tertulia.transfer.exporters.redaction import Redaction
 
 Kind = Literal["words", "code", "thought", "call", "result", "media"]
 
@@ -42,7 +42,7 @@ class Block(NamedTuple):
     picture: str | None = None
 
 
-class Entry(NamedTuple):
+class PageEntry(NamedTuple):
     """A message."""
 
     seq: int
@@ -59,14 +59,14 @@ class Page(NamedTuple):
     title: str
     facts: list[tuple[str, str]]
     zone: tzinfo
-    entries: Iterator[Entry]
+    entries: Iterator[PageEntry]
 
 
 def page_of(
     session: Session,
     messages: Iterator[Message],
     count: int,
-    veil: Veil,
+    veil: Redaction,
     *,
     zone: tzinfo,
 ) -> Page:
@@ -89,13 +89,13 @@ def _platform(session: Session) -> str:
     return registry.platform(session.origin.platform).title
 
 
-def _entry(message: Message, veil: Veil) -> Entry:
+def _entry(message: Message, veil: Redaction) -> PageEntry:
     blocks = list(_blocks(message, veil))
     speaker = one_line(_speaker(message, veil), _NAME)
-    return Entry(message.seq, message.role, speaker, message.kind, message.at, blocks)
+    return PageEntry(message.seq, message.role, speaker, message.kind, message.at, blocks)
 
 
-def _speaker(message: Message, veil: Veil) -> str:
+def _speaker(message: Message, veil: Redaction) -> str:
     """Always the role first: whoever calls themselves "assistant" is still a user."""
     if message.author is not None:
         author = from_json(message.author)
@@ -110,7 +110,7 @@ def _speaker(message: Message, veil: Veil) -> str:
     return message.role
 
 
-def _blocks(message: Message, veil: Veil) -> Iterator[Block]:
+def _blocks(message: Message, veil: Redaction) -> Iterator[Block]:
     body = message.body
     for field in ("reasoning_content", "reasoning"):
         thought = body.get(field)
@@ -129,7 +129,7 @@ def _blocks(message: Message, veil: Veil) -> Iterator[Block]:
         yield _call(call, veil)
 
 
-def _part(part: Any, role: str, veil: Veil) -> Iterator[Block]:
+def _part(part: Any, role: str, veil: Redaction) -> Iterator[Block]:
     if isinstance(part, Mapping) and isinstance(part.get("text"), str):
         part = part["text"]
     if isinstance(part, str):
@@ -174,7 +174,7 @@ def _words(lines: list[str]) -> Iterator[Block]:
         yield Block("words", text)
 
 
-def _call(call: Any, veil: Veil) -> Block:
+def _call(call: Any, veil: Redaction) -> Block:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
         return Block("call", veil.text(to_json(call, indent=None)), "?")

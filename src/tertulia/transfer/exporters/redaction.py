@@ -24,7 +24,7 @@ _STAY = frozenset(
 )
 
 
-class Veil:
+class Redaction:
     """How a session is shown; without a redactor, as it is."""
 
     def __init__(self, session: Session, redactor: Redactor | None) -> None:

@@ -19,20 +19,20 @@ from tertulia.core import keys
 from tertulia.core.source import CHAT_TYPES, Source
 from tertulia.records.imports import (
     IMPORTED,
-    Newcomer,
-    Settlement,
+    ImportedSession,
+    ImportSummary,
 )
 from tertulia.records.usage import Charge
 from tertulia.transfer.importers import model as talks
 from tertulia.transfer.importers.model import (
-    Said,
-    Seen,
-    Talk,
+    ForeignMessage,
+    ForeignSession,
+    Totals,
     text,
 )
-from tertulia.transfer.importers.normalise import Rows
+from tertulia.transfer.importers.normalise import MessageNormaliser
 from tertulia.transfer.importers.safe_files import (
-    Folder,
+    SafeFolder,
     is_nothing,
     parsed,
 )
@@ -41,11 +41,11 @@ from tertulia.transfer.importers.sessions_json import (
     read_index,
 )
 from tertulia.transfer.importers.sqlite_copy import (
-    Copy,
-    copied,
+    SqliteCopy,
+    copy_database,
 )
 from tertulia.transfer.importers.timestamps import (
-    Moments,
+    TimestampParser,
     stamp_of,
 )
 
@@ -101,7 +101,7 @@ class _Known(NamedTuple):
 class Hermes:
     """The sessions under a home of Hermes, or in its folder of sessions."""
 
-    def __init__(self, folder: Folder, moments: Moments) -> None:
+    def __init__(self, folder: SafeFolder, moments: TimestampParser) -> None:
         self._folder = folder
         self._findings = folder.findings
         self._moments = moments
@@ -110,11 +110,11 @@ class Hermes:
             folder.refuses("sessions")
         self._index_file = f"{self._under}{INDEX}"
 
-    def talks(self) -> Iterator[Talk]:
+    def talks(self) -> Iterator[ForeignSession]:
         files = self._files()
         size = self._folder.size(DATABASE)
         self._folder.meter.total = size + sum(map(self._folder.size, files.values()))
-        with copied(self._folder, DATABASE) as copy:
+        with copy_database(self._folder, DATABASE) as copy:
             found = self._known(files, copy)
             for known in found:
                 if known.in_database:
@@ -127,7 +127,7 @@ class Hermes:
 
     # -- what there is
 
-    def _known(self, files: Mapping[str, str], copy: Copy | None) -> list[_Known]:
+    def _known(self, files: Mapping[str, str], copy: SqliteCopy | None) -> list[_Known]:
         rows = {} if copy is None else _by_id(copy)
         counts = set() if copy is None else _with_messages(copy)
         routed, keys_of = self._routing(files, copy, rows, counts)
@@ -155,7 +155,7 @@ class Hermes:
         return found
 
     def _is_longer_there(
-        self, session_id: str, file: str | None, copy: Copy | None, counts: set[str]
+        self, session_id: str, file: str | None, copy: SqliteCopy | None, counts: set[str]
     ) -> bool:
         """Whether the database has more of a session than its transcript."""
         if copy is None or session_id not in counts:
@@ -173,7 +173,7 @@ class Hermes:
     def _routing(
         self,
         files: Mapping[str, str],
-        copy: Copy | None,
+        copy: SqliteCopy | None,
         rows: Mapping[str, Fields],
         counts: set[str],
     ) -> tuple[dict[str, Fields], dict[str, str]]:
@@ -195,7 +195,7 @@ class Hermes:
             keys_of[session_id] = key
         return routed, keys_of
 
-    def _entries(self, copy: Copy | None) -> list[tuple[str, Any]]:
+    def _entries(self, copy: SqliteCopy | None) -> list[tuple[str, Any]]:
         """The index, and what only the database has of it."""
         found = [
             (key, entry)
@@ -207,7 +207,7 @@ class Hermes:
             found += [(key, entry) for key, entry in self._routes(copy) if key not in known]
         return found
 
-    def _routes(self, copy: Copy) -> list[tuple[str, Any]]:
+    def _routes(self, copy: SqliteCopy) -> list[tuple[str, Any]]:
         """The newest part of `gateway_routing`: a home that was moved leaves its old rows there."""
         rows = list(copy.rows("gateway_routing"))
         times = [row for row in rows if isinstance(row.get("updated_at"), int | float)]
@@ -262,7 +262,7 @@ class Hermes:
 
     # -- one session
 
-    def _talk(self, known: _Known, copy: Copy | None) -> Talk:
+    def _talk(self, known: _Known, copy: SqliteCopy | None) -> ForeignSession:
         file = _Transcript(self._folder, self._moments, known, copy)
         source = self._source(known, file)
         if source.platform not in PLATFORMS and source.platform != talks.UNKNOWN:
@@ -273,7 +273,7 @@ class Hermes:
         names = [known.entry or {}, known.row or {}]
         display = next((n["display_name"] for n in names if text(n.get("display_name"))), None)
         person = talks.person_in(source, key) if known.key else None
-        newcomer = Newcomer(
+        newcomer = ImportedSession(
             name=talks.named("hermes", known.id),
             id=known.id if _is_safe(known.id) else None,
             key=_storable(key),
@@ -285,7 +285,7 @@ class Hermes:
             derived_key=_derived_key(source, agent, key) if person else None,
         )
         about = f"session {known.id}: " if known.in_database else ""
-        return Talk(known.place, newcomer, file.said(), file.settled, about)
+        return ForeignSession(known.place, newcomer, file.said(), file.settled, about)
 
     def _source(self, known: _Known, file: _Transcript) -> Source:
         entry, row = known.entry or {}, known.row or {}
@@ -315,7 +315,9 @@ class Hermes:
 class _Transcript:
     """The messages of one session, from its file or from the database."""
 
-    def __init__(self, folder: Folder, moments: Moments, known: _Known, copy: Copy | None) -> None:
+    def __init__(
+        self, folder: SafeFolder, moments: TimestampParser, known: _Known, copy: SqliteCopy | None
+    ) -> None:
         self._folder = folder
         self._findings = folder.findings
         self._moments = moments
@@ -323,7 +325,7 @@ class _Transcript:
         self._copy = copy
         self._metas: list[Fields] = []
 
-    def said(self) -> Iterator[Said]:
+    def said(self) -> Iterator[ForeignMessage]:
         if self._known.in_database:
             return self._from_database()
         return iter(()) if self._known.file is None else self._from_file(self._known.file)
@@ -347,14 +349,14 @@ class _Transcript:
         told = told or stamp_of(self._known.id, self._moments.zone) or first_at
         return told or self._folder.changed_at(self._known.place)
 
-    def settled(self, seen: Seen) -> Settlement:
+    def settled(self, seen: Totals) -> ImportSummary:
         known = self._known
         created = self.created_at(seen.first_at)
         updated = self._updated_at(seen) or created
         ended_at, reason = self._end(updated)
         entry, row = known.entry or {}, known.row or {}
         charges, side = _charges(known)
-        return Settlement(
+        return ImportSummary(
             created_at=created,
             updated_at=updated,
             ended_at=ended_at,
@@ -371,7 +373,7 @@ class _Transcript:
             hidden=seen.hidden,
         )
 
-    def _updated_at(self, seen: Seen) -> int | None:
+    def _updated_at(self, seen: Totals) -> int | None:
         entry = self._known.entry or {}
         return self._moments.micros(entry.get("updated_at")) or seen.last_at
 
@@ -402,19 +404,19 @@ class _Transcript:
             kept[META] = self._metas
         return kept
 
-    def _from_file(self, file: str) -> Iterator[Said]:
-        rows = Rows(file, self._findings, self._moments)
+    def _from_file(self, file: str) -> Iterator[ForeignMessage]:
+        rows = MessageNormaliser(file, self._findings, self._moments)
         for line, value in self._folder.lines(file):
             if isinstance(value, dict) and value.get("role") == META:
                 self._note(value)
                 continue
             message = rows.message(line, value)
             if message is not None:
-                yield Said(line, message, rows.at(line, message.get("timestamp")))
+                yield ForeignMessage(line, message, rows.at(line, message.get("timestamp")))
 
-    def _from_database(self) -> Iterator[Said]:
+    def _from_database(self) -> Iterator[ForeignMessage]:
         assert self._copy is not None
-        rows = Rows(DATABASE, self._findings, self._moments)
+        rows = MessageNormaliser(DATABASE, self._findings, self._moments)
         for number, row in self._copy.rows_where("messages", "session_id", self._known.id):
             if row.get("role") == META:
                 self._note({name: _plain(v) for name, v in row.items() if v is not None})
@@ -423,7 +425,7 @@ class _Transcript:
             message = rows.message(None, found)
             if message is not None:
                 at = rows.at(None, row.get("timestamp"))
-                yield Said(None, message, at, None, row.get("active", 1) != 0)
+                yield ForeignMessage(None, message, at, None, row.get("active", 1) != 0)
 
     def _message(self, number: int, row: Fields) -> Fields:
         """A row of the database in the chat form; what it has no name for keeps its own."""
@@ -461,17 +463,17 @@ class _Transcript:
             self._metas.append(told)
 
 
-def _by_id(copy: Copy) -> dict[str, Fields]:
+def _by_id(copy: SqliteCopy) -> dict[str, Fields]:
     return {row["id"]: row for row in copy.rows("sessions") if isinstance(row.get("id"), str)}
 
 
-def _with_messages(copy: Copy) -> set[str]:
+def _with_messages(copy: SqliteCopy) -> set[str]:
     if not copy.columns("messages"):
         return set()
     return {value for value in copy.values("messages", "session_id") if isinstance(value, str)}
 
 
-def _models(copy: Copy) -> dict[str, list[Fields]]:
+def _models(copy: SqliteCopy) -> dict[str, list[Fields]]:
     found: dict[str, list[Fields]] = {}
     for row in copy.rows("session_model_usage"):
         found.setdefault(str(row.get("session_id")), []).append(row)

@@ -9,23 +9,23 @@ from tertulia.core.message import ASSISTANT, TOOL, USER, draft
 from tertulia.errors import IllegalMove
 from tertulia.records.imports import (
     Digest,
-    Entry,
-    Newcomers,
-    Parcel,
-    Settlement,
-    Standing,
+    ImportBatch,
+    ImportedMessage,
+    ImportProgress,
+    Imports,
+    ImportSummary,
 )
 from tertulia.transfer.importers.model import (
-    Said,
-    Seen,
-    Talk,
+    ForeignMessage,
+    ForeignSession,
+    Totals,
 )
 from tertulia.transfer.importers.report import (
     Findings,
-    Noted,
+    ProblemList,
     Report,
 )
-from tertulia.transfer.importers.safe_files import Meter
+from tertulia.transfer.importers.safe_files import ReadProgress
 
 Progress = Callable[[int, int], None]
 
@@ -35,14 +35,14 @@ _SESSIONS = 200
 _CHARACTERS = 2_000_000
 
 
-class Taker:
+class Importer:
     """Takes conversations in. One that does not write only says what it would do."""
 
     def __init__(
         self,
-        newcomers: Newcomers | None,
+        newcomers: Imports | None,
         findings: Findings,
-        meter: Meter,
+        meter: ReadProgress,
         *,
         writes: bool,
         progress: Progress | None,
@@ -52,18 +52,18 @@ class Taker:
         self._meter = meter
         self._writes = writes
         self._progress = progress
-        self._parcels: list[Parcel] = []
+        self._parcels: list[ImportBatch] = []
         self._messages = 0
         self._characters = 0
         self._counts = {"sessions": 0, "messages": 0, "skipped": 0}
 
-    def take(self, talk: Talk) -> None:
+    def take(self, talk: ForeignSession) -> None:
         """Bring in what is not here yet of a conversation."""
         standing = None
         if self.newcomers is not None:
             standing = self.newcomers.standing(talk.newcomer.name)
-        findings = Noted(self._findings, talk.about) if talk.about else self._findings
-        passing = Passing(self, talk, standing, findings)
+        findings = ProblemList(self._findings, talk.about) if talk.about else self._findings
+        passing = SessionImport(self, talk, standing, findings)
         for said in talk.said:
             passing.see(said)
         passing.finish()
@@ -76,7 +76,7 @@ class Taker:
     def counted(self, name: str, more: int = 1) -> None:
         self._counts[name] += more
 
-    def put(self, parcel: Parcel) -> None:
+    def put(self, parcel: ImportBatch) -> None:
         self._parcels.append(parcel)
         if len(self._parcels) >= _SESSIONS:
             self.flush()
@@ -97,18 +97,22 @@ class Taker:
             self._progress(min(self._meter.done, self._meter.total), self._meter.total)
 
 
-class Passing:
+class SessionImport:
     """One conversation while it passes."""
 
     def __init__(
-        self, taker: Taker, talk: Talk, standing: Standing | None, findings: Findings
+        self,
+        taker: Importer,
+        talk: ForeignSession,
+        standing: ImportProgress | None,
+        findings: Findings,
     ) -> None:
         self._taker = taker
         self._talk = talk
         self._standing = standing
         self._findings = findings
-        self._pairs = Pairs(talk.file, findings)
-        self._entries: list[Entry] = []
+        self._pairs = ToolPairCheck(talk.file, findings)
+        self._entries: list[ImportedMessage] = []
         self._begins = standing is None
         self._here = 0 if standing is None else standing.taken
         self._is_same = True
@@ -123,7 +127,7 @@ class Passing:
         self._last_at: int | None = None
         self._hidden: list[tuple[int, int]] = []
 
-    def see(self, said: Said) -> None:
+    def see(self, said: ForeignMessage) -> None:
         """One message more."""
         try:
             item = draft(said.message)
@@ -150,7 +154,7 @@ class Passing:
         if self._read <= self._here:
             self._compare()
         elif self._goes_on():
-            self._entries.append(Entry(item, at, said.kind))
+            self._entries.append(ImportedMessage(item, at, said.kind))
             self._new += said.is_shown
             if self._taker.weigh(len(item.body) + sum(blob.size for blob in item.blobs)):
                 self._send(None)
@@ -168,7 +172,7 @@ class Passing:
         elif standing is not None and standing.has_gone_on and self._read > self._here:
             told = "more was said both here and there; what is here was left as it is"
             self._findings.add(self._talk.file, None, "continued_here", told)
-        seen = Seen(
+        seen = Totals(
             self._shown, self._first_at, self._last_at, self._last_person, tuple(self._hidden)
         )
         settlement = self._talk.settled(seen)
@@ -209,9 +213,9 @@ class Passing:
         else:
             self._hidden.append((number, number))
 
-    def _send(self, settlement: Settlement | None) -> None:
+    def _send(self, settlement: ImportSummary | None) -> None:
         was_complete = self._standing is not None and self._standing.is_complete
-        parcel = Parcel(
+        parcel = ImportBatch(
             self._talk.newcomer,
             self._begins,
             self._written,
@@ -226,7 +230,7 @@ class Passing:
         self._taker.put(parcel)
 
 
-class Pairs:
+class ToolPairCheck:
     """Looks whether calls of tools and their results belong together; nothing is changed."""
 
     def __init__(self, file: str, findings: Findings) -> None:

@@ -8,20 +8,20 @@ from typing import Any
 
 from tertulia.records.imports import (
     IMPORTED,
-    Newcomer,
-    Settlement,
+    ImportedSession,
+    ImportSummary,
 )
 from tertulia.transfer.importers.model import (
-    Said,
-    Seen,
-    Talk,
+    ForeignMessage,
+    ForeignSession,
+    Totals,
     key_of,
     named,
     unknown_source,
 )
-from tertulia.transfer.importers.normalise import Rows
-from tertulia.transfer.importers.safe_files import Folder
-from tertulia.transfer.importers.timestamps import Moments
+from tertulia.transfer.importers.normalise import MessageNormaliser
+from tertulia.transfer.importers.safe_files import SafeFolder
+from tertulia.transfer.importers.timestamps import TimestampParser
 
 SUFFIX = ".jsonl"
 PLATFORM = "jsonl"
@@ -33,25 +33,27 @@ _TIMES = ("timestamp", "created_at", "created", "time")
 class Jsonl:
     """The files of a folder, or one file."""
 
-    def __init__(self, folder: Folder, moments: Moments, *, only: str | None = None) -> None:
+    def __init__(
+        self, folder: SafeFolder, moments: TimestampParser, *, only: str | None = None
+    ) -> None:
         self._folder = folder
         self._moments = moments
         self._only = only
 
-    def talks(self) -> Iterator[Talk]:
+    def talks(self) -> Iterator[ForeignSession]:
         files = [self._only] if self._only else self._folder.files("", SUFFIX, deep=True)
         self._folder.meter.total = sum(map(self._folder.size, files))
         for file in files:
             if not self._folder.refuses(file):
                 yield self._talk(file)
 
-    def _talk(self, file: str) -> Talk:
+    def _talk(self, file: str) -> ForeignSession:
         stem = file.removesuffix(SUFFIX)
         first, first_at = self._first(file)
         digest = blake2b(first, digest_size=8).hexdigest()
         source = unknown_source(PLATFORM, f"{stem}-{digest}", chat_name=stem.rsplit("/", 1)[-1])
         created = first_at if first_at is not None else self._folder.changed_at(file)
-        newcomer = Newcomer(
+        newcomer = ImportedSession(
             name=named("jsonl", file, digest),
             id=None,
             key=key_of(source),
@@ -61,12 +63,12 @@ class Jsonl:
             display_name=source.chat_name,
             created_at=created,
         )
-        return Talk(
+        return ForeignSession(
             file, newcomer, self._said(file), lambda seen: self._settled(file, seen, created)
         )
 
-    def _said(self, file: str) -> Iterator[Said]:
-        rows = Rows(file, self._folder.findings, self._moments)
+    def _said(self, file: str) -> Iterator[ForeignMessage]:
+        rows = MessageNormaliser(file, self._folder.findings, self._moments)
         for line, value in self._folder.lines(file):
             found = value
             if isinstance(value, dict) and isinstance(value.get("messages"), list):
@@ -88,9 +90,9 @@ class Jsonl:
                 return head, self._moments.micros(_time_of(line.value))
         return head, None
 
-    def _settled(self, file: str, seen: Seen, created: int) -> Settlement:
+    def _settled(self, file: str, seen: Totals, created: int) -> ImportSummary:
         updated = seen.last_at if seen.last_at is not None else created
-        return Settlement(
+        return ImportSummary(
             created_at=min(created, updated),
             updated_at=updated,
             ended_at=updated,
@@ -99,10 +101,10 @@ class Jsonl:
         )
 
 
-def _rows(rows: Rows, line: int, value: Any) -> Iterator[Said]:
+def _rows(rows: MessageNormaliser, line: int, value: Any) -> Iterator[ForeignMessage]:
     message = rows.message(line, value)
     if message is not None:
-        yield Said(line, message, rows.at(line, _time_of(message)))
+        yield ForeignMessage(line, message, rows.at(line, _time_of(message)))
 
 
 def _time_of(message: dict[str, Any]) -> object:

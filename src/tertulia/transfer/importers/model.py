@@ -12,8 +12,8 @@ from tertulia.core.source import CHAT_TYPES, Source
 from tertulia.core.usage import STATUSES, Usage
 from tertulia.errors import ConfigError
 from tertulia.records.imports import (
-    Newcomer,
-    Settlement,
+    ImportedSession,
+    ImportSummary,
 )
 from tertulia.records.usage import Charge, charge
 
@@ -21,7 +21,7 @@ UNKNOWN = "unknown"
 _MOST_TOKENS = 2**53 - 1
 
 
-class Said(NamedTuple):
+class ForeignMessage(NamedTuple):
     """A message as it was found."""
 
     line: int | None
@@ -31,7 +31,7 @@ class Said(NamedTuple):
     is_shown: bool = True
 
 
-class Seen(NamedTuple):
+class Totals(NamedTuple):
     """What was seen of a session while its messages passed."""
 
     shown: int  # how many messages, without those that are hidden
@@ -41,7 +41,7 @@ class Seen(NamedTuple):
     hidden: tuple[tuple[int, int], ...]
 
 
-class Talk(NamedTuple):
+class ForeignSession(NamedTuple):
     """A session that is to be imported.
 
     `said` is read once. `settled` is asked afterwards, since a file may tell at its end what is
@@ -49,9 +49,9 @@ class Talk(NamedTuple):
     """
 
     file: str
-    newcomer: Newcomer
-    said: Iterable[Said]
-    settled: Callable[[Seen], Settlement]
+    newcomer: ImportedSession
+    said: Iterable[ForeignMessage]
+    settled: Callable[[Totals], ImportSummary]
     about: str = ""  # which session it is, where a file holds many
 
 

@@ -19,21 +19,21 @@ from tertulia.core import keys
 from tertulia.core.source import Source
 from tertulia.records.imports import (
     IMPORTED,
-    Newcomer,
-    Settlement,
+    ImportedSession,
+    ImportSummary,
 )
 from tertulia.records.transcript.replace import kind_of
 from tertulia.transfer.importers.model import (
-    Said,
-    Seen,
-    Talk,
+    ForeignMessage,
+    ForeignSession,
+    Totals,
     named,
     person_in,
     text,
 )
-from tertulia.transfer.importers.normalise import Rows
-from tertulia.transfer.importers.safe_files import Folder
-from tertulia.transfer.importers.timestamps import Moments
+from tertulia.transfer.importers.normalise import MessageNormaliser
+from tertulia.transfer.importers.safe_files import SafeFolder
+from tertulia.transfer.importers.timestamps import TimestampParser
 
 SUFFIX = ".jsonl"
 
@@ -100,12 +100,12 @@ class _Head(NamedTuple):
 class Nanobot:
     """The sessions under a folder of nanobot."""
 
-    def __init__(self, folder: Folder, moments: Moments) -> None:
+    def __init__(self, folder: SafeFolder, moments: TimestampParser) -> None:
         self._folder = folder
         self._findings = folder.findings
         self._moments = moments
 
-    def talks(self) -> Iterator[Talk]:
+    def talks(self) -> Iterator[ForeignSession]:
         files = self._files()
         self._folder.meter.total = sum(map(self._folder.size, files))
         by_key: dict[str, list[_Head]] = defaultdict(list)
@@ -154,12 +154,12 @@ class Nanobot:
         updated = self._moments.micros(record.get("updated_at"))
         return _Head(file, key, record, not record, created, updated, told or 0)
 
-    def _talk(self, head: _Head, name: str, *, is_first: bool) -> Talk:
+    def _talk(self, head: _Head, name: str, *, is_first: bool) -> ForeignSession:
         source = source_of(head.key)
         key = keys.session_key(source, per_user=False)
         metadata = head.record.get("metadata")
         shown = metadata.get("display_name") if isinstance(metadata, dict) else None
-        newcomer = Newcomer(
+        newcomer = ImportedSession(
             name=name,
             id=None,
             key=key,
@@ -170,7 +170,7 @@ class Nanobot:
             created_at=head.created_at,
         )
         file = _File(self._folder, self._moments, head, is_current=is_first)
-        return Talk(head.file, newcomer, file.said(), file.settled)
+        return ForeignSession(head.file, newcomer, file.said(), file.settled)
 
 
 def _names(heads: list[_Head]) -> dict[str, str]:
@@ -193,7 +193,9 @@ def _names(heads: list[_Head]) -> dict[str, str]:
 class _File:
     """One transcript while it is read."""
 
-    def __init__(self, folder: Folder, moments: Moments, head: _Head, *, is_current: bool) -> None:
+    def __init__(
+        self, folder: SafeFolder, moments: TimestampParser, head: _Head, *, is_current: bool
+    ) -> None:
         self._folder = folder
         self._findings = folder.findings
         self._moments = moments
@@ -203,8 +205,8 @@ class _File:
         self._others: list[dict[str, Any]] = []
         self._metadata_line = 0
 
-    def said(self) -> Iterator[Said]:
-        rows = Rows(self._head.file, self._findings, self._moments)
+    def said(self) -> Iterator[ForeignMessage]:
+        rows = MessageNormaliser(self._head.file, self._findings, self._moments)
         has_any = False
         for line, value in self._folder.lines(self._head.file):
             has_any = True
@@ -214,19 +216,19 @@ class _File:
             message = rows.message(line, value)
             if message is not None:
                 at = rows.at(line, message.get("timestamp"))
-                yield Said(line, message, at, kind_of(message))
+                yield ForeignMessage(line, message, at, kind_of(message))
         if has_any and self._head.is_missing and not self._metadata_line:
             told = f"the key {self._head.key} was taken from the name of the file"
             self._findings.add(self._head.file, None, "metadata_missing", told)
 
-    def settled(self, seen: Seen) -> Settlement:
+    def settled(self, seen: Totals) -> ImportSummary:
         record = self._record
         metadata = record.get("metadata")
         known = metadata if isinstance(metadata, dict) else {}
         consolidated = self._consolidated(seen)
         created = self._head.created_at
         updated = self._moments.micros(record.get("updated_at")) or seen.last_at or created
-        return Settlement(
+        return ImportSummary(
             created_at=created,
             updated_at=updated,
             ended_at=None if self._is_current else updated,
@@ -266,7 +268,7 @@ class _File:
             kept["metadata"] = {IMPORTED: metadata[IMPORTED]}
         return kept
 
-    def _consolidated(self, seen: Seen) -> int:
+    def _consolidated(self, seen: Totals) -> int:
         """How many of the first rows nanobot no longer shows its model."""
         if "last_consolidated" not in self._record:
             return 0

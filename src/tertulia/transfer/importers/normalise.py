@@ -8,13 +8,13 @@ from typing import Any
 
 from tertulia.transfer.importers.model import UNKNOWN
 from tertulia.transfer.importers.report import Findings
-from tertulia.transfer.importers.timestamps import Moments
+from tertulia.transfer.importers.timestamps import TimestampParser
 
 
-class Rows:
+class MessageNormaliser:
     """Tells which values are messages, and when they were said."""
 
-    def __init__(self, file: str, findings: Findings, moments: Moments) -> None:
+    def __init__(self, file: str, findings: Findings, moments: TimestampParser) -> None:
         self._file = file
         self._findings = findings
         self._moments = moments

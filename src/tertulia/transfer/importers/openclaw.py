@@ -23,30 +23,30 @@ from tertulia.core.message import ASSISTANT, SUMMARY, TOOL, USER
 from tertulia.core.source import Source
 from tertulia.records.imports import (
     IMPORTED,
-    Newcomer,
-    Settlement,
+    ImportedSession,
+    ImportSummary,
 )
 from tertulia.records.usage import Charge
 from tertulia.transfer.importers import model as talks
 from tertulia.transfer.importers.model import (
-    Said,
-    Seen,
-    Talk,
+    ForeignMessage,
+    ForeignSession,
+    Totals,
     text,
 )
-from tertulia.transfer.importers.normalise import Rows
+from tertulia.transfer.importers.normalise import MessageNormaliser
 from tertulia.transfer.importers.safe_files import (
-    Folder,
     Line,
+    SafeFolder,
     is_nothing,
     parsed,
 )
 from tertulia.transfer.importers.sessions_json import read_index
 from tertulia.transfer.importers.sqlite_copy import (
-    Copy,
-    copied,
+    SqliteCopy,
+    copy_database,
 )
-from tertulia.transfer.importers.timestamps import Moments
+from tertulia.transfer.importers.timestamps import TimestampParser
 
 INDEX = "sessions.json"
 DATABASE = "openclaw-agent.sqlite"
@@ -83,18 +83,18 @@ class _Known(NamedTuple):
 class OpenClaw:
     """The sessions of all agents under a folder of OpenClaw, or of one agent."""
 
-    def __init__(self, folder: Folder, moments: Moments) -> None:
+    def __init__(self, folder: SafeFolder, moments: TimestampParser) -> None:
         self._folder = folder
         self._findings = folder.findings
         self._moments = moments
 
-    def talks(self) -> Iterator[Talk]:
+    def talks(self) -> Iterator[ForeignSession]:
         agents = self._agents()
         with ExitStack() as stack:
             copies = {}
             for agent, under in agents:
                 files = [*self._databases(under)]
-                found = [stack.enter_context(copied(self._folder, file)) for file in files]
+                found = [stack.enter_context(copy_database(self._folder, file)) for file in files]
                 copies[agent] = [copy for copy in found if copy is not None]
             known = [
                 one for agent, under in agents for one in self._known(agent, under, copies[agent])
@@ -116,7 +116,7 @@ class OpenClaw:
 
     # -- what there is
 
-    def _known(self, agent: str, under: str, copies: list[Copy]) -> list[_Known]:
+    def _known(self, agent: str, under: str, copies: list[SqliteCopy]) -> list[_Known]:
         sessions = f"{under}/sessions" if under else "sessions"
         if not self._folder.is_folder(sessions):
             sessions = under
@@ -209,7 +209,7 @@ class OpenClaw:
 
         return _Known(agent, session_id, key, entry, file, entries, key is not None)
 
-    def _in_database(self, agent: str, copy: Copy) -> dict[str, _Known]:
+    def _in_database(self, agent: str, copy: SqliteCopy) -> dict[str, _Known]:
         found = {}
         keys, entries, current = self._routes(copy)
         for session_id in copy.values("transcript_events", "session_id"):
@@ -221,7 +221,7 @@ class OpenClaw:
                 )  # fmt: skip
         return found
 
-    def _routes(self, copy: Copy) -> tuple[dict[str, str], dict[str, Fields], set[str]]:
+    def _routes(self, copy: SqliteCopy) -> tuple[dict[str, str], dict[str, Fields], set[str]]:
         """The key of each session, the entry of each key, and the sessions that are current."""
         keys: dict[str, str] = {}
         entries: dict[str, Fields] = {}
@@ -247,14 +247,14 @@ class OpenClaw:
 
     # -- one session
 
-    def _talk(self, known: _Known) -> Talk:
+    def _talk(self, known: _Known) -> ForeignSession:
         tree = _Tree(known.entries)
         file = _Transcript(self._folder, self._moments, known, tree)
         source, agent = source_of(known.key, known.id, known.agent, known.entry or {})
         key = talks.key_of(source, agent)
         entry = known.entry or {}
         name = text(entry.get("displayName")) or text(entry.get("subject")) or source.chat_name
-        newcomer = Newcomer(
+        newcomer = ImportedSession(
             name=talks.named("openclaw", known.agent, known.id),
             id=None,
             key=key,
@@ -265,7 +265,7 @@ class OpenClaw:
             created_at=file.created_at(),
         )
         about = f"session {known.id}: " if known.in_database else ""
-        return Talk(known.place, newcomer, file.said(), file.settled, about)
+        return ForeignSession(known.place, newcomer, file.said(), file.settled, about)
 
 
 class _Tree:
@@ -322,7 +322,9 @@ def _numbered(lines: Iterator[Line]) -> Iterator[tuple[int, Fields]]:
 class _Transcript:
     """The entries of one session while they are read."""
 
-    def __init__(self, folder: Folder, moments: Moments, known: _Known, tree: _Tree) -> None:
+    def __init__(
+        self, folder: SafeFolder, moments: TimestampParser, known: _Known, tree: _Tree
+    ) -> None:
         self._folder = folder
         self._findings = folder.findings
         self._moments = moments
@@ -343,8 +345,8 @@ class _Transcript:
         told = header or started or self._moments.micros(entry.get("updatedAt"))
         return told or self._folder.changed_at(self._known.place)
 
-    def said(self) -> Iterator[Said]:
-        rows = Rows(self._known.place, self._findings, self._moments)
+    def said(self) -> Iterator[ForeignMessage]:
+        rows = MessageNormaliser(self._known.place, self._findings, self._moments)
         shown = 0
         for number, (line, value) in enumerate(self._known.entries(False)):
             place = None if self._known.in_database else line
@@ -361,17 +363,17 @@ class _Transcript:
             if found is not None:
                 shown += is_shown
                 at = rows.at(place, value.get("timestamp"))
-                yield Said(place, found, at, None, is_shown)
+                yield ForeignMessage(place, found, at, None, is_shown)
         self._tell_left_out()
 
-    def settled(self, seen: Seen) -> Settlement:
+    def settled(self, seen: Totals) -> ImportSummary:
         entry = self._known.entry or {}
         created = self.created_at()
         active = self._moments.micros(entry.get("lastInteractionAt"))
         updated = active or seen.last_at or self._moments.micros(entry.get("updatedAt")) or created
         is_current = self._known.is_current and entry.get("archivedAt") is None
         consolidated = self._consolidated(seen)
-        return Settlement(
+        return ImportSummary(
             created_at=created,
             updated_at=updated,
             ended_at=None if is_current else updated,
@@ -446,7 +448,7 @@ class _Transcript:
         )
         return tuple(charge for charge in found if charge is not None)
 
-    def _consolidated(self, seen: Seen) -> int:
+    def _consolidated(self, seen: Totals) -> int:
         """How many of the first messages a compaction stands for."""
         if self._tree.compaction is None:
             return 0
@@ -567,7 +569,7 @@ def _part(part: Any) -> Any:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def _events(copy: Copy, session_id: str, folder: Folder) -> Entries:
+def _events(copy: SqliteCopy, session_id: str, folder: SafeFolder) -> Entries:
     def entries(quietly: bool) -> Iterator[Line]:
         rows = copy.rows_where("transcript_events", "session_id", session_id, order="seq")
         for number, row in rows:

@@ -66,7 +66,7 @@ class Findings:
         return (*self._found, *more)
 
 
-class Noted(Findings):
+class ProblemList(Findings):
     """The same, with a word on what each is about."""
 
     def __init__(self, findings: Findings, about: str) -> None:

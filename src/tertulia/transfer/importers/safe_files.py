@@ -31,7 +31,7 @@ _TRIES = 64
 _decode = msgspec.json.Decoder().decode
 
 
-class Meter:
+class ReadProgress:
     """How many bytes of how many are read."""
 
     def __init__(self) -> None:
@@ -46,14 +46,14 @@ class Line(NamedTuple):
     value: Any
 
 
-class Folder:
+class SafeFolder:
     """A folder of another program, which is read and never changed."""
 
     def __init__(self, path: str | os.PathLike[str], findings: Findings) -> None:
         given = os.fspath(path)
         self.root = os.path.realpath(given)
         self.findings = findings
-        self.meter = Meter()
+        self.meter = ReadProgress()
         if not os.path.isdir(self.root):
             raise NotFound(
                 f"There is no folder {given}.", hint="Name the folder that the other program uses."
@@ -164,7 +164,7 @@ class Folder:
                 findings.add(name, None, "unreadable", f"reading stopped: {problem.strerror}")
 
     def _lines(
-        self, file: IO[bytes], name: str, findings: Findings, meter: Meter | None
+        self, file: IO[bytes], name: str, findings: Findings, meter: ReadProgress | None
     ) -> Iterator[Line]:
         is_empty = True
         for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE), b""), 1):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tertulia.transfer.importers.safe_files import (
-    Folder,
+    SafeFolder,
     is_nothing,
     parsed,
 )
@@ -26,7 +26,7 @@ class _Pairs(list[tuple[str, Any]]):
     """An object as it stands in the file, with keys that occur twice."""
 
 
-def read_index(folder: Folder, file: str) -> list[tuple[str, Any]]:
+def read_index(folder: SafeFolder, file: str) -> list[tuple[str, Any]]:
     """The entries of an index in their order; of a key that stands there twice the last."""
     if not folder.exists(file):
         return []
@@ -48,7 +48,7 @@ def read_index(folder: Folder, file: str) -> list[tuple[str, Any]]:
     return _unique(folder, file, _entries(folder, file, text))
 
 
-def _entries(folder: Folder, file: str, text: str) -> list[tuple[str, Any]]:
+def _entries(folder: SafeFolder, file: str, text: str) -> list[tuple[str, Any]]:
     try:
         found = json.loads(text, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError) as problem:
@@ -90,7 +90,7 @@ def _after_space(text: str, place: int) -> int:
     return place if found is None else found.end()
 
 
-def _unique(folder: Folder, file: str, entries: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+def _unique(folder: SafeFolder, file: str, entries: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     found: dict[str, Any] = {}
     for key, value in entries:
         if key in found:

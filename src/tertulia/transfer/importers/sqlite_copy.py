@@ -21,7 +21,7 @@ from typing import Any
 import apsw
 
 from tertulia.transfer.importers.report import Findings
-from tertulia.transfer.importers.safe_files import Folder
+from tertulia.transfer.importers.safe_files import SafeFolder
 
 _ASIDE = ("", "-wal", "-journal")
 _TRIES = 10
@@ -34,7 +34,7 @@ _FURTHEST = 100_000
 Row = dict[str, Any]
 
 
-class Copy:
+class SqliteCopy:
     """A copy of a database, and what is wrong with it."""
 
     def __init__(self, connection: apsw.Connection, file: str, findings: Findings) -> None:
@@ -205,7 +205,7 @@ class Copy:
 
 
 @contextmanager
-def copied(folder: Folder, file: str) -> Iterator[Copy | None]:
+def copy_database(folder: SafeFolder, file: str) -> Iterator[SqliteCopy | None]:
     """A database of the folder, opened from a copy; None, and told, where that cannot be."""
     if not folder.exists(file) or folder.refuses(file):
         yield None
@@ -217,14 +217,14 @@ def copied(folder: Folder, file: str) -> Iterator[Copy | None]:
             yield None
             return
         try:
-            copy = Copy(connection, file, folder.findings)
+            copy = SqliteCopy(connection, file, folder.findings)
             copy.check()
             yield copy
         finally:
             connection.close()
 
 
-def _opened(folder: Folder, file: str, target: str) -> apsw.Connection | None:
+def _opened(folder: SafeFolder, file: str, target: str) -> apsw.Connection | None:
     try:
         if not _copy_still(folder, file, target):
             _copy_moving(folder.path(file), target)
@@ -245,7 +245,7 @@ def _opened(folder: Folder, file: str, target: str) -> apsw.Connection | None:
 
 
 def _opened_in_spite(
-    folder: Folder, file: str, target: str, problem: apsw.CorruptError
+    folder: SafeFolder, file: str, target: str, problem: apsw.CorruptError
 ) -> apsw.Connection | None:
     """Open a copy that is cut off: what is left of it is read as far as it goes."""
     folder.findings.add(
@@ -262,7 +262,7 @@ def _opened_in_spite(
     return connection
 
 
-def _copy_still(folder: Folder, file: str, target: str) -> bool:
+def _copy_still(folder: SafeFolder, file: str, target: str) -> bool:
     """Copy the file and its log; whether they stood still meanwhile."""
     parts = [part for part in _ASIDE if folder.is_file(file + part)]
     for _ in range(_TRIES):

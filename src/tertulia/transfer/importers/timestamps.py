@@ -19,21 +19,21 @@ _LATEST = 253_402_300_800  # the year 10000, which `datetime` cannot tell
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class Moment(NamedTuple):
+class Timestamp(NamedTuple):
     """A time in microseconds since 1970, and how it was written."""
 
     micros: int
     form: str
 
 
-class Moments:
+class TimestampParser:
     """Reads times; those without a zone are taken to be in `zone`."""
 
     def __init__(self, zone: tzinfo) -> None:
         self.zone = zone
-        self._last: tuple[object, Moment | None] = (None, None)
+        self._last: tuple[object, Timestamp | None] = (None, None)
 
-    def read(self, value: object) -> Moment | None:
+    def read(self, value: object) -> Timestamp | None:
         """The moment; None where it cannot be told."""
         # All rows of a turn often have the same one.
         if type(value) is str and value == self._last[0]:
@@ -46,14 +46,14 @@ class Moments:
         found = self.read(value)
         return None if found is None else found.micros
 
-    def _read(self, value: object) -> Moment | None:
+    def _read(self, value: object) -> Timestamp | None:
         if isinstance(value, str):
             return self._text(value.strip())
         if isinstance(value, int | float) and not isinstance(value, bool):
             return _number(value)
         return None
 
-    def _text(self, text: str) -> Moment | None:
+    def _text(self, text: str) -> Timestamp | None:
         try:
             found = datetime.fromisoformat(text)
         except ValueError:
@@ -82,12 +82,12 @@ def stamp_of(name: str, zone: tzinfo) -> int | None:
     return (found.astimezone(UTC) - EPOCH) // _MICROSECOND
 
 
-def _number(value: float) -> Moment | None:
+def _number(value: float) -> Timestamp | None:
     if not 0 <= value < 1e18:  # also what is no number at all
         return None
     unit = 1_000_000 if value < _MILLISECONDS else 1_000 if value < _MICROSECONDS else 1
     return _within(round(value * unit), NUMBER)
 
 
-def _within(micros: int, form: str) -> Moment | None:
-    return Moment(micros, form) if 0 <= micros < _LATEST * 1_000_000 else None
+def _within(micros: int, form: str) -> Timestamp | None:
+    return Timestamp(micros, form) if 0 <= micros < _LATEST * 1_000_000 else None

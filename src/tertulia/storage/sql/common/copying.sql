@@ -1,5 +1,5 @@
 -- The rows of each table page by page in the order of its key, and the way back. Columns and keys are
--- those of `records/copying.py`; the search index, its marks and what waits are left out there.
+-- those of `storage/tables.py`; the search index, its marks and what waits are left out there.
 
 -- name: copy_installation_page
 select name, value
