@@ -11,7 +11,7 @@ CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test slow torture lint types format run bench lock clean
+.PHONY: help setup test slow torture lint names types format run bench lock clean
 .DELETE_ON_ERROR:
 
 # The stamp says: this environment is complete, and it was made for this folder. Without it (an
@@ -74,6 +74,9 @@ lint: setup ## check style, format and the direction of imports
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
+
+names: setup ## check that names and prose are plain, and print the figures
+	$(BIN)/python scripts/check_names.py $(ARGS)
 
 types: setup ## check the types
 	$(BIN)/python -m mypy

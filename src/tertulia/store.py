@@ -76,7 +76,8 @@ class Store:
             raise
         self._search = Search(self._db)
         self._indexer = Indexer(self._search)
-        self._context = StoreContext(
+        # The inner seam: records, importers and the APIs of other systems share it.
+        self.context = StoreContext(
             self._db,
             replace(self.settings, policies=registry.policies(self.settings.policies)),
             SystemClock() if clock is None else UtcClock(clock),
@@ -86,18 +87,18 @@ class Store:
             lambda: self.redactor if self.settings.redact_pii else None,
         )
         self._local_turns = local_turns_of(self._db.identity)
-        self.sessions = Sessions(self._context)
-        self.outbox = Outbox(self._context)
-        self.inbox = Inbox(self._context)
-        self.usage = UsageLedger(self._context)
-        self.people = People(self._context)
-        self.memory_flushes = MemoryFlushes(self._context)
-        self.schedules = Schedules(self._context)
-        self.processes = Processes(self._context)
+        self.sessions = Sessions(self.context)
+        self.outbox = Outbox(self.context)
+        self.inbox = Inbox(self.context)
+        self.usage = UsageLedger(self.context)
+        self.people = People(self.context)
+        self.memory_flushes = MemoryFlushes(self.context)
+        self.schedules = Schedules(self.context)
+        self.processes = Processes(self.context)
 
     def transcript(self, session_id: str) -> Transcript:
         """The messages of a session."""
-        return Transcript(self._context, session_id)
+        return Transcript(self.context, session_id)
 
     def turn(
         self,
@@ -118,7 +119,7 @@ class Store:
         validate.many("media", media)
         message = None if message_id is None else str(message_id)
         return Turn(
-            self._context,
+            self.context,
             self.sessions,
             self._local_turns,
             UserMessage(source, text, message, tuple(media)),
@@ -128,7 +129,7 @@ class Store:
 
     def for_person(self, source: Source) -> PersonView:
         """The store through the eyes of who writes from a source: what they may see, no more."""
-        return PersonView(self._context, self.sessions, self._search, source)
+        return PersonView(self.context, self.sessions, self._search, source)
 
     def search(
         self,
@@ -161,10 +162,10 @@ class Store:
             homes=self.settings.homes,
             session_id=session.id,
             title=session.title,
-            zone=str(self._context.zone),
+            zone=str(self.context.zone),
             previous=self._previous(session),
         )
-        return context_prompt(context, redactor=self._context.redactor())
+        return context_prompt(context, redactor=self.context.redactor())
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -194,7 +195,7 @@ class Store:
 
     def now(self) -> datetime:
         """The moment, by the store's clock."""
-        return self._context.clock.now()
+        return self.context.clock.now()
 
     def check(self) -> list[str]:
         """Every fault in the store, in words; an empty list if it is sound."""

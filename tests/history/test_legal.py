@@ -197,7 +197,7 @@ class Scene:
             tx.run("session_add_rows", {"ref": ref, "count": 1})
             transcripts_of.insert(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
 
-        self.store._db.write(work)
+        self.store.context.db.write(work)
 
     def undo(self, turns: int) -> None:
         self.talk.undo(turns)

@@ -10,7 +10,7 @@ from tertulia import Store
 from tertulia.agents.base import Event, Request, Step
 from tertulia.gateway.settings import PlatformSettings
 from tests.gateway.scene import ANA, Scripted, rules
-from tests.gateway.scene import served_gateway as gateway
+from tests.gateway.scene import running_gateway as gateway
 from tests.http.scene import served_gateway as server
 from tests.processes.scene import comes, until
 

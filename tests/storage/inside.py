@@ -8,6 +8,6 @@ from tertulia.storage.sqlite.database import SqliteDatabase
 
 def sqlite_of(store: Store) -> SqliteDatabase:
     """The SQLite database a store is in."""
-    database = store._db
+    database = store.context.db
     assert isinstance(database, SqliteDatabase)
     return database

@@ -530,8 +530,8 @@ def close_in_a_handler(path: str) -> None:
         signal.raise_signal(signal.SIGALRM)
 
     calls: list[Callable[[], object]] = [
-        lambda: store._db.write(write),
-        lambda: store._db.read(read),
+        lambda: store.context.db.write(write),
+        lambda: store.context.db.read(read),
     ]
     for call in calls:
         try:
@@ -544,7 +544,7 @@ def close_in_a_handler(path: str) -> None:
 
 def _stored(store: tertulia.Store, *names: str) -> dict[str, bool]:
     def found(name: str) -> bool:
-        row = store._db.read(lambda tx: tx.one("installation_get", {"name": name}))
+        row = store.context.db.read(lambda tx: tx.one("installation_get", {"name": name}))
         return row is not None
 
     return {name: found(name) for name in names}

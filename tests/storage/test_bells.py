@@ -60,7 +60,7 @@ def test_a_listener_whose_connection_was_cut_hears_again(
     listeners = "select pid from pg_stat_activity where query like 'listen%%' and datname = %s"
     name = psycopg.conninfo.conninfo_to_dict(address)["dbname"]
     with tertulia.open(address) as store, psycopg.connect(address, autocommit=True) as aside:
-        database = store._db
+        database = store.context.db
         database.wait("noon", database.notifications("noon"), 0.01)
         until(lambda: aside.execute(listeners, (name,)).fetchone(), "it listens")
         aside.execute(f"select pg_terminate_backend(pid) from ({listeners}) cut", (name,))

@@ -112,7 +112,7 @@ def stored(store: Store, *names: str) -> list[bool]:
     def work(tx: Transaction) -> list[bool]:
         return [tx.one("installation_get", {"name": name}) is not None for name in names]
 
-    return store._db.read(work)
+    return store.context.db.read(work)
 
 
 def test_a_lone_caller_commits_inline(store: Store, group: Group) -> None:
@@ -123,7 +123,7 @@ def test_a_lone_caller_commits_inline(store: Store, group: Group) -> None:
         workers.append(threading.get_ident())
         put("alone")(tx)
 
-    store._db.write(work)
+    store.context.db.write(work)
     here = threading.get_ident()
     assert (workers, group.commits) == ([here], [here])
     assert set(threading.enumerate()) <= set(before)  # those of earlier tests may end meanwhile
@@ -168,7 +168,7 @@ def test_a_commit_that_fails_is_told_to_everyone(store: Store, group: Group) -> 
     assert [type(one) for one in outcomes] == [StoreError, StoreError, Refused, StoreError]
     assert all(one.hint for one in outcomes if isinstance(one, StoreError))
     assert stored(store, *"abcd") == [False] * 4
-    assert store._db.write(put("next")) == "next"
+    assert store.context.db.write(put("next")) == "next"
 
 
 def test_a_full_disk_is_told_to_everyone(store: Store, group: Group) -> None:
@@ -183,7 +183,7 @@ def test_a_full_disk_is_told_to_everyone(store: Store, group: Group) -> None:
     # Whoever had not begun yet is not concerned.
     assert outcomes[3] == "d"
     assert stored(store, "a", "b", "d") == [False, False, True]
-    assert store._db.write(put("next")) == "next"
+    assert store.context.db.write(put("next")) == "next"
 
 
 def test_a_batch_ends_somewhere(store: Store, group: Group) -> None:

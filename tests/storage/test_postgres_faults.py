@@ -331,7 +331,7 @@ class TestCutConnections:
                     return tx.one("session_by_id", {"id": session.id})
                 return found
 
-            assert store._db.read(work) is not None
+            assert store.context.db.read(work) is not None
             assert cuts == []
 
 

@@ -74,7 +74,7 @@ def asked(path: Path, sql: str, *values: str) -> list[Any]:
 
 
 def is_untouched(store: Store) -> bool:
-    return store._db.read(tables.is_empty) and store.check() == []
+    return store.context.db.read(tables.is_empty) and store.check() == []
 
 
 class TestTheListOfTables:
@@ -135,7 +135,9 @@ class TestTheListOfTables:
         is_partial = table.name == "installation"  # the rule of the search index stays behind
         with opened(path) as store:
             read = [
-                store._db.read(lambda tx, t=paged: [row for rows in t.pages(tx) for row in rows])  # type: ignore[misc]
+                store.context.db.read(
+                    lambda tx, t=paged: [row for rows in t.pages(tx) for row in rows]  # type: ignore[misc]
+                )
                 for paged in (table, table._replace(page=1), table._replace(page=3))
             ]
         assert read[0] == read[1] == read[2]

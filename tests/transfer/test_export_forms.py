@@ -165,7 +165,7 @@ class TestNanobot:
             Message(1, n, 1, "user", kind, 0, None, {"role": "user", "content": "x"})
             for n, kind in enumerate(("command", "delivery", "internal", None))
         ]
-        found = nanobot(session, iter(rows), None, zone=store._context.zone)
+        found = nanobot(session, iter(rows), None, zone=store.context.zone)
         marks = [{m for m in json.loads(line) if m[0] == "_"} for line in list(found)[1:]]
         assert marks == [{"_command"}, {"_channel_delivery"}, {"_hidden_history"}, set()]
 

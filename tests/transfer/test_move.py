@@ -162,7 +162,7 @@ def test_a_move_that_was_cut_off_before_its_last_word(places: Places, tmp_path: 
     before = archived(old, tmp_path / "old.zip")
     transfer.move(old, new)
     with opened(new) as store:
-        store._db.write(
+        store.context.db.write(
             lambda tx: tx.run("installation_set", {"name": "moving", "value": _mark(store)})
         )
     with pytest.raises(NotAStore, match="not whole"):
@@ -174,7 +174,7 @@ def test_a_move_that_was_cut_off_before_its_last_word(places: Places, tmp_path: 
 def _mark(store: Store) -> str:
     import hashlib
 
-    row = store._db.read(lambda tx: tx.one("installation_get", {"name": "secret"}))
+    row = store.context.db.read(lambda tx: tx.one("installation_get", {"name": "secret"}))
     assert row is not None
     return hashlib.sha256(row[0].encode()).hexdigest()
 
@@ -207,7 +207,9 @@ def _begin_to_move(old: str, new: str) -> None:
     """A move that has begun and got no further."""
     with opened(new) as store, opened(old) as source:
         mark = _mark(source)
-        store._db.write(lambda tx: tx.run("installation_set", {"name": "moving", "value": mark}))
+        store.context.db.write(
+            lambda tx: tx.run("installation_set", {"name": "moving", "value": mark})
+        )
 
 
 def test_nowhere_and_itself(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def stop_in_a_write(pipe: Connection, where: str, lease_seconds: float, asks: bo
             pipe.send("inside")
             os.kill(os.getpid(), signal.SIGSTOP)
 
-        store._db.write(work, lane=lane_of(key))
+        store.context.db.write(work, lane=lane_of(key))
 
 
 def stop_and_answer(pipe: Connection, where: str, lease_seconds: float) -> None:

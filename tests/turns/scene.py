@@ -70,7 +70,7 @@ def log_of(store: Store, session: Session | str) -> list[Row]:
         found = tx.all("messages_of", {"session": row[0], "first": 1, "last": 2**32 - 1})
         return [Row(m[1], m[2], m[3], m[4], json.loads(m[7])) for m in found]
 
-    return store._db.read(work)
+    return store.context.db.read(work)
 
 
 def contents(store: Store, session: Session | str) -> list[Any]:
@@ -85,7 +85,7 @@ def ask(store: Store, sql: str, *params: object) -> Any:
 
 def execute(store: Store, sql: str, *params: object) -> list[Any]:
     """A statement past everything the store guards."""
-    is_postgres = isinstance(store._db, PostgresDatabase)
+    is_postgres = isinstance(store.context.db, PostgresDatabase)
 
     def work(tx: Any) -> list[Any]:
         if not is_postgres:
@@ -95,12 +95,12 @@ def execute(store: Store, sql: str, *params: object) -> list[Any]:
         # psycopg refuses to fetch what a statement without rows did not give.
         return [] if cursor.description is None else list(cursor.fetchall())
 
-    return store._db.write(work)
+    return store.context.db.write(work)
 
 
 def now_in(store: Store) -> int:
     """The database's time, by which leases run."""
-    dialect = "postgres" if isinstance(store._db, PostgresDatabase) else "sqlite"
+    dialect = "postgres" if isinstance(store.context.db, PostgresDatabase) else "sqlite"
     found = ask(store, f"select {statements.load(dialect)['part_db_now']}")
     assert isinstance(found, int)
     return found

@@ -210,7 +210,7 @@ def handles(where: str) -> Iterator[tuple[Store, Store]]:
 
 def sample(handles: tuple[Store, Store], of: Sequence[T]) -> list[T]:
     """All of them; or as many as can be afforded, spread evenly at random, always the same."""
-    is_postgres = isinstance(handles[0]._db, PostgresDatabase)
+    is_postgres = isinstance(handles[0].context.db, PostgresDatabase)
     size = min(len(of), ON_POSTGRES if is_postgres else MANY)
     return random.Random(len(of)).sample(of, size)
 

@@ -208,7 +208,7 @@ def test_nobody_writes_into_the_session_that_came_after_a_deleted_one(
         assert turn._place is not None
         assert secret._place is not None
         assert secret._place.epoch == turn._place.epoch
-        if isinstance(store._db, SqliteDatabase):
+        if isinstance(store.context.db, SqliteDatabase):
             assert number == turn._place.ref
         assert not turn.renew()
         with pytest.raises(NotFound):

@@ -56,7 +56,7 @@ def import_once(
     same. Later changes of those files are not looked at, so that what was deleted stays deleted.
     """
     name = f"imported_{kind}"
-    if not places or replace.is_noted(store._context, name):
+    if not places or replace.is_noted(store.context, name):
         return []
     reports = []
     for place in places:
@@ -64,7 +64,7 @@ def import_once(
         for problem in report.problems:
             where = problem.file if problem.line is None else f"{problem.file}, line {problem.line}"
             log.warning("import of %s: %s: %s", place, where, problem.detail)
-    replace.note(store._context, name)
+    replace.note(store.context, name)
     return reports
 
 

@@ -101,7 +101,7 @@ class TertuliaSessionStore(SessionStore):
         return _of_helpers(key["project_key"], key["session_id"], subpath)
 
     def _append(self, key: SessionKey, entries: Sequence[SessionStoreEntry]) -> None:
-        context, source = self._store._context, self.source(key)
+        context, source = self._store.context, self.source(key)
         name = self._store.sessions.key(source)
         batch = [_Entry(name, entry) for entry in entries]
         opening = append.SessionOpener.of(context, source, name)
@@ -135,7 +135,7 @@ class TertuliaSessionStore(SessionStore):
     def _rows(self, source: Source) -> list[tuple[SessionRow, Source]]:
         """The current sessions that belong to the same one as a source."""
         person = keys.person_of(source)
-        rows = self._store._context.db.read(lambda tx: list(append.sessions(tx, person=person)))
+        rows = self._store.context.db.read(lambda tx: list(append.sessions(tx, person=person)))
         return [(row, Source.from_dict(body(row.origin))) for row in rows]
 
     def _delete(self, key: SessionKey) -> None:
@@ -150,7 +150,7 @@ class TertuliaSessionStore(SessionStore):
             for row in rows:
                 delete.remove(tx, row)
 
-        self._store._context.db.write(work)
+        self._store.context.db.write(work)
 
 
 class _Entry:

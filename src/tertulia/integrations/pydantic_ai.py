@@ -103,7 +103,7 @@ class TertuliaConversationStore(ConversationStore):
 
     def __init__(self, store: AnyStore, *, wait: float = 30.0) -> None:
         self._store, self._executor = opened_store(store)
-        self._db = self._store._context.db
+        self._db = self._store.context.db
         self._wait = wait
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
@@ -136,7 +136,7 @@ class TertuliaConversationStore(ConversationStore):
                     key=save.key,
                 )
             await asyncio.sleep(_PAUSE)
-        self._store._context.notify()
+        self._store.context.notify()
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Remove a conversation for good, with its entries, if its revision is as expected."""
@@ -242,7 +242,7 @@ class _Save:
     """One save of a record."""
 
     def __init__(self, store: Store, source: Source, record: ConversationRecord) -> None:
-        self._context = store._context
+        self._context = store.context
         self._source = source
         self._record = record
         self.key = store.sessions.key(source)

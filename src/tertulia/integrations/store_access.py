@@ -52,7 +52,7 @@ def current(store: Store, source: Source) -> Session | None:
 
     Nothing is touched: whoever only looks is not active.
     """
-    context = store._context
+    context = store.context
     key = store.sessions.key(source)
     found = store.sessions.current(context.db.read(lambda tx: linked_key(tx, source, key)))
     if found is None:

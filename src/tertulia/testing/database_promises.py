@@ -30,7 +30,7 @@ class Refused(Exception):
 
 
 def database(store: Store) -> Database:
-    return store._db
+    return store.context.db
 
 
 def put(tx: Transaction, name: str, value: object) -> None:

@@ -27,7 +27,7 @@ def watch(store: Store, call: Callable[[int, Moment], Any]) -> None:
 
     Only those of the calling thread: what renews leases and what indexes go on undisturbed.
     """
-    write = store._db.write
+    write = store.context.db.write
     thread = threading.get_ident()
     number = 0
 
@@ -46,4 +46,4 @@ def watch(store: Store, call: Callable[[int, Moment], Any]) -> None:
         call(number, "after")
         return result
 
-    setattr(store._db, "write", watched)  # noqa: B010 — a type checker lets no method be replaced
+    setattr(store.context.db, "write", watched)  # noqa: B010 — a type checker lets no method be replaced

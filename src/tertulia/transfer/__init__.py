@@ -89,13 +89,13 @@ def import_from(
         raise ConfigError("An import needs a store.", hint="Open one, or give dry_run=True.")
     folder = SafeFolder(_folder_of(kind, path), findings := Findings())
     moments = TimestampParser(_zone(store, zone))
-    newcomers = None if store is None else Imports(store._context)
+    newcomers = None if store is None else Imports(store.context)
     taker = Importer(newcomers, findings, folder.meter, writes=not dry_run, progress=progress)
     for talk in _talks(kind, folder, moments, path):
         taker.take(talk)
     report = taker.report()
     if store is not None and report.messages and not dry_run:
-        store._context.notify()
+        store.context.notify()
     return report
 
 
@@ -134,7 +134,7 @@ def _zone(store: Store | None, name: str | None) -> tzinfo:
     if name is not None:
         return zone_called(name)
     if store is not None:
-        return store._context.zone
+        return store.context.zone
     from tertulia.store import _machine_zone
 
     return _machine_zone()

@@ -107,7 +107,7 @@ def write_archive(
     """Write a whole store to a new file, as it stands at one moment, while it is in use."""
     with new_file(path, force=force) as partial:
         # The work may run again, after a lost connection; then the file is begun anew.
-        return store._db.read(lambda tx: _pack(tx, partial, _now(store), progress))
+        return store.context.db.read(lambda tx: _pack(tx, partial, _now(store), progress))
 
 
 def _pack(tx: Transaction, path: str, now: datetime, progress: Progress | None) -> Manifest:
@@ -188,11 +188,11 @@ def restore(
         return _unpack(name, lambda table, rows: table.put(tx, rows), progress, tx)
 
     if dry_run:
-        store._db.read(lambda tx: _require_empty(tx, store))
+        store.context.db.read(lambda tx: _require_empty(tx, store))
         return check(path, progress=progress)
-    manifest = store._db.write(work)
+    manifest = store.context.db.write(work)
     store.__dict__.pop("redactor", None)  # the pseudonyms are those of the archive from now on
-    store._context.notify()
+    store.context.notify()
     return manifest
 
 
@@ -381,7 +381,7 @@ def _schema() -> tuple[str, ...]:
 
 
 def _now(store: Store) -> datetime:
-    return store._context.clock.now()
+    return store.context.clock.now()
 
 
 def _count(tx: Transaction) -> int:

@@ -320,7 +320,7 @@ class SessionStore:
         if not any(counts) and estimated_cost_usd is None and cost_status is None:
             # No model call: an entry in the ledger would make known costs uncertain.
             if last_prompt_tokens is not None:
-                replace.set_last_prompt(store._context, session.id, last_prompt_tokens)
+                replace.set_last_prompt(store.context, session.id, last_prompt_tokens)
             return
         if cost_status is None and estimated_cost_usd is not None:
             cost_status = "estimated"
@@ -348,11 +348,11 @@ class SessionStore:
         An id that no session has becomes a session of its own, ended and in no conversation: what
         was handed over is kept.
         """
-        replace.append(self.store._context, session_id, message)
+        replace.append(self.store.context, session_id, message)
 
     def rewrite_transcript(self, session_id: str, messages: list[dict[str, Any]]) -> bool:
         """Show these messages instead; what was shown before can be restored."""
-        replace.rewrite(self.store._context, session_id, messages)
+        replace.rewrite(self.store.context, session_id, messages)
         return True
 
     def load_transcript(self, session_id: str) -> list[dict[str, Any]]:

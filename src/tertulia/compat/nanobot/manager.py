@@ -129,7 +129,7 @@ class SessionManager:
             base = self._bases.get(id(session))
             if base is not None and base.key != session.key:
                 base = None  # its owner made another conversation of it
-            context = self.store._context
+            context = self.store.context
             now = context.clock.now()
             saved = context.db.write(lambda tx: _save(tx, self.store, session, base, now))
             if saved is not None:
@@ -270,7 +270,7 @@ class SessionManager:
             held, bodies = _hold(tx, row)
             return _Saved(row, held, bodies, copied(bodies), _shown(from_json(row.metadata)))
 
-        found = self.store._context.db.read(work)
+        found = self.store.context.db.read(work)
         if found is None:
             return Session(key), _nothing(key)
         created_at, updated_at = map(from_micros, (found.row.created_at, found.row.updated_at))
@@ -355,7 +355,7 @@ def _save(
     created_at, updated_at = aware(session.created_at), aware(session.updated_at)
     if row is None:
         row, base = (
-            replace.begin(tx, store._context, source, key, created_at),
+            replace.begin(tx, store.context, source, key, created_at),
             _nothing(session.key),
         )
         plan = _Plan(base.held, list(session.messages), session.last_consolidated)

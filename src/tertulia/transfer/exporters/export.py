@@ -77,7 +77,7 @@ class Document:
         self._session = session
         self._form = form
         self._key = key
-        self._zone = store._context.zone
+        self._zone = store.context.zone
         self._veil = Redaction(session, store.redactor if redact else None)
 
     def __iter__(self) -> Iterator[str]:
@@ -97,7 +97,7 @@ class Document:
             stream.write("\n")
 
     def _read(self) -> Iterator[Message]:
-        for message in iterate.messages(self._store._db, self._session.id):
+        for message in iterate.messages(self._store.context.db, self._session.id):
             self.messages += 1
             yield message
 
@@ -113,7 +113,7 @@ class Document:
         yield '  "messages": ['
         yield from _listed(self._veil.body(message.body) for message in self._read())
         yield '  ],\n  "places": ['
-        again = iterate.messages(self._store._db, self._session.id)
+        again = iterate.messages(self._store.context.db, self._session.id)
         # Whatever was said between the two readings has no message above.
         yield from _listed(self._place(message) for message, _ in zip(again, range(self.messages)))  # noqa: B905
         yield "  ]\n}"
@@ -128,7 +128,7 @@ class Document:
         }
 
     def _nanobot(self) -> Iterator[str]:
-        told = iterate.summary(self._store._db, self._session.id)
+        told = iterate.summary(self._store.context.db, self._session.id)
         return nanobot.nanobot(self._session, self._read(), told, zone=self._zone, key=self._key)
 
     def _markdown(self) -> Iterator[str]:
@@ -177,7 +177,7 @@ def export_to(
             )
         made = archive.write_archive(store, target, force=force, progress=progress)
         return ExportReport(form, target, made.rows("sessions"), made.rows("messages"))
-    sessions = _first_known(iterate.sessions(store._db, chosen))
+    sessions = _first_known(iterate.sessions(store.context.db, chosen))
     new_folder(target, force=force)
     return _Folder(store, form, target, is_redacted, force).fill(sessions, progress)  # type: ignore[arg-type]
 
@@ -217,7 +217,7 @@ class _Folder(NamedTuple):
             if progress is not None:
                 progress(counts[0], max(total, counts[0]))
             veil = Redaction(session, self.store.redactor if self.redact else None)
-            stamp = format.stamp(session.updated_at, self.store._context.zone)
+            stamp = format.stamp(session.updated_at, self.store.context.zone)
             words = f"{format.state_of(session)}, {written} messages, last active {stamp}"
             yield file, one_line(veil.name(format.name_of(session)), 120), words
 
