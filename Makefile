@@ -11,7 +11,7 @@ CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test slow torture lint names types format run bench lock clean
+.PHONY: help setup test coverage slow torture lint names types format run bench lock clean
 .DELETE_ON_ERROR:
 
 # The stamp says: this environment is complete, and it was made for this folder. Without it (an
@@ -61,6 +61,12 @@ endef
 test: setup ## run the tests, without the slow ones
 	$(BIN)/python -m pytest -n auto -m "not slow" $(ARGS)
 
+coverage: setup ## run the tests and print which share of the package they run
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n auto -m "not slow" $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
 slow: setup ## run all tests, the slow ones too, with many more examples for each property
 	HYPOTHESIS_PROFILE=slow $(BIN)/python -m pytest -n auto $(ARGS)
 
@@ -70,10 +76,11 @@ torture: setup ## kill, stop and cut off nodes for two minutes on each database 
 	$(BIN)/python -m tests.torture --database postgres --gateway $(ARGS)
 	$(BIN)/python -m tests.torture --database sqlite --gateway $(ARGS)
 
-lint: setup ## check style, format and the direction of imports
+lint: setup ## check style, format, names and the direction of imports
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/check_names.py
 
 names: setup ## check that names and prose are plain, and print the figures
 	$(BIN)/python scripts/check_names.py $(ARGS)

@@ -132,9 +132,12 @@ def check_openers(modules: list[Module]) -> tuple[float, list[Problem]]:
     for module in modules:
         for line, text in prose_of(module):
             words += len(text.split())
-            for sentence in _SENTENCE_END.split(text):
-                if opener.match(sentence.strip()):
-                    problems.append(Problem(module.path, line, f"“{sentence.strip()[:70]}”"))
+            sentences = (" ".join(part.split()) for part in _SENTENCE_END.split(text))
+            problems.extend(
+                Problem(module.path, line, f"“{sentence[:70]}”")
+                for sentence in sentences
+                if opener.match(sentence)
+            )
     return 1000 * len(problems) / max(words, 1), problems
 
 
@@ -246,7 +249,7 @@ def _private_accesses(module: Module, foreign: set[str]) -> Iterator[Problem]:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tertulia."):
             package = (node.module or "").split(".")[1]
             for alias in node.names:
-                if alias.name.startswith("_") and package != module.package:
+                if re.match("_(?!_)", alias.name) and package != module.package:
                     text = f"imports {node.module}.{alias.name}"
                     yield Problem(module.path, node.lineno, text)
 
