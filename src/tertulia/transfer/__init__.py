@@ -1,8 +1,7 @@
-"""Moving in and out: what other systems kept, forms for programs and people, whole archives.
+"""Import from other systems, export to files, and archive or move a whole store.
 
-The folder of the other system is read and never changed. What is here already is not imported
-again, so that an import which was stopped is run again and goes on, and a later one brings what is
-new.
+An import reads the folder of the other system and never changes it. It skips what the store already
+has: run it again after an interruption and it resumes; run it later and it adds only what is new.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import os
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Final, Literal
 
-from tertulia.core.settings import zone as zone_called
+from tertulia.core.settings import zone as zone_named
 from tertulia.errors import ConfigError
 from tertulia.records.iterate import Selection
 from tertulia.transfer.archive import Manifest, restore, write_archive
@@ -71,11 +70,12 @@ def import_from(
     progress: Progress | None = None,
     zone: str | None = None,
 ) -> Report:
-    """Bring the conversations in a folder of another system into a store.
+    """Import the conversations in a folder of another system into a store, and return a report.
 
-    With `dry_run` everything is read and nothing is written; then there need not be a store. Times
-    that were written without a zone are taken to be in `zone`, by default the store's. `progress`
-    is called with how many bytes of how many were read.
+    With `dry_run` it reads everything and writes nothing; `store` may then be None. A time written
+    without a time zone is read in `zone`, by default the store's. `progress(done, total)` is called
+    with the number of bytes read. Raise `ConfigError` for an unknown `kind` or a missing store, and
+    `NotFound` if the folder does not exist.
     """
     from tertulia.records.imports import Imports
     from tertulia.transfer.importers.importer import Importer
@@ -84,55 +84,57 @@ def import_from(
     from tertulia.transfer.importers.timestamps import TimestampParser
 
     if kind not in KINDS:
-        raise ConfigError(f"kind is {kind!r}.", hint=f"Allowed: {', '.join(KINDS)}.", field="kind")
+        raise ConfigError(
+            f"Unknown kind of import {kind!r}.", hint=f"Allowed: {', '.join(KINDS)}.", field="kind"
+        )
     if store is None and not dry_run:
         raise ConfigError("An import needs a store.", hint="Open one, or give dry_run=True.")
     folder = SafeFolder(_folder_of(kind, path), findings := Findings())
-    moments = TimestampParser(_zone(store, zone))
-    newcomers = None if store is None else Imports(store.context)
-    taker = Importer(newcomers, findings, folder.meter, writes=not dry_run, progress=progress)
-    for talk in _talks(kind, folder, moments, path):
-        taker.take(talk)
-    report = taker.report()
+    timestamps = TimestampParser(_zone(store, zone))
+    imports = None if store is None else Imports(store.context)
+    importer = Importer(imports, findings, folder.progress, writes=not dry_run, progress=progress)
+    for foreign in _sessions_of(kind, folder, timestamps, path):
+        importer.add(foreign)
+    report = importer.report()
     if store is not None and report.messages and not dry_run:
         store.context.notify()
     return report
 
 
-def _talks(
-    kind: Kind, folder: SafeFolder, moments: TimestampParser, path: str | os.PathLike[str]
+def _sessions_of(
+    kind: Kind, folder: SafeFolder, timestamps: TimestampParser, path: str | os.PathLike[str]
 ) -> Iterator[ForeignSession]:
     match kind:
         case "hermes":
             from tertulia.transfer.importers.hermes import Hermes
 
-            return Hermes(folder, moments).talks()
+            return Hermes(folder, timestamps).sessions()
         case "nanobot":
             from tertulia.transfer.importers.nanobot import Nanobot
 
-            return Nanobot(folder, moments).talks()
+            return Nanobot(folder, timestamps).sessions()
         case "openclaw":
             from tertulia.transfer.importers.openclaw import OpenClaw
 
-            return OpenClaw(folder, moments).talks()
+            return OpenClaw(folder, timestamps).sessions()
         case _:
             from tertulia.transfer.importers.jsonl import Jsonl
 
             only = None if os.path.isdir(path) else os.path.basename(os.fspath(path))
-            return Jsonl(folder, moments, only=only).talks()
+            return Jsonl(folder, timestamps, only=only).sessions()
 
 
 def _folder_of(kind: Kind, path: str | os.PathLike[str]) -> str:
-    """The folder to read; of JSONL also one file is taken."""
-    given = os.fspath(path)
-    if kind == "jsonl" and os.path.isfile(given) and not os.path.islink(given):
-        return os.path.dirname(os.path.abspath(given))
-    return given
+    """Return the folder to read; for JSONL the path may also name a single file."""
+    name = os.fspath(path)
+    if kind == "jsonl" and os.path.isfile(name) and not os.path.islink(name):
+        return os.path.dirname(os.path.abspath(name))
+    return name
 
 
 def _zone(store: Store | None, name: str | None) -> tzinfo:
     if name is not None:
-        return zone_called(name)
+        return zone_named(name)
     if store is not None:
         return store.context.zone
     from tertulia.store import _machine_zone

@@ -1,12 +1,12 @@
-"""Sessions of Hermes Agent, of every layout it has had.
+"""Read the sessions of Hermes Agent, in every layout it has had.
 
-- `sessions/sessions.json` says which session is current for each key, `sessions/<id>.jsonl` are the
-  transcripts. A reset leaves a transcript of which the index knows nothing any more.
+- `sessions/sessions.json` says which session is current for each key; `sessions/<id>.jsonl` are the
+  transcripts. A reset leaves a transcript that the index no longer names.
 - `state.db` holds sessions and messages, at first beside the files and later alone; then the table
-  `gateway_routing` is the index. Where both have a session, the longer one is taken.
+  `gateway_routing` is the index. If both have a session, the longer copy is imported.
 
-Keys are kept as they are: Hermes builds them by the same rules. A session whose key is lost gets
-one of its own, which belongs to nobody.
+Keys are kept as they are: Hermes builds them by the same rules. A session whose key is lost gets a
+key of its own that belongs to nobody.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tertulia.records.imports import (
     ImportSummary,
 )
 from tertulia.records.usage import Charge
-from tertulia.transfer.importers import model as talks
+from tertulia.transfer.importers import model
 from tertulia.transfer.importers.model import (
     ForeignMessage,
     ForeignSession,
@@ -33,8 +33,8 @@ from tertulia.transfer.importers.model import (
 from tertulia.transfer.importers.normalise import MessageNormaliser
 from tertulia.transfer.importers.safe_files import (
     SafeFolder,
-    is_nothing,
-    parsed,
+    is_invalid,
+    parse_json,
 )
 from tertulia.transfer.importers.sessions_json import (
     json_of,
@@ -46,7 +46,7 @@ from tertulia.transfer.importers.sqlite_copy import (
 )
 from tertulia.transfer.importers.timestamps import (
     TimestampParser,
-    stamp_of,
+    time_in_session_id,
 )
 
 DATABASE = "state.db"
@@ -66,9 +66,9 @@ PLATFORMS = frozenset(
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*")
 _LONGEST_ID = 128
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_NESTED = "\x00json:"  # how Hermes marks content that is a list of parts
+_NESTED = "\x00json:"  # the mark Hermes puts before content that is a list of parts
 _JSON_COLUMNS = ("tool_calls", "reasoning_details", "codex_reasoning_items", "codex_message_items")
-_PLACE_COLUMNS = ("id", "session_id", "active", "compacted")
+_POSITION_COLUMNS = ("id", "session_id", "active", "compacted")
 _TOKENS = {
     "input": "input_tokens",
     "output": "output_tokens",
@@ -80,84 +80,88 @@ _TOKENS = {
 Fields = dict[str, Any]
 
 
-class _Known(NamedTuple):
-    """Everything that is known of one session before its messages are read."""
+class _StoredSession(NamedTuple):
+    """All data of one session except its messages."""
 
     id: str
     key: str | None
     entry: Fields | None
     row: Fields | None
     file: str | None  # its transcript
-    in_database: bool  # whether its messages are taken from there
+    in_database: bool  # whether its messages are read from the database
     parent: str | None = None
     parent_kind: str | None = None
     models: tuple[Fields, ...] = ()
 
     @property
-    def place(self) -> str:
+    def origin_file(self) -> str:
+        """The file its messages are read from, for problems."""
         return DATABASE if self.in_database or self.file is None else self.file
 
 
 class Hermes:
-    """The sessions under a home of Hermes, or in its folder of sessions."""
+    """Reads the sessions in a home folder of Hermes, or in its `sessions` folder."""
 
-    def __init__(self, folder: SafeFolder, moments: TimestampParser) -> None:
+    def __init__(self, folder: SafeFolder, timestamps: TimestampParser) -> None:
         self._folder = folder
         self._findings = folder.findings
-        self._moments = moments
+        self._timestamps = timestamps
         self._under = "sessions/" if folder.is_folder("sessions") else ""
         if not self._under and folder.exists("sessions"):
             folder.refuses("sessions")
         self._index_file = f"{self._under}{INDEX}"
 
-    def talks(self) -> Iterator[ForeignSession]:
+    def sessions(self) -> Iterator[ForeignSession]:
+        """Yield every session, from the files and from the database."""
         files = self._files()
         size = self._folder.size(DATABASE)
-        self._folder.meter.total = size + sum(map(self._folder.size, files.values()))
+        self._folder.progress.total = size + sum(map(self._folder.size, files.values()))
         with copy_database(self._folder, DATABASE) as copy:
-            found = self._known(files, copy)
-            for known in found:
-                if known.in_database:
-                    self._folder.meter.done += size // len(found)
-                yield self._talk(known, copy)
+            stored_sessions = self._stored_sessions(files, copy)
+            for stored in stored_sessions:
+                if stored.in_database:
+                    self._folder.progress.done += size // len(stored_sessions)
+                yield self._foreign_session(stored, copy)
 
     def _files(self) -> dict[str, str]:
-        found = self._folder.files(self._under.rstrip("/"), SUFFIX)
-        return {file.rsplit("/", 1)[-1].removesuffix(SUFFIX): file for file in found}
+        files = self._folder.files(self._under.rstrip("/"), SUFFIX)
+        return {file.rsplit("/", 1)[-1].removesuffix(SUFFIX): file for file in files}
 
-    # -- what there is
+    # -- the list of sessions
 
-    def _known(self, files: Mapping[str, str], copy: SqliteCopy | None) -> list[_Known]:
-        rows = {} if copy is None else _by_id(copy)
+    def _stored_sessions(
+        self, files: Mapping[str, str], copy: SqliteCopy | None
+    ) -> list[_StoredSession]:
+        rows = {} if copy is None else _sessions_by_id(copy)
         counts = set() if copy is None else _with_messages(copy)
-        routed, keys_of = self._routing(files, copy, rows, counts)
+        routes, keys_of = self._routing(files, copy, rows, counts)
         kinds = _parents(rows, self._findings)
         models = {} if copy is None else _models(copy)
         ids = sorted({*rows, *counts, *files, *keys_of})
-        found = []
+        stored_sessions = []
         for session_id in ids:
             row = rows.get(session_id)
             key = keys_of.get(session_id) or (text(row.get("session_key")) if row else None)
-            entry = routed.get(key) if key else None
+            entry = routes.get(key) if key else None
             if entry is not None and entry.get("session_id") != session_id:
                 entry = None
             file = files.get(session_id)
-            known = _Known(
+            stored = _StoredSession(
                 session_id, key, entry, row, file,
-                self._is_longer_there(session_id, file, copy, counts),
+                self._is_longer_in_database(session_id, file, copy, counts),
                 models=tuple(models.get(session_id, ())),
             )  # fmt: skip
             if session_id in kinds:
                 parent, kind = kinds[session_id]
-                known = known._replace(parent=parent, parent_kind=kind)
+                stored = stored._replace(parent=parent, parent_kind=kind)
             if file is None or not self._folder.refuses(file):
-                found.append(known)
-        return found
+                stored_sessions.append(stored)
+        return stored_sessions
 
-    def _is_longer_there(
+    def _is_longer_in_database(
         self, session_id: str, file: str | None, copy: SqliteCopy | None, counts: set[str]
     ) -> bool:
-        """Whether the database has more of a session than its transcript."""
+        """Return whether the database has more messages of a session than its transcript file."""
         if copy is None or session_id not in counts:
             return file is None and copy is not None
         if file is None or not self._folder.is_file(file):
@@ -177,162 +181,172 @@ class Hermes:
         rows: Mapping[str, Fields],
         counts: set[str],
     ) -> tuple[dict[str, Fields], dict[str, str]]:
-        """The entry of each key, and the key of each session that has one."""
-        routed: dict[str, Fields] = {}
+        """Return the index entry of each key, and the key of each session that has one."""
+        routes: dict[str, Fields] = {}
         keys_of: dict[str, str] = {}
         in_database = {*rows, *counts}
         for key, entry in self._entries(copy):
-            session_id = self._session_of(key, entry, files, in_database)
+            session_id = self._session_id_of(key, entry, files, in_database)
             if session_id is None:
                 continue
             if session_id in keys_of:
-                told = f"the session {session_id} is that of {keys_of[session_id]} and of {key}"
-                self._findings.add(self._index_file, None, "duplicate_session_id", told)
-                if _is_derived(keys_of[session_id], routed) or not _is_derived(key, {key: entry}):
+                detail = f"the session {session_id} belongs to both {keys_of[session_id]} and {key}"
+                self._findings.add(self._index_file, None, "duplicate_session_id", detail)
+                if _is_derived(keys_of[session_id], routes) or not _is_derived(key, {key: entry}):
                     continue
-                del routed[keys_of[session_id]]
-            routed[key] = entry
+                del routes[keys_of[session_id]]
+            routes[key] = entry
             keys_of[session_id] = key
-        return routed, keys_of
+        return routes, keys_of
 
     def _entries(self, copy: SqliteCopy | None) -> list[tuple[str, Any]]:
-        """The index, and what only the database has of it."""
-        found = [
+        """Return the entries of the index file, then those that only the database has."""
+        entries = [
             (key, entry)
             for key, entry in read_index(self._folder, self._index_file)
             if not key.startswith("_")  # notes, such as _README
         ]
-        known = {key for key, _ in found}
+        file_keys = {key for key, _ in entries}
         if copy is not None:
-            found += [(key, entry) for key, entry in self._routes(copy) if key not in known]
-        return found
+            routes = self._routes(copy)
+            entries += [(key, entry) for key, entry in routes if key not in file_keys]
+        return entries
 
     def _routes(self, copy: SqliteCopy) -> list[tuple[str, Any]]:
-        """The newest part of `gateway_routing`: a home that was moved leaves its old rows there."""
+        """Return the newest scope of `gateway_routing`; a moved home folder leaves its old rows."""
         rows = list(copy.rows("gateway_routing"))
         times = [row for row in rows if isinstance(row.get("updated_at"), int | float)]
         newest = max(times, key=lambda row: row["updated_at"], default=None)
-        found = []
+        routes = []
         for row in rows:
-            key, entry = row.get("session_key"), parsed(str(row.get("entry_json")))
+            key, entry = row.get("session_key"), parse_json(str(row.get("entry_json")))
             if not isinstance(entry, dict):
-                told = f"gateway_routing.entry_json of {key} is no object"
-                self._findings.add(DATABASE, None, "bad_json_column", told)
+                detail = f"gateway_routing.entry_json of {key} is not a JSON object"
+                self._findings.add(DATABASE, None, "bad_json_column", detail)
             elif isinstance(key, str) and newest and row.get("scope") == newest.get("scope"):
-                found.append((key, entry))
-        return found
+                routes.append((key, entry))
+        return routes
 
-    def _session_of(
+    def _session_id_of(
         self, key: str, entry: Any, files: Mapping[str, str], in_database: set[str]
     ) -> str | None:
-        """The session of an entry; None, and told, where it cannot be used."""
+        """Return the session id of an index entry; None (and a reported problem) if unusable."""
         file = self._index_file
         session_id = entry.get("session_id") if isinstance(entry, dict) else None
-        if not isinstance(session_id, str) or not _tells_more(entry):
+        if not isinstance(session_id, str) or not _has_details(entry):
             self._findings.add(
-                file, None, "index_entry_invalid", f"the entry of {key} is no session"
+                file, None, "index_entry_invalid", f"the entry of {key} does not describe a session"
             )
             return None
         if not _is_safe(session_id):
-            told = (
-                f"the entry of {key} names the session {session_id[:60]!r}; it was not looked for"
-            )
-            self._findings.add(file, None, "unsafe_session_id", told)
+            detail = f"the entry of {key} names {session_id[:60]!r}, which is not a safe file name"
+            self._findings.add(file, None, "unsafe_session_id", detail)
             return None
         transcript = f"{self._under}{session_id}{SUFFIX}"
         has_any = session_id in files or session_id in in_database
         is_named = entry.get("session_key", key) == key
         if not is_named:
-            told = f"the entry of {key} names itself {entry.get('session_key')!r}"
-            self._findings.add(file, None, "index_key_mismatch", told)
+            detail = f"the entry of {key} names itself {entry.get('session_key')!r}"
+            self._findings.add(file, None, "index_key_mismatch", detail)
         if not has_any and self._folder.exists(transcript):
-            return None  # a link, which was told already
+            return None  # a link, already reported
         if not has_any and (not is_named or self._was_used(entry)):
-            place = transcript if is_named else file
+            missing = transcript if is_named else file
             if is_named and self._folder.is_file(DATABASE):
-                place = DATABASE
-            told = f"the transcript of {key} is not there"
-            self._findings.add(place, None, "transcript_missing", told)
+                missing = DATABASE
+            detail = f"the transcript of {key} is missing"
+            self._findings.add(missing, None, "transcript_missing", detail)
         return session_id if has_any or is_named else None
 
     def _was_used(self, entry: Fields) -> bool:
         return entry.get("created_at") != entry.get("updated_at") or any(
-            talks.count(entry.get(name)) for name in ("total_tokens", "last_prompt_tokens")
+            model.count(entry.get(name)) for name in ("total_tokens", "last_prompt_tokens")
         )
 
     # -- one session
 
-    def _talk(self, known: _Known, copy: SqliteCopy | None) -> ForeignSession:
-        file = _Transcript(self._folder, self._moments, known, copy)
-        source = self._source(known, file)
-        if source.platform not in PLATFORMS and source.platform != talks.UNKNOWN:
-            told = f"session {known.id} is of the platform {source.platform!r}, which was kept"
-            self._findings.add(known.place, None, "unknown_platform", told)
-        agent = _agent_of(known.key)
-        key = known.key or talks.key_of(source, agent)
-        names = [known.entry or {}, known.row or {}]
-        display = next((n["display_name"] for n in names if text(n.get("display_name"))), None)
-        person = talks.person_in(source, key) if known.key else None
-        newcomer = ImportedSession(
-            name=talks.named("hermes", known.id),
-            id=known.id if _is_safe(known.id) else None,
+    def _foreign_session(self, stored: _StoredSession, copy: SqliteCopy | None) -> ForeignSession:
+        transcript = _HermesTranscript(self._folder, self._timestamps, stored, copy)
+        source = self._source(stored, transcript)
+        if source.platform not in PLATFORMS and source.platform != model.UNKNOWN:
+            detail = (
+                f"session {stored.id} has the unknown platform {source.platform!r}; kept as it is"
+            )
+            self._findings.add(stored.origin_file, None, "unknown_platform", detail)
+        agent = _agent_of(stored.key)
+        key = stored.key or model.key_of(source, agent)
+        records = [stored.entry or {}, stored.row or {}]
+        display = next(
+            (record["display_name"] for record in records if text(record.get("display_name"))), None
+        )
+        person = model.person_in(source, key) if stored.key else None
+        session = ImportedSession(
+            name=model.import_name("hermes", stored.id),
+            id=stored.id if _is_safe(stored.id) else None,
             key=_storable(key),
             agent=agent,
             source=source,
             person=person,
             display_name=text(display) or source.chat_name or source.user_name,
-            created_at=file.created_at(None),
+            created_at=transcript.created_at(None),
             derived_key=_derived_key(source, agent, key) if person else None,
         )
-        about = f"session {known.id}: " if known.in_database else ""
-        return ForeignSession(known.place, newcomer, file.said(), file.settled, about)
+        prefix = f"session {stored.id}: " if stored.in_database else ""
+        return ForeignSession(
+            stored.origin_file, session, transcript.messages(), transcript.summarise, prefix
+        )
 
-    def _source(self, known: _Known, file: _Transcript) -> Source:
-        entry, row = known.entry or {}, known.row or {}
+    def _source(self, stored: _StoredSession, transcript: _HermesTranscript) -> Source:
+        entry, row = stored.entry or {}, stored.row or {}
         platform = text(entry.get("platform")) or text(row.get("source"))
-        if known.key is None:
-            platform = platform or file.platform() or talks.UNKNOWN
+        if stored.key is None:
+            platform = platform or transcript.platform() or model.UNKNOWN
             user = row.get("user_id")
-            return talks.unknown_source(platform, known.id, user_id=text(user))
-        parts = known.key.split(":")
-        platform = platform or (parts[2] if len(parts) > 2 else talks.UNKNOWN)
-        found = talks.source_of(entry.get("origin"), platform)
-        stored = self._origin(known.id, row.get("origin_json"))
-        found = found or talks.source_of(stored, platform)
-        if found is None and row.get("chat_id") is not None:
+            return model.unknown_source(platform, stored.id, user_id=text(user))
+        parts = stored.key.split(":")
+        platform = platform or (parts[2] if len(parts) > 2 else model.UNKNOWN)
+        source = model.source_of(entry.get("origin"), platform)
+        origin = self._origin(stored.id, row.get("origin_json"))
+        source = source or model.source_of(origin, platform)
+        if source is None and row.get("chat_id") is not None:
             columns = {**row, "chat_name": row.get("display_name"), "platform": platform}
-            found = talks.source_of(columns, platform)
-        return found or _from_key(parts, platform)
+            source = model.source_of(columns, platform)
+        return source or _from_key(parts, platform)
 
     def _origin(self, session_id: str, column: object) -> object:
-        found = json_of(column)
-        if column is not None and not isinstance(found, dict):
-            told = f"session {session_id}: sessions.origin_json is no object"
-            self._findings.add(DATABASE, None, "bad_json_column", told)
-        return found
+        origin = json_of(column)
+        if column is not None and not isinstance(origin, dict):
+            detail = f"session {session_id}: sessions.origin_json is not a JSON object"
+            self._findings.add(DATABASE, None, "bad_json_column", detail)
+        return origin
 
 
-class _Transcript:
+class _HermesTranscript:
     """The messages of one session, from its file or from the database."""
 
     def __init__(
-        self, folder: SafeFolder, moments: TimestampParser, known: _Known, copy: SqliteCopy | None
+        self,
+        folder: SafeFolder,
+        timestamps: TimestampParser,
+        stored: _StoredSession,
+        copy: SqliteCopy | None,
     ) -> None:
         self._folder = folder
         self._findings = folder.findings
-        self._moments = moments
-        self._known = known
+        self._timestamps = timestamps
+        self._stored = stored
         self._copy = copy
         self._metas: list[Fields] = []
 
-    def said(self) -> Iterator[ForeignMessage]:
-        if self._known.in_database:
+    def messages(self) -> Iterator[ForeignMessage]:
+        """Yield the messages from the longer of the two copies."""
+        if self._stored.in_database:
             return self._from_database()
-        return iter(()) if self._known.file is None else self._from_file(self._known.file)
+        return iter(()) if self._stored.file is None else self._from_file(self._stored.file)
 
     def platform(self) -> str | None:
-        """The platform that a row of `session_meta` names, for want of anything better."""
-        file = self._known.file
+        """Return the platform that a `session_meta` row names; used if nothing else says it."""
+        file = self._stored.file
         if file is not None and self._folder.is_file(file):
             for number, line in enumerate(self._folder.lines(file, quietly=True)):
                 if isinstance(line.value, dict) and line.value.get("role") == META:
@@ -342,128 +356,129 @@ class _Transcript:
         return None
 
     def created_at(self, first_at: int | None) -> int:
-        row, entry = self._known.row or {}, self._known.entry or {}
-        told = self._moments.micros(row.get("started_at")) or self._moments.micros(
+        """Return when the session began: recorded, from its id, its first message, or its file."""
+        row, entry = self._stored.row or {}, self._stored.entry or {}
+        created = self._timestamps.micros(row.get("started_at")) or self._timestamps.micros(
             entry.get("created_at")
         )
-        told = told or stamp_of(self._known.id, self._moments.zone) or first_at
-        return told or self._folder.changed_at(self._known.place)
+        created = created or time_in_session_id(self._stored.id, self._timestamps.zone) or first_at
+        return created or self._folder.changed_at(self._stored.origin_file)
 
-    def settled(self, seen: Totals) -> ImportSummary:
-        known = self._known
-        created = self.created_at(seen.first_at)
-        updated = self._updated_at(seen) or created
+    def summarise(self, totals: Totals) -> ImportSummary:
+        """Return what is known of the whole session after its messages were read."""
+        stored = self._stored
+        created = self.created_at(totals.first_at)
+        updated = self._updated_at(totals) or created
         ended_at, reason = self._end(updated)
-        entry, row = known.entry or {}, known.row or {}
-        charges, side = _charges(known)
+        entry, row = stored.entry or {}, stored.row or {}
+        charges, side = _charges(stored)
         return ImportSummary(
             created_at=created,
             updated_at=updated,
             ended_at=ended_at,
             end_reason=reason,
             title=text(row.get("title")),
-            parent_id=known.parent,
-            parent_kind=known.parent_kind,
-            last_prompt=talks.count(entry.get("last_prompt_tokens")),
+            parent_id=stored.parent,
+            parent_kind=stored.parent_kind,
+            last_prompt=model.count(entry.get("last_prompt_tokens")),
             model=text(row.get("model")),
             provider=text(row.get("billing_provider")),
-            metadata={IMPORTED: self._kept()},
+            metadata={IMPORTED: self._metadata()},
             charges=charges,
             side_charges=side,
-            hidden=seen.hidden,
+            hidden=totals.hidden,
         )
 
-    def _updated_at(self, seen: Totals) -> int | None:
-        entry = self._known.entry or {}
-        return self._moments.micros(entry.get("updated_at")) or seen.last_at
+    def _updated_at(self, totals: Totals) -> int | None:
+        entry = self._stored.entry or {}
+        return self._timestamps.micros(entry.get("updated_at")) or totals.last_at
 
     def _end(self, updated: int) -> tuple[int | None, str | None]:
-        row = self._known.row
+        row = self._stored.row
         if row is not None and row.get("ended_at") is not None:
-            ended = self._moments.micros(row["ended_at"]) or updated
+            ended = self._timestamps.micros(row["ended_at"]) or updated
             return ended, text(row.get("end_reason")) or IMPORTED
-        if self._known.entry is not None or (row is not None and self._known.key is None):
+        if self._stored.entry is not None or (row is not None and self._stored.key is None):
             return None, None
         return updated, IMPORTED
 
-    def _kept(self) -> Fields:
-        """What the store has no place for."""
-        known = self._known
-        kept: Fields = {"from": "hermes", "session_id": known.id}
-        if known.file is not None:
-            kept["file"] = known.file
-        if known.entry is not None:
-            kept["entry"] = known.entry
-        if known.row is not None:
-            kept["row"] = {
+    def _metadata(self) -> Fields:
+        """Return the fields that the store has no column for."""
+        stored = self._stored
+        metadata: Fields = {"from": "hermes", "session_id": stored.id}
+        if stored.file is not None:
+            metadata["file"] = stored.file
+        if stored.entry is not None:
+            metadata["entry"] = stored.entry
+        if stored.row is not None:
+            metadata["row"] = {
                 name: json_of(value) if name in ("model_config", "origin_json") else _plain(value)
-                for name, value in known.row.items()
+                for name, value in stored.row.items()
                 if value not in (None, "", 0)
             }
         if self._metas:
-            kept[META] = self._metas
-        return kept
+            metadata[META] = self._metas
+        return metadata
 
     def _from_file(self, file: str) -> Iterator[ForeignMessage]:
-        rows = MessageNormaliser(file, self._findings, self._moments)
+        normaliser = MessageNormaliser(file, self._findings, self._timestamps)
         for line, value in self._folder.lines(file):
             if isinstance(value, dict) and value.get("role") == META:
                 self._note(value)
                 continue
-            message = rows.message(line, value)
+            message = normaliser.message(line, value)
             if message is not None:
-                yield ForeignMessage(line, message, rows.at(line, message.get("timestamp")))
+                yield ForeignMessage(line, message, normaliser.at(line, message.get("timestamp")))
 
     def _from_database(self) -> Iterator[ForeignMessage]:
         assert self._copy is not None
-        rows = MessageNormaliser(DATABASE, self._findings, self._moments)
-        for number, row in self._copy.rows_where("messages", "session_id", self._known.id):
+        normaliser = MessageNormaliser(DATABASE, self._findings, self._timestamps)
+        for number, row in self._copy.rows_where("messages", "session_id", self._stored.id):
             if row.get("role") == META:
                 self._note({name: _plain(v) for name, v in row.items() if v is not None})
                 continue
-            found = self._message(number, row)
-            message = rows.message(None, found)
+            message = normaliser.message(None, self._message(number, row))
             if message is not None:
-                at = rows.at(None, row.get("timestamp"))
+                at = normaliser.at(None, row.get("timestamp"))
                 yield ForeignMessage(None, message, at, None, row.get("active", 1) != 0)
 
     def _message(self, number: int, row: Fields) -> Fields:
-        """A row of the database in the chat form; what it has no name for keeps its own."""
-        found: Fields = {"role": row.get("role"), "content": self._content(number, row)}
+        """Return a database row in the chat form; columns without a chat field keep their name."""
+        message: Fields = {"role": row.get("role"), "content": self._content(number, row)}
         for name, value in row.items():
-            if name in found or name in _PLACE_COLUMNS or value is None:
+            if name in message or name in _POSITION_COLUMNS or value is None:
                 continue
             if name in _JSON_COLUMNS and isinstance(value, str):
                 inner = self._json(number, name, value)
-                found[f"{name}_as_text" if is_nothing(inner) else name] = (
-                    value if is_nothing(inner) else inner
+                message[f"{name}_as_text" if is_invalid(inner) else name] = (
+                    value if is_invalid(inner) else inner
                 )
             elif name != "observed" or value:
-                found["name" if name == "tool_name" else name] = _plain(value)
-        return found
+                message["name" if name == "tool_name" else name] = _plain(value)
+        return message
 
     def _content(self, number: int, row: Fields) -> Any:
         content = _plain(row.get("content"))
         if not isinstance(content, str) or not content.startswith(_NESTED):
             return content
         parts = self._json(number, "content", content.removeprefix(_NESTED))
-        return content.removeprefix(_NESTED) if is_nothing(parts) else parts
+        return content.removeprefix(_NESTED) if is_invalid(parts) else parts
 
     def _json(self, number: int, column: str, value: str) -> Any:
-        found = parsed(value)
-        if is_nothing(found):
-            told = f"session {self._known.id}: messages.{column} of row {number} is not JSON"
-            self._findings.add(DATABASE, None, "bad_json_column", told)
-        return found
+        decoded = parse_json(value)
+        if is_invalid(decoded):
+            detail = f"session {self._stored.id}: messages.{column} of row {number} is not JSON"
+            self._findings.add(DATABASE, None, "bad_json_column", detail)
+        return decoded
 
     def _note(self, row: Fields) -> None:
-        """Keep a row of `session_meta`, once where the same stands there again and again."""
-        told = {name: value for name, value in row.items() if name not in ("timestamp", "id")}
-        if told not in self._metas:
-            self._metas.append(told)
+        """Keep a `session_meta` row; equal rows are kept once."""
+        meta = {name: value for name, value in row.items() if name not in ("timestamp", "id")}
+        if meta not in self._metas:
+            self._metas.append(meta)
 
 
-def _by_id(copy: SqliteCopy) -> dict[str, Fields]:
+def _sessions_by_id(copy: SqliteCopy) -> dict[str, Fields]:
     return {row["id"]: row for row in copy.rows("sessions") if isinstance(row.get("id"), str)}
 
 
@@ -474,31 +489,31 @@ def _with_messages(copy: SqliteCopy) -> set[str]:
 
 
 def _models(copy: SqliteCopy) -> dict[str, list[Fields]]:
-    found: dict[str, list[Fields]] = {}
+    by_session: dict[str, list[Fields]] = {}
     for row in copy.rows("session_model_usage"):
-        found.setdefault(str(row.get("session_id")), []).append(row)
-    return found
+        by_session.setdefault(str(row.get("session_id")), []).append(row)
+    return by_session
 
 
 def _parents(rows: Mapping[str, Fields], findings: Any) -> dict[str, tuple[str, str]]:
-    """The parent of each session and of what kind; a circle is cut where it closes."""
+    """Return the parent and its kind for each session; a cycle is cut where it closes."""
     parents = {
         name: parent for name, row in rows.items() if (parent := text(row.get("parent_session_id")))
     }
-    found = {}
+    kinds = {}
     for name in sorted(parents):
-        passed = {name}
-        place = parents[name]
-        while place in parents and place not in passed:
-            passed.add(place)
-            place = parents[place]
-        if place == name:
-            told = f"session {name} is its own ancestor; its parent {parents[name]} was left out"
-            findings.add(DATABASE, None, "parent_cycle", told)
+        visited = {name}
+        ancestor = parents[name]
+        while ancestor in parents and ancestor not in visited:
+            visited.add(ancestor)
+            ancestor = parents[ancestor]
+        if ancestor == name:
+            detail = f"session {name} is its own ancestor; its parent {parents[name]} was left out"
+            findings.add(DATABASE, None, "parent_cycle", detail)
             del parents[name]
             continue
-        found[name] = (parents[name], _parent_kind(rows[name], rows.get(parents[name])))
-    return found
+        kinds[name] = (parents[name], _parent_kind(rows[name], rows.get(parents[name])))
+    return kinds
 
 
 def _parent_kind(row: Fields, parent: Fields | None) -> str:
@@ -510,28 +525,31 @@ def _parent_kind(row: Fields, parent: Fields | None) -> str:
     return "compression" if parent and parent.get("end_reason") == "compression" else "reset"
 
 
-def _charges(known: _Known) -> tuple[tuple[Charge, ...], tuple[Charge, ...]]:
-    """The totals, by model where the parts add up to them; and what is not part of them."""
-    main = [row for row in known.models if not row.get("task")]
-    side = [row for row in known.models if row.get("task")]
-    total = known.row if known.row is not None else known.entry or {}
+def _charges(stored: _StoredSession) -> tuple[tuple[Charge, ...], tuple[Charge, ...]]:
+    """Return the charges of a session, and the side charges that are not in its totals.
+
+    They are split by model if the parts add up to the totals.
+    """
+    main = [row for row in stored.models if not row.get("task")]
+    side = [row for row in stored.models if row.get("task")]
+    total = stored.row if stored.row is not None else stored.entry or {}
     counts = _counts(total)
     parts = [_counts(row) for row in main]
     adds_up = parts and all(counts[n] == sum(part[n] for part in parts) for n in counts)
-    costs = (talks.dollars(row.get("estimated_cost_usd")) or 0.0 for row in main)
-    same_cost = abs(sum(costs) - (talks.dollars(total.get("estimated_cost_usd")) or 0.0)) < 1e-6
+    costs = (model.dollars(row.get("estimated_cost_usd")) or 0.0 for row in main)
+    same_cost = abs(sum(costs) - (model.dollars(total.get("estimated_cost_usd")) or 0.0)) < 1e-6
     charged = main if adds_up and same_cost else [total]
-    prompt = talks.count((known.entry or {}).get("last_prompt_tokens"))
+    prompt = model.count((stored.entry or {}).get("last_prompt_tokens"))
     return _all_charges(charged, prompt), _all_charges(side, None)
 
 
 def _all_charges(rows: list[Fields], prompt: int | None) -> tuple[Charge, ...]:
-    found = []
+    charges = []
     for row in rows:
-        actual = talks.dollars(row.get("actual_cost_usd"))
-        cost = actual or talks.dollars(row.get("estimated_cost_usd"))
-        found.append(
-            talks.charge_of(
+        actual = model.dollars(row.get("actual_cost_usd"))
+        cost = actual or model.dollars(row.get("estimated_cost_usd"))
+        charges.append(
+            model.charge_of(
                 _counts(row),
                 cost=cost,
                 status="actual" if actual else row.get("cost_status"),
@@ -542,11 +560,11 @@ def _all_charges(rows: list[Fields], prompt: int | None) -> tuple[Charge, ...]:
                 cost_source=text(row.get("cost_source")),
             )
         )
-    return tuple(charge for charge in found if charge is not None)
+    return tuple(charge for charge in charges if charge is not None)
 
 
 def _counts(row: Mapping[str, Any]) -> dict[str, int]:
-    return {ours: talks.count(row.get(theirs)) for ours, theirs in _TOKENS.items()}
+    return {ours: model.count(row.get(theirs)) for ours, theirs in _TOKENS.items()}
 
 
 def _role_of(value: object) -> object:
@@ -554,24 +572,24 @@ def _role_of(value: object) -> object:
 
 
 def _is_safe(session_id: str) -> bool:
-    """Whether it can only be the name of a file in the folder."""
+    """Return whether an id is safe as a file name inside the folder."""
     return len(session_id) <= _LONGEST_ID and _SAFE_ID.fullmatch(session_id) is not None
 
 
-def _tells_more(entry: Fields) -> bool:
+def _has_details(entry: Fields) -> bool:
     return any(entry.get(name) is not None for name in ("session_key", "origin", "created_at"))
 
 
 def _is_derived(key: str, entries: Mapping[str, Fields]) -> bool:
-    """Whether a key follows from the origin that stands beside it."""
-    source = talks.source_of((entries.get(key) or {}).get("origin"))
+    """Return whether a key is the one derived from its entry's origin."""
+    source = model.source_of((entries.get(key) or {}).get("origin"))
     return source is not None and key in (
         keys.session_key(source), keys.session_key(source, per_user=False)
     )  # fmt: skip
 
 
 def _derived_key(source: Source, agent: str, key: str) -> str | None:
-    """The key of the next direct message, where Hermes shortened the chat's id in its own."""
+    """Return the key of the next direct message, if Hermes shortened the chat id in its key."""
     derived = keys.session_key(source, agent=agent)
     return derived if source.chat_type == "dm" and derived != key else None
 
@@ -582,8 +600,8 @@ def _agent_of(key: str | None) -> str:
 
 
 def _from_key(parts: list[str], platform: str) -> Source:
-    """A source from the key alone."""
-    kind = parts[3] if len(parts) > 3 and parts[3] in CHAT_TYPES else talks.UNKNOWN
+    """Return a source derived from the parts of a key."""
+    kind = parts[3] if len(parts) > 3 and parts[3] in CHAT_TYPES else model.UNKNOWN
     return Source(platform, ":".join(parts[4:]), chat_type=kind)
 
 
@@ -592,5 +610,5 @@ def _plain(value: Any) -> Any:
 
 
 def _storable(key: str) -> str:
-    """The key with what no database takes escaped, so that two keys never become one."""
-    return _UNSTORABLE.sub(lambda found: keys.escape(found[0]), key)
+    """Return the key with unstorable characters escaped, so that two keys never become one."""
+    return _UNSTORABLE.sub(lambda match: keys.escape(match[0]), key)

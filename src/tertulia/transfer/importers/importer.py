@@ -1,4 +1,4 @@
-"""The way of every conversation into the store: read, checked, gathered, written in batches."""
+"""Write the sessions that a reader yields into the store: checked, and in batches."""
 
 from __future__ import annotations
 
@@ -22,190 +22,200 @@ from tertulia.transfer.importers.model import (
 )
 from tertulia.transfer.importers.report import (
     Findings,
-    ProblemList,
+    PrefixedFindings,
     Report,
 )
 from tertulia.transfer.importers.safe_files import ReadProgress
 
 Progress = Callable[[int, int], None]
 
-# Large enough that a commit is cheap, small enough that memory stays flat.
+# Limits of a batch: large enough that commits are cheap, small enough that memory stays flat.
 _MESSAGES = 2_000
 _SESSIONS = 200
 _CHARACTERS = 2_000_000
 
 
 class Importer:
-    """Takes conversations in. One that does not write only says what it would do."""
+    """Imports foreign sessions. With `writes=False` it only reports what it would do."""
 
     def __init__(
         self,
-        newcomers: Imports | None,
+        imports: Imports | None,
         findings: Findings,
-        meter: ReadProgress,
+        read_progress: ReadProgress,
         *,
         writes: bool,
         progress: Progress | None,
     ) -> None:
-        self.newcomers = newcomers
+        self.imports = imports
         self._findings = findings
-        self._meter = meter
+        self._read_progress = read_progress
         self._writes = writes
         self._progress = progress
-        self._parcels: list[ImportBatch] = []
+        self._batches: list[ImportBatch] = []
         self._messages = 0
         self._characters = 0
         self._counts = {"sessions": 0, "messages": 0, "skipped": 0}
 
-    def take(self, talk: ForeignSession) -> None:
-        """Bring in what is not here yet of a conversation."""
-        standing = None
-        if self.newcomers is not None:
-            standing = self.newcomers.standing(talk.newcomer.name)
-        findings = ProblemList(self._findings, talk.about) if talk.about else self._findings
-        passing = SessionImport(self, talk, standing, findings)
-        for said in talk.said:
-            passing.see(said)
-        passing.finish()
+    def add(self, foreign: ForeignSession) -> None:
+        """Import the messages of a session that the store does not have yet."""
+        stored = None
+        if self.imports is not None:
+            stored = self.imports.standing(foreign.session.name)
+        findings = self._findings
+        if foreign.prefix:
+            findings = PrefixedFindings(findings, foreign.prefix)
+        session_import = SessionImport(self, foreign, stored, findings)
+        for message in foreign.messages:
+            session_import.add(message)
+        session_import.finish()
 
     def report(self) -> Report:
-        """Write what is left; what was done."""
+        """Write the last batch and return the report."""
         self.flush()
         return Report(**self._counts, problems=self._findings.all())
 
-    def counted(self, name: str, more: int = 1) -> None:
+    def count(self, name: str, more: int = 1) -> None:
+        """Add to a count of the report."""
         self._counts[name] += more
 
-    def put(self, parcel: ImportBatch) -> None:
-        self._parcels.append(parcel)
-        if len(self._parcels) >= _SESSIONS:
+    def put(self, batch: ImportBatch) -> None:
+        """Queue messages of one session for the next commit."""
+        self._batches.append(batch)
+        if len(self._batches) >= _SESSIONS:
             self.flush()
 
-    def weigh(self, more: int) -> bool:
-        """Note a message of so many characters; whether it is time to write."""
+    def is_batch_full(self, characters: int) -> bool:
+        """Count a message of that size, and return whether the batch has to be written now."""
         self._messages += 1
-        self._characters += more
+        self._characters += characters
         return self._messages >= _MESSAGES or self._characters >= _CHARACTERS
 
     def flush(self) -> None:
-        """Write what has gathered."""
-        if self._parcels and self._writes and self.newcomers is not None:
-            self.newcomers.write(self._parcels)
-        self._parcels = []
+        """Write the queued batches in one transaction, and report the progress."""
+        if self._batches and self._writes and self.imports is not None:
+            self.imports.write(self._batches)
+        self._batches = []
         self._messages = self._characters = 0
         if self._progress is not None:
-            self._progress(min(self._meter.done, self._meter.total), self._meter.total)
+            total = self._read_progress.total
+            self._progress(min(self._read_progress.done, total), total)
 
 
 class SessionImport:
-    """One conversation while it passes."""
+    """Imports one session, message by message."""
 
     def __init__(
         self,
-        taker: Importer,
-        talk: ForeignSession,
-        standing: ImportProgress | None,
+        importer: Importer,
+        foreign: ForeignSession,
+        stored: ImportProgress | None,
         findings: Findings,
     ) -> None:
-        self._taker = taker
-        self._talk = talk
-        self._standing = standing
+        self._importer = importer
+        self._foreign = foreign
+        self._stored = stored
         self._findings = findings
-        self._pairs = ToolPairCheck(talk.file, findings)
-        self._entries: list[ImportedMessage] = []
-        self._begins = standing is None
-        self._here = 0 if standing is None else standing.taken
+        self._tool_pairs = ToolPairCheck(foreign.file, findings)
+        self._messages: list[ImportedMessage] = []
+        self._begins = stored is None
+        self._stored_count = 0 if stored is None else stored.taken
         self._is_same = True
-        self._written = self._here
+        self._written = self._stored_count
         self._digest = Digest()
         self._read = 0
-        self._shown = 0
+        self._visible = 0
         self._new = 0
-        self._last_person = 0
+        self._last_user = 0
         self._first_at: int | None = None
         self._at: int | None = None
         self._last_at: int | None = None
         self._hidden: list[tuple[int, int]] = []
 
-    def see(self, said: ForeignMessage) -> None:
-        """One message more."""
+    def add(self, message: ForeignMessage) -> None:
+        """Check the next message, and queue it unless the store has it."""
         try:
-            item = draft(said.message)
+            row = draft(message.body)
         except IllegalMove as problem:
-            told = f"it cannot be stored: {problem.message}"
-            self._findings.add(self._talk.file, said.line, "not_storable", told)
+            detail = f"the message cannot be stored: {problem.message}"
+            self._findings.add(self._foreign.file, message.line, "not_storable", detail)
             return
-        at = said.at if said.at is not None else self._at
+        at = message.at if message.at is not None else self._at
         if at is None:
-            at = self._talk.newcomer.created_at
+            at = self._foreign.session.created_at
         self._at = at
         self._last_at = at if self._last_at is None else max(at, self._last_at)
         self._read += 1
         if self._first_at is None:
             self._first_at = at
-        if said.is_shown:
-            self._shown += 1
-            self._pairs.see(said.line, said.message)
-            if item.role == USER:
-                self._last_person = self._shown
+        if message.is_visible:
+            self._visible += 1
+            self._tool_pairs.add(message.line, message.body)
+            if row.role == USER:
+                self._last_user = self._visible
         else:
             self._hide(self._read)
-        self._digest.add(item)
-        if self._read <= self._here:
-            self._compare()
-        elif self._goes_on():
-            self._entries.append(ImportedMessage(item, at, said.kind))
-            self._new += said.is_shown
-            if self._taker.weigh(len(item.body) + sum(blob.size for blob in item.blobs)):
+        self._digest.add(row)
+        if self._read <= self._stored_count:
+            self._compare_with_stored()
+        elif self._can_append():
+            self._messages.append(ImportedMessage(row, at, message.kind))
+            self._new += message.is_visible
+            size = len(row.body) + sum(blob.size for blob in row.blobs)
+            if self._importer.is_batch_full(size):
                 self._send(None)
-                self._taker.flush()
+                self._importer.flush()
 
     def finish(self) -> None:
-        """All of it has passed."""
-        self._pairs.end()
-        standing = self._standing
-        if self._read < self._here:
+        """Queue the last batch with the summary of the session, and report what is odd about it."""
+        self._tool_pairs.end()
+        stored = self._stored
+        if self._read < self._stored_count:
             self._is_same = False
         if not self._is_same:
-            told = "it is not what was imported before; what is here was left as it is"
-            self._findings.add(self._talk.file, None, "changed_since_import", told)
-        elif standing is not None and standing.has_gone_on and self._read > self._here:
-            told = "more was said both here and there; what is here was left as it is"
-            self._findings.add(self._talk.file, None, "continued_here", told)
-        seen = Totals(
-            self._shown, self._first_at, self._last_at, self._last_person, tuple(self._hidden)
+            detail = "it differs from what was imported before; the stored session is unchanged"
+            self._findings.add(self._foreign.file, None, "changed_since_import", detail)
+        elif stored is not None and stored.has_gone_on and self._read > self._stored_count:
+            detail = (
+                "both the store and the source have new messages; the stored session is unchanged"
+            )
+            self._findings.add(self._foreign.file, None, "continued_here", detail)
+        totals = Totals(
+            self._visible, self._first_at, self._last_at, self._last_user, tuple(self._hidden)
         )
-        settlement = self._talk.settled(seen)
-        is_known = standing is not None and standing.is_complete and self._written == self._here
-        if not self._goes_on() or (is_known and not self._entries):
-            self._taker.counted("skipped")
+        summary = self._foreign.summarise(totals)
+        is_complete = (
+            stored is not None and stored.is_complete and self._written == self._stored_count
+        )
+        if not self._can_append() or (is_complete and not self._messages):
+            self._importer.count("skipped")
             return
-        if settlement.ended_at is None and not is_known:
-            self._look_for_another(settlement.updated_at)
-        self._send(settlement)
-        self._taker.counted("sessions")
-        self._taker.counted("messages", self._new)
+        if summary.ended_at is None and not is_complete:
+            self._report_key_in_use(summary.updated_at)
+        self._send(summary)
+        self._importer.count("sessions")
+        self._importer.count("messages", self._new)
 
-    def _look_for_another(self, updated_at: int) -> None:
-        """Tell where the conversation goes on in another session already."""
-        newcomers = self._taker.newcomers
-        if newcomers is None:
+    def _report_key_in_use(self, updated_at: int) -> None:
+        """Report a newer session of the store that stays current for the same key."""
+        imports = self._importer.imports
+        if imports is None:
             return
-        another = newcomers.in_the_way(self._talk.newcomer.key, updated_at)
-        if another is not None:
-            told = f"{another} is current for its key here, so it comes as one that has ended"
-            self._findings.add(self._talk.file, None, "key_in_use", told)
+        current = imports.in_the_way(self._foreign.session.key, updated_at)
+        if current is not None:
+            detail = f"{current} is current for this key in the store; imported as an ended session"
+            self._findings.add(self._foreign.file, None, "key_in_use", detail)
 
-    def _compare(self) -> None:
-        assert self._standing is not None
-        if self._read == self._here and str(self._digest) != self._standing.digest:
+    def _compare_with_stored(self) -> None:
+        assert self._stored is not None
+        if self._read == self._stored_count and str(self._digest) != self._stored.digest:
             self._is_same = False
 
-    def _goes_on(self) -> bool:
-        """Whether what comes may be added to what is here."""
-        if self._standing is None:
+    def _can_append(self) -> bool:
+        """Return whether further messages may be appended to what the store has."""
+        if self._stored is None:
             return True
-        return self._is_same and not (self._standing.is_complete and self._standing.has_gone_on)
+        return self._is_same and not (self._stored.is_complete and self._stored.has_gone_on)
 
     def _hide(self, number: int) -> None:
         if self._hidden and self._hidden[-1][1] == number - 1:
@@ -213,25 +223,25 @@ class SessionImport:
         else:
             self._hidden.append((number, number))
 
-    def _send(self, settlement: ImportSummary | None) -> None:
-        was_complete = self._standing is not None and self._standing.is_complete
-        parcel = ImportBatch(
-            self._talk.newcomer,
+    def _send(self, summary: ImportSummary | None) -> None:
+        was_complete = self._stored is not None and self._stored.is_complete
+        batch = ImportBatch(
+            self._foreign.session,
             self._begins,
             self._written,
-            self._entries,
+            self._messages,
             str(self._digest),
-            settlement,
+            summary,
             was_complete,
         )
-        self._written += len(self._entries)
+        self._written += len(self._messages)
         self._begins = False
-        self._entries = []
-        self._taker.put(parcel)
+        self._messages = []
+        self._importer.put(batch)
 
 
 class ToolPairCheck:
-    """Looks whether calls of tools and their results belong together; nothing is changed."""
+    """Reports tool calls without a result and results without a call; it changes nothing."""
 
     def __init__(self, file: str, findings: Findings) -> None:
         self._file = file
@@ -240,10 +250,11 @@ class ToolPairCheck:
         self._open: set[str] = set()
         self._answered: set[str] = set()
 
-    def see(self, line: int | None, message: Any) -> None:
+    def add(self, line: int | None, message: Any) -> None:
+        """Check the next message."""
         role = message.get("role")
         if role == TOOL:
-            self._result(line, message.get("tool_call_id"))
+            self._check_result(line, message.get("tool_call_id"))
             return
         if self._open:
             self.end()
@@ -253,28 +264,28 @@ class ToolPairCheck:
             self._open = set(_call_ids(message["tool_calls"]))
 
     def end(self) -> None:
-        """No more results come for the calls that were made."""
+        """Report the calls that still have no result."""
         if self._open:
-            told = f"{len(self._open)} without a result: {', '.join(sorted(self._open))}"
-            self._findings.add(self._file, self._line, "unanswered_tool_call", told)
+            detail = f"{len(self._open)} without a result: {', '.join(sorted(self._open))}"
+            self._findings.add(self._file, self._line, "unanswered_tool_call", detail)
         self._open = set()
 
-    def _result(self, line: int | None, call: object) -> None:
+    def _check_result(self, line: int | None, call: object) -> None:
         if not isinstance(call, str):
             call = ""
         if call in self._open:
             self._open.remove(call)
             self._answered.add(call)
         elif call in self._answered:
-            told = f"a second result for {call}"
-            self._findings.add(self._file, line, "duplicate_tool_result", told)
+            detail = f"a second result for {call}"
+            self._findings.add(self._file, line, "duplicate_tool_result", detail)
         else:
-            told = f"a result for {call or 'no call'}, which was not made right before it"
-            self._findings.add(self._file, line, "orphan_tool_result", told)
+            detail = f"a result for {call or 'no call'}, but no such call stands directly before it"
+            self._findings.add(self._file, line, "orphan_tool_result", detail)
 
 
 def _call_ids(calls: object) -> list[str]:
     if not isinstance(calls, list):
         return []
     ids = (call.get("id") for call in calls if isinstance(call, dict))
-    return [found for found in ids if isinstance(found, str)]
+    return [call_id for call_id in ids if isinstance(call_id, str)]

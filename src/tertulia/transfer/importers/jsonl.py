@@ -1,4 +1,4 @@
-"""Conversations in files of OpenAI chat messages: one message a line, one conversation a file."""
+"""Read JSONL files of OpenAI chat messages: one message a line, one conversation a file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tertulia.transfer.importers.model import (
     ForeignMessage,
     ForeignSession,
     Totals,
+    import_name,
     key_of,
-    named,
     unknown_source,
 )
 from tertulia.transfer.importers.normalise import MessageNormaliser
@@ -26,35 +26,36 @@ from tertulia.transfer.importers.timestamps import TimestampParser
 SUFFIX = ".jsonl"
 PLATFORM = "jsonl"
 
-# Where writers put the time of a message.
+# Fields in which programs write the time of a message.
 _TIMES = ("timestamp", "created_at", "created", "time")
 
 
 class Jsonl:
-    """The files of a folder, or one file."""
+    """Reads every JSONL file of a folder, or one file."""
 
     def __init__(
-        self, folder: SafeFolder, moments: TimestampParser, *, only: str | None = None
+        self, folder: SafeFolder, timestamps: TimestampParser, *, only: str | None = None
     ) -> None:
         self._folder = folder
-        self._moments = moments
+        self._timestamps = timestamps
         self._only = only
 
-    def talks(self) -> Iterator[ForeignSession]:
+    def sessions(self) -> Iterator[ForeignSession]:
+        """Yield one session per file."""
         files = [self._only] if self._only else self._folder.files("", SUFFIX, deep=True)
-        self._folder.meter.total = sum(map(self._folder.size, files))
+        self._folder.progress.total = sum(map(self._folder.size, files))
         for file in files:
             if not self._folder.refuses(file):
-                yield self._talk(file)
+                yield self._session(file)
 
-    def _talk(self, file: str) -> ForeignSession:
+    def _session(self, file: str) -> ForeignSession:
         stem = file.removesuffix(SUFFIX)
-        first, first_at = self._first(file)
-        digest = blake2b(first, digest_size=8).hexdigest()
+        head, first_at = self._head_and_time(file)
+        digest = blake2b(head, digest_size=8).hexdigest()
         source = unknown_source(PLATFORM, f"{stem}-{digest}", chat_name=stem.rsplit("/", 1)[-1])
         created = first_at if first_at is not None else self._folder.changed_at(file)
-        newcomer = ImportedSession(
-            name=named("jsonl", file, digest),
+        session = ImportedSession(
+            name=import_name("jsonl", file, digest),
             id=None,
             key=key_of(source),
             agent="main",
@@ -64,34 +65,36 @@ class Jsonl:
             created_at=created,
         )
         return ForeignSession(
-            file, newcomer, self._said(file), lambda seen: self._settled(file, seen, created)
+            file,
+            session,
+            self._messages(file),
+            lambda totals: self._summarise(file, totals, created),
         )
 
-    def _said(self, file: str) -> Iterator[ForeignMessage]:
-        rows = MessageNormaliser(file, self._folder.findings, self._moments)
+    def _messages(self, file: str) -> Iterator[ForeignMessage]:
+        normaliser = MessageNormaliser(file, self._folder.findings, self._timestamps)
         for line, value in self._folder.lines(file):
-            found = value
             if isinstance(value, dict) and isinstance(value.get("messages"), list):
-                # The form of files for fine-tuning: a whole conversation on a line.
-                for inner in value["messages"]:
-                    yield from _rows(rows, line, inner)
+                # The format of fine-tuning files: a whole conversation on a line.
+                for message in value["messages"]:
+                    yield from _normalised(normaliser, line, message)
                 continue
-            yield from _rows(rows, line, found)
+            yield from _normalised(normaliser, line, value)
 
-    def _first(self, file: str) -> tuple[bytes, int | None]:
-        """The head of the file, which tells it from others of its name, and its first time."""
-        opened = self._folder.open(file)
+    def _head_and_time(self, file: str) -> tuple[bytes, int | None]:
+        """Return the first bytes, which tell files of one name apart, and the first time."""
+        stream = self._folder.open(file)
         head = b""
-        if opened is not None:
-            with opened:
-                head = opened.readline(4096)
+        if stream is not None:
+            with stream:
+                head = stream.readline(4096)
         for line in self._folder.lines(file, quietly=True):
             if isinstance(line.value, dict):
-                return head, self._moments.micros(_time_of(line.value))
+                return head, self._timestamps.micros(_time_of(line.value))
         return head, None
 
-    def _settled(self, file: str, seen: Totals, created: int) -> ImportSummary:
-        updated = seen.last_at if seen.last_at is not None else created
+    def _summarise(self, file: str, totals: Totals, created: int) -> ImportSummary:
+        updated = totals.last_at if totals.last_at is not None else created
         return ImportSummary(
             created_at=min(created, updated),
             updated_at=updated,
@@ -101,10 +104,10 @@ class Jsonl:
         )
 
 
-def _rows(rows: MessageNormaliser, line: int, value: Any) -> Iterator[ForeignMessage]:
-    message = rows.message(line, value)
+def _normalised(normaliser: MessageNormaliser, line: int, value: Any) -> Iterator[ForeignMessage]:
+    message = normaliser.message(line, value)
     if message is not None:
-        yield ForeignMessage(line, message, rows.at(line, _time_of(message)))
+        yield ForeignMessage(line, message, normaliser.at(line, _time_of(message)))
 
 
 def _time_of(message: dict[str, Any]) -> object:

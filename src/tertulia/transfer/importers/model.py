@@ -1,4 +1,4 @@
-"""One conversation of another system, as its reader hands it over."""
+"""A session of another system, as its reader yields it."""
 
 from __future__ import annotations
 
@@ -22,76 +22,76 @@ _MOST_TOKENS = 2**53 - 1
 
 
 class ForeignMessage(NamedTuple):
-    """A message as it was found."""
+    """A message as it stands in the source."""
 
     line: int | None
-    message: Mapping[str, Any]
+    body: Mapping[str, Any]
     at: int | None
     kind: str | None = None
-    is_shown: bool = True
+    is_visible: bool = True
 
 
 class Totals(NamedTuple):
-    """What was seen of a session while its messages passed."""
+    """Counts and times collected while the messages of a session were read."""
 
-    shown: int  # how many messages, without those that are hidden
+    visible: int  # number of messages that are not hidden
     first_at: int | None
     last_at: int | None
-    last_person: int  # number of the last message of the person among those that are shown
+    last_user: int  # number of the last user message among the visible ones
     hidden: tuple[tuple[int, int], ...]
 
 
 class ForeignSession(NamedTuple):
-    """A session that is to be imported.
+    """A session to import.
 
-    `said` is read once. `settled` is asked afterwards, since a file may tell at its end what is
-    true of all of it.
+    `messages` is iterated once. `summarise` is called afterwards, since the end of a file may say
+    something about the whole session.
     """
 
     file: str
-    newcomer: ImportedSession
-    said: Iterable[ForeignMessage]
-    settled: Callable[[Totals], ImportSummary]
-    about: str = ""  # which session it is, where a file holds many
+    session: ImportedSession
+    messages: Iterable[ForeignMessage]
+    summarise: Callable[[Totals], ImportSummary]
+    prefix: str = ""  # names the session in problems, for a file that holds many
 
 
-def named(kind: str, *parts: object) -> str:
-    """A name for what arrives, from all that tells it apart; it tells nobody's id."""
-    whole = "\0".join(map(str, parts)).encode("utf-8", "surrogatepass")
-    return f"{kind}:{blake2b(whole, digest_size=16).hexdigest()}"
+def import_name(kind: str, *parts: object) -> str:
+    """Return the name that identifies an imported session: a hash, so that it reveals no id."""
+    identity = "\0".join(map(str, parts)).encode("utf-8", "surrogatepass")
+    return f"{kind}:{blake2b(identity, digest_size=16).hexdigest()}"
 
 
 def unknown_source(platform: str, session_id: str, **details: Any) -> Source:
-    """The source of a session of which nobody wrote down where it belongs.
+    """Return a source for a session whose origin is not recorded.
 
-    Each has a key of its own, and nobody's: it must not become a part of anyone's conversation.
+    Each such session gets a key of its own, so that it never becomes part of anyone's conversation.
     """
     return Source(platform or UNKNOWN, session_id, chat_type=UNKNOWN, **details)
 
 
 def key_of(source: Source, agent: str = "main") -> str:
-    """The key of a conversation in which nobody is told apart from the others in it."""
+    """Return the key of the conversation that all people of a chat share."""
     return keys.session_key(source, agent=agent, per_user=False)
 
 
-def source_of(found: object, platform: str | None = None) -> Source | None:
-    """A source from what another system wrote of it, whatever the types are; None if nothing."""
-    if not isinstance(found, Mapping):
+def source_of(value: object, platform: str | None = None) -> Source | None:
+    """Return the source in a foreign record, whatever its types are; None if it has none."""
+    if not isinstance(value, Mapping):
         return None
     plain = {
-        name: value
-        for name, value in found.items()
-        if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+        name: field
+        for name, field in value.items()
+        if isinstance(field, str) or (isinstance(field, int) and not isinstance(field, bool))
     }
-    given = text(plain.get("platform")) or platform
+    platform = text(plain.get("platform")) or platform
     try:
-        return Source.from_dict({**plain, "platform": given})
+        return Source.from_dict({**plain, "platform": platform})
     except ConfigError:
         return None
 
 
 def person_in(source: Source, key: str) -> str | None:
-    """Whose session it is, if the key says that it is one person's alone."""
+    """Return the person a session belongs to, if its key names one person alone."""
     if source.chat_type not in CHAT_TYPES:
         return None
     last = key.rsplit(":", 1)[-1]
@@ -104,12 +104,12 @@ def person_in(source: Source, key: str) -> str | None:
 
 
 def text(value: object) -> str | None:
-    """Text, if it is some and not empty."""
+    """Return the value if it is a text that is not empty, else None."""
     return value if isinstance(value, str) and value else None
 
 
 def count(value: object) -> int:
-    """A count of tokens; 0 where it cannot be one."""
+    """Return a token count, or 0 if the value is not a possible one."""
     if isinstance(value, float) and math.isfinite(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -118,7 +118,7 @@ def count(value: object) -> int:
 
 
 def dollars(value: object) -> float | None:
-    """A cost; nothing is not free, it is unknown."""
+    """Return a cost in dollars, or None: a missing or zero cost is unknown, not free."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 < value < 1e9 else None
@@ -132,13 +132,13 @@ def charge_of(
     last_prompt: int | None = None,
     **where: Any,
 ) -> Charge | None:
-    """A charge of the ledger; None where nothing was used."""
+    """Return an entry for the usage ledger, or None if nothing was used."""
     if cost is None and not any(counts.values()):
         return None
-    certain: Any = status if status in STATUSES else None
+    cost_status: Any = status if status in STATUSES else None
     if cost is None:
-        certain = certain if certain == "included" else "unknown"
-    elif certain in (None, UNKNOWN):
-        certain = "estimated"
-    where.update(counts, cost_usd=cost, cost_status=certain, last_prompt=last_prompt)
+        cost_status = cost_status if cost_status == "included" else "unknown"
+    elif cost_status in (None, UNKNOWN):
+        cost_status = "estimated"
+    where.update(counts, cost_usd=cost, cost_status=cost_status, last_prompt=last_prompt)
     return charge(Usage(**where))

@@ -1,9 +1,9 @@
-"""Sessions of nanobot: one JSONL file each, under three kinds of names.
+"""Read the sessions of nanobot: one JSONL file each, under three kinds of names.
 
 The first line is a record of `_type` metadata, the others are messages. The key in the metadata is
-the truth; file names lose characters (early versions) or are the key in base64url (later ones).
-Files are found wherever a folder called `sessions` is, so also those that nanobot itself no longer
-sees after it moved its sessions out of the workspace.
+authoritative; file names lose characters (early versions) or are the key in base64url (later ones).
+Files are read from every folder called `sessions`, so also those that nanobot itself no longer
+reads after it moved its sessions out of the workspace.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tertulia.transfer.importers.model import (
     ForeignMessage,
     ForeignSession,
     Totals,
-    named,
+    import_name,
     person_in,
     text,
 )
@@ -46,37 +46,35 @@ _LOSSY = (
     (re.compile(r"slack_([CDG][A-Z0-9]+)_(\d+\.\d+)"), r"slack:\1:\2"),
 )
 _WORKSPACE_ID = re.compile(r"[0-9a-f]{32}")
-_KNOWN = ("_type", "key", "created_at", "updated_at", "metadata", "last_consolidated")
-
-# Rows that nanobot kept out of sight, by the mark it put on them.
+_RECORD_FIELDS = ("_type", "key", "created_at", "updated_at", "metadata", "last_consolidated")
 
 
 def source_of(key: str) -> Source:
-    """Where the messages of a nanobot key come from.
+    """Return the source of the messages of a nanobot key.
 
-    Different keys give different sources: what is taken apart here can be put together again.
+    Different keys give different sources: the key can be rebuilt from its source.
     """
     platform, _, rest = key.partition(":")
     platform = platform or "nanobot"
     if platform == "telegram":
-        return _telegram(rest)
-    if platform == "discord" and (found := _THREAD.fullmatch(rest)):
-        return Source(platform, found[1], chat_type="thread", thread_id=found[2])
-    if platform == "slack" and (found := _SLACK.fullmatch(rest)):
+        return _telegram_source(rest)
+    if platform == "discord" and (match := _THREAD.fullmatch(rest)):
+        return Source(platform, match[1], chat_type="thread", thread_id=match[2])
+    if platform == "slack" and (match := _SLACK.fullmatch(rest)):
         kind = "dm" if rest.startswith("D") else "channel"
-        return Source(platform, found[1], chat_type=kind, thread_id=found[2])
+        return Source(platform, match[1], chat_type=kind, thread_id=match[2])
     return Source(platform, rest)
 
 
-def _telegram(rest: str) -> Source:
-    found = _TOPIC.fullmatch(rest)
-    chat, thread = (found[1], found[2]) if found else (rest, None)
+def _telegram_source(rest: str) -> Source:
+    match = _TOPIC.fullmatch(rest)
+    chat, thread = (match[1], match[2]) if match else (rest, None)
     kind = "group" if chat.startswith("-") else "dm"
     return Source("telegram", chat, chat_type=kind, thread_id=thread)
 
 
 class _Head(NamedTuple):
-    """The first record of a file, or what stands in for it."""
+    """The metadata record of a file, or a substitute if it has none."""
 
     file: str
     key: str
@@ -84,60 +82,61 @@ class _Head(NamedTuple):
     is_missing: bool
     created_at: int
     updated_at: int | None
-    told_at: int  # when it was created, as far as the file itself says so
+    recorded_at: int  # the creation time that the file itself records, or 0
 
     @property
     def rank(self) -> tuple[int, bool, str]:
-        """Among files of one key: the newest first, then the one that is named as it should be."""
-        return -(self.updated_at or 0), not self.is_named, self.file
+        """The order among files of one key: newest first, then the one with the expected name."""
+        return -(self.updated_at or 0), not self.has_expected_name, self.file
 
     @property
-    def is_named(self) -> bool:
-        """Whether the file has the name that its key asks for."""
+    def has_expected_name(self) -> bool:
+        """Return whether the file has the name that nanobot derives from its key."""
         return _stem(self.file) in (_lossy(self.key), _encoded(self.key))
 
 
 class Nanobot:
-    """The sessions under a folder of nanobot."""
+    """Reads the sessions below a folder of nanobot."""
 
-    def __init__(self, folder: SafeFolder, moments: TimestampParser) -> None:
+    def __init__(self, folder: SafeFolder, timestamps: TimestampParser) -> None:
         self._folder = folder
         self._findings = folder.findings
-        self._moments = moments
+        self._timestamps = timestamps
 
-    def talks(self) -> Iterator[ForeignSession]:
+    def sessions(self) -> Iterator[ForeignSession]:
+        """Yield every session; of several files with one key, the newest is current."""
         files = self._files()
-        self._folder.meter.total = sum(map(self._folder.size, files))
+        self._folder.progress.total = sum(map(self._folder.size, files))
         by_key: dict[str, list[_Head]] = defaultdict(list)
         for file in files:
-            head = self._head(file)
+            head = self._read_head(file)
             by_key[head.key].append(head)
-        for key, found in by_key.items():
-            names = _names(found)
-            heads = sorted(found, key=lambda head: head.rank)
-            yield self._talk(heads[0], names[heads[0].file], is_first=True)
+        for key, unsorted in by_key.items():
+            names = _import_names(unsorted)
+            heads = sorted(unsorted, key=lambda head: head.rank)
+            yield self._foreign_session(heads[0], names[heads[0].file], is_first=True)
             for head in heads[1:]:
-                told = f"the key {key} is also that of {heads[0].file}, which is newer"
-                self._findings.add(head.file, None, "duplicate_key", told)
-                yield self._talk(head, names[head.file], is_first=False)
+                detail = f"the newer file {heads[0].file} has the same key {key}"
+                self._findings.add(head.file, None, "duplicate_key", detail)
+                yield self._foreign_session(head, names[head.file], is_first=False)
 
     def _files(self) -> list[str]:
-        """Every transcript: directly in the folder, or within one that is called `sessions`."""
-        found = self._folder.files("", SUFFIX)
+        """Return every transcript: directly in the folder, or in a folder called `sessions`."""
+        files = self._folder.files("", SUFFIX)
         for name in self._folder.folders(""):
-            found += self._below(name)
-        return found
+            files += self._files_below(name)
+        return files
 
-    def _below(self, name: str) -> list[str]:
+    def _files_below(self, name: str) -> list[str]:
         last = name.rsplit("/", 1)[-1]
         if last == "sessions" or _WORKSPACE_ID.fullmatch(last) or last == ".migration-conflicts":
             return self._folder.files(name, SUFFIX, deep=True)
         if last.startswith(".") or last == "node_modules":
             return []
-        return [file for inner in self._folder.folders(name) for file in self._below(inner)]
+        return [file for inner in self._folder.folders(name) for file in self._files_below(inner)]
 
-    def _head(self, file: str) -> _Head:
-        """Look at the first record without telling of any damage: that comes when all is read."""
+    def _read_head(self, file: str) -> _Head:
+        """Return the first record; damage is reported later, when the whole file is read."""
         record: dict[str, Any] = {}
         first_at: int | None = None
         if self._folder.is_file(file):
@@ -146,102 +145,104 @@ class Nanobot:
                     if line.value.get("_type") == "metadata":
                         record = line.value
                     else:
-                        first_at = self._moments.micros(line.value.get("timestamp"))
+                        first_at = self._timestamps.micros(line.value.get("timestamp"))
                     break
         key = text(record.get("key")) or _key_of(file)
-        told = self._moments.micros(record.get("created_at")) or first_at
-        created = told or self._folder.changed_at(file)
-        updated = self._moments.micros(record.get("updated_at"))
-        return _Head(file, key, record, not record, created, updated, told or 0)
+        recorded = self._timestamps.micros(record.get("created_at")) or first_at
+        created = recorded or self._folder.changed_at(file)
+        updated = self._timestamps.micros(record.get("updated_at"))
+        return _Head(file, key, record, not record, created, updated, recorded or 0)
 
-    def _talk(self, head: _Head, name: str, *, is_first: bool) -> ForeignSession:
+    def _foreign_session(self, head: _Head, name: str, *, is_first: bool) -> ForeignSession:
         source = source_of(head.key)
         key = keys.session_key(source, per_user=False)
         metadata = head.record.get("metadata")
-        shown = metadata.get("display_name") if isinstance(metadata, dict) else None
-        newcomer = ImportedSession(
+        display_name = metadata.get("display_name") if isinstance(metadata, dict) else None
+        session = ImportedSession(
             name=name,
             id=None,
             key=key,
             agent="main",
             source=source,
             person=person_in(source, key),
-            display_name=text(shown),
+            display_name=text(display_name),
             created_at=head.created_at,
         )
-        file = _File(self._folder, self._moments, head, is_current=is_first)
-        return ForeignSession(head.file, newcomer, file.said(), file.settled)
+        transcript = _NanobotTranscript(self._folder, self._timestamps, head, is_current=is_first)
+        return ForeignSession(head.file, session, transcript.messages(), transcript.summarise)
 
 
-def _names(heads: list[_Head]) -> dict[str, str]:
-    """What each file of a key is called for ever: by its key and when it was created.
+def _import_names(heads: list[_Head]) -> dict[str, str]:
+    """Return the permanent import name of each file of a key: from the key and its creation time.
 
-    A later nanobot gives the file another name, and which of several is newest changes. So the name
-    of the file counts only among copies, which were created at the same moment.
+    A later nanobot renames files, and the newest of several files changes. So the file name is used
+    only to tell copies apart that have the same creation time.
     """
-    found: dict[str, str] = {}
-    for head in sorted(heads, key=lambda head: (not head.is_named, head.file)):
-        parts: tuple[object, ...] = (head.key, head.told_at)
+    names: dict[str, str] = {}
+    for head in sorted(heads, key=lambda head: (not head.has_expected_name, head.file)):
+        parts: tuple[object, ...] = (head.key, head.recorded_at)
         for more in ((), (_stem(head.file),), (head.file,)):
-            name = named("nanobot", *parts, *more)
-            if name not in found.values():
+            name = import_name("nanobot", *parts, *more)
+            if name not in names.values():
                 break
-        found[head.file] = name
-    return found
+        names[head.file] = name
+    return names
 
 
-class _File:
-    """One transcript while it is read."""
+class _NanobotTranscript:
+    """Reads the messages of one transcript file."""
 
     def __init__(
-        self, folder: SafeFolder, moments: TimestampParser, head: _Head, *, is_current: bool
+        self, folder: SafeFolder, timestamps: TimestampParser, head: _Head, *, is_current: bool
     ) -> None:
         self._folder = folder
         self._findings = folder.findings
-        self._moments = moments
+        self._timestamps = timestamps
         self._head = head
         self._is_current = is_current
         self._record = head.record
-        self._others: list[dict[str, Any]] = []
+        self._other_records: list[dict[str, Any]] = []
         self._metadata_line = 0
 
-    def said(self) -> Iterator[ForeignMessage]:
-        rows = MessageNormaliser(self._head.file, self._findings, self._moments)
+    def messages(self) -> Iterator[ForeignMessage]:
+        """Yield the messages, and collect the other records."""
+        normaliser = MessageNormaliser(self._head.file, self._findings, self._timestamps)
         has_any = False
         for line, value in self._folder.lines(self._head.file):
             has_any = True
             if isinstance(value, dict) and "_type" in value:
-                self._take_record(line, value)
+                self._add_record(line, value)
                 continue
-            message = rows.message(line, value)
+            message = normaliser.message(line, value)
             if message is not None:
-                at = rows.at(line, message.get("timestamp"))
+                at = normaliser.at(line, message.get("timestamp"))
                 yield ForeignMessage(line, message, at, kind_of(message))
         if has_any and self._head.is_missing and not self._metadata_line:
-            told = f"the key {self._head.key} was taken from the name of the file"
-            self._findings.add(self._head.file, None, "metadata_missing", told)
+            detail = f"no metadata record; the key {self._head.key} is from the file name"
+            self._findings.add(self._head.file, None, "metadata_missing", detail)
 
-    def settled(self, seen: Totals) -> ImportSummary:
+    def summarise(self, totals: Totals) -> ImportSummary:
+        """Return what is known of the whole session after its messages were read."""
         record = self._record
         metadata = record.get("metadata")
-        known = metadata if isinstance(metadata, dict) else {}
-        consolidated = self._consolidated(seen)
+        fields = metadata if isinstance(metadata, dict) else {}
+        consolidated = self._consolidated(totals)
         created = self._head.created_at
-        updated = self._moments.micros(record.get("updated_at")) or seen.last_at or created
+        updated = self._timestamps.micros(record.get("updated_at")) or totals.last_at or created
         return ImportSummary(
             created_at=created,
             updated_at=updated,
             ended_at=None if self._is_current else updated,
             end_reason=None if self._is_current else IMPORTED,
-            title=text(known.get("title")),
-            metadata={**known, IMPORTED: self._kept(metadata)},
+            title=text(fields.get("title")),
+            metadata={**fields, IMPORTED: self._extra_fields(metadata)},
             consolidated=consolidated,
-            summary=_summary(known) if consolidated else None,
+            summary=_summary(fields) if consolidated else None,
         )
 
-    def _take_record(self, line: int, value: dict[str, Any]) -> None:
+    def _add_record(self, line: int, value: dict[str, Any]) -> None:
         if value["_type"] != "metadata":
-            self._others.append(value)
+            self._other_records.append(value)
             return
         if self._metadata_line:
             self._findings.add(
@@ -251,44 +252,44 @@ class _File:
         self._metadata_line = line
         self._record = value
 
-    def _kept(self, metadata: object) -> dict[str, Any]:
-        """What the store has no place for."""
+    def _extra_fields(self, metadata: object) -> dict[str, Any]:
+        """Return the fields that the store has no column for."""
         record = self._record
-        kept: dict[str, Any] = {"from": "nanobot", "key": self._head.key, "file": self._head.file}
+        extra: dict[str, Any] = {"from": "nanobot", "key": self._head.key, "file": self._head.file}
         if "last_consolidated" in record:
-            kept["last_consolidated"] = record["last_consolidated"]
-        more = {name: value for name, value in record.items() if name not in _KNOWN}
-        if more:
-            kept["record"] = more
-        if self._others:
-            kept["records"] = self._others
+            extra["last_consolidated"] = record["last_consolidated"]
+        unknown = {name: value for name, value in record.items() if name not in _RECORD_FIELDS}
+        if unknown:
+            extra["record"] = unknown
+        if self._other_records:
+            extra["records"] = self._other_records
         if not isinstance(metadata, dict) and metadata is not None:
-            kept["metadata"] = metadata
+            extra["metadata"] = metadata
         elif isinstance(metadata, dict) and IMPORTED in metadata:
-            kept["metadata"] = {IMPORTED: metadata[IMPORTED]}
-        return kept
+            extra["metadata"] = {IMPORTED: metadata[IMPORTED]}
+        return extra
 
-    def _consolidated(self, seen: Totals) -> int:
-        """How many of the first rows nanobot no longer shows its model."""
+    def _consolidated(self, totals: Totals) -> int:
+        """Return how many of the first messages nanobot no longer shows to its model."""
         if "last_consolidated" not in self._record:
             return 0
-        given = self._record["last_consolidated"]
+        count = self._record["last_consolidated"]
         file = self._head.file
-        if type(given) is not int:
-            told = f"it is {given!r}; nothing is left out"
-            self._findings.add(file, self._metadata_line, "last_consolidated_not_int", told)
+        if type(count) is not int:
+            detail = f"it is {count!r}; no message is hidden"
+            self._findings.add(file, self._metadata_line, "last_consolidated_not_int", detail)
             return 0
-        if not 0 <= given <= seen.shown:
-            told = f"{given} of {seen.shown} messages; nothing is left out"
-            self._findings.add(file, self._metadata_line, "last_consolidated_out_of_range", told)
+        if not 0 <= count <= totals.visible:
+            detail = f"{count} of {totals.visible} messages; no message is hidden"
+            self._findings.add(file, self._metadata_line, "last_consolidated_out_of_range", detail)
             return 0
-        # What the person said last is shown, whoever keeps the rest.
-        return min(given, max(seen.last_person - 1, 0))
+        # The last message of the user stays visible in any case.
+        return min(count, max(totals.last_user - 1, 0))
 
 
 def _summary(metadata: dict[str, Any]) -> str | None:
-    found = metadata.get("_last_summary")
-    return text(found.get("text") if isinstance(found, dict) else found)
+    summary = metadata.get("_last_summary")
+    return text(summary.get("text") if isinstance(summary, dict) else summary)
 
 
 def _stem(file: str) -> str:
@@ -296,19 +297,19 @@ def _stem(file: str) -> str:
 
 
 def _key_of(file: str) -> str:
-    """The key that a file name stands for; in a lossy one some `_` were colons."""
+    """Return the key that a file name encodes; in a lossy name some `_` were colons."""
     stem = _stem(file)
     parts = file.split("/")
     if len(parts) > 1 and _WORKSPACE_ID.fullmatch(parts[-2]):
         try:
-            found = base64.urlsafe_b64decode(stem + "=" * (-len(stem) % 4)).decode("utf-8")
+            key = base64.urlsafe_b64decode(stem + "=" * (-len(stem) % 4)).decode("utf-8")
         except (binascii.Error, ValueError):
-            found = ""
-        if found.isprintable() and _encoded(found) == stem:
-            return found
-    for pattern, key in _LOSSY:
+            key = ""
+        if key.isprintable() and _encoded(key) == stem:
+            return key
+    for pattern, template in _LOSSY:
         if match := pattern.fullmatch(stem):
-            return match.expand(key)
+            return match.expand(template)
     return stem.replace("_", ":", 1)
 
 

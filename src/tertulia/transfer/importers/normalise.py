@@ -1,4 +1,4 @@
-"""Rows of a transcript in the OpenAI chat form, from whatever a line holds."""
+"""Turn the values in a transcript file into messages in the OpenAI chat form."""
 
 from __future__ import annotations
 
@@ -12,54 +12,57 @@ from tertulia.transfer.importers.timestamps import TimestampParser
 
 
 class MessageNormaliser:
-    """Tells which values are messages, and when they were said."""
+    """Recognises which values of one file are messages, and reads their times."""
 
-    def __init__(self, file: str, findings: Findings, moments: TimestampParser) -> None:
+    def __init__(self, file: str, findings: Findings, timestamps: TimestampParser) -> None:
         self._file = file
         self._findings = findings
-        self._moments = moments
+        self._timestamps = timestamps
         self._form: str | None = None
         self._is_mixed = False
 
     def message(self, line: int | None, value: Any) -> dict[str, Any] | None:
-        """The message in a value; None, and told, if there is none."""
+        """Return the message in a value, or None (and report a problem) if it is not a message."""
         if not isinstance(value, dict) or not value:
-            told = f"no message: {_shown(value)}"
-            self._findings.add(self._file, line, "not_a_message", told)
+            detail = f"not a message: {_excerpt(value)}"
+            self._findings.add(self._file, line, "not_a_message", detail)
             return None
         role = value.get("role")
-        if type(role) is str and role in _USUAL and _is_content(value.get("content")):
+        if type(role) is str and role in _ROLES and _is_content(value.get("content")):
             return value
-        return self._odd(line, value)
+        return self._keep_unusual(line, value)
 
     def at(self, line: int | None, value: object) -> int | None:
-        """The time of a row; None where there is none."""
+        """Return the time of a row in microseconds, or None if it has none or it is invalid."""
         if value is None:
             return None
-        found = self._moments.read(value)
-        if found is None:
-            told = f"no time: {_shown(value)}"
-            self._findings.add(self._file, line, "unparseable_timestamp", told)
+        timestamp = self._timestamps.parse(value)
+        if timestamp is None:
+            detail = f"not a time: {_excerpt(value)}"
+            self._findings.add(self._file, line, "unparseable_timestamp", detail)
             return None
-        if found.form != self._form:
+        if timestamp.form != self._form:
             if self._form is not None and not self._is_mixed:
                 self._is_mixed = True
-                told = f"times {self._form} and {found.form} in one file"
-                self._findings.add(self._file, line, "mixed_timestamps", told)
-            self._form = found.form
-        return found.micros
+                detail = f"times {self._form} and {timestamp.form} in one file"
+                self._findings.add(self._file, line, "mixed_timestamps", detail)
+            self._form = timestamp.form
+        return timestamp.micros
 
-    def _odd(self, line: int | None, value: dict[str, Any]) -> dict[str, Any]:
-        """A message that is kept though something in it is not as it should be."""
-        self._findings.add(self._file, line, "odd_message", f"kept as it is: {_shown(value)}")
+    def _keep_unusual(self, line: int | None, value: dict[str, Any]) -> dict[str, Any]:
+        """Report a message whose role or content is unusual, and return it with a valid role."""
+        self._findings.add(self._file, line, "odd_message", f"kept as it is: {_excerpt(value)}")
         role = value.get("role")
         if isinstance(role, str) and role:
             return value
-        kept = {"role": UNKNOWN, **{name: part for name, part in value.items() if name != "role"}}
-        return kept if role is None else {**kept, "role_given": role}
+        message = {
+            "role": UNKNOWN,
+            **{name: part for name, part in value.items() if name != "role"},
+        }
+        return message if role is None else {**message, "role_given": role}
 
 
-_USUAL = frozenset(("user", "assistant", "tool", "system", "summary"))
+_ROLES = frozenset(("user", "assistant", "tool", "system", "summary"))
 
 
 def _is_content(content: object) -> bool:
@@ -75,5 +78,5 @@ def _is_part(part: Mapping[str, Any]) -> bool:
     return isinstance(kind, str) and (kind != "text" or isinstance(part.get("text"), str))
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     return json.dumps(value, ensure_ascii=True, default=str)[:120]

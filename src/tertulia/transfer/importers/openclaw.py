@@ -1,13 +1,13 @@
-"""Sessions of OpenClaw, from its files and from its later databases.
+"""Read the sessions of OpenClaw, from its files and from its later databases.
 
-- `agents/<agent>/sessions/sessions.json` says which session is current for each key, and
+- `agents/<agent>/sessions/sessions.json` says which session is current for each key;
   `<session id>.jsonl` beside it are the transcripts, `<session id>.jsonl.reset.<time>` those that a
-  reset put away.
+  reset archived.
 - From 2026.7.2 on, `agents/<agent>/agent/openclaw-agent.sqlite` holds the same: the entries of the
   index, and in `transcript_events` the lines of the transcripts.
 
-A transcript is a tree: each entry names its parent, and the way from the newest entry back to the
-first is what is shown. The other branches are kept, out of sight.
+A transcript is a tree: each entry names its parent. The path from the newest entry back to the
+first is visible; the other branches are imported as hidden messages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tertulia.records.imports import (
     ImportSummary,
 )
 from tertulia.records.usage import Charge
-from tertulia.transfer.importers import model as talks
+from tertulia.transfer.importers import model
 from tertulia.transfer.importers.model import (
     ForeignMessage,
     ForeignSession,
@@ -38,8 +38,8 @@ from tertulia.transfer.importers.normalise import MessageNormaliser
 from tertulia.transfer.importers.safe_files import (
     Line,
     SafeFolder,
-    is_nothing,
-    parsed,
+    is_invalid,
+    parse_json,
 )
 from tertulia.transfer.importers.sessions_json import read_index
 from tertulia.transfer.importers.sqlite_copy import (
@@ -54,59 +54,65 @@ SUFFIX = ".jsonl"
 PLATFORM = "openclaw"
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
-_PUT_AWAY = re.compile(r"(.+)\.jsonl\.(reset|deleted|bak)\b.*")
+_ARCHIVED = re.compile(r"(.+)\.jsonl\.(reset|deleted|bak)\b.*")
 _CHAT = re.compile(
     r"(?P<platform>[^:]+):(?:(?P<account>[^:]+):)?(?P<kind>direct|dm|group|channel|room):"
     r"(?P<peer>.+?)(?::(?:thread|topic):(?P<thread>[^:]+))?"
 )
 _CHAT_TYPES = {"direct": "dm", "dm": "dm", "group": "group", "channel": "channel", "room": "group"}
-# Entries that are no messages are kept with the session; of a long one the first so many.
+# Entries that are not messages are kept in the session's metadata, at most this many.
 _MOST_ENTRIES = 200
 
 Fields = dict[str, Any]
-Entries = Callable[[bool], Iterator[Line]]  # read anew each time; told of damage if False
+Entries = Callable[
+    [bool], Iterator[Line]
+]  # each call reads again; it reports damage if the argument is False
 
 
-class _Known(NamedTuple):
-    """One session before its messages are read."""
+class _AgentSession(NamedTuple):
+    """One session of an agent, without its messages."""
 
     agent: str
     id: str
     key: str | None
     entry: Fields | None
-    place: str
+    file: str
     entries: Entries
     is_current: bool
     in_database: bool = False
 
 
 class OpenClaw:
-    """The sessions of all agents under a folder of OpenClaw, or of one agent."""
+    """Reads the sessions of all agents below a folder of OpenClaw, or of one agent."""
 
-    def __init__(self, folder: SafeFolder, moments: TimestampParser) -> None:
+    def __init__(self, folder: SafeFolder, timestamps: TimestampParser) -> None:
         self._folder = folder
         self._findings = folder.findings
-        self._moments = moments
+        self._timestamps = timestamps
 
-    def talks(self) -> Iterator[ForeignSession]:
+    def sessions(self) -> Iterator[ForeignSession]:
+        """Yield every session of every agent."""
         agents = self._agents()
         with ExitStack() as stack:
             copies = {}
             for agent, under in agents:
                 files = [*self._databases(under)]
-                found = [stack.enter_context(copy_database(self._folder, file)) for file in files]
-                copies[agent] = [copy for copy in found if copy is not None]
-            known = [
-                one for agent, under in agents for one in self._known(agent, under, copies[agent])
+                opened = [stack.enter_context(copy_database(self._folder, file)) for file in files]
+                copies[agent] = [copy for copy in opened if copy is not None]
+            sessions = [
+                session
+                for agent, under in agents
+                for session in self._sessions_of(agent, under, copies[agent])
             ]
-            self._folder.meter.total = sum(self._folder.size(one.place) for one in known)
-            for one in known:
-                yield self._talk(one)
+            total = sum(self._folder.size(session.file) for session in sessions)
+            self._folder.progress.total = total
+            for session in sessions:
+                yield self._foreign_session(session)
 
     def _agents(self) -> list[tuple[str, str]]:
-        """Each agent with its folder; the folder that was given may be that of one."""
-        found = [(name.rsplit("/", 1)[-1], name) for name in self._folder.folders("agents")]
-        return found or [(_agent_in(self._folder.root), "")]
+        """Return each agent with its folder; the imported folder may be that of one agent."""
+        agents = [(name.rsplit("/", 1)[-1], name) for name in self._folder.folders("agents")]
+        return agents or [(_agent_in(self._folder.root), "")]
 
     def _databases(self, under: str) -> Iterator[str]:
         for name in (f"agent/{DATABASE}", DATABASE):
@@ -114,115 +120,115 @@ class OpenClaw:
             if self._folder.exists(file):
                 yield file
 
-    # -- what there is
+    # -- the list of sessions
 
-    def _known(self, agent: str, under: str, copies: list[SqliteCopy]) -> list[_Known]:
-        sessions = f"{under}/sessions" if under else "sessions"
-        if not self._folder.is_folder(sessions):
-            sessions = under
-        index = self._index(sessions)
-        found = self._in_files(agent, sessions, index)
+    def _sessions_of(self, agent: str, under: str, copies: list[SqliteCopy]) -> list[_AgentSession]:
+        folder = f"{under}/sessions" if under else "sessions"
+        if not self._folder.is_folder(folder):
+            folder = under
+        index = self._index(folder)
+        by_id = self._in_files(agent, folder, index)
         for copy in copies:
             if copy.columns("transcript_events"):
-                found.update(self._in_database(agent, copy))
-        return [found[name] for name in sorted(found)]
+                by_id.update(self._in_database(agent, copy))
+        return [by_id[session_id] for session_id in sorted(by_id)]
 
-    def _index(self, sessions: str) -> dict[str, Fields]:
-        file = f"{sessions}/{INDEX}" if sessions else INDEX
-        found = {}
+    def _index(self, folder: str) -> dict[str, Fields]:
+        file = f"{folder}/{INDEX}" if folder else INDEX
+        index = {}
         for key, entry in read_index(self._folder, file):
             session_id = entry.get("sessionId") if isinstance(entry, dict) else None
             if not isinstance(session_id, str):
-                told = f"the entry of {key} names no session"
-                self._findings.add(file, None, "index_entry_invalid", told)
+                detail = f"the entry of {key} names no session"
+                self._findings.add(file, None, "index_entry_invalid", detail)
             elif not _SAFE_ID.fullmatch(session_id):
-                told = f"the entry of {key} names the session {session_id[:60]!r}"
-                self._findings.add(file, None, "unsafe_session_id", told)
+                detail = f"the entry of {key} names the session {session_id[:60]!r}"
+                self._findings.add(file, None, "unsafe_session_id", detail)
             else:
-                found[key] = entry
-        return found
+                index[key] = entry
+        return index
 
     def _in_files(
-        self, agent: str, sessions: str, index: Mapping[str, Fields]
-    ) -> dict[str, _Known]:
-        found: dict[str, _Known] = {}
-        files = {name.rsplit("/", 1)[-1]: name for name in self._folder.files(sessions, "")}
+        self, agent: str, folder: str, index: Mapping[str, Fields]
+    ) -> dict[str, _AgentSession]:
+        by_id: dict[str, _AgentSession] = {}
+        files = {name.rsplit("/", 1)[-1]: name for name in self._folder.files(folder, "")}
         for key, entry in index.items():
             session_id = entry["sessionId"]
-            file = files.pop(self._file_name(sessions, key, entry, files), None)
-            if session_id in found:
-                told = f"the session {session_id} is that of {found[session_id].key} and of {key}"
-                self._findings.add(f"{sessions}/{INDEX}", None, "duplicate_session_id", told)
+            file = files.pop(self._file_name(folder, key, entry, files), None)
+            if session_id in by_id:
+                detail = f"the session {session_id} belongs to {by_id[session_id].key} and {key}"
+                self._findings.add(f"{folder}/{INDEX}", None, "duplicate_session_id", detail)
             elif file is not None:
-                found[session_id] = self._from_file(agent, session_id, file, key, entry)
+                by_id[session_id] = self._from_file(agent, session_id, file, key, entry)
             else:
-                told = f"the transcript of {key} is not there"
-                place = f"{sessions}/{session_id}{SUFFIX}"
-                self._findings.add(place, None, "transcript_missing", told)
+                detail = f"the transcript of {key} is missing"
+                missing = f"{folder}/{session_id}{SUFFIX}"
+                self._findings.add(missing, None, "transcript_missing", detail)
         for name, file in files.items():
-            if one := self._left_over(agent, name, file):
-                # What was put away has its old id, unless that is in use.
-                free = one.id if one.id not in found else name.replace(SUFFIX, "", 1)
-                found[free] = one._replace(id=free)
-        return found
+            if session := self._unindexed(agent, name, file):
+                # An archived transcript keeps its old id, unless that is in use.
+                free = session.id if session.id not in by_id else name.replace(SUFFIX, "", 1)
+                by_id[free] = session._replace(id=free)
+        return by_id
 
-    def _file_name(self, sessions: str, key: str, entry: Fields, files: Mapping[str, str]) -> str:
-        """The transcript of an entry: as it says itself, but never outside of the folder."""
-        plain = f"{entry['sessionId']}{SUFFIX}"
-        given = entry.get("sessionFile")
-        if not isinstance(given, str) or not given:
+    def _file_name(self, folder: str, key: str, entry: Fields, files: Mapping[str, str]) -> str:
+        """Return the transcript file that an entry names, but never one outside the folder."""
+        default = f"{entry['sessionId']}{SUFFIX}"
+        named = entry.get("sessionFile")
+        if not isinstance(named, str) or not named:
             topic = f"{entry['sessionId']}-topic-"
-            return next((name for name in files if name.startswith(topic)), plain)
-        last = given.replace("\\", "/").rsplit("/", 1)[-1]
+            return next((name for name in files if name.startswith(topic)), default)
+        last = named.replace("\\", "/").rsplit("/", 1)[-1]
         if last in files:
             return last
-        if plain not in files:
-            told = f"the transcript of {key} is said to be {given!r}, which was not looked for"
-            self._findings.add(f"{sessions}/{INDEX}", None, "unsafe_session_file", told)
-        return plain
+        if default not in files:
+            detail = f"the transcript of {key} is {named!r}, which is not in the folder"
+            self._findings.add(f"{folder}/{INDEX}", None, "unsafe_session_file", detail)
+        return default
 
-    def _left_over(self, agent: str, name: str, file: str) -> _Known | None:
-        """A transcript of which the index knows nothing: orphaned, or put away by a reset."""
+    def _unindexed(self, agent: str, name: str, file: str) -> _AgentSession | None:
+        """Return a session that the index does not name: orphaned, or archived by a reset."""
         if name.endswith(SUFFIX):
             stem = name.removesuffix(SUFFIX)
             if stem.endswith(".trajectory") or ".checkpoint." in name:
                 return None
             return self._from_file(agent, stem, file, None, None)
-        away = _PUT_AWAY.fullmatch(name)
-        if away is None or away[2] == "bak":
+        archived = _ARCHIVED.fullmatch(name)
+        if archived is None or archived[2] == "bak":
             return None
-        if away[2] == "deleted":
-            told = "a transcript that was deleted there; it was left out"
-            self._findings.add(file, None, "deleted_left_out", told)
+        if archived[2] == "deleted":
+            detail = "a transcript that was deleted in OpenClaw; it is not imported"
+            self._findings.add(file, None, "deleted_left_out", detail)
             return None
         if name.endswith((".zst", ".gz")):
-            told = "a compressed transcript; unpack it and run the import again"
-            self._findings.add(file, None, "compressed", told)
+            detail = "a compressed transcript; unpack it and run the import again"
+            self._findings.add(file, None, "compressed", detail)
             return None
-        return self._from_file(agent, away[1], file, None, None)
+        return self._from_file(agent, archived[1], file, None, None)
 
     def _from_file(
         self, agent: str, session_id: str, file: str, key: str | None, entry: Fields | None
-    ) -> _Known:
+    ) -> _AgentSession:
         def entries(quietly: bool) -> Iterator[Line]:
             return self._folder.lines(file, quietly=quietly)
 
-        return _Known(agent, session_id, key, entry, file, entries, key is not None)
+        return _AgentSession(agent, session_id, key, entry, file, entries, key is not None)
 
-    def _in_database(self, agent: str, copy: SqliteCopy) -> dict[str, _Known]:
-        found = {}
+    def _in_database(self, agent: str, copy: SqliteCopy) -> dict[str, _AgentSession]:
+        by_id = {}
         keys, entries, current = self._routes(copy)
         for session_id in copy.values("transcript_events", "session_id"):
             if isinstance(session_id, str):
                 key = keys.get(session_id)
-                found[session_id] = _Known(
+                by_id[session_id] = _AgentSession(
                     agent, session_id, key, entries.get(key or ""), copy.file,
                     _events(copy, session_id, self._folder), session_id in current, True,
                 )  # fmt: skip
-        return found
+        return by_id
 
     def _routes(self, copy: SqliteCopy) -> tuple[dict[str, str], dict[str, Fields], set[str]]:
-        """The key of each session, the entry of each key, and the sessions that are current."""
+        """Return the key of each session, the entry of each key, and the current sessions."""
         keys: dict[str, str] = {}
         entries: dict[str, Fields] = {}
         current: set[str] = set()
@@ -235,10 +241,10 @@ class OpenClaw:
             ("session_nodes", "current_session_id"),
         ):
             for row in copy.rows(table):
-                key, entry = row.get("session_key"), parsed(str(row.get("entry_json")))
+                key, entry = row.get("session_key"), parse_json(str(row.get("entry_json")))
                 if not isinstance(entry, dict):
-                    told = f"{table}.entry_json of {key} is no object"
-                    self._findings.add(copy.file, None, "bad_json_column", told)
+                    detail = f"{table}.entry_json of {key} is not a JSON object"
+                    self._findings.add(copy.file, None, "bad_json_column", detail)
                     entry = {}
                 keys[str(row.get(column))] = str(key)
                 entries[str(key)] = entry
@@ -247,34 +253,36 @@ class OpenClaw:
 
     # -- one session
 
-    def _talk(self, known: _Known) -> ForeignSession:
-        tree = _Tree(known.entries)
-        file = _Transcript(self._folder, self._moments, known, tree)
-        source, agent = source_of(known.key, known.id, known.agent, known.entry or {})
-        key = talks.key_of(source, agent)
-        entry = known.entry or {}
+    def _foreign_session(self, stored: _AgentSession) -> ForeignSession:
+        tree = _EntryTree(stored.entries)
+        transcript = _OpenClawTranscript(self._folder, self._timestamps, stored, tree)
+        source, agent = source_of(stored.key, stored.id, stored.agent, stored.entry or {})
+        key = model.key_of(source, agent)
+        entry = stored.entry or {}
         name = text(entry.get("displayName")) or text(entry.get("subject")) or source.chat_name
-        newcomer = ImportedSession(
-            name=talks.named("openclaw", known.agent, known.id),
+        session = ImportedSession(
+            name=model.import_name("openclaw", stored.agent, stored.id),
             id=None,
             key=key,
             agent=agent,
             source=source,
-            person=talks.person_in(source, key),
+            person=model.person_in(source, key),
             display_name=name,
-            created_at=file.created_at(),
+            created_at=transcript.created_at(),
         )
-        about = f"session {known.id}: " if known.in_database else ""
-        return ForeignSession(known.place, newcomer, file.said(), file.settled, about)
+        prefix = f"session {stored.id}: " if stored.in_database else ""
+        return ForeignSession(
+            stored.file, session, transcript.messages(), transcript.summarise, prefix
+        )
 
 
-class _Tree:
-    """Which entries of a transcript are on the way from its newest to its first."""
+class _EntryTree:
+    """The tree of a transcript: which entries are on the path from the newest to the first."""
 
     def __init__(self, entries: Entries) -> None:
         self.header: Fields = {}
-        self.compaction: Fields | None = None  # the newest one that is shown
-        self._shown: set[int] | None = None
+        self.compaction: Fields | None = None  # the newest visible one
+        self._visible: set[int] | None = None  # None if all are
         last: str | None = None
         is_line = True
         for number, value in _numbered(entries(True)):
@@ -287,30 +295,31 @@ class _Tree:
             if value.get("type") == "compaction":
                 self.compaction = value
         if not is_line:
-            self._shown = _way_back(entries)
-            found = (v for n, v in _numbered(entries(True)) if n in self._shown)
-            shown = [value for value in found if value.get("type") == "compaction"]
-            self.compaction = shown[-1] if shown else None
+            self._visible = _path_to_newest(entries)
+            visible = (v for n, v in _numbered(entries(True)) if n in self._visible)
+            compactions = [value for value in visible if value.get("type") == "compaction"]
+            self.compaction = compactions[-1] if compactions else None
 
-    def shows(self, number: int) -> bool:
-        return self._shown is None or number in self._shown
+    def is_visible(self, number: int) -> bool:
+        """Return whether the entry of that number is on the path to the newest entry."""
+        return self._visible is None or number in self._visible
 
 
-def _way_back(entries: Entries) -> set[int]:
+def _path_to_newest(entries: Entries) -> set[int]:
     parents: dict[str, tuple[int, Any]] = {}
-    place: Any = None
+    current: Any = None
     for number, value in _numbered(entries(True)):
         name = text(value.get("id"))
         if name and value.get("type") != "session" and name not in parents:
             parents[name] = (number, value.get("parentId"))
-            place = name
-    found: set[int] = set()
-    while isinstance(place, str) and place in parents:
-        number, place = parents[place]
-        if number in found:
-            break  # a circle
-        found.add(number)
-    return found
+            current = name
+    path: set[int] = set()
+    while isinstance(current, str) and current in parents:
+        number, current = parents[current]
+        if number in path:
+            break  # a cycle
+        path.add(number)
+    return path
 
 
 def _numbered(lines: Iterator[Line]) -> Iterator[tuple[int, Fields]]:
@@ -319,60 +328,69 @@ def _numbered(lines: Iterator[Line]) -> Iterator[tuple[int, Fields]]:
             yield number, line.value
 
 
-class _Transcript:
-    """The entries of one session while they are read."""
+class _OpenClawTranscript:
+    """Reads the messages of one session from its entries."""
 
     def __init__(
-        self, folder: SafeFolder, moments: TimestampParser, known: _Known, tree: _Tree
+        self,
+        folder: SafeFolder,
+        timestamps: TimestampParser,
+        stored: _AgentSession,
+        tree: _EntryTree,
     ) -> None:
         self._folder = folder
         self._findings = folder.findings
-        self._moments = moments
-        self._known = known
+        self._timestamps = timestamps
+        self._stored = stored
         self._tree = tree
-        self._others: list[Fields] = []
+        self._other_entries: list[Fields] = []
         self._left_out: Counter[str] = Counter()
-        self._used: dict[tuple[str | None, str | None], Counter[str]] = defaultdict(Counter)
+        self._tokens: dict[tuple[str | None, str | None], Counter[str]] = defaultdict(Counter)
         self._costs: dict[tuple[str | None, str | None], float] = defaultdict(float)
         self._prompt = 0
         self._title: str | None = None
-        self._compacted: int | None = None  # how many messages the newest compaction stands for
+        self._compacted: int | None = None  # how many messages the newest compaction replaces
 
     def created_at(self) -> int:
-        entry = self._known.entry or {}
-        header = self._moments.micros(self._tree.header.get("timestamp"))
-        started = self._moments.micros(entry.get("sessionStartedAt"))
-        told = header or started or self._moments.micros(entry.get("updatedAt"))
-        return told or self._folder.changed_at(self._known.place)
+        """Return when the session began: as recorded, else the time of its file."""
+        entry = self._stored.entry or {}
+        header = self._timestamps.micros(self._tree.header.get("timestamp"))
+        started = self._timestamps.micros(entry.get("sessionStartedAt"))
+        created = header or started or self._timestamps.micros(entry.get("updatedAt"))
+        return created or self._folder.changed_at(self._stored.file)
 
-    def said(self) -> Iterator[ForeignMessage]:
-        rows = MessageNormaliser(self._known.place, self._findings, self._moments)
-        shown = 0
-        for number, (line, value) in enumerate(self._known.entries(False)):
-            place = None if self._known.in_database else line
+    def messages(self) -> Iterator[ForeignMessage]:
+        """Yield the messages; other entries are kept for the metadata."""
+        normaliser = MessageNormaliser(self._stored.file, self._findings, self._timestamps)
+        visible = 0
+        for number, (line, value) in enumerate(self._stored.entries(False)):
+            position = None if self._stored.in_database else line
             if not isinstance(value, dict):
-                rows.message(place, value)
+                normaliser.message(position, value)
                 continue
-            is_shown = self._tree.shows(number)
-            if is_shown and value.get("id") is not None and value["id"] == self._first_kept:
-                self._compacted = shown
-            message = self._message(value)
-            if message is None:
+            is_visible = self._tree.is_visible(number)
+            if is_visible and value.get("id") is not None and value["id"] == self._first_kept:
+                self._compacted = visible
+            body = self._message(value)
+            if body is None:
                 continue
-            found = rows.message(place, message)
-            if found is not None:
-                shown += is_shown
-                at = rows.at(place, value.get("timestamp"))
-                yield ForeignMessage(place, found, at, None, is_shown)
-        self._tell_left_out()
+            message = normaliser.message(position, body)
+            if message is not None:
+                visible += is_visible
+                at = normaliser.at(position, value.get("timestamp"))
+                yield ForeignMessage(position, message, at, None, is_visible)
+        self._report_left_out()
 
-    def settled(self, seen: Totals) -> ImportSummary:
-        entry = self._known.entry or {}
+    def summarise(self, totals: Totals) -> ImportSummary:
+        """Return what is known of the whole session after its messages were read."""
+        entry = self._stored.entry or {}
         created = self.created_at()
-        active = self._moments.micros(entry.get("lastInteractionAt"))
-        updated = active or seen.last_at or self._moments.micros(entry.get("updatedAt")) or created
-        is_current = self._known.is_current and entry.get("archivedAt") is None
-        consolidated = self._consolidated(seen)
+        active = self._timestamps.micros(entry.get("lastInteractionAt"))
+        updated = (
+            active or totals.last_at or self._timestamps.micros(entry.get("updatedAt")) or created
+        )
+        is_current = self._stored.is_current and entry.get("archivedAt") is None
+        consolidated = self._consolidated(totals)
         return ImportSummary(
             created_at=created,
             updated_at=updated,
@@ -380,9 +398,9 @@ class _Transcript:
             end_reason=None if is_current else IMPORTED,
             title=self._title or text(entry.get("label")),
             last_prompt=self._prompt,
-            metadata={IMPORTED: self._kept()},
+            metadata={IMPORTED: self._metadata()},
             charges=self._charges(),
-            hidden=seen.hidden,
+            hidden=totals.hidden,
             consolidated=consolidated,
             summary=text((self._tree.compaction or {}).get("summary")) if consolidated else None,
         )
@@ -392,7 +410,7 @@ class _Transcript:
         return (self._tree.compaction or {}).get("firstKeptEntryId")
 
     def _message(self, entry: Fields) -> Fields | None:
-        """The message of an entry; None for the other kinds, which are kept aside."""
+        """Return the message of an entry, or None for other entries, which are kept as metadata."""
         kind = entry.get("type")
         if kind == "message" and isinstance(entry.get("message"), dict):
             self._count(entry["message"])
@@ -406,68 +424,68 @@ class _Transcript:
             self._title = text(entry.get("name")) or self._title
         if kind is None and "role" in entry:
             return chat_form(entry)
-        self._keep(str(kind), entry)
+        self._keep_entry(str(kind), entry)
         return None
 
-    def _keep(self, kind: str, entry: Fields) -> None:
-        if len(self._others) < _MOST_ENTRIES:
-            self._others.append(entry)
+    def _keep_entry(self, kind: str, entry: Fields) -> None:
+        if len(self._other_entries) < _MOST_ENTRIES:
+            self._other_entries.append(entry)
         else:
             self._left_out[kind] += 1
 
-    def _tell_left_out(self) -> None:
+    def _report_left_out(self) -> None:
         if self._left_out:
             counts = ", ".join(f"{count} {kind}" for kind, count in sorted(self._left_out.items()))
-            told = f"entries that are no messages, beyond the first {_MOST_ENTRIES}: {counts}"
-            self._findings.add(self._known.place, None, "entries_left_out", told)
+            detail = f"entries that are not messages, beyond the first {_MOST_ENTRIES}: {counts}"
+            self._findings.add(self._stored.file, None, "entries_left_out", detail)
 
     def _count(self, message: Fields) -> None:
-        used = message.get("usage")
-        if message.get("role") != ASSISTANT or not isinstance(used, dict):
+        usage = message.get("usage")
+        if message.get("role") != ASSISTANT or not isinstance(usage, dict):
             return
-        who = (text(message.get("provider")), text(message.get("model")))
-        counts = {ours: talks.count(used.get(theirs)) for ours, theirs in _TOKENS.items()}
-        self._used[who].update(counts)
-        cost = used.get("cost")
-        self._costs[who] += (
-            talks.dollars(cost.get("total") if isinstance(cost, dict) else cost) or 0
+        model_id = (text(message.get("provider")), text(message.get("model")))
+        counts = {ours: model.count(usage.get(theirs)) for ours, theirs in _TOKENS.items()}
+        self._tokens[model_id].update(counts)
+        cost = usage.get("cost")
+        self._costs[model_id] += (
+            model.dollars(cost.get("total") if isinstance(cost, dict) else cost) or 0
         )
         self._prompt = counts["input"] + counts["cache_read"] + counts["cache_write"]
 
     def _charges(self) -> tuple[Charge, ...]:
-        found = (
-            talks.charge_of(
+        charges = (
+            model.charge_of(
                 {name: counts[name] for name in _TOKENS},
-                cost=self._costs[who] or None,
+                cost=self._costs[model_id] or None,
                 status="estimated",
                 last_prompt=self._prompt,
-                provider=who[0],
-                model=who[1],
+                provider=model_id[0],
+                model=model_id[1],
             )
-            for who, counts in self._used.items()
+            for model_id, counts in self._tokens.items()
         )
-        return tuple(charge for charge in found if charge is not None)
+        return tuple(charge for charge in charges if charge is not None)
 
-    def _consolidated(self, seen: Totals) -> int:
-        """How many of the first messages a compaction stands for."""
+    def _consolidated(self, totals: Totals) -> int:
+        """Return how many of the first messages a compaction replaces."""
         if self._tree.compaction is None:
             return 0
         if self._compacted is None:
-            told = "what a compaction keeps is not there; nothing is left out"
-            self._findings.add(self._known.place, None, "compaction_unclear", told)
+            detail = "the first entry that a compaction keeps is missing; no message is hidden"
+            self._findings.add(self._stored.file, None, "compaction_unclear", detail)
             return 0
-        return min(self._compacted, max(seen.last_person - 1, 0))
+        return min(self._compacted, max(totals.last_user - 1, 0))
 
-    def _kept(self) -> Fields:
-        known = self._known
-        kept: Fields = {"from": "openclaw", "session_id": known.id, "file": known.place}
+    def _metadata(self) -> Fields:
+        stored = self._stored
+        metadata: Fields = {"from": "openclaw", "session_id": stored.id, "file": stored.file}
         for name, value in (
-            ("key", known.key), ("entry", known.entry), ("header", self._tree.header),
-            ("entries", self._others),
+            ("key", stored.key), ("entry", stored.entry), ("header", self._tree.header),
+            ("entries", self._other_entries),
         ):  # fmt: skip
             if value:
-                kept[name] = value
-        return kept
+                metadata[name] = value
+        return metadata
 
 
 _TOKENS = {
@@ -476,50 +494,50 @@ _TOKENS = {
 
 
 def source_of(key: str | None, session_id: str, agent: str, entry: Fields) -> tuple[Source, str]:
-    """Where the messages of a key come from, and whose agent answers them.
+    """Return the source of a key's messages, and the agent that answers them.
 
-    Only keys that name a chat become one. The main session may hold the direct messages of several
-    people, so it is nobody's.
+    Only a key that names a chat gets that chat as its source. The main session may hold direct
+    messages of several people, so it belongs to nobody.
     """
     if key is None:
-        return talks.unknown_source(PLATFORM, session_id), agent
+        return model.unknown_source(PLATFORM, session_id), agent
     rest = key
     if key.startswith("agent:") and key.count(":") >= 2:
         _, agent, rest = key.split(":", 2)
-    found = _CHAT.fullmatch(rest)
-    if found is None:
-        return talks.unknown_source(PLATFORM, rest, chat_name=rest), agent or "main"
-    account = found["account"] or ""
+    match = _CHAT.fullmatch(rest)
+    if match is None:
+        return model.unknown_source(PLATFORM, rest, chat_name=rest), agent or "main"
+    account = match["account"] or ""
     source = Source(
-        found["platform"],
-        found["peer"],
+        match["platform"],
+        match["peer"],
         account="" if account == "default" else account,
-        chat_type=_CHAT_TYPES[found["kind"]],
-        thread_id=found["thread"],
+        chat_type=_CHAT_TYPES[match["kind"]],
+        thread_id=match["thread"],
         chat_name=text(entry.get("displayName")) or text(entry.get("subject")),
     )
     return source, agent or "main"
 
 
 def chat_form(message: Fields) -> Fields:
-    """A message in the OpenAI chat form; fields that it has no name for keep theirs."""
+    """Return a message in the OpenAI chat form; fields without a counterpart keep their name."""
     role = message.get("role")
     rest = {name: v for name, v in message.items() if name not in ("role", "content")}
     content = message.get("content")
     if role == "toolResult":
         call, tool = rest.pop("toolCallId", None), rest.pop("toolName", None)
-        found = {"role": TOOL, "tool_call_id": call, "name": tool, "content": _content(content)}
-        return {**found, **rest}
+        result = {"role": TOOL, "tool_call_id": call, "name": tool, "content": _content(content)}
+        return {**result, **rest}
     if role == "bashExecution":
-        words = f"$ {message.get('command')}\n{message.get('output') or ''}"
-        return {"role": USER, "content": words, **rest}
+        transcript = f"$ {message.get('command')}\n{message.get('output') or ''}"
+        return {"role": USER, "content": transcript, **rest}
     if role != ASSISTANT or not isinstance(content, list):
         return {"role": role, "content": _content(content), **rest}
     return {"role": ASSISTANT, **_assistant(content), **rest}
 
 
 def _assistant(content: list[Any]) -> Fields:
-    said, calls, thoughts = [], [], []
+    parts, calls, thoughts = [], [], []
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "toolCall":
@@ -527,37 +545,37 @@ def _assistant(content: list[Any]) -> Fields:
         elif kind == "thinking":
             thoughts.append(part)
         else:
-            said.append(part)
-    found: Fields = {"content": _content(said) if said else None}
+            parts.append(part)
+    message: Fields = {"content": _content(parts) if parts else None}
     if calls:
-        found["tool_calls"] = calls
+        message["tool_calls"] = calls
     if thoughts:
-        words = [part["thinking"] for part in thoughts if isinstance(part.get("thinking"), str)]
-        found["reasoning_content"] = "\n".join(words)
-        found["thinking_blocks"] = [
+        texts = [part["thinking"] for part in thoughts if isinstance(part.get("thinking"), str)]
+        message["reasoning_content"] = "\n".join(texts)
+        message["thinking_blocks"] = [
             {**part, "signature": part["thinkingSignature"]}
             if "thinkingSignature" in part
             else part
             for part in thoughts
         ]
-    return found
+    return message
 
 
 def _call(part: Fields) -> Fields:
     arguments = part.get("arguments")
-    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    encoded = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     more = {n: v for n, v in part.items() if n not in ("type", "id", "name", "arguments")}
-    function = {"name": part.get("name"), "arguments": written}
+    function = {"name": part.get("name"), "arguments": encoded}
     return {"id": part.get("id"), "type": "function", "function": function, **more}
 
 
 def _content(content: Any) -> Any:
-    """Text where it is text alone, else parts, with pictures in the form of OpenAI's."""
+    """Return text if all parts are text, else the parts, with images in OpenAI's form."""
     if not isinstance(content, list):
         return content
     if all(isinstance(part, dict) and set(part) == {"type", "text"} for part in content):
         texts = [part["text"] for part in content]
-        if all(isinstance(one, str) for one in texts):
+        if all(isinstance(text, str) for text in texts):
             return "\n".join(texts)
     return [_part(part) for part in content]
 
@@ -573,18 +591,18 @@ def _events(copy: SqliteCopy, session_id: str, folder: SafeFolder) -> Entries:
     def entries(quietly: bool) -> Iterator[Line]:
         rows = copy.rows_where("transcript_events", "session_id", session_id, order="seq")
         for number, row in rows:
-            value = parsed(str(row.get("event_json")))
-            if not is_nothing(value):
+            value = parse_json(str(row.get("event_json")))
+            if not is_invalid(value):
                 yield Line(number, value)
             elif not quietly:
-                told = f"session {session_id}: transcript_events.event_json of row {number}"
-                folder.findings.add(copy.file, None, "bad_json_column", f"{told} is not JSON")
+                detail = f"session {session_id}: transcript_events.event_json of row {number}"
+                folder.findings.add(copy.file, None, "bad_json_column", f"{detail} is not JSON")
 
     return entries
 
 
 def _agent_in(root: str) -> str:
-    """The agent whose folder was given, from the way to it."""
+    """Return the agent whose folder is imported, from its path."""
     parts = root.replace("\\", "/").split("/")
     if "agents" in parts[:-1]:
         return parts[len(parts) - 1 - parts[::-1].index("agents") + 1]

@@ -1,4 +1,4 @@
-"""What an import did, and everything it could not read, with its place."""
+"""The report of an import: its counts, and every problem with its file and line."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 import msgspec
 
-# Of one kind in one file. A file of a gigabyte that is no text has millions of lines.
+# Reported problems of one kind in one file. A binary file of a gigabyte has millions of lines.
 _MOST = 200
 _LONGEST = 300
 
-# Where one of these stands in a report, a file as a whole could not be read.
+# A problem of one of these kinds means that a whole file could not be read.
 UNREAD = frozenset(("database_damaged", "unreadable"))
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something that was not as it should be; `file` is relative to the folder that was given."""
+    """A defect of the source; `file` is relative to the imported folder."""
 
     file: str
     line: int | None
@@ -25,7 +25,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """How many sessions and messages came, how many sessions were here before, and what was odd."""
+    """Imported sessions and messages, sessions skipped because the store has them, and problems."""
 
     sessions: int = 0
     messages: int = 0
@@ -34,45 +34,47 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether every file could be read to its end."""
+        """Return whether every file could be read to its end."""
         return not any(problem.kind in UNREAD for problem in self.problems)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
+        """Return plain values, for JSON."""
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        return values
 
 
 class Findings:
-    """Problems as they are found."""
+    """Collects problems; keeps the first 200 of a kind in a file and counts the rest."""
 
     def __init__(self) -> None:
-        self._found: list[Problem] = []
+        self._problems: list[Problem] = []
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, file: str, line: int | None, kind: str, detail: str) -> None:
+        """Report a problem."""
         self._counts[file, kind] += 1
         if self._counts[file, kind] <= _MOST:
-            shown = detail.encode("utf-8", "backslashreplace").decode()
-            self._found.append(Problem(file, line, kind, shown[:_LONGEST]))
+            printable = detail.encode("utf-8", "backslashreplace").decode()
+            self._problems.append(Problem(file, line, kind, printable[:_LONGEST]))
 
     def all(self) -> tuple[Problem, ...]:
-        """Every problem, and for each kind of which there were too many how many more."""
+        """Return every problem, and one more for each kind that had too many."""
         more = [
             Problem(file, None, kind, f"and {count - _MOST} more like these in this file")
             for (file, kind), count in self._counts.items()
             if count > _MOST
         ]
-        return (*self._found, *more)
+        return (*self._problems, *more)
 
 
-class ProblemList(Findings):
-    """The same, with a word on what each is about."""
+class PrefixedFindings(Findings):
+    """Passes problems on, each with a prefix that names the session it belongs to."""
 
-    def __init__(self, findings: Findings, about: str) -> None:
+    def __init__(self, findings: Findings, prefix: str) -> None:
         super().__init__()
         self._findings = findings
-        self._about = about
+        self._prefix = prefix
 
     def add(self, file: str, line: int | None, kind: str, detail: str) -> None:
-        self._findings.add(file, line, kind, f"{self._about}{detail}")
+        """Report a problem with the prefix."""
+        self._findings.add(file, line, kind, f"{self._prefix}{detail}")

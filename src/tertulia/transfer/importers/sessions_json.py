@@ -1,6 +1,6 @@
-"""A `sessions.json`: which session is current for which key.
+"""Read a `sessions.json`: the index that says which session is current for which key.
 
-It is read whole, for it is small, and to its last sound entry where it is cut off.
+The file is small, so it is read whole; if it is cut off, up to its last valid entry.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from tertulia.transfer.importers.safe_files import (
     SafeFolder,
-    is_nothing,
-    parsed,
+    is_invalid,
+    parse_json,
 )
 
 _BOM = "\ufeff"
@@ -23,11 +23,11 @@ Entry = dict[str, Any]
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as it stands in the file, with keys that occur twice."""
+    """A JSON object as written in the file: duplicate keys are kept."""
 
 
 def read_index(folder: SafeFolder, file: str) -> list[tuple[str, Any]]:
-    """The entries of an index in their order; of a key that stands there twice the last."""
+    """Return the entries of an index in file order; for a duplicate key the last one."""
     if not folder.exists(file):
         return []
     raw = folder.read(file)
@@ -36,68 +36,70 @@ def read_index(folder: SafeFolder, file: str) -> list[tuple[str, Any]]:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
-        told = "bytes that are no text were replaced by U+FFFD"
-        folder.findings.add(file, None, "invalid_utf8", told)
+        detail = "invalid UTF-8 was replaced by U+FFFD"
+        folder.findings.add(file, None, "invalid_utf8", detail)
         text = raw.decode("utf-8", "replace")
     if text.startswith(_BOM):
         folder.findings.add(file, None, "bom", "the file begins with a byte order mark")
         text = text.removeprefix(_BOM)
     if not text.strip():
-        folder.findings.add(file, None, "empty_file", "there is nothing in it")
+        folder.findings.add(file, None, "empty_file", "the file is empty")
         return []
     return _unique(folder, file, _entries(folder, file, text))
 
 
 def _entries(folder: SafeFolder, file: str, text: str) -> list[tuple[str, Any]]:
     try:
-        found = json.loads(text, object_pairs_hook=_Pairs)
+        index = json.loads(text, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError) as problem:
-        whole = list(_whole_entries(text))
-        told = f"not JSON ({problem}); {len(whole)} entries were read"
-        folder.findings.add(file, None, "index_invalid_json", told)
-        return whole
-    if not isinstance(found, _Pairs):
-        folder.findings.add(file, None, "index_invalid_json", "it is no object")
+        entries = list(_valid_entries(text))
+        detail = f"not JSON ({problem}); {len(entries)} entries were read"
+        folder.findings.add(file, None, "index_invalid_json", detail)
+        return entries
+    if not isinstance(index, _Pairs):
+        folder.findings.add(
+            file, None, "index_invalid_json", "the file does not hold a JSON object"
+        )
         return []
-    return [(key, _plain(value)) for key, value in found]
+    return [(key, _plain(value)) for key, value in index]
 
 
-def _whole_entries(text: str) -> Iterator[tuple[str, Any]]:
-    """The entries before the place where the file is cut off or damaged."""
+def _valid_entries(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the entries before the point where the file is cut off or damaged."""
     decoder = json.JSONDecoder()
-    place = _after_space(text, 0)
-    if text[place : place + 1] != "{":
+    position = _after_space(text, 0)
+    if text[position : position + 1] != "{":
         return
-    place += 1
+    position += 1
     while True:
         try:
-            key, place = decoder.raw_decode(text, _after_space(text, place))
-            place = _after_space(text, place)
-            if not isinstance(key, str) or text[place : place + 1] != ":":
+            key, position = decoder.raw_decode(text, _after_space(text, position))
+            position = _after_space(text, position)
+            if not isinstance(key, str) or text[position : position + 1] != ":":
                 return
-            value, place = decoder.raw_decode(text, _after_space(text, place + 1))
+            value, position = decoder.raw_decode(text, _after_space(text, position + 1))
         except (ValueError, RecursionError):
             return
         yield key, value
-        place = _after_space(text, place)
-        if text[place : place + 1] != ",":
+        position = _after_space(text, position)
+        if text[position : position + 1] != ",":
             return
-        place += 1
+        position += 1
 
 
-def _after_space(text: str, place: int) -> int:
-    found = _SPACE.match(text, place)
-    return place if found is None else found.end()
+def _after_space(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return position if match is None else match.end()
 
 
 def _unique(folder: SafeFolder, file: str, entries: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    found: dict[str, Any] = {}
+    by_key: dict[str, Any] = {}
     for key, value in entries:
-        if key in found:
-            told = f"the key {key} stands there twice; the last one counts"
-            folder.findings.add(file, None, "duplicate_json_key", told)
-        found[key] = value
-    return list(found.items())
+        if key in by_key:
+            detail = f"the key {key} occurs twice; the last entry is used"
+            folder.findings.add(file, None, "duplicate_json_key", detail)
+        by_key[key] = value
+    return list(by_key.items())
 
 
 def _plain(value: Any) -> Any:
@@ -107,8 +109,8 @@ def _plain(value: Any) -> Any:
 
 
 def json_of(value: object) -> Any:
-    """What a column of JSON holds, or the text itself where it is none."""
+    """Return the JSON value in a column, or the text itself if it is not JSON."""
     if not isinstance(value, str):
         return value
-    found = parsed(value)
-    return value if is_nothing(found) else found
+    decoded = parse_json(value)
+    return value if is_invalid(decoded) else decoded

@@ -1,10 +1,10 @@
-"""SQLite databases of other programs, read from a copy.
+"""Read a SQLite database of another program from a copy.
 
-Opening a database can change it: its log is folded in, its shared memory is made. So the file and
-its log are copied, and the copy is opened. The other program may be at work meanwhile: a copy
-counts only if neither file changed while it was made.
+Opening a database can change it: SQLite folds its write-ahead log in and makes a shared-memory
+file. So the file and its log are copied, and the copy is opened. The other program may be running:
+a copy is used only if neither file changed while it was made.
 
-Damage does not end the reading. What one query cannot give is asked for row by row.
+Damage does not stop the import: rows that one query cannot return are read one by one.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ import apsw
 from tertulia.transfer.importers.report import Findings
 from tertulia.transfer.importers.safe_files import SafeFolder
 
-_ASIDE = ("", "-wal", "-journal")
+_SUFFIXES = ("", "-wal", "-journal")
 _TRIES = 10
 _PAUSE = 0.05
 _AT_ONCE = 512
 _FAILURES = (apsw.Error, UnicodeDecodeError)
-# Where nothing tells how far the rows of a damaged table go.
-_FURTHEST = 100_000
+# The last row number to try if a damaged table does not reveal it.
+_LAST_ROW = 100_000
 
 Row = dict[str, Any]
 
 
 class SqliteCopy:
-    """A copy of a database, and what is wrong with it."""
+    """An open copy of a database; it reports damage to `findings`."""
 
     def __init__(self, connection: apsw.Connection, file: str, findings: Findings) -> None:
         self._connection = connection
         self.file = file
         self._findings = findings
-        self._is_told = False
-        self._scattered: dict[tuple[str, str], dict[Any, list[int]]] = {}
+        self._is_damage_reported = False
+        self._rows_by_value: dict[tuple[str, str], dict[Any, list[int]]] = {}
 
     def columns(self, table: str) -> list[str]:
-        """The columns of a table; none if there is no such table."""
+        """Return the columns of a table; an empty list if there is no such table."""
         try:
-            found = self._connection.execute(f"pragma table_info({_quoted(table)})").fetchall()
+            rows = self._connection.execute(f"pragma table_info({_quoted(table)})").fetchall()
         except _FAILURES as problem:
-            self.damaged(f"{problem}")
+            self.report_damage(f"{problem}")
             return []
-        return [str(row[1]) for row in found]
+        return [str(row[1]) for row in rows]
 
     def rows(self, table: str) -> Iterator[Row]:
-        """Every row of a table, in the order in which they were written."""
+        """Yield every row of a table in the order of insertion."""
         columns = self.columns(table)
         if not columns:
             return
@@ -64,74 +64,75 @@ class SqliteCopy:
                 last = row[0]
                 yield dict(zip(columns, row[1:], strict=True))
         except _FAILURES as problem:
-            self._told(problem)
-            for row in self._scan(table, columns, last + 1, self._furthest(table)):
+            self._report(problem)
+            for row in self._scan(table, columns, last + 1, self._last_row(table)):
                 yield dict(zip(columns, row[1:], strict=True))
 
     def rows_where(
         self, table: str, column: str, value: str, *, order: str = "rowid"
     ) -> Iterator[tuple[int, Row]]:
-        """Rows in which a column has a value, with their numbers and in their order."""
+        """Yield the rows with a value in a column, each with its row number, in order."""
         columns = self.columns(table)
         if not columns:
             return
-        last, passed = 0, set()  # by number there is no need to remember each
+        last, yielded = 0, set()  # in row order, the last number is enough
         try:
             where = f"where {_quoted(column)} = ? order by {_quoted(order)}"
             for row in self._select(table, columns, where, (value,)):
                 yield row[0], dict(zip(columns, row[1:], strict=True))
                 last = row[0]
                 if order != "rowid":
-                    passed.add(last)
+                    yielded.add(last)
         except _FAILURES as problem:
-            self._told(problem)
+            self._report(problem)
             for number in self._numbers(table, column).get(value, ()):
-                if number not in passed and (passed or number > last):
+                if number not in yielded and (yielded or number > last):
                     for row in self._scan(table, columns, number, number):
                         yield row[0], dict(zip(columns, row[1:], strict=True))
 
     def values(self, table: str, column: str) -> list[Any]:
-        """The different values of a column, as far as they can be read."""
+        """Return the distinct values of a column, as far as they can be read."""
         try:
             sql = f"select distinct {_quoted(column)} from {_quoted(table)}"
             return [row[0] for row in self._connection.execute(sql)]
         except _FAILURES as problem:
-            self._told(problem)
+            self._report(problem)
             return list(self._numbers(table, column))
 
     def count(self, table: str) -> int:
+        """Return the number of rows, or 0 if they cannot be counted."""
         try:
             sql = f"select count(*) from {_quoted(table)}"
-            found: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
-            return int(found[0][0])
+            rows: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
+            return int(rows[0][0])
         except _FAILURES:
             return 0
 
     def check(self) -> None:
-        """Look whether the file is sound, and tell if it is not."""
+        """Run SQLite's quick check, and report the first fault."""
         try:
-            found = self._connection.execute("pragma quick_check(20)").fetchall()
+            rows = self._connection.execute("pragma quick_check(20)").fetchall()
         except apsw.SQLError:
-            return  # it needs an extension that is not here
+            return  # the schema needs an extension that is not installed
         except _FAILURES as problem:
-            self.damaged(f"{problem}")
+            self.report_damage(f"{problem}")
             return
-        # Of a search index nothing is read, and some are sound in their own program's eyes only.
-        words = [str(row[0]) for row in found]
-        faults = [fault for fault in words if fault != "ok" and "fts" not in fault.lower()]
+        # Search indexes are not read, and some look damaged without the other program's tokenizer.
+        lines = [str(row[0]) for row in rows]
+        faults = [fault for fault in lines if fault != "ok" and "fts" not in fault.lower()]
         if faults:
-            self.damaged(faults[0])
+            self.report_damage(faults[0])
 
-    def damaged(self, detail: str) -> None:
-        """Say once that the file is damaged."""
-        if not self._is_told:
-            told = f"{' '.join(detail.split())}; what can still be read was read"
-            self._findings.add(self.file, None, "database_damaged", told)
-        self._is_told = True
+    def report_damage(self, detail: str) -> None:
+        """Report once that the file is damaged."""
+        if not self._is_damage_reported:
+            detail = f"{' '.join(detail.split())}; the readable rows were imported"
+            self._findings.add(self.file, None, "database_damaged", detail)
+        self._is_damage_reported = True
 
-    def _told(self, problem: Exception) -> None:
+    def _report(self, problem: Exception) -> None:
         if not isinstance(problem, UnicodeDecodeError):
-            self.damaged(f"{problem}")
+            self.report_damage(f"{problem}")
 
     def _select(
         self, table: str, columns: Sequence[str], rest: str, params: tuple[Any, ...] = ()
@@ -143,7 +144,7 @@ class SqliteCopy:
     def _scan(
         self, table: str, columns: Sequence[str], first: int, last: int
     ) -> Iterator[tuple[Any, ...]]:
-        """Rows by number, around those that cannot be read."""
+        """Yield rows by number, skipping those that cannot be read."""
         for begin in range(first, last + 1, _AT_ONCE):
             yield from self._span(table, columns, begin, min(begin + _AT_ONCE - 1, last))
 
@@ -162,35 +163,35 @@ class SqliteCopy:
                 yield from self._raw(table, columns, first)
 
     def _raw(self, table: str, columns: Sequence[str], number: int) -> Iterator[tuple[Any, ...]]:
-        """A row with text that is no UTF-8: as bytes, made text here."""
+        """Yield a row whose text is not UTF-8: read as bytes and decoded here."""
         names = (
             f"case when typeof({n}) = 'text' then cast({n} as blob) else {n} end"
             for n in map(_quoted, columns)
         )
         sql = f"select {', '.join(names)} from {_quoted(table)} where rowid = ?"
         try:
-            found = self._connection.execute(sql, (number,)).fetchall()
+            rows = self._connection.execute(sql, (number,)).fetchall()
         except _FAILURES:
             return
-        told = f"{table} row {number}: bytes that are no text were replaced by U+FFFD"
-        self._findings.add(self.file, None, "invalid_utf8", told)
-        for row in found:
+        detail = f"{table} row {number}: invalid UTF-8 was replaced by U+FFFD"
+        self._findings.add(self.file, None, "invalid_utf8", detail)
+        for row in rows:
             yield (
                 number,
                 *(v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in row),
             )
 
     def _numbers(self, table: str, column: str) -> dict[Any, list[int]]:
-        """Which rows have which value, found by number and not by an index."""
-        if (table, column) not in self._scattered:
-            found: dict[Any, list[int]] = defaultdict(list)
-            for number, value in self._scan(table, [column], 1, self._furthest(table)):
-                found[value].append(number)
-            self._scattered[table, column] = found
-        return self._scattered[table, column]
+        """Return the row numbers of each value, from a scan by row number instead of an index."""
+        if (table, column) not in self._rows_by_value:
+            numbers: dict[Any, list[int]] = defaultdict(list)
+            for number, value in self._scan(table, [column], 1, self._last_row(table)):
+                numbers[value].append(number)
+            self._rows_by_value[table, column] = numbers
+        return self._rows_by_value[table, column]
 
-    def _furthest(self, table: str) -> int:
-        found = 0
+    def _last_row(self, table: str) -> int:
+        last = 0
         for sql, params in (
             (f"select max(rowid) from {_quoted(table)}", ()),
             ("select seq from sqlite_sequence where name = ?", (table,)),
@@ -200,19 +201,19 @@ class SqliteCopy:
             except _FAILURES:
                 continue
             if rows and isinstance(rows[0][0], int):
-                found = max(found, rows[0][0])
-        return found or _FURTHEST
+                last = max(last, rows[0][0])
+        return last or _LAST_ROW
 
 
 @contextmanager
 def copy_database(folder: SafeFolder, file: str) -> Iterator[SqliteCopy | None]:
-    """A database of the folder, opened from a copy; None, and told, where that cannot be."""
+    """Open a copy of a database of the folder; yield None (and report a problem) if impossible."""
     if not folder.exists(file) or folder.refuses(file):
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="tertulia-") as place:
-        target = os.path.join(place, "copy.db")
-        connection = _opened(folder, file, target)
+    with tempfile.TemporaryDirectory(prefix="tertulia-") as folder_path:
+        target = os.path.join(folder_path, "copy.db")
+        connection = _open_copy(folder, file, target)
         if connection is None:
             yield None
             return
@@ -224,36 +225,36 @@ def copy_database(folder: SafeFolder, file: str) -> Iterator[SqliteCopy | None]:
             connection.close()
 
 
-def _opened(folder: SafeFolder, file: str, target: str) -> apsw.Connection | None:
+def _open_copy(folder: SafeFolder, file: str, target: str) -> apsw.Connection | None:
     try:
-        if not _copy_still(folder, file, target):
-            _copy_moving(folder.path(file), target)
+        if not _copy_files(folder, file, target):
+            _copy_by_backup(folder.path(file), target)
         connection = apsw.Connection(target)
         connection.pragma("temp_store", 1)
         connection.execute("select count(*) from sqlite_master").fetchall()
     except OSError as problem:
-        folder.findings.add(file, None, "unreadable", f"it cannot be copied: {problem.strerror}")
+        folder.findings.add(file, None, "unreadable", f"cannot be copied: {problem.strerror}")
     except apsw.NotADBError as problem:
         folder.findings.add(file, None, "database_damaged", f"{problem}")
     except apsw.CorruptError as problem:
-        return _opened_in_spite(folder, file, target, problem)
+        return _open_damaged(folder, file, target, problem)
     except apsw.Error as problem:
-        folder.findings.add(file, None, "unreadable", f"it cannot be opened: {problem}")
+        folder.findings.add(file, None, "unreadable", f"cannot be opened: {problem}")
     else:
         return connection
     return None
 
 
-def _opened_in_spite(
+def _open_damaged(
     folder: SafeFolder, file: str, target: str, problem: apsw.CorruptError
 ) -> apsw.Connection | None:
-    """Open a copy that is cut off: what is left of it is read as far as it goes."""
+    """Open a copy of a truncated file, to read the part that is left."""
     folder.findings.add(
-        file, None, "database_damaged", f"{problem}; what can still be read was read"
+        file, None, "database_damaged", f"{problem}; the readable rows were imported"
     )
     connection = apsw.Connection(target)
     try:
-        # Without this SQLite gives nothing at all of a file that is shorter than its head says.
+        # Without this SQLite returns nothing of a file that is shorter than its header says.
         connection.execute("pragma writable_schema = on")
         connection.execute("select count(*) from sqlite_master").fetchall()
     except apsw.Error:
@@ -262,26 +263,26 @@ def _opened_in_spite(
     return connection
 
 
-def _copy_still(folder: SafeFolder, file: str, target: str) -> bool:
-    """Copy the file and its log; whether they stood still meanwhile."""
-    parts = [part for part in _ASIDE if folder.is_file(file + part)]
+def _copy_files(folder: SafeFolder, file: str, target: str) -> bool:
+    """Copy the file and its log; return whether neither changed meanwhile."""
+    parts = [part for part in _SUFFIXES if folder.is_file(file + part)]
     for _ in range(_TRIES):
-        before = [_state(folder.path(file + part)) for part in _ASIDE]
+        before = [_state(folder.path(file + part)) for part in _SUFFIXES]
         for part in parts:
             shutil.copyfile(folder.path(file + part), target + part)
-        if before == [_state(folder.path(file + part)) for part in _ASIDE]:
+        if before == [_state(folder.path(file + part)) for part in _SUFFIXES]:
             return True
         time.sleep(_PAUSE)
-        parts = [part for part in _ASIDE if folder.is_file(file + part)]
-        for part in _ASIDE[1:]:
+        parts = [part for part in _SUFFIXES if folder.is_file(file + part)]
+        for part in _SUFFIXES[1:]:
             if os.path.exists(target + part):
                 os.unlink(target + part)
     return False
 
 
-def _copy_moving(path: str, target: str) -> None:
-    """Copy a database that is written to all the time, as one more reader of it."""
-    for part in _ASIDE:
+def _copy_by_backup(path: str, target: str) -> None:
+    """Copy a database that is being written to, with SQLite's backup, as one more reader."""
+    for part in _SUFFIXES:
         if os.path.exists(target + part):
             os.unlink(target + part)
     source = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
@@ -296,10 +297,10 @@ def _copy_moving(path: str, target: str) -> None:
 
 def _state(path: str) -> tuple[int, int, int] | None:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _quoted(name: str) -> str:
