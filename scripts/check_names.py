@@ -128,7 +128,8 @@ def comments_of(source: str) -> Iterator[tuple[int, str]]:
 def check_openers(modules: list[Module]) -> tuple[float, list[Problem]]:
     """Return how many sentences per 1,000 words open with a banned word, and the places."""
     opener = re.compile(rf"(?:{'|'.join(RULES['openers'])})\b")
-    problems, words = [], 0
+    problems: list[Problem] = []
+    words = 0
     for module in modules:
         for line, text in prose_of(module):
             words += len(text.split())

@@ -261,10 +261,10 @@ class Store:
     def _zone(self) -> tzinfo:
         if self.settings.zone is not None:
             return zone(self.settings.zone)
-        return _machine_zone()
+        return machine_zone()
 
 
-def _machine_zone() -> tzinfo:
+def machine_zone() -> tzinfo:
     """The machine's zone by name. Where Unix keeps it in a link, that is read without tzlocal."""
     if not os.environ.get("TZ"):
         with contextlib.suppress(OSError, ConfigError):

@@ -158,14 +158,14 @@ class TestNanobot:
 
     def test_commands_and_deliveries_are_marked(self, store: Store) -> None:
         from tertulia.core.message import Message
-        from tertulia.transfer.exporters.nanobot import nanobot
+        from tertulia.transfer.exporters.nanobot import nanobot_lines
 
         session = store.sessions.open(ANA)
         rows = [
             Message(1, n, 1, "user", kind, 0, None, {"role": "user", "content": "x"})
             for n, kind in enumerate(("command", "delivery", "internal", None))
         ]
-        found = nanobot(session, iter(rows), None, zone=store.context.zone)
+        found = nanobot_lines(session, iter(rows), None, zone=store.context.zone)
         marks = [{m for m in json.loads(line) if m[0] == "_"} for line in list(found)[1:]]
         assert marks == [{"_command"}, {"_channel_delivery"}, {"_hidden_history"}, set()]
 

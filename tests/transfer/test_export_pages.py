@@ -24,7 +24,7 @@ from tertulia.transfer.exporters.export import (
     export_to,
 )
 from tertulia.transfer.exporters.html import escape
-from tertulia.transfer.exporters.markdown import escaped
+from tertulia.transfer.exporters.markdown import escape as escape_markdown
 from tertulia.transfer.exporters.page import split_code
 from tests.transfer.scene import ANA, GROUP, opened, talk
 
@@ -297,7 +297,7 @@ class TestMarkdown:
     def test_words_read_as_they_were_written(self, text: str) -> None:
         given_ = harmless(text)
         shown = []
-        for token in self.tokens(escaped(given_)):
+        for token in self.tokens(escape_markdown(given_)):
             if token.type in ("text", "text_special"):
                 shown.append(token.content)
             else:
@@ -318,7 +318,7 @@ class TestMarkdown:
         )
 
     def test_lines_stay_lines(self) -> None:
-        assert escaped("one\ntwo\n\nthree") == "one  \ntwo\n\nthree"
+        assert escape_markdown("one\ntwo\n\nthree") == "one  \ntwo\n\nthree"
 
 
 def visible(text: str) -> str:

@@ -261,7 +261,7 @@ def test_files_that_this_user_may_not_read(store: Store, folder: Path) -> None:
 def test_a_folder_that_is_not_there(store: Store, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="There is no folder"):
         import_from(store, "hermes", tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="kind is"):
+    with pytest.raises(ConfigError, match="Unknown kind of import"):
         import_from(store, "skype", tmp_path)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="needs a store"):
         import_from(None, "hermes", tmp_path)

@@ -137,6 +137,6 @@ def _zone(store: Store | None, name: str | None) -> tzinfo:
         return zone_named(name)
     if store is not None:
         return store.context.zone
-    from tertulia.store import _machine_zone
+    from tertulia.store import machine_zone
 
-    return _machine_zone()
+    return machine_zone()

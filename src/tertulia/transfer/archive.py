@@ -1,12 +1,12 @@
-"""A whole store in one file, and back.
+"""Write a whole store to one file, and restore it.
 
-The file is a ZIP: for each table a `<table>.jsonl` with one row a line, and a `manifest.json` that
-says what made it, which rows and bytes each part has, and the hash of each. Two archives of the
-same store differ in nothing but the time in the manifest.
+The file is a ZIP: for each table a `<table>.jsonl` with one row a line, and a `manifest.json` with
+the program that made it and the rows, bytes and hash of each part. Two archives of the same store
+differ only in the time in the manifest.
 
-What is read is one state of the store. What is restored is written in one transaction, and each
-part is compared with its hash before that is committed: a damaged archive, a full disk or a kill
-leave the store as it was, empty.
+An archive holds one consistent state of the store. A restore is one transaction, and each part is
+compared with its hash before the commit: a damaged archive, a full disk or a kill leaves the store
+as it was, empty.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ FORMAT = "tertulia-archive"
 VERSION = 1
 MANIFEST = "manifest.json"
 
-# A fixed moment, the first a ZIP knows: what was packed when is said once, in the manifest.
-_ANY_TIME = (1980, 1, 1, 0, 0, 0)
+# The time of every ZIP entry: the earliest ZIP allows. The real time is in the manifest.
+_ENTRY_TIME = (1980, 1, 1, 0, 0, 0)
 _LEVEL = 6
 _ROWS = 200
-# No database takes a longer text; a line that promises more was not written here.
+# No database stores a longer text, so an archive of ours has no longer line.
 _LONGEST_LINE = 2**30 * 3 // 2
-_SMALL = 2**24
+_LARGEST_MANIFEST = 2**24
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 _encode = msgspec.json.Encoder().encode
@@ -71,11 +71,12 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def file(self) -> str:
+        """The name of its entry in the ZIP."""
         return f"{self.table}.jsonl"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an archive says of itself."""
+    """The description of an archive: its format, its maker and its parts."""
 
     format: str
     version: int
@@ -86,11 +87,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> int:
-        """All rows."""
+        """The number of rows in all parts."""
         return sum(part.rows for part in self.parts)
 
     def rows(self, table: str) -> int:
-        """How many rows a table has."""
+        """Return the number of rows of a table."""
         return next((part.rows for part in self.parts if part.table == table), 0)
 
 
@@ -104,17 +105,17 @@ def write_archive(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Write a whole store to a new file, as it stands at one moment, while it is in use."""
+    """Write one consistent state of a store to a new file, while the store is in use."""
     with new_file(path, force=force) as partial:
-        # The work may run again, after a lost connection; then the file is begun anew.
-        return store.context.db.read(lambda tx: _pack(tx, partial, _now(store), progress))
+        # After a lost connection the function runs again and rewrites the file from the start.
+        return store.context.db.read(lambda tx: _write_zip(tx, partial, _now(store), progress))
 
 
-def _pack(tx: Transaction, path: str, now: datetime, progress: Progress | None) -> Manifest:
+def _write_zip(tx: Transaction, path: str, now: datetime, progress: Progress | None) -> Manifest:
     step = _counter(progress, lambda: _count(tx))
     with open(path, "wb") as file:
-        with zipfile.ZipFile(file, "w", allowZip64=True) as packed:
-            parts = tuple(_pack_table(tx, table, packed, step) for table in TABLES)
+        with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+            parts = tuple(_write_table(tx, table, archive, step) for table in TABLES)
             manifest = Manifest(
                 format=FORMAT,
                 version=VERSION,
@@ -123,18 +124,18 @@ def _pack(tx: Transaction, path: str, now: datetime, progress: Progress | None) 
                 schema=_schema(),
                 parts=parts,
             )
-            with _entry(packed, MANIFEST) as stream:
+            with _entry(archive, MANIFEST) as stream:
                 stream.write(msgspec.json.format(_encode(manifest), indent=2) + b"\n")
         file.flush()
         os.fsync(file.fileno())
     return manifest
 
 
-def _pack_table(
-    tx: Transaction, table: Table, packed: zipfile.ZipFile, step: Callable[[int], None]
+def _write_table(
+    tx: Transaction, table: Table, archive: zipfile.ZipFile, step: Callable[[int], None]
 ) -> Part:
     digest, count, size = hashlib.sha256(), 0, 0
-    with _entry(packed, f"{table.name}.jsonl") as stream:
+    with _entry(archive, f"{table.name}.jsonl") as stream:
         for rows in table.pages(tx):
             for row in rows:
                 line = _encode(dict(zip(table.columns, map(_plain, row), strict=True))) + b"\n"
@@ -146,16 +147,16 @@ def _pack_table(
     return Part(table.name, table.columns, count, size, digest.hexdigest())
 
 
-def _entry(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
-    info = zipfile.ZipInfo(name, _ANY_TIME)
+def _entry(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    info = zipfile.ZipInfo(name, _ENTRY_TIME)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = 0o600 << 16
     info._compresslevel = _LEVEL  # type: ignore[attr-defined]
-    return packed.open(info, "w", force_zip64=True)
+    return archive.open(info, "w", force_zip64=True)
 
 
 def _plain(value: Any) -> Any:
-    """Bytes are not JSON; everything else in a row is."""
+    """Return a value that JSON can represent: bytes become base64."""
     if isinstance(value, bytes | memoryview):
         return {"base64": base64.b64encode(value).decode()}
     return value
@@ -165,9 +166,9 @@ def _plain(value: Any) -> Any:
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
-    """What an archive says of itself, as far as this program can restore it."""
-    with _opened(path) as packed:
-        return _manifest(packed, os.fspath(path))
+    """Return the manifest of an archive; raise if this version cannot restore it."""
+    with _open_archive(path) as archive:
+        return _read_manifest(archive, os.fspath(path))
 
 
 def restore(
@@ -177,43 +178,45 @@ def restore(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Fill an empty store from an archive: all of it, or nothing where anything is wrong.
+    """Fill an empty store from an archive: all of it, or nothing if anything is wrong.
 
-    A dry run reads and compares all of the archive, and writes nothing.
+    A dry run reads and checks the whole archive and writes nothing.
     """
     name = os.fspath(path)
 
     def work(tx: Transaction) -> Manifest:
         _require_empty(tx, store)
-        return _unpack(name, lambda table, rows: table.put(tx, rows), progress, tx)
+        return _restore_rows(name, lambda table, rows: table.put(tx, rows), progress, tx)
 
     if dry_run:
         store.context.db.read(lambda tx: _require_empty(tx, store))
         return check(path, progress=progress)
     manifest = store.context.db.write(work)
-    store.__dict__.pop("redactor", None)  # the pseudonyms are those of the archive from now on
+    store.__dict__.pop(
+        "redactor", None
+    )  # its secret, and so its pseudonyms, now come from the archive
     store.context.notify()
     return manifest
 
 
 def check(path: str | os.PathLike[str], *, progress: Progress | None = None) -> Manifest:
-    """Read all of an archive and compare it with its manifest; raises where they differ."""
-    return _unpack(os.fspath(path), lambda table, rows: None, progress, None)
+    """Read the whole archive and compare it with its manifest; raise if they differ."""
+    return _restore_rows(os.fspath(path), lambda table, rows: None, progress, None)
 
 
-def _unpack(
+def _restore_rows(
     path: str,
     put: Callable[[Table, list[Row]], None],
     progress: Progress | None,
     tx: Transaction | None,
 ) -> Manifest:
-    with _opened(path) as packed:
-        manifest = _manifest(packed, path)
+    with _open_archive(path) as archive:
+        manifest = _read_manifest(archive, path)
         step = _counter(progress, lambda: manifest.total)
         parts = {part.table: part for part in manifest.parts}
         for table in TABLES:
             if table.name in parts:
-                for rows in _unpacked(packed, path, table, parts[table.name]):
+                for rows in _read_rows(archive, path, table, parts[table.name]):
                     put(table, rows)
                     step(len(rows))
     if tx is not None:
@@ -221,12 +224,14 @@ def _unpack(
     return manifest
 
 
-def _unpacked(packed: zipfile.ZipFile, path: str, table: Table, part: Part) -> Iterator[list[Row]]:
-    """The rows of a table; at its end it is compared with what the manifest says."""
+def _read_rows(
+    archive: zipfile.ZipFile, path: str, table: Table, part: Part
+) -> Iterator[list[Row]]:
+    """Yield the rows of a table in pages; at the end, compare it with the manifest."""
     digest, count, size = hashlib.sha256(), 0, 0
     rows: list[Row] = []
     order = [(name, table.added.get(name)) for name in table.columns]
-    for line in _lines(packed, path, part):
+    for line in _lines(archive, path, part):
         digest.update(line)
         size += len(line)
         count += 1
@@ -244,10 +249,10 @@ def _unpacked(packed: zipfile.ZipFile, path: str, table: Table, part: Part) -> I
         )
 
 
-def _lines(packed: zipfile.ZipFile, path: str, part: Part) -> Iterator[bytes]:
+def _lines(archive: zipfile.ZipFile, path: str, part: Part) -> Iterator[bytes]:
     number = 0
     try:
-        with packed.open(part.file) as stream:
+        with archive.open(part.file) as stream:
             while line := stream.readline(_LONGEST_LINE):
                 number += 1
                 yield line
@@ -261,11 +266,11 @@ def _row(
     line: bytes, order: list[tuple[str, Any]], part: Part, path: str, number: int
 ) -> tuple[Any, ...]:
     try:
-        found = msgspec.json.decode(line, type=dict[str, Any])
-        values = {name: _value(found[name]) for name in part.columns}
+        fields = msgspec.json.decode(line, type=dict[str, Any])
+        values = {name: _value(fields[name]) for name in part.columns}
         return tuple(values.get(name, new) for name, new in order)
     except KeyError as problem:
-        raise damaged(path, f"{part.file}, line {number}: it has no {problem}") from problem
+        raise damaged(path, f"{part.file}, line {number}: no column {problem}") from problem
     except (msgspec.MsgspecError, ValueError, TypeError) as problem:
         raise damaged(path, f"{part.file}, line {number}: {problem}") from problem
 
@@ -275,26 +280,26 @@ def _value(value: Any) -> Any:
         return base64.b64decode(value["base64"], validate=True)
     if value is None or isinstance(value, str | int):
         return value
-    raise ValueError(f"{value!r} is neither a text nor a whole number")
+    raise ValueError(f"{value!r} is neither a text nor an integer")
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[zipfile.ZipFile]:
+def _open_archive(path: str | os.PathLike[str]) -> Iterator[zipfile.ZipFile]:
     name = os.fspath(path)
     try:
-        with open(name, "rb") as file, _directory(file, name) as packed:
-            yield packed
+        with open(name, "rb") as file, _open_zip(file, name) as archive:
+            yield archive
     except FileNotFoundError as problem:
-        raise NotFound(f"There is no file {name}.", hint="Look at its name.") from problem
+        raise NotFound(f"There is no file {name}.", hint="Check its name.") from problem
     except OSError as problem:
         raise StoreError(
             f"{name} cannot be read: {problem.strerror or problem}.",
-            hint="Nothing was stored. Look whether it is a file that you may read.",
+            hint="Nothing was stored. Check that it is a file you may read.",
             where=name,
         ) from problem
 
 
-def _directory(file: IO[bytes], name: str) -> zipfile.ZipFile:
+def _open_zip(file: IO[bytes], name: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
     except (*_BROKEN, ValueError) as problem:
@@ -304,36 +309,36 @@ def _directory(file: IO[bytes], name: str) -> zipfile.ZipFile:
         raise _not_an_archive(name) from problem
 
 
-def _manifest(packed: zipfile.ZipFile, path: str) -> Manifest:
+def _read_manifest(archive: zipfile.ZipFile, path: str) -> Manifest:
     try:
-        if packed.getinfo(MANIFEST).file_size > _SMALL:
+        if archive.getinfo(MANIFEST).file_size > _LARGEST_MANIFEST:
             raise damaged(path, f"{MANIFEST} is too large")
-        text = packed.read(MANIFEST)
+        text = archive.read(MANIFEST)
     except KeyError as problem:
         raise _not_an_archive(path) from problem
     except _BROKEN as problem:
         raise damaged(path, f"{MANIFEST}: {problem}") from problem
     try:
-        told = msgspec.json.decode(text, type=dict[str, Any])
-        if told.get("format") != FORMAT:
+        fields = msgspec.json.decode(text, type=dict[str, Any])
+        if fields.get("format") != FORMAT:
             raise _not_an_archive(path)
-        if told.get("version") != VERSION:
-            raise _newer(path, f"its form is of version {told.get('version')}")
-        manifest = msgspec.convert(told, Manifest)
+        if fields.get("version") != VERSION:
+            raise _newer(path, f"its format version is {fields.get('version')}")
+        manifest = msgspec.convert(fields, Manifest)
     except msgspec.MsgspecError as problem:
         raise damaged(path, f"{MANIFEST}: {problem}") from problem
-    _require_known(manifest, path)
+    _require_known_columns(manifest, path)
     return manifest
 
 
-def _require_known(manifest: Manifest, path: str) -> None:
-    """Every part has a place here; what this schema has besides came after the archive."""
+def _require_known_columns(manifest: Manifest, path: str) -> None:
+    """Raise unless this schema has every column of the archive; it may have newer ones."""
     by_name = {table.name: table for table in TABLES}
     for part in manifest.parts:
         table = by_name.get(part.table)
-        strange = set(part.columns) - set(table.columns if table else ())
-        if table is None or strange:
-            raise _newer(path, f"it has {', '.join(sorted(strange)) or 'rows'} of {part.table}")
+        unknown = set(part.columns) - set(table.columns if table else ())
+        if table is None or unknown:
+            raise _newer(path, f"it has {', '.join(sorted(unknown)) or 'rows'} of {part.table}")
         missing = set(table.columns) - set(part.columns) - set(table.added)
         if missing:
             raise damaged(path, f"{part.file} lacks {', '.join(sorted(missing))}")
@@ -345,24 +350,24 @@ def _require_known(manifest: Manifest, path: str) -> None:
 def _require_empty(tx: Transaction, store: Store) -> None:
     if not tables.is_empty(tx):
         raise IllegalMove(
-            f"{store.path} has conversations in it; an archive fills an empty store.",
-            hint="Name a new store with --store; nothing was changed.",
+            f"{store.path} holds conversations; only an empty store can be restored.",
+            hint="Give a new store with --store. Nothing was changed.",
         )
 
 
-def damaged(path: str, place: str) -> StoreCorrupt:
-    """An archive that is not what was written, with the place."""
+def damaged(path: str, detail: str) -> StoreCorrupt:
+    """Return the error for a damaged archive."""
     return StoreCorrupt(
-        f"The archive {path} is damaged: {place}.",
-        hint="Nothing was stored. Take another copy of it.",
+        f"The archive {path} is damaged: {detail}.",
+        hint="Nothing was stored. Use another copy of it.",
         where=path,
     )
 
 
 def _not_an_archive(path: str) -> NotAStore:
     return NotAStore(
-        f"{path} is no archive of Tertulia.",
-        hint="Make one with: tertulia export --format archive --output FILE",
+        f"{path} is not a Tertulia archive.",
+        hint="Create one with: tertulia export --format archive --output FILE",
         where=path,
     )
 
@@ -376,7 +381,7 @@ def _newer(path: str, reason: str) -> SchemaMismatch:
 
 
 def _schema() -> tuple[str, ...]:
-    """The names of the migrations, which are the same for every database."""
+    """Return the names of the migrations, which are the same for every database."""
     return tuple(name for name, _ in statements.migrations("sqlite"))
 
 
@@ -390,14 +395,14 @@ def _count(tx: Transaction) -> int:
 
 
 def _counter(progress: Progress | None, total: Callable[[], int]) -> Callable[[int], None]:
-    """Adds up and tells; without anybody to tell, nothing is counted."""
+    """Return a function that adds up rows and reports them; without `progress` it does nothing."""
     if progress is None:
         return lambda count: None
-    tell, whole, done = progress, total(), 0
+    report, total_rows, done = progress, total(), 0
 
     def step(count: int) -> None:
         nonlocal done
         done += count
-        tell(min(done, whole), whole)
+        report(min(done, total_rows), total_rows)
 
     return step

@@ -1,4 +1,4 @@
-"""New files that are whole or not there at all, and for their owner only: conversations are."""
+"""Write new files atomically, readable by their owner only."""
 
 from __future__ import annotations
 
@@ -14,15 +14,21 @@ Progress = Callable[[int, int], None]
 
 @contextlib.contextmanager
 def new_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[str]:
-    """Where to write what shall stand at `path`; it gets there when all of it is written."""
+    """Yield a temporary path to write to; rename it to `path` when the block ends without error.
+
+    Raise `ConfigError` if the file exists and `force` is not set, and `StoreError` if it cannot be
+    written.
+    """
     target = os.fspath(path)
     if os.path.lexists(target) and not force:
         raise ConfigError(
-            f"{target} exists already.", hint="Name a new file, or give --force.", field="path"
+            f"{target} exists already.",
+            hint="Name a new file, or give --force.",
+            field="path",
         )
     partial = ""
     try:
-        # A name of its own, so that no file of anybody else's is written over on the way.
+        # A unique name, so that no other file is overwritten meanwhile.
         folder = os.path.dirname(os.path.abspath(target))
         handle, partial = tempfile.mkstemp(prefix=".tertulia-", dir=folder)
         os.close(handle)
@@ -31,7 +37,7 @@ def new_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[s
     except OSError as problem:
         raise StoreError(
             f"{target} could not be written: {problem.strerror or problem}.",
-            hint="Look whether its folder exists and has space.",
+            hint="Check that its folder exists and that the disk has space.",
             where=target,
         ) from problem
     finally:
@@ -40,15 +46,18 @@ def new_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[s
 
 
 def new_folder(path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Make a folder for its owner only, or take one with nothing in it."""
+    """Create a folder that only its owner can read, or accept an empty one.
+
+    Raise `ConfigError` if it has files and `force` is not set.
+    """
     target = os.fspath(path)
     try:
         os.makedirs(target, mode=0o700, exist_ok=True)
         is_used = bool(os.listdir(target))
     except OSError as problem:
         raise StoreError(
-            f"The folder {target} cannot be made: {problem.strerror or problem}.",
-            hint="Name another one.",
+            f"The folder {target} cannot be created: {problem.strerror or problem}.",
+            hint="Give the name of another folder.",
             where=target,
         ) from problem
     if is_used and not force:

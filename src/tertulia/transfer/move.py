@@ -1,10 +1,10 @@
-"""Moving a store to another database while it is in use.
+"""Move a store to another database while it is in use.
 
-The rows are compared page by page, and only pages that differ are written: the first time that
-copies everything, the next time what has changed since, and after an interruption what is missing.
-So a move that is run again goes on where it was. In the last pass nobody can write to the old
-store; when every table of the new one has been read back and has the same rows, the old one is
-closed for good, and says where its conversations are.
+Rows are compared page by page, and only pages that differ are written: the first pass copies
+everything, the next one what has changed since; a move that was interrupted resumes with what is
+missing. During the last pass nobody can write to the old store. When every table of the new store
+has been read back and has the same rows, the old store is closed for good and records where its
+conversations are.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from tertulia.storage.tables import (
 )
 from tertulia.transfer.atomic_file import Progress
 
-MOVING = "moving"  # stands in a store that is not whole yet: the secret of the one it comes from
-MOVED_TO = "moved_to"  # stands in a store that is no longer used: where its conversations are
+MOVING = "moving"  # set in an incomplete target: a hash of the secret of the store it comes from
+MOVED_TO = "moved_to"  # set in a source that was moved: where its conversations are
 
-# While people write, two passes: one for everything, one for what changed during the first.
+# Two passes while the store is in use: one for everything, one for changes during the first.
 _ONLINE_PASSES = 2
 
 _encode = msgspec.json.Encoder().encode
 
 Key = Mapping[str, Any]
-# Gives what some work finds in the old store.
+# Runs a function in a transaction of one store and returns its rows.
 Reader = Callable[[Callable[[Transaction], list[Row]]], list[Row]]
 
 
 class TableSum(NamedTuple):
-    """What a table holds: how many rows, and the hash of all of them in their order."""
+    """The content of a table: its number of rows, and the hash of all rows in key order."""
 
     rows: int
     digest: str
 
 
 class MoveReport(NamedTuple):
-    """A move that is done."""
+    """The result of a completed move."""
 
     source: str
     target: str
@@ -59,6 +59,7 @@ class MoveReport(NamedTuple):
 
     @property
     def rows(self) -> int:
+        """The number of rows in all tables."""
         return sum(table.rows for table in self.tables.values())
 
 
@@ -68,7 +69,11 @@ def move(
     *,
     progress: Progress | None = None,
 ) -> MoveReport:
-    """Move a whole store to another, empty database; run again, it goes on where it was."""
+    """Move a whole store to another, empty database; run it again to resume.
+
+    Raise `IllegalMove` if the source was moved elsewhere, `NotAStore` if the target is in use, and
+    `StoreCorrupt` if the copy differs; the source is then unchanged.
+    """
     settings = Settings()
     old = open_database(source, settings)
     try:
@@ -92,58 +97,60 @@ class _Move:
         if self._old.identity == self._new.identity:
             raise IllegalMove("A store cannot be moved to itself.", hint="Name another database.")
         is_closed = self._is_closed(target)
-        if not (is_closed and self._new.read(lambda tx: _note(tx, MOVING)) is None):
+        if not (is_closed and self._new.read(lambda tx: _installation_value(tx, MOVING)) is None):
             self._claim_target()
         if not is_closed:
-            rows = self._old.read(lambda tx: _one(tx, "copy_count"))
+            rows = self._old.read(lambda tx: _require_value(tx, "copy_count"))
             self._total = rows * (_ONLINE_PASSES + 1)
             for _ in range(_ONLINE_PASSES):
-                self._bring_over(self._old.read)
+                self._copy_tables(self._old.read)
             self._old.exclusive(lambda tx: self._finish(tx, target))
         sums = {table.name: self._sum_of_new(table) for table in TABLES}
         self._new.write(lambda tx: tx.run("installation_drop", {"name": MOVING}))
         return MoveReport(self._old.name, target, sums)
 
-    # -- the old store and the new one
+    # -- marks in both stores
 
     def _claim_target(self) -> None:
-        """Mark the new store as not whole; refuse one that is anything else."""
-        secret = self._old.read(lambda tx: _one(tx, "installation_get", name="secret"))
+        """Mark the target as incomplete; raise `NotAStore` if it is in use."""
+        secret = self._old.read(lambda tx: _require_value(tx, "installation_get", name="secret"))
         mark = hashlib.sha256(secret.encode()).hexdigest()
 
         def work(tx: Transaction) -> None:
-            found = _note(tx, MOVING)
-            if found is None and not tables.is_empty(tx):
+            moving = _installation_value(tx, MOVING)
+            if moving is None and not tables.is_empty(tx):
                 raise NotAStore(
-                    f"There is a store in {self._new.name} already.",
-                    hint="Name an empty database; nothing was changed.",
+                    f"{self._new.name} already holds a store.",
+                    hint="Give an empty database. Nothing was changed.",
                 )
-            if found is not None and found != mark:
+            if moving is not None and moving != mark:
                 raise NotAStore(
-                    f"Another store is on its way to {self._new.name}.",
-                    hint="Finish that move first, or name another database.",
+                    f"Another store is being moved to {self._new.name}.",
+                    hint="Finish that move first, or give another database.",
                 )
             tx.run("installation_set", {"name": MOVING, "value": mark})
 
         self._new.write(work)
 
     def _is_closed(self, target: str) -> bool:
-        """Whether the last step was done before, and only its end is missing."""
-        there = self._old.read(lambda tx: _note(tx, MOVED_TO))
-        if there is not None and there != target:
-            raise IllegalMove(f"This store was moved to {there}.", hint="Move that one.")
-        return there is not None
+        """Return whether the source is closed already and only the last step is missing."""
+        moved_to = self._old.read(lambda tx: _installation_value(tx, MOVED_TO))
+        if moved_to is not None and moved_to != target:
+            raise IllegalMove(
+                f"This store was moved to {moved_to}.", hint="Move the store there instead."
+            )
+        return moved_to is not None
 
     def _finish(self, tx: Transaction, target: str) -> None:
-        """The last pass, while nobody else can write, and the end of the old store."""
-        sums = self._bring_over(lambda work: work(tx), is_last=True)
+        """Run the last pass while nobody else can write, then close the old store."""
+        sums = self._copy_tables(lambda work: work(tx), is_last=True)
         for table in TABLES:
-            found = self._sum_of_new(table)
-            if found != sums[table.name]:
+            copied = self._sum_of_new(table)
+            if copied != sums[table.name]:
                 raise StoreCorrupt(
-                    f"The table {table.name} has {found.rows} rows in the new store, which are not"
-                    f" the {sums[table.name].rows} of the old one.",
-                    hint="The old store is as it was. Run the move again.",
+                    f"The table {table.name} has {copied.rows} rows in the new store, which differ"
+                    f" from the {sums[table.name].rows} of the old one.",
+                    hint="The old store is unchanged. Run the move again.",
                 )
         self._new.write(tables.settle)
         tx.run("installation_set", {"name": MOVED_TO, "value": target})
@@ -151,45 +158,48 @@ class _Move:
 
     # -- rows
 
-    def _bring_over(self, read: Reader, *, is_last: bool = False) -> dict[str, TableSum]:
-        """Make every table of the new store as the old one's; what the old ones hold."""
-        return {table.name: self._bring_table(table, read, is_last) for table in TABLES}
+    def _copy_tables(self, read: Reader, *, is_last: bool = False) -> dict[str, TableSum]:
+        """Make every table of the new store equal to the old one; return the sums of the old."""
+        return {table.name: self._copy_table(table, read, is_last) for table in TABLES}
 
-    def _bring_table(self, table: Table, read: Reader, is_last: bool) -> TableSum:
-        """First all that differs goes, then it comes anew: two rows may have changed places."""
-        summing = _Summing()
+    def _copy_table(self, table: Table, read: Reader, is_last: bool) -> TableSum:
+        """Copy the pages that differ.
+
+        All of them are deleted before any is written: two rows may have swapped unique values.
+        """
+        summing = _RunningSum()
         different: list[tuple[Key, Key]] = []
         after = _lowest(table)
         while rows := _page(table, after, read):
             summing.add(rows)
             last = _key(table, rows[-1])
-            there = list(_rows(table, after, last, self._new.read))
-            if there != rows:
+            copied = list(_rows_between(table, after, last, self._new.read))
+            if copied != rows:
                 different.append((after, last))
-                self._drop(table, there)
+                self._drop(table, copied)
             after = last
             self._advance(len(rows))
         while rest := _page(table, after, self._new.read):
             self._drop(table, rest)
         for first, last in different:
-            self._put(table, list(_rows(table, first, last, read)), is_last)
+            self._put(table, list(_rows_between(table, first, last, read)), is_last)
         return summing.total()
 
     def _drop(self, table: Table, rows: list[Row]) -> None:
-        gone = [_key(table, row) for row in rows]
-        self._new.write(lambda tx: tx.many(f"move_{table.name}_drop", gone))
+        keys = [_key(table, row) for row in rows]
+        self._new.write(lambda tx: tx.many(f"move_{table.name}_drop", keys))
 
     def _put(self, table: Table, rows: list[Row], is_last: bool) -> None:
         try:
             self._new.write(lambda tx: table.put(tx, rows))
         except StoreError as problem:
-            # Pages that were read one after the other may not fit together while people write: two
-            # sessions that were current one after the other. The next pass sees what became of it.
+            # Pages read at different times may contradict each other while the store is in use, for
+            # example two sessions that were current one after the other. The next pass corrects it.
             if is_last or type(problem) is not StoreError:
                 raise
 
     def _sum_of_new(self, table: Table) -> TableSum:
-        summing = _Summing()
+        summing = _RunningSum()
         after = _lowest(table)
         while rows := _page(table, after, self._new.read):
             summing.add(rows)
@@ -202,7 +212,7 @@ class _Move:
             self._progress(min(self._done, self._total), self._total)
 
 
-class _Summing:
+class _RunningSum:
     def __init__(self) -> None:
         self._rows = 0
         self._hash = hashlib.sha256()
@@ -220,8 +230,8 @@ def _page(table: Table, after: Key, read: Reader) -> list[Row]:
     return read(lambda tx: table.page_after(tx, after))
 
 
-def _rows(table: Table, after: Key, last: Key, read: Reader) -> Iterator[Row]:
-    """The rows after a key, up to another one. Both databases have keys in the order of bytes."""
+def _rows_between(table: Table, after: Key, last: Key, read: Reader) -> Iterator[Row]:
+    """Yield the rows after a key up to another key. Both databases order keys by bytes."""
     end = tuple(last.values())
     while rows := _page(table, after, read):
         for row in rows:
@@ -239,13 +249,13 @@ def _key(table: Table, row: Row) -> Key:
     return {name: row[table.columns.index(name)] for name in table.key}
 
 
-def _note(tx: Transaction, name: str) -> str | None:
+def _installation_value(tx: Transaction, name: str) -> str | None:
     row = tx.one("installation_get", {"name": name})
     return None if row is None else row[0]
 
 
-def _one(tx: Transaction, statement: str, **params: Any) -> Any:
+def _require_value(tx: Transaction, statement: str, **params: Any) -> Any:
     row = tx.one(statement, params)
     if row is None:
-        raise StoreError(f"The store lacks what {statement} asks for.")
+        raise StoreError(f"The statement {statement} returned no row.")
     return row[0]

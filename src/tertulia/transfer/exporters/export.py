@@ -1,14 +1,14 @@
-"""Sessions out of the store, in forms for programs and for people.
+"""Export sessions in formats for programs and for people.
 
-    jsonl      one message a line, in the OpenAI chat form, every field kept
-    json       the session with its messages and where each stands
-    nanobot    as nanobot keeps it, so that nanobot can go on with it
+    jsonl      one message a line, in the OpenAI chat form, with every field
+    json       the session with its messages and the position of each
+    nanobot    nanobot's own file format, so that nanobot can continue the session
     markdown   a page for people
     html       the same as one file for the browser
     archive    the whole store, to be restored without loss
 
-Whatever the form, a session is written as it is read: neither a store nor a long transcript is ever
-in memory.
+In every format a session is written while it is read: neither a store nor a long transcript is ever
+held in memory.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ ENDINGS: Mapping[Form, str] = {
 }
 FORMS = tuple(ENDINGS)
 ARCHIVE = "archive"
-# To be gone on with elsewhere, these need the ids as they are.
+# Another program continues these conversations, so they need the real ids.
 _WITH_REAL_IDS = ("nanobot", ARCHIVE)
 
 
 class ExportReport(msgspec.Struct, frozen=True):
-    """What was written, and where."""
+    """The result of an export: format, path and counts."""
 
     form: str
     path: str
@@ -67,7 +67,7 @@ class ExportReport(msgspec.Struct, frozen=True):
 
 
 class Document:
-    """A session in one of the forms: the lines of its file, and how many messages were in them."""
+    """A session in one format: iterate over the lines of its file; `messages` counts them."""
 
     def __init__(
         self, store: Store, session: Session, form: Form, *, redact: bool = False, key: str = ""
@@ -78,7 +78,7 @@ class Document:
         self._form = form
         self._key = key
         self._zone = store.context.zone
-        self._veil = Redaction(session, store.redactor if redact else None)
+        self._redaction = Redaction(session, store.redactor if redact else None)
 
     def __iter__(self) -> Iterator[str]:
         self.messages = 0
@@ -92,6 +92,7 @@ class Document:
         return makers[self._form]()
 
     def write(self, stream: IO[str]) -> None:
+        """Write every line to a stream."""
         for line in self:
             stream.write(line)
             stream.write("\n")
@@ -103,53 +104,56 @@ class Document:
 
     def _jsonl(self) -> Iterator[str]:
         for message in self._read():
-            yield to_json(self._veil.body(message.body), indent=None)
+            yield to_json(self._redaction.body(message.body), indent=None)
 
     def _json(self) -> Iterator[str]:
-        """One object, a message and a place a line; the places come from a second reading."""
-        plain = self._session.to_dict()
-        plain["usage"]["total"] = self._session.usage.total
-        yield to_json(self._veil.session(plain)).removesuffix("\n}") + ","
+        """Yield one object; the positions of the messages come from a second reading."""
+        fields = self._session.to_dict()
+        fields["usage"]["total"] = self._session.usage.total
+        yield to_json(self._redaction.session(fields)).removesuffix("\n}") + ","
         yield '  "messages": ['
-        yield from _listed(self._veil.body(message.body) for message in self._read())
+        yield from _json_list_lines(self._redaction.body(message.body) for message in self._read())
         yield '  ],\n  "places": ['
         again = iterate.messages(self._store.context.db, self._session.id)
-        # Whatever was said between the two readings has no message above.
-        yield from _listed(self._place(message) for message, _ in zip(again, range(self.messages)))  # noqa: B905
+        # Messages added between the two readings are not in the list above: leave them out.
+        pairs = zip(again, range(self.messages))  # noqa: B905
+        yield from _json_list_lines(self._position(message) for message, _ in pairs)
         yield "  ]\n}"
 
-    def _place(self, message: Message) -> dict[str, Any]:
+    def _position(self, message: Message) -> dict[str, Any]:
         return {
             "seq": message.seq,
             "turn": message.turn,
             "kind": message.kind,
             "at": message.at.isoformat().replace("+00:00", "Z"),
-            "author": self._veil.author(message),
+            "author": self._redaction.author(message),
         }
 
     def _nanobot(self) -> Iterator[str]:
-        told = iterate.summary(self._store.context.db, self._session.id)
-        return nanobot.nanobot(self._session, self._read(), told, zone=self._zone, key=self._key)
+        summary = iterate.summary(self._store.context.db, self._session.id)
+        return nanobot.nanobot_lines(
+            self._session, self._read(), summary, zone=self._zone, key=self._key
+        )
 
     def _markdown(self) -> Iterator[str]:
-        from tertulia.transfer.exporters.markdown import markdown
+        from tertulia.transfer.exporters.markdown import markdown_lines
 
-        return markdown(self._page())
+        return markdown_lines(self._page())
 
     def _html(self) -> Iterator[str]:
-        from tertulia.transfer.exporters.html import html_page
+        from tertulia.transfer.exporters.html import html_lines
 
-        return html_page(self._page())
+        return html_lines(self._page())
 
-    def _page(self) -> page.Page:
+    def _page(self) -> page.SessionPage:
         count = self._store.transcript(self._session.id).count()
-        return page.page_of(self._session, self._read(), count, self._veil, zone=self._zone)
+        return page.page_of(self._session, self._read(), count, self._redaction, zone=self._zone)
 
 
 def document(
     store: Store, session_id: str, form: Form = "jsonl", *, redact: bool | None = None
 ) -> Document:
-    """One session in one of the forms; `redact` is as the store's settings say."""
+    """Return one session in one format; `redact` defaults to the store's setting."""
     is_redacted = _is_redacted(store, form, redact)
     return Document(store, store.sessions.require(session_id), form, redact=is_redacted)
 
@@ -164,26 +168,29 @@ def export_to(
     force: bool = False,
     progress: Progress | None = None,
 ) -> ExportReport:
-    """Write sessions to a new folder, a file each; an archive is one file with the whole store."""
-    chosen = selection or Selection()
+    """Write sessions to a new folder, a file each; an archive is one file with the whole store.
+
+    Raise `ConfigError` for an unknown format, or for options the format does not allow.
+    """
+    selection = selection or Selection()
     is_redacted = _is_redacted(store, form, redact)
     target = os.fspath(path)
     if form == ARCHIVE:
-        if chosen != Selection():
+        if selection != Selection():
             raise ConfigError(
-                "An archive is always of the whole store.",
-                hint=f"For some sessions choose another form: {', '.join(FORMS)}.",
+                "An archive always holds the whole store.",
+                hint=f"To export some sessions choose another format: {', '.join(FORMS)}.",
                 field="form",
             )
-        made = archive.write_archive(store, target, force=force, progress=progress)
-        return ExportReport(form, target, made.rows("sessions"), made.rows("messages"))
-    sessions = _first_known(iterate.sessions(store.context.db, chosen))
+        manifest = archive.write_archive(store, target, force=force, progress=progress)
+        return ExportReport(form, target, manifest.rows("sessions"), manifest.rows("messages"))
+    sessions = _with_first_read(iterate.sessions(store.context.db, selection))
     new_folder(target, force=force)
-    return _Folder(store, form, target, is_redacted, force).fill(sessions, progress)  # type: ignore[arg-type]
+    return _ExportFolder(store, form, target, is_redacted, force).write(sessions, progress)  # type: ignore[arg-type]
 
 
-class _Folder(NamedTuple):
-    """A folder that is being filled."""
+class _ExportFolder(NamedTuple):
+    """Writes a folder of exported sessions."""
 
     store: Store
     form: Form
@@ -191,11 +198,12 @@ class _Folder(NamedTuple):
     redact: bool
     force: bool
 
-    def fill(self, sessions: Iterator[Session], progress: Progress | None) -> ExportReport:
+    def write(self, sessions: Iterator[Session], progress: Progress | None) -> ExportReport:
+        """Write a file for each session, and a table of contents for pages."""
         counts = [0, 0]
         entries = self._entries(sessions, counts, progress)
         if self.form in ("markdown", "html"):
-            self._contents(entries)
+            self._write_contents(entries)
         else:
             for _ in entries:
                 pass
@@ -204,24 +212,24 @@ class _Folder(NamedTuple):
     def _entries(
         self, sessions: Iterator[Session], counts: list[int], progress: Progress | None
     ) -> Iterator[tuple[str, str, str]]:
-        """Writes one session after the other; of each, what a table of contents tells."""
+        """Write one session after the other; yield file, name and description for the contents."""
         total = self.store.sessions.count() if progress else 0
         names: set[str] = set()
         for session in sessions:
-            file, key = self._named(session, names)
-            written = self._write(session, file, key)
-            if written is None:
+            file, key = self._file_and_key(session, names)
+            messages = self._write_session(session, file, key)
+            if messages is None:
                 continue
             counts[0] += 1
-            counts[1] += written
+            counts[1] += messages
             if progress is not None:
                 progress(counts[0], max(total, counts[0]))
-            veil = Redaction(session, self.store.redactor if self.redact else None)
+            redaction = Redaction(session, self.store.redactor if self.redact else None)
             stamp = format.stamp(session.updated_at, self.store.context.zone)
-            words = f"{format.state_of(session)}, {written} messages, last active {stamp}"
-            yield file, one_line(veil.name(format.name_of(session)), 120), words
+            about = f"{format.state_of(session)}, {messages} messages, last active {stamp}"
+            yield file, one_line(redaction.name(format.name_of(session)), 120), about
 
-    def _named(self, session: Session, names: set[str]) -> tuple[str, str]:
+    def _file_and_key(self, session: Session, names: set[str]) -> tuple[str, str]:
         if self.form != "nanobot":
             return f"{session.id}.{ENDINGS[self.form]}", ""
         key = nanobot.key_of(session)
@@ -232,27 +240,27 @@ class _Folder(NamedTuple):
         names.add(nanobot.file_name(key))
         return nanobot.file_name(key), key
 
-    def _write(self, session: Session, file: str, key: str) -> int | None:
-        """How many messages there were; None if somebody deleted the session meanwhile."""
-        made = Document(self.store, session, self.form, redact=self.redact, key=key)
+    def _write_session(self, session: Session, file: str, key: str) -> int | None:
+        """Return the number of messages written; None if the session was deleted meanwhile."""
+        lines = Document(self.store, session, self.form, redact=self.redact, key=key)
         try:
             with new_file(os.path.join(self.path, file), force=self.force) as partial:
-                _write_lines(partial, iter(made))
+                _write_lines(partial, iter(lines))
         except NotFound:
             return None
-        return made.messages
+        return lines.messages
 
-    def _contents(self, entries: Iterator[tuple[str, str, str]]) -> None:
+    def _write_contents(self, entries: Iterator[tuple[str, str, str]]) -> None:
         from tertulia.transfer.exporters import (
             html,
             markdown,
         )
 
         is_html = self.form == "html"
-        make = html.contents if is_html else markdown.contents
+        contents = html.contents_lines if is_html else markdown.contents_lines
         target = os.path.join(self.path, f"index.{ENDINGS[self.form]}")
         with new_file(target, force=self.force) as partial:
-            _write_lines(partial, make("Conversations", entries))
+            _write_lines(partial, contents("Conversations", entries))
 
 
 def _write_lines(path: str, lines: Iterator[str]) -> None:
@@ -262,42 +270,42 @@ def _write_lines(path: str, lines: Iterator[str]) -> None:
             file.write("\n")
 
 
-def _is_redacted(store: Store, form: str, asked: bool | None) -> bool:
+def _is_redacted(store: Store, form: str, redact: bool | None) -> bool:
     if form not in (*FORMS, ARCHIVE):
         raise ConfigError(
-            f"There is no form {form!r}.",
+            f"Unknown export format {form!r}.",
             hint=f"Allowed: {', '.join((*FORMS, ARCHIVE))}.",
             field="form",
         )
     if form not in _WITH_REAL_IDS:
-        return store.settings.redact_pii if asked is None else asked
-    if asked:
+        return store.settings.redact_pii if redact is None else redact
+    if redact:
         raise ConfigError(
-            f"{form} is for going on with the conversations, and has real ids.",
-            hint="Without ids there are jsonl, json, markdown and html.",
+            f"The format {form} always holds real ids, so that conversations can continue.",
+            hint="To leave ids out choose jsonl, json, markdown or html.",
             field="redact",
         )
     return False
 
 
-def _first_known(sessions: Iterator[Session]) -> Iterator[Session]:
-    """The same, with the first one found already: a wrong id is told before anything is made."""
+def _with_first_read(sessions: Iterator[Session]) -> Iterator[Session]:
+    """Return the same iterator with its first item read: a wrong id raises before any write."""
     first = next(sessions, None)
 
-    def all_of_them() -> Iterator[Session]:
+    def with_first() -> Iterator[Session]:
         if first is not None:
             yield first
             yield from sessions
 
-    return all_of_them()
+    return with_first()
 
 
-def _listed(values: Iterator[Any]) -> Iterator[str]:
-    """Lines of a JSON list."""
-    before = None
+def _json_list_lines(values: Iterator[Any]) -> Iterator[str]:
+    """Yield the lines of a JSON list."""
+    previous = None
     for value in values:
-        if before is not None:
-            yield f"    {before},"
-        before = to_json(value, indent=None)
-    if before is not None:
-        yield f"    {before}"
+        if previous is not None:
+            yield f"    {previous},"
+        previous = to_json(value, indent=None)
+    if previous is not None:
+        yield f"    {previous}"

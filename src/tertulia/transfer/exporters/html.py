@@ -1,8 +1,8 @@
-"""A session as one HTML file: nothing is fetched, nothing runs, light and dark, wide and narrow.
+"""A session as one HTML file: it loads nothing and runs nothing; light and dark, wide and narrow.
 
-Every text passes `escape`, in the body and in attributes alike. Should a fault ever let something
-through, the page's own policy still forbids all scripts, forms, frames and addresses: only the
-style below, by its hash, and pictures that stand in the page itself.
+Every text passes `escape`, in the body and in attributes alike. Should a bug ever let something
+through, the page's content security policy still forbids all scripts, forms, frames and addresses;
+it allows only the style below, by its hash, and images embedded in the page.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from importlib import resources
 from tertulia.core.message import ASSISTANT, TOOL, USER
 from tertulia.core.text.display_safe import harmless
 from tertulia.transfer.exporters.page import (
-    Block,
-    Page,
+    PageBlock,
     PageEntry,
+    SessionPage,
 )
 
 _STYLE = resources.files("tertulia.transfer.exporters").joinpath("page.css").read_text("utf-8")
@@ -28,13 +28,13 @@ _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode(
 _POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; img-src data:; base-uri 'none'"
 _SIDES = {USER: "person", ASSISTANT: "agent", TOOL: "tool"}
 _INLINE_CODE = re.compile(r"`([^`\n]+)`")
-# Longer ones are closed until somebody wants to see them.
+# Longer results are collapsed.
 _SHORT = 400
 _PREVIEW = 90
 
 
-def html_page(page: Page) -> Iterator[str]:
-    """The lines of the page."""
+def html_lines(page: SessionPage) -> Iterator[str]:
+    """Yield the lines of the page."""
     yield from _head(page.title)
     yield '<header class="top">'
     yield f'<h1 dir="auto">{escape(page.title)}</h1>'
@@ -47,19 +47,19 @@ def html_page(page: Page) -> Iterator[str]:
     yield "</main></body></html>"
 
 
-def contents(title: str, links: Iterator[tuple[str, str, str]]) -> Iterator[str]:
-    """A page that leads to others: (file, title, what is to be known of it)."""
+def contents_lines(title: str, links: Iterator[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield the lines of a table of contents; a link is (file, title, description)."""
     yield from _head(title)
     yield f'<header class="top"><h1 dir="auto">{escape(title)}</h1></header>'
     yield '<main><ul class="contents">'
     for file, name, note in links:
-        words = f"<strong>{escape(name)}</strong> <span>{escape(note)}</span>"
-        yield f'<li dir="auto"><a href="{escape(file)}">{words}</a></li>'
+        label = f"<strong>{escape(name)}</strong> <span>{escape(note)}</span>"
+        yield f'<li dir="auto"><a href="{escape(file)}">{label}</a></li>'
     yield "</ul></main></body></html>"
 
 
 def escape(text: str) -> str:
-    """A text that can be nothing but text, in an element or in a quoted attribute."""
+    """Escape a text for an element or a quoted attribute."""
     return html.escape(harmless(text), quote=True)
 
 
@@ -74,14 +74,14 @@ def _head(title: str) -> Iterator[str]:
     yield f"<style>{_STYLE}</style></head><body>"
 
 
-def _entries(page: Page) -> Iterator[str]:
+def _entries(page: SessionPage) -> Iterator[str]:
     day: date | None = None
     for entry in page.entries:
         local = entry.at.astimezone(page.zone)
         if local.date() != day:
             day = local.date()
-            words = f"{day.day} {day:%B %Y}"
-            yield f'<p class="day"><time datetime="{day.isoformat()}">{words}</time></p>'
+            label = f"{day.day} {day:%B %Y}"
+            yield f'<p class="day"><time datetime="{day.isoformat()}">{label}</time></p>'
         yield from _entry(entry, local)
 
 
@@ -97,31 +97,31 @@ def _entry(entry: PageEntry, local: datetime) -> Iterator[str]:
     yield "</article>"
 
 
-def _block(block: Block) -> str:
+def _block(block: PageBlock) -> str:
     if block.kind == "words":
-        return f'<p class="words" dir="auto">{_words(block.text)}</p>'
+        return f'<p class="words" dir="auto">{_inline_code(block.text)}</p>'
     if block.kind == "media":
-        return _medium(block)
+        return _image(block)
     if block.kind == "code":
         label = f"<figcaption>{escape(block.label)}</figcaption>" if block.label else ""
         return f'<figure class="code">{label}<pre><code>{escape(block.text)}</code></pre></figure>'
     label = f"→ {block.label}" if block.kind == "call" else block.kind
     is_open = block.kind == "result" and len(block.text) <= _SHORT
-    return _folded(block.kind, label, block.text, is_open=is_open)
+    return _details(block.kind, label, block.text, is_open=is_open)
 
 
-def _medium(block: Block) -> str:
+def _image(block: PageBlock) -> str:
     if block.picture is None:
         return f'<p class="media" dir="auto">{escape(block.text)}</p>'
     return f'<p class="media"><img src="{escape(block.picture)}" alt="{escape(block.text)}"></p>'
 
 
-def _words(text: str) -> str:
-    """Escaped first; then what stands between backticks on a line is set as code."""
+def _inline_code(text: str) -> str:
+    """Escape a text, then mark up what is between backticks on one line as code."""
     return _INLINE_CODE.sub(r"<code>\1</code>", escape(text))
 
 
-def _folded(name: str, label: str, text: str, *, is_open: bool) -> str:
+def _details(name: str, label: str, text: str, *, is_open: bool) -> str:
     first = " ".join(text[: 4 * _PREVIEW].split())
     preview = first if len(first) <= _PREVIEW else first[: _PREVIEW - 1].rstrip() + "…"
     state = " open" if is_open else ""

@@ -1,8 +1,8 @@
 """A session as a Markdown page.
 
-What was said stands in quotes, so that it cannot pass for a heading of the page, and is escaped, so
-that it reads as it was written: no HTML, link, picture or list comes alive in it. Code between
-fences stays code. A bare web address is all that a reader may make a link of.
+Messages are block quotes, so that they cannot pass for a heading of the page, and are escaped, so
+that they read as written: no HTML, link, image or list in them takes effect. Fenced code stays
+code. Only a bare web address may become a link in a reader's program.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from tertulia.core.text import (
 )
 from tertulia.core.text.display_safe import one_line
 from tertulia.transfer.exporters.page import (
-    Block,
-    Page,
+    PageBlock,
     PageEntry,
+    SessionPage,
 )
 
-# Active wherever they stand.
+# Characters that Markdown interprets anywhere.
 _ACTIVE = re.compile(r"[\\`*\[\]<>~|$]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
-# Active only at the beginning of a line.
+# Characters that Markdown interprets only at the beginning of a line.
 _LEADING = re.compile(r"^(?:(#{1,6}|[-+=])|(\d{1,9})([.)]))")
 _INDENT = re.compile(r"^ +")
 
 
-def markdown(page: Page) -> Iterator[str]:
-    """The lines of the page."""
+def markdown_lines(page: SessionPage) -> Iterator[str]:
+    """Yield the lines of the page."""
     yield f"# {_name(page.title)}"
     yield ""
     for label, value in page.facts:
@@ -40,34 +40,34 @@ def markdown(page: Page) -> Iterator[str]:
         yield from _entry(entry, page)
 
 
-def contents(title: str, links: Iterator[tuple[str, str, str]]) -> Iterator[str]:
-    """A page that leads to others: (file, title, what is to be known of it)."""
+def contents_lines(title: str, links: Iterator[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield the lines of a table of contents; a link is (file, title, description)."""
     yield f"# {_name(title)}"
     yield ""
     for file, name, note in links:
         yield f"- [{_name(name)}]({file}) {_name(note)}"
 
 
-def escaped(text: str) -> str:
-    """A text that Markdown shows as it stands, with its lines."""
+def escape(text: str) -> str:
+    """Return a text that Markdown shows literally, with its line breaks."""
     lines = [_line(line) for line in text.split("\n")]
-    ended = [f"{line}  " if line and after else line for line, after in pairwise(lines)]
-    return "\n".join([*ended, lines[-1]])
+    broken = [f"{line}  " if line and after else line for line, after in pairwise(lines)]
+    return "\n".join([*broken, lines[-1]])
 
 
-def fenced(text: str, label: str = "") -> list[str]:
-    """A block that the text itself cannot close."""
+def fence(text: str, label: str = "") -> list[str]:
+    """Return a fenced block whose fence does not occur in the text."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    word = label.partition(" ")[0]
+    marks = "`" * max(3, longest + 1)
+    language = label.partition(" ")[0]
     return [
-        fence + (word if re.fullmatch(r"[\w+#.-]{1,30}", word) else ""),
+        marks + (language if re.fullmatch(r"[\w+#.-]{1,30}", language) else ""),
         *text.split("\n"),
-        fence,
+        marks,
     ]
 
 
-def _entry(entry: PageEntry, page: Page) -> Iterator[str]:
+def _entry(entry: PageEntry, page: SessionPage) -> Iterator[str]:
     kind = f" ({entry.kind})" if entry.kind else ""
     speaker = _name(f"{entry.speaker}{kind}")
     yield f"## {entry.seq}. {speaker}, {format.stamp(entry.at, page.zone)}"
@@ -76,23 +76,23 @@ def _entry(entry: PageEntry, page: Page) -> Iterator[str]:
         yield from (f"> {line}" if line else ">" for line in _block(block))
 
 
-def _block(block: Block) -> list[str]:
+def _block(block: PageBlock) -> list[str]:
     if block.kind == "words":
-        return escaped(block.text).split("\n")
+        return escape(block.text).split("\n")
     if block.kind == "thought":
-        return fenced(f"(thought) {block.text}")
+        return fence(f"(thought) {block.text}")
     if block.kind == "call":
-        return fenced(f"→ {block.label}({block.text})")
+        return fence(f"→ {block.label}({block.text})")
     if block.kind == "media":
-        return [escaped(one_line(block.text))]
-    return fenced(block.text, block.label)
+        return [escape(one_line(block.text))]
+    return fence(block.text, block.label)
 
 
 def _line(line: str) -> str:
-    active = _ACTIVE.sub(lambda found: f"\\{found[0]}", line.rstrip())
-    # Four spaces would make code of it; these do not.
-    active = _INDENT.sub(lambda found: "\u00a0" * len(found[0]), active)
-    return _LEADING.sub(lambda f: f"\\{f[1]}" if f[1] else f"{f[2]}\\{f[3]}", active)
+    escaped = _ACTIVE.sub(lambda match: f"\\{match[0]}", line.rstrip())
+    # Four ordinary spaces would start a code block; no-break spaces do not.
+    escaped = _INDENT.sub(lambda match: "\u00a0" * len(match[0]), escaped)
+    return _LEADING.sub(lambda m: f"\\{m[1]}" if m[1] else f"{m[2]}\\{m[3]}", escaped)
 
 
 def _name(text: str) -> str:

@@ -1,10 +1,10 @@
-"""A session as a file of nanobot's, as nanobot itself writes them today.
+"""A session as a nanobot file, in the format that nanobot itself writes today.
 
-The first line tells of the session, each further line is a message. Times are local ones without
-a zone. nanobot finds a conversation by the name of its file, which is the key in base64.
+The first line describes the session, each further line is a message. Times are local, without a
+time zone. nanobot finds a conversation by its file name, which is the key in base64.
 
-nanobot has one conversation for each chat. So the current session of a chat has the chat's key, and
-goes on there; an ended one, of which nanobot may hold any number, has its id behind that.
+nanobot has one conversation for each chat. So the current session of a chat gets the chat's key and
+continues there; an ended session gets the key followed by its id.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ from tertulia.core.source import LOCAL
 from tertulia.core.text.display_safe import to_json
 from tertulia.records.iterate import SessionSummary
 
-# nanobot's own words for a topic or a thread in a chat; elsewhere the id stands alone.
+# nanobot's prefix for a topic or thread id in a key; other platforms have none.
 _THREADS = {"telegram": "topic:", "discord": "thread:"}
 _MARKS = {COMMAND: "_command", DELIVERY: "_channel_delivery", INTERNAL: "_hidden_history"}
-# The longest name that common file systems take is 255 bytes.
+# Common file systems allow file names of at most 255 bytes.
 _LONGEST_NAME = 240
-# Under this name the metadata of an imported session say where it came from.
+# The metadata field in which an imported session records its origin.
 _IMPORTED = "imported"
 
 
 def key_of(session: Session) -> str:
-    """The conversation as nanobot calls it."""
-    key = _known_key(session) or _chat_key(session)
+    """Return nanobot's key of a conversation."""
+    key = _imported_key(session) or _chat_key(session)
     return key if session.ended_at is None else f"{key}#{session.id}"
 
 
 def file_name(key: str) -> str:
-    """Under which name nanobot looks for a key."""
+    """Return the file name under which nanobot looks for a key."""
     name = base64.urlsafe_b64encode(key.encode("utf-8", "replace")).decode().rstrip("=")
     return f"{name}.jsonl"
 
 
 def is_too_long(key: str) -> bool:
-    """Whether no file can have the name of that key."""
+    """Return whether the file name of a key is too long for file systems."""
     return len(file_name(key)) > _LONGEST_NAME
 
 
-def nanobot(
+def nanobot_lines(
     session: Session,
     messages: Iterator[Message],
-    told: SessionSummary | None,
+    summary: SessionSummary | None,
     *,
     zone: tzinfo,
     key: str | None = None,
 ) -> Iterator[str]:
-    """The lines of the file."""
-    count = 0 if told is None else told.messages
+    """Yield the lines of the file."""
+    count = 0 if summary is None else summary.messages
     yield to_json(
         {
             "_type": "metadata",
             "key": key or key_of(session),
             "created_at": _local(session.created_at, zone),
             "updated_at": _local(session.updated_at, zone),
-            "metadata": _metadata(session, told, zone),
+            "metadata": _metadata(session, summary, zone),
             "last_archived": count,
-            "last_consolidated": count,  # the same, for nanobot before it was called so
+            "last_consolidated": count,  # the older name of the same field
         },
         indent=None,
     )
@@ -75,12 +75,12 @@ def nanobot(
         yield to_json(_message(message, zone), indent=None)
 
 
-def _known_key(session: Session) -> str | None:
-    """The key that nanobot gave it, where the session came from there."""
-    came = session.metadata.get(_IMPORTED)
-    if not isinstance(came, Mapping) or came.get("from") != "nanobot":
+def _imported_key(session: Session) -> str | None:
+    """Return the key that nanobot gave the session, if it was imported from there."""
+    imported = session.metadata.get(_IMPORTED)
+    if not isinstance(imported, Mapping) or imported.get("from") != "nanobot":
         return None
-    key = came.get("key")
+    key = imported.get("key")
     return key if isinstance(key, str) and key else None
 
 
@@ -90,34 +90,34 @@ def _chat_key(session: Session) -> str:
     key = "cli:direct" if is_terminal else f"{source.platform}:{source.chat_id}"
     if source.thread_id:
         key += f":{_THREADS.get(source.platform, '')}{source.thread_id}"
-    # What nanobot does not tell apart, but we do, is told apart by more than the chat.
-    if source.chat_type != "dm" and source.participant and _is_one_persons(session):
+    # nanobot has one conversation per chat; ours may be per person, account or agent, so add these.
+    if source.chat_type != "dm" and source.participant and _is_per_person(session):
         key += f":user:{source.participant}"
     key += f":account:{source.account}" if source.account else ""
     return key + (f":agent:{session.agent}" if session.agent != "main" else "")
 
 
-def _is_one_persons(session: Session) -> bool:
-    """Whether the session's key names its person: other people of the chat have their own."""
+def _is_per_person(session: Session) -> bool:
+    """Return whether the key names one person: others in the chat have their own session."""
     return session.key == session_key(session.origin, agent=session.agent, per_user=True)
 
 
-def _metadata(session: Session, told: SessionSummary | None, zone: tzinfo) -> dict[str, Any]:
-    known = {name: value for name, value in session.metadata.items() if name != _IMPORTED}
+def _metadata(session: Session, summary: SessionSummary | None, zone: tzinfo) -> dict[str, Any]:
+    metadata = {name: value for name, value in session.metadata.items() if name != _IMPORTED}
     if session.title:
-        known["title"] = session.title
-    if told is not None:
-        known["_last_summary"] = {
-            "text": told.text,
+        metadata["title"] = session.title
+    if summary is not None:
+        metadata["_last_summary"] = {
+            "text": summary.text,
             "last_active": _local(session.updated_at, zone),
         }
-    return sound_value(known)  # type: ignore[no-any-return]
+    return sound_value(metadata)  # type: ignore[no-any-return]
 
 
 def _message(message: Message, zone: tzinfo) -> Mapping[str, Any]:
-    """As it was given, with what nanobot wants besides. It cannot write half a character back."""
+    """Return a message with the fields nanobot needs, without lone surrogates it cannot write."""
     body: dict[str, Any] = sound_value(dict(message.body))
-    body.pop("_type", None)  # nanobot would take the line for a record of its own
+    body.pop("_type", None)  # nanobot would read the line as a metadata record
     if message.kind in _MARKS:
         body.setdefault(_MARKS[message.kind], True)
     if body.get("role") == SUMMARY:

@@ -1,7 +1,7 @@
-"""A session as people read it: who said what when, before it is Markdown or HTML.
+"""A session as a page for people: speakers, times and texts, before it becomes Markdown or HTML.
 
-Everything in here was written by strangers and is not escaped yet; each form does that itself, for
-every text without exception.
+Every text here may come from strangers and is not escaped yet; each format escapes every text
+itself, without exception.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Kind = Literal["words", "code", "thought", "call", "result", "media"]
 
 _NAME = 80
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)$")
-# The only addresses that a page may show as a picture: nothing is fetched, nothing can act.
-_PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
+# The only addresses a page may show as an image: nothing is fetched, and no script can run.
+_INLINE_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
 
 
-class Block(NamedTuple):
-    """A part of what was said. `label` is the language of code, or the name of what was called."""
+class PageBlock(NamedTuple):
+    """A part of a message. `label` is the language of code, or the name of the called tool."""
 
     kind: Kind
     text: str
@@ -43,18 +43,18 @@ class Block(NamedTuple):
 
 
 class PageEntry(NamedTuple):
-    """A message."""
+    """A message on the page."""
 
     seq: int
     role: str
     speaker: str
     kind: str | None
     at: datetime
-    blocks: list[Block]
+    blocks: list[PageBlock]
 
 
-class Page(NamedTuple):
-    """A session with what is to be known of it, and its messages."""
+class SessionPage(NamedTuple):
+    """A session: its title, a table of facts, and its messages."""
 
     title: str
     facts: list[tuple[str, str]]
@@ -66,135 +66,141 @@ def page_of(
     session: Session,
     messages: Iterator[Message],
     count: int,
-    veil: Redaction,
+    redaction: Redaction,
     *,
     zone: tzinfo,
-) -> Page:
-    """A session ready to be written down, as far as the veil shows it."""
+) -> SessionPage:
+    """Return the page of a session, with redacted texts."""
     facts = [
         ("session", session.id),
-        ("place", veil.name(f"{_platform(session)}, {session.origin.description}")),
+        ("place", redaction.name(f"{_platform(session)}, {session.origin.description}")),
         ("began", f"{format.stamp(session.created_at, zone)} ({zone})"),
         ("last active", format.stamp(session.updated_at, zone)),
-        ("state", veil.name(format.state_of(session))),
+        ("state", redaction.name(format.state_of(session))),
         ("messages", f"{count:,}"),
         ("tokens", f"{session.usage.total:,}"),
         ("cost", format.cost(session.usage)),
     ]
-    entries = (_entry(message, veil) for message in messages)
-    return Page(one_line(veil.name(format.name_of(session)), 120), facts, zone, entries)
+    entries = (_entry(message, redaction) for message in messages)
+    return SessionPage(one_line(redaction.name(format.name_of(session)), 120), facts, zone, entries)
 
 
 def _platform(session: Session) -> str:
     return registry.platform(session.origin.platform).title
 
 
-def _entry(message: Message, veil: Redaction) -> PageEntry:
-    blocks = list(_blocks(message, veil))
-    speaker = one_line(_speaker(message, veil), _NAME)
+def _entry(message: Message, redaction: Redaction) -> PageEntry:
+    blocks = list(_blocks(message, redaction))
+    speaker = one_line(_speaker(message, redaction), _NAME)
     return PageEntry(message.seq, message.role, speaker, message.kind, message.at, blocks)
 
 
-def _speaker(message: Message, veil: Redaction) -> str:
-    """Always the role first: whoever calls themselves "assistant" is still a user."""
+def _speaker(message: Message, redaction: Redaction) -> str:
+    """Return role and name, the role first: a user called "assistant" still shows as a user."""
     if message.author is not None:
         author = from_json(message.author)
-        name, who = author.get("name"), author.get("id")
+        name, user_id = author.get("name"), author.get("id")
         if isinstance(name, str) and name.strip():
-            return f"{message.role} {veil.name(name)}"
-        if isinstance(who, str):
-            return f"{message.role} {veil.person(str(author.get('platform') or ''), who)}"
+            return f"{message.role} {redaction.name(name)}"
+        if isinstance(user_id, str):
+            person = redaction.person(str(author.get("platform") or ""), user_id)
+            return f"{message.role} {person}"
     name = message.body.get("name")
     if isinstance(name, str) and name.strip():
-        return f"{message.role} {veil.name(name)}"
+        return f"{message.role} {redaction.name(name)}"
     return message.role
 
 
-def _blocks(message: Message, veil: Redaction) -> Iterator[Block]:
+def _blocks(message: Message, redaction: Redaction) -> Iterator[PageBlock]:
     body = message.body
     for field in ("reasoning_content", "reasoning"):
         thought = body.get(field)
         if isinstance(thought, str) and thought.strip():
-            yield Block("thought", veil.text(thought))
+            yield PageBlock("thought", redaction.text(thought))
             break
     content = body.get("content")
     for part in content if isinstance(content, list) else [content]:
-        yield from _part(part, message.role, veil)
+        yield from _part(part, message.role, redaction)
     media = body.get("media")
     for item in media if isinstance(media, list) else [media]:
         if item is not None:
-            yield Block("media", veil.text(_medium(item)))
+            yield PageBlock("media", redaction.text(_media_label(item)))
     calls = body.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
-        yield _call(call, veil)
+        yield _call(call, redaction)
 
 
-def _part(part: Any, role: str, veil: Redaction) -> Iterator[Block]:
+def _part(part: Any, role: str, redaction: Redaction) -> Iterator[PageBlock]:
     if isinstance(part, Mapping) and isinstance(part.get("text"), str):
         part = part["text"]
     if isinstance(part, str):
         if not part.strip():
             return
         if role == TOOL:
-            yield Block("result", veil.text(part))
+            yield PageBlock("result", redaction.text(part))
         else:
-            yield from split_code(veil.text(part))
+            yield from split_code(redaction.text(part))
     elif isinstance(part, Mapping) and isinstance(part.get("type"), str):
         if part["type"] != "text":
-            yield Block("media", veil.text(trace(part)), picture=_picture(part))
+            yield PageBlock("media", redaction.text(trace(part)), picture=_inline_image(part))
     elif part is not None:
-        yield Block("result" if role == TOOL else "words", veil.text(to_json(part, indent=None)))
+        yield PageBlock(
+            "result" if role == TOOL else "words", redaction.text(to_json(part, indent=None))
+        )
 
 
-def split_code(text: str) -> Iterator[Block]:
-    """Words, and the code that stands between fences in them; a fence that is never closed counts
-    to the end, as Markdown has it."""
+def split_code(text: str) -> Iterator[PageBlock]:
+    """Yield the blocks of prose and of fenced code in a text.
+
+    A fence that is never closed extends to the end, as in Markdown.
+    """
     lines: list[str] = []
     fence, label = "", ""
     for line in text.split("\n"):
-        found = _FENCE.match(line)
-        closes = found and fence and found[1].startswith(fence) and not found[2].strip()
-        if found and not fence:
-            yield from _words(lines)
-            lines, fence, label = [], found[1], found[2].strip()
+        match = _FENCE.match(line)
+        closes = match and fence and match[1].startswith(fence) and not match[2].strip()
+        if match and not fence:
+            yield from _prose(lines)
+            lines, fence, label = [], match[1], match[2].strip()
         elif closes:
-            yield Block("code", "\n".join(lines), label)
+            yield PageBlock("code", "\n".join(lines), label)
             lines, fence = [], ""
         else:
             lines.append(line)
     if fence:
-        yield Block("code", "\n".join(lines), label)
+        yield PageBlock("code", "\n".join(lines), label)
     else:
-        yield from _words(lines)
+        yield from _prose(lines)
 
 
-def _words(lines: list[str]) -> Iterator[Block]:
+def _prose(lines: list[str]) -> Iterator[PageBlock]:
     text = "\n".join(lines).strip("\n")
     if text.strip():
-        yield Block("words", text)
+        yield PageBlock("words", text)
 
 
-def _call(call: Any, veil: Redaction) -> Block:
+def _call(call: Any, redaction: Redaction) -> PageBlock:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
-        return Block("call", veil.text(to_json(call, indent=None)), "?")
-    given = function.get("arguments")
-    arguments = given if isinstance(given, str) else to_json(given, indent=None)
-    return Block("call", veil.text(arguments), one_line(str(function.get("name")), _NAME))
+        return PageBlock("call", redaction.text(to_json(call, indent=None)), "?")
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str):
+        arguments = to_json(arguments, indent=None)
+    return PageBlock("call", redaction.text(arguments), one_line(str(function.get("name")), _NAME))
 
 
-def _medium(item: Any) -> str:
+def _media_label(item: Any) -> str:
     if isinstance(item, str):
         return f"[file: {one_line(item, 200)}]"
-    place = ""
+    name = ""
     if isinstance(item, Mapping):
-        place = str(item.get("path") or item.get("url") or item.get("name") or "")
-    return f"[file: {one_line(place, 200) or 'unknown'}]"
+        name = str(item.get("path") or item.get("url") or item.get("name") or "")
+    return f"[file: {one_line(name, 200) or 'unknown'}]"
 
 
-def _picture(part: Mapping[str, Any]) -> str | None:
+def _inline_image(part: Mapping[str, Any]) -> str | None:
     image = part.get(IMAGE)
     address = image.get("url") if isinstance(image, Mapping) else image
-    if isinstance(address, str) and _PICTURE.fullmatch(address):
+    if isinstance(address, str) and _INLINE_IMAGE.fullmatch(address):
         return address
     return None

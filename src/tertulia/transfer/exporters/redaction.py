@@ -1,7 +1,7 @@
-"""What may leave the store of a session: all of it, or all but ids and phone numbers.
+"""Redact a session for export: ids and phone numbers become pseudonyms, or nothing changes.
 
-The same redactor as for prompts and logs. What was said is kept readable by programs: ids that join
-a call to its result, signatures and the data of pictures stay, and arguments stay JSON.
+It uses the same redactor as prompts and logs. Programs can still read the messages: ids that join a
+tool call to its result, signatures and image data stay, and arguments stay JSON.
 """
 
 from __future__ import annotations
@@ -19,60 +19,63 @@ from tertulia.core.text.display_safe import (
 from tertulia.core.text.redact import Redactor
 
 _LONGEST_NAME = 160
-_STAY = frozenset(
+_UNCHANGED = frozenset(
     ("id", "tool_call_id", "call_id", "role", "type", "signature", "data", "file_data")
 )
 
 
 class Redaction:
-    """How a session is shown; without a redactor, as it is."""
+    """Redacts the parts of one session; without a redactor it returns them unchanged."""
 
     def __init__(self, session: Session, redactor: Redactor | None) -> None:
         self._source = session.origin
         self._redactor = redactor
 
     def text(self, text: str) -> str:
-        """A text of several lines, harmless where it is shown."""
-        return harmless(self._hidden(text))
+        """Return a text of several lines, safe to display."""
+        return harmless(self._redact_text(text))
 
     def name(self, text: str) -> str:
-        """A name or a title, on one line."""
+        """Return a name or a title on one line."""
         if self._redactor is not None:
             text = self._redactor.name(self._source.platform, text, source=self._source)
         return one_line(text, _LONGEST_NAME)
 
     def person(self, platform: str, user_id: str) -> str:
+        """Return a user id, or its pseudonym."""
         return user_id if self._redactor is None else self._redactor.user(platform, user_id)
 
     def body(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A message as it was given."""
-        return body if self._redactor is None else self._veiled(body)
+        """Return a message body."""
+        return body if self._redactor is None else self._redact_value(body)
 
     def author(self, message: Message) -> str | None:
-        """Who wrote it, as stored."""
+        """Return the author of a message in the stored JSON form, or None."""
         if self._redactor is None or message.author is None:
             return message.author
-        who = from_json(message.author)
-        user_id, name = who.get("id"), who.get("name")
+        author = from_json(message.author)
+        user_id, name = author.get("id"), author.get("name")
         if isinstance(user_id, str):
-            who["id"] = self.person(str(who.get("platform") or ""), user_id)
+            author["id"] = self.person(str(author.get("platform") or ""), user_id)
         if isinstance(name, str):
-            who["name"] = self.name(name)
-        return json.dumps(who, ensure_ascii=False)
+            author["name"] = self.name(name)
+        return json.dumps(author, ensure_ascii=False)
 
-    def session(self, plain: dict[str, Any]) -> dict[str, Any]:
-        """The fields of the session."""
+    def session(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of the session, in the same order."""
         if self._redactor is None:
-            return plain
-        kept = {name: plain[name] for name in ("id", "parent_id", "created_at", "updated_at")}
-        kept["ended_at"] = plain["ended_at"]
-        origin = {name: self._part(name, value) for name, value in plain["origin"].items()}
-        hidden = self._veiled({n: v for n, v in plain.items() if n not in kept and n != "usage"})
-        found = {**hidden, **kept, "usage": plain["usage"], "origin": origin}
-        found["key"] = self._redactor.key(plain["key"])
-        return {name: found[name] for name in plain}
+            return fields
+        unchanged = ("id", "parent_id", "created_at", "updated_at", "ended_at", "usage")
+        redacted: dict[str, Any] = {
+            name: value if name in unchanged else self._redact_value(value, name)
+            for name, value in fields.items()
+        }
+        origin = fields["origin"].items()
+        redacted["origin"] = {name: self._redact_origin(name, value) for name, value in origin}
+        redacted["key"] = self._redactor.key(fields["key"])
+        return redacted
 
-    def _part(self, name: str, value: Any) -> Any:
+    def _redact_origin(self, name: str, value: Any) -> Any:
         if not isinstance(value, str) or self._redactor is None:
             return value
         platform = self._source.platform
@@ -82,31 +85,31 @@ class Redaction:
             return self._redactor.chat(platform, value)
         if name == "thread_id":
             return self._redactor.thread(platform, value)
-        return value if name in ("platform", "chat_type") else self._hidden(value)
+        return value if name in ("platform", "chat_type") else self._redact_text(value)
 
-    def _hidden(self, text: str) -> str:
+    def _redact_text(self, text: str) -> str:
         if self._redactor is None:
             return text
         return self._redactor.text(text, source=self._source)
 
-    def _veiled(self, value: Any, name: str = "") -> Any:
+    def _redact_value(self, value: Any, name: str = "") -> Any:
         if isinstance(value, Mapping):
-            return {field: self._veiled(inner, field) for field, inner in value.items()}
+            return {field: self._redact_value(inner, field) for field, inner in value.items()}
         if isinstance(value, list | tuple):
-            return [self._veiled(inner, name) for inner in value]
-        if name in _STAY or isinstance(value, bool | float) or value is None:
+            return [self._redact_value(inner, name) for inner in value]
+        if name in _UNCHANGED or isinstance(value, bool | float) or value is None:
             return value
         if isinstance(value, int):
-            hidden = self._hidden(str(value))
-            return value if hidden == str(value) else hidden
+            text = self._redact_text(str(value))
+            return value if text == str(value) else text
         if not isinstance(value, str) or value.startswith("data:"):
             return value
-        return self._arguments(value) if name == "arguments" else self._hidden(value)
+        return self._redact_arguments(value) if name == "arguments" else self._redact_text(value)
 
-    def _arguments(self, text: str) -> str:
-        """Arguments of a call are JSON in a text; a number in them may be a phone's."""
+    def _redact_arguments(self, text: str) -> str:
+        """Redact the JSON arguments of a call; a number in them may be a phone number."""
         try:
-            given = json.loads(text)
+            arguments = json.loads(text)
         except ValueError:
-            return self._hidden(text)
-        return json.dumps(self._veiled(given), ensure_ascii=False)
+            return self._redact_text(text)
+        return json.dumps(self._redact_value(arguments), ensure_ascii=False)
