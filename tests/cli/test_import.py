@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Typed
-from tests.transfer.trees import planted
+from tests.transfer.foreign_folders import planted
 
 
 @pytest.fixture

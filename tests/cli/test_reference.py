@@ -19,7 +19,7 @@ from tertulia.cli.cli_reference import (
     reference,
 )
 from tests.cli.conftest import Demo, Typed
-from tests.transfer.scene import program
+from tests.transfer.filled_stores import program
 
 SHOW = "sessions show"
 PAGE = Path(__file__).resolve().parents[2] / "docs/cli.md"

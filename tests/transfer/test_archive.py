@@ -35,8 +35,18 @@ from tertulia.errors import (
 )
 from tertulia.storage import statements, tables
 from tertulia.transfer import archive
-from tests.transfer import scene
-from tests.transfer.scene import ACTS, ANA, BEN, EVE, GROUP, SOURCES, everything, opened, parts
+from tests.transfer import filled_stores
+from tests.transfer.filled_stores import (
+    ACTS,
+    ANA,
+    BEN,
+    EVE,
+    GROUP,
+    SOURCES,
+    everything,
+    opened,
+    parts,
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +54,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("made") / "full.db"
     with opened(path) as store:
         everything(store)
-    scene.left_open(path)
+    filled_stores.left_open(path)
     with opened(path) as store:
         transfer.write_archive(store, path.with_suffix(".zip"))
     return path
@@ -158,7 +168,7 @@ class TestThereAndBack:
     @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
     @given(steps)
     def test_export_import_export_is_equal_byte_for_byte(self, steps: list[Any]) -> None:
-        with scene.folder() as place:
+        with filled_stores.folder() as place:
             with opened(place / "a.db") as store:
                 for act, source, words in steps:
                     ACTS[act](store, source, words)
@@ -434,11 +444,11 @@ class TestTheFile:
     def test_is_one_moment_of_a_store_in_use(self, tmp_path: Path) -> None:
         """Whoever talks during the export is in it with all their messages, or not at all."""
         with opened(tmp_path / "a.db") as store:
-            scene.talk(store, ANA, "before")
+            filled_stores.talk(store, ANA, "before")
             told = iter(range(1000))
 
             def meanwhile(done: int, total: int) -> None:
-                scene.talk(store, BEN, f"during {next(told)}")
+                filled_stores.talk(store, BEN, f"during {next(told)}")
 
             transfer.write_archive(store, tmp_path / "a.zip", progress=meanwhile)
             assert store.sessions.count() == 2

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 import tertulia
 from tertulia.cli import main
-from tests.transfer.scene import ANA, BEN, opened, parts, talk
+from tests.transfer.filled_stores import ANA, BEN, opened, parts, talk
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from tertulia.testing.fixtures import (
     until,
 )
 from tests.servers.postgres import Server
-from tests.transfer.scene import ANA, everything, opened, parts, talk
+from tests.transfer.filled_stores import ANA, everything, opened, parts, talk
 
 Places = tuple[str, str]
 

@@ -12,7 +12,7 @@ from tertulia import Store, Turn, Usage
 from tertulia.testing import FakeClock, Handles
 from tertulia.testing.fault_points import watch
 from tests.storage.inside import sqlite_of
-from tests.transfer.scene import program
+from tests.transfer.filled_stores import program
 from tests.turns.scene import ANA, call, open_beside
 
 

@@ -13,7 +13,7 @@ import pytest
 import tertulia
 from tertulia import Store
 from tertulia.transfer import import_from
-from tests.transfer.trees import SETTINGS, all_sessions
+from tests.transfer.foreign_folders import SETTINGS, all_sessions
 
 TALK: list[dict[str, Any]] = [
     {"role": "user", "content": "hello", "timestamp": "2026-03-01T10:00:00Z", "mood": {"x": 1}},

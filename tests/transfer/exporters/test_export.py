@@ -1,13 +1,11 @@
-"""Sessions as programs take them: JSONL, JSON, nanobot's files, and folders of these."""
+"""Sessions as JSONL and JSON, one by one and in folders."""
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import stat
 import tracemalloc
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,21 +18,11 @@ from tertulia import ConfigError, NotFound, Source, Store, StoreError, transfer
 from tertulia.records import iterate
 from tertulia.records.iterate import Selection
 from tertulia.transfer.exporters.export import (
-    Form,
     document,
     export_to,
 )
-from tests.transfer.scene import ANA, BEN, GROUP, LARGE, THREAD, opened, talk
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with opened(tmp_path / "talk.db") as made:
-        yield made
-
-
-def lines(store: Store, session_id: str, form: Form, **options: Any) -> list[Any]:
-    return [json.loads(line) for line in document(store, session_id, form, **options)]
+from tests.transfer.exporters.exported_lines import lines
+from tests.transfer.filled_stores import ANA, BEN, GROUP, LARGE, opened, talk
 
 
 class TestJsonl:
@@ -95,145 +83,6 @@ class TestJson:
         assert found["id"] == session
         assert found["messages"] == given_
         assert [place["seq"] for place in found["places"]] == [n + 1 for n in range(count)]
-
-
-class TestNanobot:
-    """What nanobot expects of a file, as its own files have it."""
-
-    def test_the_first_line_tells_of_the_session(self, store: Store) -> None:
-        session = store.sessions.rename(talk(store, ANA, "hello"), "Greetings")
-        head = lines(store, session.id, "nanobot")[0]
-        assert head == {
-            "_type": "metadata",
-            "key": "telegram:12025550101",
-            "created_at": "2026-03-01T12:00:00",
-            "updated_at": "2026-03-01T12:00:00",
-            "metadata": {"title": "Greetings"},
-            "last_archived": 0,
-            "last_consolidated": 0,
-        }
-
-    def test_each_message_has_its_time_without_a_zone(self, tmp_path: Path) -> None:
-        with opened(tmp_path / "far.db", zone="Asia/Tokyo") as store:
-            head, *messages = lines(store, talk(store, ANA, "hello"), "nanobot")
-        assert head["created_at"] == "2026-03-01T21:00:00"
-        assert [message["role"] for message in messages] == [
-            "user",
-            "assistant",
-            "tool",
-            "assistant",
-        ]
-        assert all(datetime.fromisoformat(one["timestamp"]).tzinfo is None for one in messages)
-        assert messages[1]["tool_calls"][0]["id"] == messages[2]["tool_call_id"]
-        assert messages[1]["reasoning_content"] == "Let me look."
-
-    def test_a_time_that_came_from_nanobot_stays(self, store: Store) -> None:
-        session = store.sessions.open(ANA).id
-        log = store.transcript(session)
-        log.append({"role": "user", "content": "a", "timestamp": "2025-01-01T10:00:00.5"})
-        log.append({"role": "user", "content": "b", "timestamp": 17})
-        times = [one["timestamp"] for one in lines(store, session, "nanobot")[1:]]
-        assert times == ["2025-01-01T10:00:00.5", "2026-03-01T12:00:00"]
-
-    def test_no_message_passes_for_a_record(self, store: Store) -> None:
-        session = store.sessions.open(ANA).id
-        store.transcript(session).append({"role": "user", "content": "x", "_type": "metadata"})
-        assert [one.get("_type") for one in lines(store, session, "nanobot")] == ["metadata", None]
-
-    def test_nothing_in_it_that_nanobot_cannot_write_back(self, store: Store) -> None:
-        session = store.sessions.open(ANA).id
-        store.transcript(session).append({"role": "user", "content": "half \ud83d"})
-        assert lines(store, session, "nanobot")[1]["content"] == "half \ufffd"
-
-    def test_what_was_summed_up_is_consolidated(self, store: Store) -> None:
-        for number in range(4):
-            session = talk(store, ANA, f"word {number}")
-        store.transcript(session).compact(lambda messages, before: "They greeted.", keep_turns=1)
-        talk(store, ANA, "and on")
-        head, *messages = lines(store, session, "nanobot")
-        assert head["last_archived"] == head["last_consolidated"] == 12
-        assert head["metadata"]["_last_summary"]["text"] == "They greeted."
-        assert messages[12]["content"] == "word 3"
-        assert len(messages) == 20
-
-    def test_commands_and_deliveries_are_marked(self, store: Store) -> None:
-        from tertulia.core.message import Message
-        from tertulia.transfer.exporters.nanobot import nanobot_lines
-
-        session = store.sessions.open(ANA)
-        rows = [
-            Message(1, n, 1, "user", kind, 0, None, {"role": "user", "content": "x"})
-            for n, kind in enumerate(("command", "delivery", "internal", None))
-        ]
-        found = nanobot_lines(session, iter(rows), None, zone=store.context.zone)
-        marks = [{m for m in json.loads(line) if m[0] == "_"} for line in list(found)[1:]]
-        assert marks == [{"_command"}, {"_channel_delivery"}, {"_hidden_history"}, set()]
-
-    @pytest.mark.parametrize(
-        ("source", "key"),
-        [
-            (ANA, "telegram:12025550101"),
-            (Source.local(), "cli:direct"),
-            (GROUP, "telegram:-100"),
-            (THREAD, "slack:C1:17.5"),
-            (Source("telegram", "-1", chat_type="group", thread_id="7"), "telegram:-1:topic:7"),
-            (Source("discord", "9", chat_type="thread", thread_id="8"), "discord:9:thread:8"),
-            (BEN, "discord:77:account:bot2"),
-        ],
-        ids=str,
-    )
-    def test_the_key_is_the_chat(self, store: Store, source: Source, key: str) -> None:
-        assert lines(store, store.sessions.open(source).id, "nanobot")[0]["key"] == key
-
-    @pytest.mark.parametrize(
-        ("came", "key"),
-        [
-            ({"from": "nanobot", "key": "feishu:oc_1:om_1"}, "feishu:oc_1:om_1"),
-            ({"from": "hermes", "key": "agent:x"}, "telegram:12025550101"),
-            ({"from": "nanobot", "key": None}, "telegram:12025550101"),
-            ("nonsense", "telegram:12025550101"),
-        ],
-        ids=str,
-    )
-    def test_what_came_from_nanobot_has_its_key_again(
-        self, store: Store, came: Any, key: str
-    ) -> None:
-        session = store.sessions.open(ANA)
-        store.sessions.set_metadata(session.id, {"imported": came, "handle": "peti"})
-        head = lines(store, session.id, "nanobot")[0]
-        assert head["key"] == key
-        assert head["metadata"] == {"handle": "peti"}
-
-    def test_people_with_sessions_of_their_own(self, tmp_path: Path) -> None:
-        with opened(tmp_path / "own.db", group_sessions_per_user=True) as store:
-            session = store.sessions.open(GROUP)
-            assert lines(store, session.id, "nanobot")[0]["key"] == "telegram:-100:user:5"
-
-    def test_a_folder_has_the_names_that_nanobot_looks_for(
-        self, store: Store, tmp_path: Path
-    ) -> None:
-        old = talk(store, ANA, "long ago")
-        store.sessions.reset(store.sessions.key(ANA))
-        talk(store, ANA, "today")
-        export_to(store, "nanobot", tmp_path / "out")
-        keys = {}
-        for path in (tmp_path / "out").iterdir():
-            stem = path.name.removesuffix(".jsonl")
-            key = base64.urlsafe_b64decode(stem + "=" * (-len(stem) % 4)).decode()
-            assert json.loads(path.read_text("utf-8").split("\n")[0])["key"] == key
-            keys[key] = path
-        assert set(keys) == {"telegram:12025550101", f"telegram:12025550101#{old}"}
-        assert "today" in keys["telegram:12025550101"].read_text("utf-8")
-
-    def test_conversations_that_nanobot_would_mix_stay_apart(
-        self, store: Store, tmp_path: Path
-    ) -> None:
-        talk(store, Source("x", "a:b", user_id="1"), "one")
-        talk(store, Source("x", "a", chat_type="group", thread_id="b"), "two")
-        talk(store, Source("x", "y" * 400), "three")
-        done = export_to(store, "nanobot", tmp_path / "out")
-        assert (done.sessions, done.messages) == (3, 12)
-        assert len(os.listdir(tmp_path / "out")) == 3
 
 
 class TestFolder:
@@ -350,50 +199,6 @@ class TestFolder:
         with opened(tmp_path / "b.db") as copy:
             transfer.restore(copy, tmp_path / "a.zip")
             assert copy.sessions.count() == 1
-
-
-class TestRedacted:
-    def test_ids_and_numbers_are_gone_and_all_else_is_there(self, store: Store) -> None:
-        session = store.sessions.open(ANA).id
-        call = {
-            "id": "call_12345678",
-            "type": "function",
-            "function": {"name": "dial", "arguments": '{"number": 12025550177, "times": 2}'},
-        }
-        store.transcript(session).extend(
-            [
-                {"role": "user", "content": "I am 12025550101, call +1 202 555 0177"},
-                {"role": "assistant", "content": None, "tool_calls": [call]},
-                {"role": "tool", "tool_call_id": "call_12345678", "content": "ok"},
-            ]
-        )
-        for form in ("jsonl", "json"):
-            text = "\n".join(document(store, session, form, redact=True))
-            assert "12025550101" not in text
-            assert "555 0177" not in text
-            assert store.redactor.user("telegram", "12025550101") in text
-        _, asked, answered = lines(store, session, "jsonl", redact=True)
-        assert asked["tool_calls"][0]["id"] == answered["tool_call_id"] == "call_12345678"
-        assert json.loads(asked["tool_calls"][0]["function"]["arguments"])["times"] == 2
-
-    def test_as_the_settings_say(self, tmp_path: Path) -> None:
-        with opened(tmp_path / "r.db", redact_pii=True) as store:
-            session = talk(store, ANA, "call +1 202 555 0177")
-            for form in ("jsonl", "json", "markdown", "html"):
-                text = "\n".join(document(store, session, form))
-                assert "555 0177" not in text
-            assert "555 0177" in "\n".join(document(store, session, "nanobot"))
-            assert "555 0177" in "\n".join(document(store, session, "jsonl", redact=False))
-
-    def test_who_wrote_in_a_group(self, store: Store) -> None:
-        eve = Source(
-            "telegram", "-100", chat_type="group", user_id="5550001", user_name="+12025550123"
-        )
-        session = talk(store, eve, "hello")
-        for form in ("json", "html", "markdown"):
-            text = "\n".join(document(store, session, form, redact=True))
-            assert "5550001" not in text
-            assert "12025550123" not in text
 
 
 def test_memory_does_not_grow_with_the_transcript(store: Store) -> None:

@@ -14,7 +14,7 @@ import pytest
 import tertulia
 from tertulia import Session, Store
 from tertulia.transfer import import_from
-from tests.transfer.trees import SETTINGS, all_sessions, dump, print_of
+from tests.transfer.foreign_folders import SETTINGS, all_sessions, dump, print_of
 
 ONE, TWO = "b7300bff-a214-4c11-97ae-eab26883c67a", "0c1d8c1e-5b1f-4a53-9d1c-1f4f6f1f0a01"
 GROUP = "agent:main:telegram:group:-1005550100001"

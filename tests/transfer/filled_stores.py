@@ -79,7 +79,7 @@ def _session(store: Store, source: Source) -> str:
 _LEFT_OPEN = """
 import os, sys
 import tertulia
-from tests.transfer.scene import EVE, opened
+from tests.transfer.filled_stores import EVE, opened
 
 turn = opened(sys.argv[1]).turn(EVE, "and then?").__enter__()
 turn.add_assistant("", tool_calls=[tertulia.ToolCall("c9", "burn", {})])

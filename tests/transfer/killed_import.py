@@ -12,7 +12,7 @@ from tertulia.records import imports
 from tertulia.records.transcript import transcript
 from tertulia.transfer import import_from
 from tertulia.transfer.importers import importer
-from tests.transfer.trees import SETTINGS
+from tests.transfer.foreign_folders import SETTINGS
 
 
 def main(where: str, kind: Any, folder: str, moment: str, number: int) -> None:

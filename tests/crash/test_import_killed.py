@@ -12,7 +12,7 @@ import pytest
 
 import tertulia
 from tertulia.transfer import import_from
-from tests.transfer.trees import SETTINGS, dump, kind_of, planted
+from tests.transfer.foreign_folders import SETTINGS, dump, kind_of, planted
 
 TREES = ["nanobothead_migrated", "hermes019_moved_home", "hermes013_dual"]
 
@@ -21,7 +21,7 @@ def killed(where: Path, kind: str, folder: Path, moment: str, number: int) -> No
     path = os.pathsep.join(part for part in sys.path if part)
     words = [str(where), kind, str(folder), moment, str(number)]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.transfer.programs", *words],
+        [sys.executable, "-m", "tests.transfer.killed_import", *words],
         env={**os.environ, "PYTHONPATH": path},
         check=False,
     )

@@ -12,7 +12,7 @@ import pytest
 import tertulia
 from tertulia import Session, Store
 from tertulia.transfer import Report, import_from
-from tests.transfer.trees import (
+from tests.transfer.foreign_folders import (
     SETTINGS,
     all_sessions,
     digest_of,

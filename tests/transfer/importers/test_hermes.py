@@ -1,0 +1,116 @@
+"""The Hermes reader with hostile fields, cycles and keys."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tertulia
+from tertulia import Policies, ResetPolicy, Settings, Source, Store
+from tertulia.transfer import (
+    import_from,
+)
+from tests.transfer.foreign_folders import all_sessions, dump, planted
+from tests.transfer.importers.source_files import HELLO, ODD, kinds, write
+
+ORIGIN: dict[str, Any] = {"platform": "telegram", "chat_id": "42"}
+
+
+@pytest.mark.parametrize("value", ODD, ids=repr)
+def test_the_wrong_type_in_every_field_of_hermes(store: Store, folder: Path, value: Any) -> None:
+    entry: dict[str, Any] = {
+        "session_key": "agent:main:telegram:dm:42", "session_id": "20260301_100000_aaaaaaaa",
+        "created_at": "2026-03-01T10:00:00", "updated_at": "2026-03-01T11:00:00",
+        "display_name": "Ana", "platform": "telegram", "chat_type": "dm", "input_tokens": 1,
+        "output_tokens": 2, "total_tokens": 3, "last_prompt_tokens": 4, "estimated_cost_usd": 0.5,
+        "cost_status": "estimated", "origin": ORIGIN,
+    }  # fmt: skip
+    index = {}
+    for number, name in enumerate(entry):
+        session_id = f"20260301_100000_{number:08x}"
+        index[f"k{number}"] = {
+            **entry,
+            "session_key": f"k{number}",
+            "session_id": session_id,
+            name: value,
+        }
+        write(folder / f"{session_id}.jsonl", HELLO)
+    for number, name in enumerate(ORIGIN):
+        session_id = f"20260301_100001_{number:08x}"
+        origin = {**ORIGIN, name: value}
+        index[f"o{number}"] = {
+            **entry,
+            "session_key": f"o{number}",
+            "session_id": session_id,
+            "origin": origin,
+        }
+        write(folder / f"{session_id}.jsonl", HELLO)
+    (folder / "sessions.json").write_text(json.dumps(index))
+    report = import_from(store, "hermes", folder.parent)
+    assert report.messages == len(entry) + 2
+    assert store.check() == []
+    assert len(dump(store)["sessions"]) == report.sessions
+
+
+def test_parents_in_a_circle(store: Store, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    db = sqlite3.connect(home / "state.db")
+    db.execute(
+        "create table sessions (id text, source text, parent_session_id text, started_at real)"
+    )
+    db.execute(
+        "create table messages (id integer primary key, session_id text, role text, content text)"
+    )
+    circle = {"s1": "s2", "s2": "s3", "s3": "s1", "s4": "s1", "s5": "s5", "s6": "gone"}
+    for name, parent in circle.items():
+        db.execute("insert into sessions values (?, 'telegram', ?, 1.0)", (name, parent))
+        db.execute(
+            "insert into messages (session_id, role, content) values (?, 'user', 'x')", (name,)
+        )
+    db.commit()
+    db.close()
+    report = import_from(store, "hermes", home)
+    assert kinds(report) == {"parent_cycle"}
+    parents = {session.id: session.parent_id for session in all_sessions(store)}
+    for name in parents:
+        passed, place = [], name
+        while place is not None:
+            assert place not in passed
+            passed.append(place)
+            place = parents.get(place)  # type: ignore[assignment]
+
+
+def test_a_session_that_was_reset_there_makes_way_for_the_next_one(
+    store: Store, tmp_path: Path
+) -> None:
+    home = planted("dmg_hermes001_crlf", tmp_path)
+    import_from(store, "hermes", home)
+    index = json.loads((home / "sessions/sessions.json").read_text("utf-8"))
+    key = "agent:main:telegram:dm:5550100201"
+    old, new = index[key]["session_id"], "20260401_100000_abcdef01"
+    index[key].update(session_id=new, created_at="2026-04-01T10:00:00")
+    (home / "sessions/sessions.json").write_text(json.dumps(index))
+    write(home / f"sessions/{new}.jsonl", HELLO)
+    report = import_from(store, "hermes", home)
+    assert (report.sessions, report.skipped, report.problems) == (1, 5, ())
+    current = store.sessions.current(key)
+    assert current is not None
+    assert current.id == new
+    assert store.sessions.require(old).end_reason == "imported"
+
+
+def test_a_direct_message_finds_the_conversation_under_the_key_hermes_gave_it(
+    tmp_path: Path,
+) -> None:
+    never = Settings(zone="UTC", policies=Policies(default=ResetPolicy(mode="none")))
+    with tertulia.open(tmp_path / "talk.db", settings=never) as store:
+        import_from(store, "hermes", planted("hermes019_main", tmp_path))
+        chat = "12025550120@s.whatsapp.net"
+        found = store.sessions.open(Source("whatsapp", chat, user_id=chat))
+        assert found.id == "20260721_061236_7493fe50"
+        assert found.key == "agent:main:whatsapp:dm:12025550120"
