@@ -92,7 +92,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
                 )
         if not self.tokens and not is_loopback(self.host):
             raise ConfigError(
-                f"Without tokens, everybody who reaches {self.host} would have full access.",
+                f"Without tokens the server would be open to everybody who reaches {self.host}.",
                 hint="Add a token, or listen on 127.0.0.1.",
                 field="host",
             )
