@@ -1,13 +1,16 @@
-"""A real server on loopback, in a thread of its own, and clients of it."""
+"""A gateway with a real server on loopback, in a thread of its own, and clients of it."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import httpx2
@@ -17,10 +20,7 @@ import tertulia
 from tertulia import Settings, aio
 from tertulia.agents import Agent, ParrotAgent
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.settings import (
-    GatewaySettings,
-    PlatformSettings,
-)
+from tertulia.gateway.settings import GatewaySettings, PlatformSettings
 from tertulia.http import HttpSettings, Token, serve
 from tertulia.platforms.base import Adapter
 from tertulia.processes.registry import ProcessRegistry
@@ -41,7 +41,7 @@ EVERYONE = GatewaySettings(
 
 
 class ServedGateway(NamedTuple):
-    """A server under test."""
+    """A gateway with its server under test."""
 
     url: str
     path: Path
@@ -55,11 +55,11 @@ class ServedGateway(NamedTuple):
         return httpx2.Client(base_url=self.url, headers=headers, timeout=PATIENCE, **options)
 
     def openai(self, name: str = "ana", **options: Any) -> openai.OpenAI:
-        found = openai.OpenAI(
+        client = openai.OpenAI(
             base_url=f"{self.url}/v1", api_key=SECRETS[name], max_retries=0, **options
         )
-        self.clients.append(found)
-        return found
+        self.clients.append(client)
+        return client
 
     def store(self) -> tertulia.Store:
         return tertulia.open(self.path)
@@ -75,12 +75,15 @@ def served_gateway(
     programs: Path | None = None,
     **settings: Any,
 ) -> Iterator[ServedGateway]:
-    """A gateway and its server, until the end of the block; with `programs` it runs some."""
-    found: Future[ServedGateway] = Future()
-    given = {"tokens": TOKENS, "port": 0, "rate": 100_000, "drain_seconds": 2, **settings}
+    """Run a gateway and its server until the end of the block.
+
+    `programs` is the folder of background processes; None: the gateway runs none.
+    """
+    started: Future[ServedGateway] = Future()
+    values = {"tokens": TOKENS, "port": 0, "rate": 100_000, "drain_seconds": 2, **settings}
     stops: list[asyncio.Event] = []
 
-    async def live() -> None:
+    async def serve_until_stopped() -> None:
         async with aio.open(path, settings=Settings(policies=IDLE)) as store:
             processes = None if programs is None else ProcessRegistry(store.sync, programs)
             gateway = Gateway(
@@ -89,30 +92,59 @@ def served_gateway(
             stop = asyncio.Event()
             stops.append(stop)
             running = asyncio.create_task(gateway.run())
-            async with serve(gateway, HttpSettings(**given)) as serving:
+            async with serve(gateway, HttpSettings(**values)) as address:
                 loop = asyncio.get_running_loop()
-                found.set_result(ServedGateway(serving.url, path, loop, gateway, []))
+                started.set_result(ServedGateway(address.url, path, loop, gateway, []))
                 await stop.wait()
             gateway.stop()
             await running
 
     def run() -> None:
         try:
-            asyncio.run(live())
+            asyncio.run(serve_until_stopped())
         except BaseException as problem:
-            if found.done():
+            if started.done():
                 raise
-            found.set_exception(problem)
+            started.set_exception(problem)
 
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        ready = found.result(PATIENCE)
-        yield ready
+        yield started.result(PATIENCE)
     finally:
         if stops:
-            for client in found.result().clients:
+            for client in started.result().clients:
                 client.close()
-            found.result().loop.call_soon_threadsafe(stops[0].set)
+            started.result().loop.call_soon_threadsafe(stops[0].set)
         thread.join(PATIENCE)
     assert not thread.is_alive()
+
+
+@asynccontextmanager
+async def served_adapter(adapter: Adapter) -> AsyncIterator[str]:
+    """Serve one adapter and yield the URL; the test listens to the adapter, not the gateway."""
+    with TemporaryDirectory() as folder:
+        async with aio.open(Path(folder) / "talk.db") as store:
+            gateway = Gateway(store, ParrotAgent(), [adapter])
+            settings = HttpSettings(port=0, tokens=TOKENS, drain_seconds=1)
+            async with serve(gateway, settings) as address:
+                yield address.url
+
+
+def parse_events(text: str) -> list[tuple[str, Any]]:
+    """Return the name and the data of each event in the body of a stream."""
+    events = []
+    for block in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if line[:1] != ":")
+        if "data" in fields:
+            events.append((fields.get("event", ""), json.loads(fields["data"])))
+    return events
+
+
+def eventually(look: Callable[[], Any]) -> Any:
+    """Call `look` until it returns something true, and return that."""
+    deadline = time.monotonic() + PATIENCE
+    while not (result := look()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return result

@@ -1,1 +1,1 @@
-"""The configuration: its schema, how it is read, and what is built from it."""
+"""The configuration: its sections (`schema`), its reader (`load`) and its use (`build`)."""

@@ -1,4 +1,4 @@
-"""From a configuration to what it names: the agent, the adapters, and where programs run."""
+"""Build the objects that a configuration names: agent, adapters, HTTP settings, environment."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from tertulia.agents.base import Agent
-from tertulia.config.schema import (
-    AgentConfig,
-    Config,
-    ProcessesConfig,
-    WebhookConfig,
-)
+from tertulia.config.schema import AgentConfig, Config, ProcessesConfig, WebhookConfig
 from tertulia.errors import ConfigError
 from tertulia.platforms.base import Adapter
 
@@ -34,76 +29,89 @@ def _web(config: Config) -> Adapter:
 def _webhook(config: Config) -> Adapter:
     from tertulia.platforms.webhook import WebhookAdapter
 
-    given = config.platforms["webhook"]
-    assert isinstance(given, WebhookConfig)
-    return WebhookAdapter(given.key(), url=given.url, is_idempotent=given.is_idempotent)
+    section = config.platforms["webhook"]
+    assert isinstance(section, WebhookConfig)
+    return WebhookAdapter(
+        section.resolve_secret(), url=section.url, is_idempotent=section.is_idempotent
+    )
 
 
 BUILDERS: dict[str, Builder] = {"web": _web, "webhook": _webhook}
-"""How the adapter of a platform is made; the terminal's is made by whoever has the terminal."""
+"""The builder of each platform's adapter. `tertulia run` builds that of the terminal itself."""
 
-_SHARED = ("history_tokens", "max_steps", "tool_seconds", "limits", "retry", "headers")
+_SHARED_KEYS = ("history_tokens", "max_steps", "tool_seconds", "limits", "retry", "headers")
 
 
-def agent_of(given: AgentConfig) -> Agent:
-    """The agent that the configuration names."""
-    # Each is loaded only where it is wanted: most have the network behind them.
-    if given.kind == "parrot":
+def agent_of(config: AgentConfig) -> Agent:
+    """Return the agent that the configuration names."""
+    # Import each agent only when it is used: most of them load a network library.
+    if config.kind == "parrot":
         from tertulia.agents.parrot import ParrotAgent
 
-        return ParrotAgent(tool_seconds=given.tool_seconds)
-    if given.kind == "command":
+        return ParrotAgent(tool_seconds=config.tool_seconds)
+    if config.kind == "command":
         from tertulia.agents.command import CommandAgent
 
-        return CommandAgent(given.command, cwd=given.folder, env=_variables(given),
-                            format=given.format, **_shared(given, "headers", "retry"))  # fmt: skip
-    if given.kind == "http":
+        return CommandAgent(
+            config.command,
+            cwd=config.folder,
+            env=_environment_variables(config),
+            format=config.format,
+            **_shared(config, "headers", "retry"),
+        )
+    if config.kind == "http":
         from tertulia.agents.http import HttpAgent
 
-        assert given.url is not None
-        return HttpAgent(given.url, format=given.format, **_shared(given))
-    return _model(given)
+        assert config.url is not None
+        return HttpAgent(config.url, format=config.format, **_shared(config))
+    return _model_agent(config)
 
 
-def _model(given: AgentConfig) -> Agent:
+def _model_agent(config: AgentConfig) -> Agent:
     from tertulia.agents.anthropic import AnthropicAgent
     from tertulia.agents.openai import OpenAIAgent
 
-    assert given.model is not None
+    assert config.model is not None
     names = ("base_url", "max_tokens", "provider")
-    set_ones = {n: getattr(given, n) for n in names if getattr(given, n) is not None}
-    kind: Callable[..., Agent] = OpenAIAgent if given.kind == "openai" else AnthropicAgent
+    optional = {n: getattr(config, n) for n in names if getattr(config, n) is not None}
+    kind: Callable[..., Agent] = OpenAIAgent if config.kind == "openai" else AnthropicAgent
     return kind(
-        given.model,
-        api_key=given.key(),
-        instructions=given.instructions,
-        options=given.options,
-        **set_ones,
-        **_shared(given),
+        config.model,
+        api_key=config.resolve_api_key(),
+        instructions=config.instructions,
+        options=config.options,
+        **optional,
+        **_shared(config),
     )
 
 
 def adapters_of(config: Config) -> list[Adapter]:
-    """The adapters of every platform that is enabled, but for the terminal."""
-    found = []
+    """Return the adapter of every enabled platform except the terminal.
+
+    Raises `ConfigError` for a platform without an adapter.
+    """
+    adapters = []
     for name, section in config.platforms.items():
         if not section.enabled or name == "local":
             continue
         if name not in BUILDERS:
             raise ConfigError(
-                f"platforms.{name}: this version has no adapter for it.",
+                f"platforms.{name}: this version has no adapter for this platform.",
                 hint=f"Remove it, or set: enabled = false under [platforms.{name}]",
                 field=f"platforms.{name}",
             )
-        found.append(BUILDERS[name](config))
-    return found
+        adapters.append(BUILDERS[name](config))
+    return adapters
 
 
 def http_of(config: Config) -> HttpSettings | None:
-    """How the gateway is reached over HTTP; None where it is not."""
-    given = config.http
-    needs_http = [name for name in ("web", "webhook") if _is_served(config, name)]
-    if not given.enabled:
+    """Return the settings of the HTTP server; None if it is not enabled.
+
+    Raises `ConfigError` if a platform needs the server and it is not enabled.
+    """
+    section = config.http
+    needs_http = [name for name in ("web", "webhook") if _is_enabled(config, name)]
+    if not section.enabled:
         if needs_http:
             raise ConfigError(
                 f"platforms.{needs_http[0]} is reached over HTTP, which is not enabled.",
@@ -114,48 +122,48 @@ def http_of(config: Config) -> HttpSettings | None:
     from tertulia.http.settings import HttpSettings, Token
 
     return HttpSettings(
-        host=given.host,
-        port=given.port,
+        host=section.host,
+        port=section.port,
         tokens=tuple(
-            Token(name=token.name, role=token.role, secret=token.secret()) for token in given.tokens
+            Token(name=token.name, role=token.role, secret=token.resolve_secret())
+            for token in section.tokens
         ),
-        max_body=given.max_body,
-        rate=given.requests_per_minute,
+        max_body=section.max_body,
+        rate=section.requests_per_minute,
     )
 
 
 def check(config: Config) -> None:
-    """Make what `tertulia run` would serve with, and serve nothing: what is wrong is raised."""
+    """Build what `tertulia run` would use, and discard it; raise `ConfigError` for any mistake."""
     agent_of(config.agent)
     adapters_of(config)
     http_of(config)
 
 
-def _is_served(config: Config, name: str) -> bool:
+def _is_enabled(config: Config, name: str) -> bool:
     section = config.platforms.get(name)
     return section is not None and section.enabled
 
 
-def _shared(given: AgentConfig, *without: str) -> dict[str, Any]:
-    return {name: getattr(given, name) for name in _SHARED if name not in without}
+def _shared(config: AgentConfig, *without: str) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in _SHARED_KEYS if name not in without}
 
 
-def _variables(given: AgentConfig) -> dict[str, str] | None:
-    return {**os.environ, **given.variables} if given.variables else None
+def _environment_variables(config: AgentConfig) -> dict[str, str] | None:
+    return {**os.environ, **config.variables} if config.variables else None
 
 
-def environment_of(given: ProcessesConfig, work: str) -> Environment | None:
-    """Where programs run, if that is not here; `work` is their folder on this machine."""
-    from tertulia.processes.environments.ssh import (
-        DockerContainer,
-        DockerImage,
-        SshHost,
-    )
+def environment_of(config: ProcessesConfig, work: str) -> Environment | None:
+    """Return the environment in which processes run; None if they run on this machine.
 
-    if given.ssh is not None:
-        return SshHost(**asdict(given.ssh))
-    if given.docker is None:
+    `work` is their folder on this machine.
+    """
+    from tertulia.processes.environments.ssh import DockerContainer, DockerImage, SshHost
+
+    if config.ssh is not None:
+        return SshHost(**asdict(config.ssh))
+    if config.docker is None:
         return None
-    if given.docker.image is not None:
-        return DockerImage(given.docker.image, folder=work, options=given.docker.options)
-    return DockerContainer(given.docker.container or "")
+    if config.docker.image is not None:
+        return DockerImage(config.docker.image, folder=work, options=config.docker.options)
+    return DockerContainer(config.docker.container or "")

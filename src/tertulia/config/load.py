@@ -1,8 +1,8 @@
-"""Reading the configuration, and saying of everything wrong in it where it stands.
+"""Read the configuration, and report every mistake with the line or the variable it is in.
 
-The values are read along the types in `config.py`, so that what is allowed is written down once.
-A place is a path such as `("store", "policies", "default", "mode")`; where it came from (a line of
-the file, a variable) is looked up only when something there is wrong.
+The values are checked against the types in `schema.py`, so that the allowed keys and values are
+defined once. A key path is a tuple such as `("store", "policies", "default", "mode")`. Its origin,
+a line of the file or a variable, is looked up only to report a mistake.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ import msgspec
 from msgspec import inspect
 
 from tertulia.config import schema as sections
-from tertulia.config.schema import (
-    Config,
-    PlatformConfig,
-)
+from tertulia.config.schema import Config, PlatformConfig
 from tertulia.errors import ConfigError
 from tertulia.platforms.registry import PLATFORMS
 
 PREFIX = "TERTULIA_"
 HIDDEN = "(hidden)"
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
-_KINDS: dict[type, str] = {
+_TYPE_NAMES: dict[type, str] = {
     inspect.StrType: "a text",
     inspect.IntType: "a whole number",
     inspect.FloatType: "a number",
@@ -39,7 +36,7 @@ _KINDS: dict[type, str] = {
 
 
 class HiddenValue(str):
-    """A secret: it can be used, and is not shown by a repr."""
+    """A secret text that its repr does not show."""
 
     __slots__ = ()
 
@@ -48,7 +45,7 @@ class HiddenValue(str):
 
 
 class LoadedConfig(NamedTuple):
-    """A configuration, the file it was read from, and the variables that were set over it."""
+    """A configuration, the file it was read from, and the variables that override the file."""
 
     config: Config
     path: str | None
@@ -56,150 +53,165 @@ class LoadedConfig(NamedTuple):
 
 
 def read(path: str | None, environ: Mapping[str, str]) -> LoadedConfig:
-    """The configuration of a file, or the defaults where there is none, and of variables."""
-    given, origin = _file(path) if path is not None else ({}, Origin("", {}))
-    names = tuple(_set_variables(given, environ, origin))
-    return LoadedConfig(Reader(origin).config(given), path, names)
+    """Return the configuration in a file (None: the defaults) and in environment variables.
+
+    Raises `ConfigError` if the file cannot be read or anything in it is wrong.
+    """
+    values, origin = _read_file(path) if path is not None else ({}, Origin("", {}))
+    names = tuple(_apply_variables(values, environ, origin))
+    return LoadedConfig(ConfigReader(origin).config(values), path, names)
 
 
 class Origin:
-    """Where each place of the configuration was written."""
+    """The line of the file, or the variable, that each key was set by."""
 
-    def __init__(self, path: str, lines: Mapping[Place, int]) -> None:
+    def __init__(self, path: str, lines: Mapping[KeyPath, int]) -> None:
         self.path = path
         self._lines = lines
-        self._variables: dict[Place, str] = {}
+        self._variables: dict[KeyPath, str] = {}
 
-    def note_variable(self, place: Place, name: str) -> None:
-        self._variables[place] = name
+    def note_variable(self, key_path: KeyPath, name: str) -> None:
+        """Record that a variable set this key."""
+        self._variables[key_path] = name
 
-    def of(self, place: Place) -> str:
-        """The place in words: the variable, or the file and the line, and the key."""
-        key = dotted(place)
-        while place:
-            if place in self._variables:
-                return f"{self._variables[place]} ({key})"
-            if place in self._lines:
-                return f"{self.path}, line {self._lines[place]}: {key}"
-            place = place[:-1]
+    def describe(self, key_path: KeyPath) -> str:
+        """Return the variable, or the file and its line, with the key, for an error message."""
+        key = dotted(key_path)
+        while key_path:
+            if key_path in self._variables:
+                return f"{self._variables[key_path]} ({key})"
+            if key_path in self._lines:
+                return f"{self.path}, line {self._lines[key_path]}: {key}"
+            key_path = key_path[:-1]
         return f"{self.path}: {key}" if self.path else key
 
 
-class Reader:
-    """Turns plain values into the sections, along their types."""
+class ConfigReader:
+    """Converts plain values into the sections, following their types."""
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
 
-    def config(self, given: Mapping[str, Any]) -> Config:
-        plain = {name: value for name, value in given.items() if name != "platforms"}
-        known = [field.name for field in msgspec.structs.fields(Config)]
-        self._require_known(plain, known, ())
+    def config(self, values: Mapping[str, Any]) -> Config:
+        """Return the configuration; raise `ConfigError` for the first mistake."""
+        plain = {name: value for name, value in values.items() if name != "platforms"}
+        names = [field.name for field in msgspec.structs.fields(Config)]
+        self._require_allowed(plain, names, ())
         types = {field.name: field.type for field in msgspec.structs.fields(Config)}
-        made = {
+        read_sections = {
             name: self.value(inspect.type_info(types[name]), value, (name,))
             for name, value in plain.items()
         }
-        return Config(**made, platforms=self._platforms(given.get("platforms", {})))
+        return Config(**read_sections, platforms=self._platforms(values.get("platforms", {})))
 
-    def value(self, kind: inspect.Type, value: Any, place: Place) -> Any:  # noqa: PLR0911
-        """A value of a type, or an error that names its place."""
+    def value(self, kind: inspect.Type, value: Any, key_path: KeyPath) -> Any:  # noqa: PLR0911
+        """Return a value converted to a type; raise a `ConfigError` that names its key."""
         if isinstance(kind, inspect.Metadata):
-            read = self.value(kind.type, value, place)
-            return HiddenValue(read) if (kind.extra or {}).get("is_secret") else read
+            inner = self.value(kind.type, value, key_path)
+            return HiddenValue(inner) if (kind.extra or {}).get("is_secret") else inner
         if isinstance(kind, inspect.UnionType):
-            return self.value(_without_none(kind), value, place)
+            return self.value(_without_none(kind), value, key_path)
         if isinstance(kind, inspect.StructType):
-            return self._struct(kind.cls, value, place)
+            return self._struct(kind.cls, value, key_path)
         if isinstance(kind, inspect.DictType):
-            table = self._table(value, place)
-            items = table.items()
-            return {name: self.value(kind.value_type, one, (*place, name)) for name, one in items}
+            table = self._table(value, key_path)
+            return {
+                name: self.value(kind.value_type, item, (*key_path, name))
+                for name, item in table.items()
+            }
         if isinstance(kind, inspect.VarTupleType):
             if not isinstance(value, list):
-                raise self._wrong(place, f"is {_shown(value)}", "Give a list: [ … ].")
-            numbered = enumerate(value)
-            return tuple(self.value(kind.item_type, one, (*place, at)) for at, one in numbered)
+                raise self._invalid(key_path, f"is {_safe_repr(value)}", "Give a list: [ … ].")
+            return tuple(
+                self.value(kind.item_type, item, (*key_path, index))
+                for index, item in enumerate(value)
+            )
         if isinstance(kind, inspect.LiteralType):
-            return self._chosen(kind.values, value, place)
-        return self._plain(kind, value, place)
+            return self._choice(kind.values, value, key_path)
+        return self._plain(kind, value, key_path)
 
-    def _platforms(self, given: Any) -> dict[str, Any]:
-        found = {}
-        for name, section in self._table(given, ("platforms",)).items():
-            self._require_known([name], PLATFORMS, ("platforms",))
+    def _platforms(self, value: Any) -> dict[str, Any]:
+        platforms = {}
+        for name, section in self._table(value, ("platforms",)).items():
+            self._require_allowed([name], PLATFORMS, ("platforms",))
             kind = sections.PLATFORM_SECTIONS.get(name, PlatformConfig)
-            found[name] = self._struct(kind, section, ("platforms", name))
-        return found
+            platforms[name] = self._struct(kind, section, ("platforms", name))
+        return platforms
 
-    def _struct(self, kind: type, value: Any, place: Place) -> Any:
-        table = self._table(value, place)
+    def _struct(self, kind: type, value: Any, key_path: KeyPath) -> Any:
+        table = self._table(value, key_path)
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-        self._require_known(table, fields, place)
-        made = {
-            field.name: self.value(inspect.type_info(field.type), table[name], (*place, name))
+        self._require_allowed(table, fields, key_path)
+        values = {
+            field.name: self.value(inspect.type_info(field.type), table[name], (*key_path, name))
             for name, field in fields.items()
             if name in table
         }
         for name, field in fields.items():
             if field.required and name not in table:
-                raise self._wrong(place, f"has no {name}", f"Add: {name} = …")
+                raise self._invalid(key_path, f"has no {name}", f"Add: {name} = …")
         try:
-            return kind(**made)
+            return kind(**values)
         except ConfigError as problem:
             field_name = problem.data.get("field")
-            at = (*place, field_name) if field_name in fields else place
-            where = self._origin.of(at)
-            raise ConfigError(f"{where}: {problem.message}", hint=problem.hint, field=dotted(at)) \
-                from problem  # fmt: skip
+            at = (*key_path, field_name) if field_name in fields else key_path
+            message = f"{self._origin.describe(at)}: {problem.message}"
+            raise ConfigError(message, hint=problem.hint, field=dotted(at)) from problem
 
-    def _table(self, value: Any, place: Place) -> dict[str, Any]:
+    def _table(self, value: Any, key_path: KeyPath) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise self._wrong(place, f"is {_shown(value)}", f"Give a table: [{dotted(place)}]")
+            hint = f"Give a table: [{dotted(key_path)}]"
+            raise self._invalid(key_path, f"is {_safe_repr(value)}", hint)
         return value
 
-    def _chosen(self, allowed: Iterable[Any], value: Any, place: Place) -> Any:
-        names = [str(one) for one in allowed]
+    def _choice(self, allowed: Iterable[Any], value: Any, key_path: KeyPath) -> Any:
+        names = [str(choice) for choice in allowed]
         if value not in names:
-            raise self._wrong(place, f"is {_shown(value)}", _allowed(str(value), names))
+            hint = _allowed_hint(str(value), names)
+            raise self._invalid(key_path, f"is {_safe_repr(value)}", hint)
         return value
 
-    def _plain(self, kind: inspect.Type, value: Any, place: Place) -> Any:
+    def _plain(self, kind: inspect.Type, value: Any, key_path: KeyPath) -> Any:
         if isinstance(kind, inspect.AnyType):
             return value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        fits = {
+        has_type = {
             inspect.StrType: isinstance(value, str),
             inspect.BoolType: isinstance(value, bool),
             inspect.IntType: is_number and isinstance(value, int),
             inspect.FloatType: is_number,
         }[type(kind)]
-        if not fits:
-            raise self._wrong(place, f"is {_shown(value)}", f"Give {_KINDS[type(kind)]}.")
-        for limit, word, is_kept in _limits(kind, value):
-            if not is_kept:
-                raise self._wrong(place, f"is {value}", f"Give a number {word} {limit}.")
+        if not has_type:
+            hint = f"Give {_TYPE_NAMES[type(kind)]}."
+            raise self._invalid(key_path, f"is {_safe_repr(value)}", hint)
+        for limit, word, is_met in _limits(kind, value):
+            if not is_met:
+                raise self._invalid(key_path, f"is {value}", f"Give a number {word} {limit}.")
         return value
 
-    def _require_known(self, given: Iterable[str], known: Iterable[str], place: Place) -> None:
-        for name in given:
-            if name not in known:
-                where = self._origin.of((*place, name))
-                what = "platform" if place == ("platforms",) else "key" if place else "section"
+    def _require_allowed(
+        self, names: Iterable[str], allowed: Iterable[str], key_path: KeyPath
+    ) -> None:
+        for name in names:
+            if name not in allowed:
+                at = (*key_path, name)
+                is_platform = key_path == ("platforms",)
+                noun = "platform" if is_platform else "key" if key_path else "section"
                 raise ConfigError(
-                    f"{where}: there is no such {what}.",
-                    hint=_allowed(name, list(known)),
-                    field=dotted((*place, name)),
+                    f"{self._origin.describe(at)}: there is no such {noun}.",
+                    hint=_allowed_hint(name, list(allowed)),
+                    field=dotted(at),
                 )
 
-    def _wrong(self, place: Place, what: str, hint: str) -> ConfigError:
-        return ConfigError(f"{self._origin.of(place)} {what}.", hint=hint, field=dotted(place))
+    def _invalid(self, key_path: KeyPath, problem: str, hint: str) -> ConfigError:
+        origin = self._origin.describe(key_path)
+        return ConfigError(f"{origin} {problem}.", hint=hint, field=dotted(key_path))
 
 
-def dotted(place: Place) -> str:
-    """`store.budgets[0].usd`"""
+def dotted(key_path: KeyPath) -> str:
+    """Return a key path as text: `store.budgets[0].usd`."""
     text = ""
-    for part in place:
+    for part in key_path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
 
@@ -207,33 +219,33 @@ def dotted(place: Place) -> str:
 # -- the file
 
 
-def _file(path: str) -> tuple[dict[str, Any], Origin]:
+def _read_file(path: str) -> tuple[dict[str, Any], Origin]:
     try:
         with open(path, encoding="utf-8") as stream:
             text = stream.read()
     except FileNotFoundError:
         raise ConfigError(
             f"There is no configuration at {path}.",
-            hint=f"Make it with: tertulia config init --config {path}",
+            hint=f"Create it with: tertulia config init --config {path}",
             field="config",
         ) from None
     except (OSError, UnicodeError) as problem:
         raise ConfigError(
             f"The configuration {path} cannot be read: {problem}.",
-            hint="It has to be a text in UTF-8 that this user may read.",
+            hint="It must be a UTF-8 text file that this user may read.",
             field="config",
         ) from problem
     try:
-        given = tomllib.loads(text)
+        values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise ConfigError(
-            f"{path} is not TOML: {problem}.", hint="Mend that line.", field="config"
+            f"{path} is not TOML: {problem}.", hint="Correct that line.", field="config"
         ) from problem
-    _see_from(os.path.dirname(os.path.abspath(path)), given)
-    return given, Origin(path, dict(_lines(text)))
+    _resolve_paths(os.path.dirname(os.path.abspath(path)), values)
+    return values, Origin(path, dict(_key_lines(text)))
 
 
-_PATHS = (
+_PATH_KEYS = (
     ("store", "where"),
     ("log", "file"),
     ("agent", "folder"),
@@ -243,106 +255,109 @@ _PATHS = (
 )
 
 
-def _see_from(folder: str, given: dict[str, Any]) -> None:
-    """Paths in the file are seen from the folder it is in."""
-    for *within, name in _PATHS:
-        table: Any = given
-        for section in within:
+def _resolve_paths(folder: str, values: dict[str, Any]) -> None:
+    """Make relative paths start at the folder of the configuration file."""
+    for *parents, name in _PATH_KEYS:
+        table: Any = values
+        for section in parents:
             table = table.get(section) if isinstance(table, dict) else None
         if not isinstance(table, dict):
             continue
-        found = table.get(name)
-        if isinstance(found, str) and found and "://" not in found:
-            table[name] = os.path.join(folder, os.path.expanduser(found))
+        path = table.get(name)
+        if isinstance(path, str) and path and "://" not in path:
+            table[name] = os.path.join(folder, os.path.expanduser(path))
 
 
-def _lines(text: str) -> Iterator[tuple[Place, int]]:
-    """The line of every key in a text that is TOML.
+def _key_lines(text: str) -> Iterator[tuple[KeyPath, int]]:
+    """Yield every key path in a TOML text with its line number.
 
-    A statement is as many lines as it takes until they are TOML by themselves.
+    A statement is the shortest run of lines that is valid TOML by itself.
     """
-    header: Place = ()
-    counts: dict[Place, int] = {}
+    header: KeyPath = ()
+    counts: dict[KeyPath, int] = {}
     statement, first = "", 0
     for number, line in enumerate(text.split("\n"), 1):
         statement, first = (f"{statement}\n{line}", first) if statement else (line, number)
         try:
-            found = tomllib.loads(statement)
+            values = tomllib.loads(statement)
         except tomllib.TOMLDecodeError:
             continue
         if re.match(r"\s*\[", statement):
-            header = _header(found, counts)
+            header = _header_path(values, counts)
             yield header, first
         else:
-            for place in _places(found):
-                yield (*header, *place), first
+            for key_path in _key_paths(values):
+                yield (*header, *key_path), first
         statement = ""
 
 
-def _header(found: Any, counts: dict[Place, int]) -> Place:
-    """The place that a `[table]` or an entry of `[[tables]]` opens."""
-    place: Place = ()
-    while found:
-        if isinstance(found, list):
-            counts[place] = counts.get(place, -1) + 1
-            place, found = (*place, counts[place]), found[0]
+def _header_path(value: Any, counts: dict[KeyPath, int]) -> KeyPath:
+    """Return the key path that a `[table]` or the next item of `[[tables]]` begins.
+
+    `counts` has the index of the newest item of each list of tables, and is updated.
+    """
+    key_path: KeyPath = ()
+    while value:
+        if isinstance(value, list):
+            counts[key_path] = counts.get(key_path, -1) + 1
+            key_path, value = (*key_path, counts[key_path]), value[0]
         else:
-            name, found = next(iter(found.items()))
-            place = (*place, name)
-            if place in counts and not isinstance(found, list):
-                place = (*place, counts[place])
-    return place
+            name, value = next(iter(value.items()))
+            key_path = (*key_path, name)
+            if key_path in counts and not isinstance(value, list):
+                key_path = (*key_path, counts[key_path])
+    return key_path
 
 
-def _places(found: Any, place: Place = ()) -> Iterator[Place]:
-    if place:
-        yield place
-    inside: Iterable[tuple[str | int, Any]] = ()
-    if isinstance(found, dict):
-        inside = found.items()
-    elif isinstance(found, list):
-        inside = enumerate(found)
-    for name, value in inside:
-        yield from _places(value, (*place, name))
+def _key_paths(value: Any, key_path: KeyPath = ()) -> Iterator[KeyPath]:
+    if key_path:
+        yield key_path
+    items: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for name, item in items:
+        yield from _key_paths(item, (*key_path, name))
 
 
-# -- variables
+# -- environment variables
 
 
-def _set_variables(
-    given: dict[str, Any], environ: Mapping[str, str], origin: Origin
+def _apply_variables(
+    values: dict[str, Any], environ: Mapping[str, str], origin: Origin
 ) -> Iterator[str]:
-    """Put what variables say over what the file said; the names of those that were taken."""
-    known = variables()
+    """Override the values of the file with those of variables; yield the names that were used."""
+    key_paths = variables()
     for name in sorted(environ):
         if not name.startswith(PREFIX) or not environ[name]:
             continue
-        place = known.get(name) or _platform_place(name)
-        if place is None:
-            _refuse_misspelt(name, known)
+        key_path = key_paths.get(name) or _platform_key_path(name)
+        if key_path is None:
+            _refuse_misspelt(name, key_paths)
             continue
-        kind = _kind_at(place)
-        origin.note_variable(place, name)
-        _put(given, place, _from_text(kind, environ[name], name))
+        kind = _type_at(key_path)
+        origin.note_variable(key_path, name)
+        _put(values, key_path, _from_text(kind, environ[name], name))
         yield name
 
 
-def variables() -> dict[str, Place]:
-    """The variable of every key that has one: TERTULIA_AGENT_MODEL is agent.model."""
-    found: dict[str, Place] = {f"{PREFIX}STORE": ("store", "where")}
+def variables() -> dict[str, KeyPath]:
+    """Return the key path that each variable sets: TERTULIA_AGENT_MODEL sets agent.model."""
+    key_paths: dict[str, KeyPath] = {f"{PREFIX}STORE": ("store", "where")}
     for section in msgspec.structs.fields(Config):
         kind = inspect.type_info(section.type)
-        for place in _leaves(kind, (section.name,)):
-            found[PREFIX + "_".join(map(str, place)).upper()] = place
-    return found
+        for key_path in _leaf_paths(kind, (section.name,)):
+            key_paths[PREFIX + "_".join(map(str, key_path)).upper()] = key_path
+    return key_paths
 
 
-def _leaves(kind: inspect.Type, place: Place) -> Iterator[Place]:
+def _leaf_paths(kind: inspect.Type, key_path: KeyPath) -> Iterator[KeyPath]:
     if isinstance(kind, inspect.StructType):
         for field in kind.fields:
-            yield from _leaves(field.type, (*place, field.name))
+            yield from _leaf_paths(field.type, (*key_path, field.name))
     elif not _is_table(kind):
-        yield place
+        yield key_path
 
 
 def _is_table(kind: inspect.Type) -> bool:
@@ -350,8 +365,11 @@ def _is_table(kind: inspect.Type) -> bool:
     return isinstance(items, inspect.DictType | inspect.StructType)
 
 
-def _platform_place(name: str) -> Place | None:
-    """TERTULIA_PLATFORMS_TELEGRAM_ADMISSION is platforms.telegram.admission."""
+def _platform_key_path(name: str) -> KeyPath | None:
+    """Return the key path of a platform's variable, or None if the name is not one.
+
+    TERTULIA_PLATFORMS_TELEGRAM_ADMISSION sets platforms.telegram.admission.
+    """
     rest = name.removeprefix(f"{PREFIX}PLATFORMS_").lower()
     if rest == name.removeprefix(PREFIX).lower():
         return None
@@ -363,28 +381,30 @@ def _platform_place(name: str) -> Place | None:
     return None
 
 
-def _refuse_misspelt(name: str, known: Mapping[str, Place]) -> None:
-    """A variable of one of the sections has to be one that there is; others are not ours."""
-    opening = {f"{PREFIX}{field.name.upper()}_" for field in msgspec.structs.fields(Config)}
-    if any(name.startswith(one) for one in opening):
+def _refuse_misspelt(name: str, key_paths: Mapping[str, KeyPath]) -> None:
+    """Raise `ConfigError` if a name starts like a section; other variables are not ours."""
+    prefixes = {f"{PREFIX}{field.name.upper()}_" for field in msgspec.structs.fields(Config)}
+    if any(name.startswith(prefix) for prefix in prefixes):
         raise ConfigError(
-            f"The variable {name} sets nothing.", hint=_allowed(name, list(known)), field=name
+            f"Unknown setting in environment variable {name}.",
+            hint=_allowed_hint(name, list(key_paths)),
+            field=name,
         )
 
 
-def _kind_at(place: Place) -> inspect.Type:
+def _type_at(key_path: KeyPath) -> inspect.Type:
     kind: inspect.Type = inspect.type_info(Config)
-    if place[0] == "platforms":
-        section = sections.PLATFORM_SECTIONS.get(str(place[1]), PlatformConfig)
-        kind, place = inspect.type_info(section), place[2:]
-    for name in place:
+    if key_path[0] == "platforms":
+        section = sections.PLATFORM_SECTIONS.get(str(key_path[1]), PlatformConfig)
+        kind, key_path = inspect.type_info(section), key_path[2:]
+    for name in key_path:
         assert isinstance(kind, inspect.StructType)
         kind = next(field.type for field in kind.fields if field.name == name)
     return kind
 
 
 def _from_text(kind: inspect.Type, text: str, name: str) -> Any:
-    """Texts as they are; all else as it would stand in the file."""
+    """Return the value of a variable: a text unchanged, any other type parsed as TOML."""
     while isinstance(kind, inspect.Metadata | inspect.UnionType):
         kind = kind.type if isinstance(kind, inspect.Metadata) else _without_none(kind)
     if isinstance(kind, inspect.StrType | inspect.LiteralType):
@@ -396,34 +416,34 @@ def _from_text(kind: inspect.Type, text: str, name: str) -> Any:
             raise ConfigError(
                 f"{name} is {text!r}.", hint='Give a list, such as ["a", "b"].', field=name
             ) from None
-        return text  # the reader says what it should be
+        return text  # ConfigReader reports the type it should have
 
 
-def _put(given: dict[str, Any], place: Place, value: Any) -> None:
-    table = given
-    for name in place[:-1]:
+def _put(values: dict[str, Any], key_path: KeyPath, value: Any) -> None:
+    table = values
+    for name in key_path[:-1]:
         inner = table.setdefault(str(name), {})
         if not isinstance(inner, dict):
-            return  # the reader says what is wrong with it
+            return  # ConfigReader reports that it is not a table
         table = inner
-    table[str(place[-1])] = value
+    table[str(key_path[-1])] = value
 
 
-# -- showing
+# -- output without secrets
 
 
 def shown(config: Config) -> dict[str, Any]:
-    """The configuration as plain values, without its secrets."""
-    told = {
+    """Return the configuration as plain values, with its secrets replaced."""
+    values = {
         field.name: _plain_value(inspect.type_info(field.type), getattr(config, field.name))
         for field in msgspec.structs.fields(Config)
         if field.name != "platforms"
     }
-    told["platforms"] = {
+    values["platforms"] = {
         name: _plain_value(inspect.type_info(type(section)), section)
         for name, section in config.platforms.items()
     }
-    return told
+    return values
 
 
 def _plain_value(kind: inspect.Type, value: Any) -> Any:  # noqa: PLR0911
@@ -444,9 +464,9 @@ def _plain_value(kind: inspect.Type, value: Any) -> Any:  # noqa: PLR0911
             for field in kind.fields
         }
     if isinstance(kind, inspect.DictType):
-        return {name: _plain_value(kind.value_type, one) for name, one in value.items()}
+        return {name: _plain_value(kind.value_type, item) for name, item in value.items()}
     if isinstance(kind, inspect.VarTupleType):
-        return [_plain_value(kind.item_type, one) for one in value]
+        return [_plain_value(kind.item_type, item) for item in value]
     return value
 
 
@@ -455,35 +475,38 @@ def _without_password(address: str) -> str:
 
     name = public_name(address)
     name = re.sub(r"(?<=://)[^/@\s]*@", f"{HIDDEN}@", name)
-    given = r"(?i)([?&][^=&]*(?:key|token|secret|password)[^=&]*=)[^&]*"
-    return re.sub(given, rf"\1{HIDDEN}", name)
+    parameter = r"(?i)([?&][^=&]*(?:key|token|secret|password)[^=&]*=)[^&]*"
+    return re.sub(parameter, rf"\1{HIDDEN}", name)
 
 
-# -- words
+# -- types and hints
 
 
 def _without_none(kind: inspect.UnionType) -> inspect.Type:
-    return next(one for one in kind.types if not isinstance(one, inspect.NoneType))
+    return next(item for item in kind.types if not isinstance(item, inspect.NoneType))
 
 
 def _limits(kind: inspect.Type, value: Any) -> Iterator[tuple[Any, str, bool]]:
+    """Yield each limit of a number type, its word, and whether the value meets it."""
     words = {"gt": "above", "ge": "from", "lt": "below", "le": "up to"}
     for name, word in words.items():
         limit = getattr(kind, name, None)
         if limit is not None:
-            is_kept = {"gt": value > limit, "ge": value >= limit, "lt": value < limit,
-                       "le": value <= limit}[name]  # fmt: skip
-            yield limit, word, is_kept
+            is_met = {"gt": value > limit, "ge": value >= limit, "lt": value < limit,
+                      "le": value <= limit}[name]  # fmt: skip
+            yield limit, word, is_met
 
 
-def _allowed(given: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
-    listed = f"Allowed: {', '.join(names)}."
-    return f"Did you mean {near[0]}?" if near else listed if len(names) < 40 else "See docs."
+def _allowed_hint(text: str, names: list[str]) -> str:
+    """Return a hint with the closest name, or with all names if none is close."""
+    closest = difflib.get_close_matches(text, names, n=1, cutoff=0.6)
+    if closest:
+        return f"Did you mean {closest[0]}?"
+    return f"Allowed: {', '.join(names)}." if len(names) < 40 else "See docs/config.md."
 
 
-def _shown(value: Any) -> str:
-    """What was given, without what could be a secret."""
+def _safe_repr(value: Any) -> str:
+    """Return a short description of a value; a long text could be a secret and is not shown."""
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list):

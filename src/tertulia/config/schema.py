@@ -1,8 +1,9 @@
-"""The configuration: one TOML file, environment variables over it, flags over those.
+"""The sections and keys of the configuration.
 
-Nothing of it is needed: every section has defaults that work. What is wrong in it is named with the
-file, the line and the nearest right name, and nothing is started. `config_file.py` reads and
-names what is wrong; here stands only what there is to set.
+The configuration is one TOML file; environment variables override the file, and command-line
+options override both. Every key is optional: each section has defaults that work. This module only
+defines the keys. `load.py` reads them, and reports a mistake with its file, its line and the
+closest valid name before anything is started.
 """
 
 from __future__ import annotations
@@ -14,15 +15,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from tertulia.agents.transport import (
-    Limits,
-    Retry,
-)
-from tertulia.config.http_schema import (
-    HttpConfig,
-    Secret,
-    Token,
-)
+from tertulia.agents.transport import Limits, Retry
+from tertulia.config.http_schema import HttpConfig, Secret, TokenConfig
 from tertulia.core.budget import Budget
 from tertulia.core.history.formats import Format
 from tertulia.core.policy import Policies
@@ -36,11 +30,7 @@ from tertulia.gateway.settings import (
     Meanwhile,
     PlatformSettings,
 )
-from tertulia.processes.settings import (
-    DOCKER_OPTIONS,
-    VARIABLES,
-    ProcessSettings,
-)
+from tertulia.processes.settings import DOCKER_OPTIONS, VARIABLES, ProcessSettings
 from tertulia.records.people import Role
 
 __all__ = [
@@ -56,28 +46,31 @@ __all__ = [
     "Secret",
     "SshConfig",
     "StoreConfig",
-    "Token",
+    "TokenConfig",
 ]
 
 
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the conversations are kept, and how.
+    """The store: its location and its behaviour.
 
-    where                     a path, sqlite:///path or postgresql://…; a path is seen from the
-                              folder of the file; without one: talk.db in the data folder
+    where                     a path, sqlite:///path or postgresql://…; a relative path starts at
+                              the folder of the configuration file; default: talk.db in the data
+                              folder
     durability                "safe" survives power loss, "fast" only the end of the process
-    zone                      of daily resets and usage by day; without one: the machine's
+    zone                      the time zone of daily resets and of usage by day; default: that of
+                              the machine
     policies                  when sessions end by themselves
-    budgets                   limits that refuse a turn before its model is called
+    budgets                   limits; a turn over its budget is refused before its model is called
     homes                     the default chat of each platform
-    group_sessions_per_user   in a group each person has a conversation of their own
-    thread_sessions_shared    a thread is one conversation for all who are in it
-    agent                     whose conversations these are; the second part of every key
-    redact_pii                ids and phone numbers leave the store as hashes
-    lease_seconds             how long a turn may be silent before another may take over
-    remember                  what a policy ends is noted, for its memory
-    protection_hours          how long past its end a running process keeps a session
-    busy_seconds              how long to wait for another program that holds the file
+    group_sessions_per_user   whether each person in a group has a conversation of their own
+    thread_sessions_shared    whether a thread is one conversation for everybody in it
+    agent                     the name of the agent; the second part of every key
+    redact_pii                whether ids and phone numbers leave the store as hashes only
+    lease_seconds             how long a turn may be silent before another process may take it over
+    remember                  whether sessions that a policy ended are queued to be written to
+                              memory
+    protection_hours          how long after its due end a running process keeps a session open
+    busy_seconds              how long to wait while another program locks the file
     """
 
     where: Annotated[str, Meta(extra={"is_address": True})] | None = None
@@ -99,27 +92,27 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         self.settings(())
 
     def settings(self, platforms: tuple[str, ...]) -> Settings:
-        """What the store is opened with; `platforms` are the connected ones."""
-        given = {name: getattr(self, name) for name in self.__struct_fields__ if name != "where"}
-        return Settings(**given, platforms=platforms)
+        """Return the settings to open the store with; `platforms` are the connected ones."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__ if name != "where"}
+        return Settings(**values, platforms=platforms)
 
 
 class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How messages are answered.
+    """The gateway: how messages are answered.
 
-    meanwhile         what a message does that comes during a turn: wait, end the turn, or be taken
-                      into it
-    gather_seconds    what a person writes in a row within so long is answered together
-    turns             how many turns may be under way at once
-    history_tokens    how much of the past the model is shown
-    history_messages  the same in messages
-    compact_turns     how many turns stay word by word when a conversation is summed up
-    tries             how often a message is tried before it is given up
-    sends             how often a delivery is tried before it is given up
-    watch_seconds     how often sessions are looked for that their policy ends
-    drain_seconds     how long turns may go on when the program is told to stop
-    memory            the folder for what is remembered of sessions that ended by themselves, where
-                      store.remember is on; without one: in the data folder
+    meanwhile         what a message does that arrives during a turn: wait in the queue (queue),
+                      end the turn (interrupt), or become part of it (steer)
+    gather_seconds    messages that a person sends within this time are answered together
+    turns             how many turns may run at the same time
+    history_tokens    the largest history a model gets, in tokens
+    history_messages  the largest history a model gets, in messages
+    compact_turns     how many of the newest turns a compaction leaves unchanged
+    tries             how many times a message is tried before it is given up
+    sends             how many times a delivery is tried before it is given up
+    watch_seconds     how often to look for sessions that their policy ends
+    drain_seconds     how long running turns may continue after the program is asked to stop
+    memory            the folder of the memory files of sessions that a policy ended, if
+                      store.remember is on; default: a folder in the data folder
     """
 
     meanwhile: Meanwhile = "queue"
@@ -135,21 +128,24 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory: str | None = None
 
     def __post_init__(self) -> None:
-        self.rules({})
+        self.settings({})
 
-    def rules(self, platforms: Mapping[str, PlatformSettings]) -> GatewaySettings:
-        given = {n: getattr(self, n) for n in self.__struct_fields__ if n != "memory"}
-        return GatewaySettings(**given, platforms=platforms)
+    def settings(self, platforms: Mapping[str, PlatformSettings]) -> GatewaySettings:
+        """Return the settings of the gateway, with those of its platforms."""
+        values = {n: getattr(self, n) for n in self.__struct_fields__ if n != "memory"}
+        return GatewaySettings(**values, platforms=platforms)
 
 
 class PlatformConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One platform: who is answered there. Each adapter adds settings of its own.
+    """One platform, and who is answered there. Each adapter adds keys of its own.
 
-    enabled     whether `tertulia run` serves it
-    admission   who may write in private: everyone, those the owner let in (paired), or nobody else
-    groups      when a group is answered: if addressed (mention), always, or never
-    allow       people who may write whatever else is set, by their ids
-    owners      people who may do everything, by their ids
+    enabled     whether `tertulia run` serves this platform
+    admission   who may send direct messages: everyone, people the owner approved (paired), or only
+                those in allow and owners (nobody)
+    groups      when messages in a group are answered: if they address the agent (mention), always,
+                or never
+    allow       ids of people who are always answered
+    owners      ids of people who may do everything
     """
 
     enabled: bool = True
@@ -158,17 +154,18 @@ class PlatformConfig(msgspec.Struct, frozen=True, kw_only=True):
     allow: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()
 
-    def rules(self) -> PlatformSettings:
+    def settings(self) -> PlatformSettings:
+        """Return the access settings of this platform."""
         return PlatformSettings(
             admission=self.admission, groups=self.groups, allow=self.allow, owners=self.owners
         )
 
 
 class LocalConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The terminal of this machine. Whoever sits there is the owner.
+    """The terminal of this machine. The person who uses it is the owner.
 
-    enabled   whether `tertulia run` talks in its terminal, if it has one
-    history   the file that keeps what was typed; without one: in the state folder; "": none
+    enabled   whether `tertulia run` answers in its terminal, if it has one
+    history   the file with the lines typed before; default: a file in the state folder; "": no file
     """
 
     enabled: bool = True
@@ -176,12 +173,12 @@ class LocalConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebhookConfig(PlatformConfig, frozen=True, kw_only=True):
-    """Another program, which posts signed messages and is posted signed answers.
+    """Another program that posts signed messages and receives signed answers.
 
-    secret          what both sides sign with; better leave it out of the file
-    secret_env      the environment variable that holds it
-    url             where answers are posted; without one, nothing is sent
-    is_idempotent   whether that program drops a delivery it has had before
+    secret          the secret both sides sign with; better kept out of the file
+    secret_env      the environment variable that contains it
+    url             the address answers are posted to; default: no answer is sent
+    is_idempotent   whether that program ignores a delivery it has already received
     """
 
     secret: Secret | None = None
@@ -189,63 +186,64 @@ class WebhookConfig(PlatformConfig, frozen=True, kw_only=True):
     url: str | None = None
     is_idempotent: bool = False
 
-    def key(self) -> str:
-        """The secret, from the file or from the environment."""
-        found = self.secret or os.environ.get(self.secret_env or "")
-        if not found:
+    def resolve_secret(self) -> str:
+        """Return the secret from the file or the environment; raise `ConfigError` if unset."""
+        secret = self.secret or os.environ.get(self.secret_env or "")
+        if not secret:
             raise ConfigError(
                 "platforms.webhook: there is no secret to sign with.",
-                hint='Name the variable that holds it: secret_env = "WEBHOOK_SECRET"',
+                hint='Name the variable that contains it: secret_env = "WEBHOOK_SECRET"',
                 field="platforms.webhook",
             )
-        return found
+        return secret
 
 
 PLATFORM_SECTIONS: dict[str, type[msgspec.Struct]] = {
     "local": LocalConfig,
     "webhook": WebhookConfig,
 }
-"""What stands in [platforms.NAME]; a platform that is not here has a `PlatformConfig`."""
+"""The types of the sections [platforms.NAME]; other platforms have a `PlatformConfig`."""
 
-_MODEL = ("model", "base_url", "api_key", "api_key_env", "instructions", "max_tokens", "options",
-          "headers", "history_tokens", "max_steps", "tool_seconds", "limits", "retry")  # fmt: skip
-_FITTING = {
+_MODEL_KEYS = ("model", "base_url", "api_key", "api_key_env", "instructions", "max_tokens",
+               "options", "headers", "history_tokens", "max_steps", "tool_seconds", "limits",
+               "retry")  # fmt: skip
+_ALLOWED_KEYS = {
     "parrot": ("tool_seconds",),
-    "openai": (*_MODEL, "provider"),
-    "anthropic": (*_MODEL, "provider"),
+    "openai": (*_MODEL_KEYS, "provider"),
+    "anthropic": (*_MODEL_KEYS, "provider"),
     "command": ("command", "folder", "variables", "format", "history_tokens", "max_steps",
                 "tool_seconds", "limits"),
     "http": ("url", "headers", "format", "history_tokens", "max_steps", "tool_seconds", "limits",
              "retry"),
 }  # fmt: skip
-_NEEDED = {"openai": "model", "anthropic": "model", "command": "command", "http": "url"}
+_REQUIRED_KEY = {"openai": "model", "anthropic": "model", "command": "command", "http": "url"}
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Who answers. Which keys there are depends on the kind.
+    """The agent that answers. The allowed keys depend on the kind.
 
-    kind             parrot: no model, shows what it was given; openai: any endpoint that speaks
-                     OpenAI's chat completions; anthropic; command: a program on stdin and stdout;
-                     http: an endpoint of yours
-    model            (openai, anthropic) the model's name
-    base_url         (openai, anthropic) where the model is; without one: the provider's own address
-    api_key          (openai, anthropic) the key; better leave it out of the file
-    api_key_env      (openai, anthropic) the environment variable that holds the key
-    provider         (openai, anthropic) whose prices count
-    instructions     (openai, anthropic) what the model is told before all else
-    max_tokens       (openai, anthropic) the longest answer
-    options          (openai, anthropic) sent with every call as they are
+    kind             parrot: no model, shows its own input; openai: any endpoint with OpenAI's chat
+                     completions API; anthropic: Anthropic's API; command: a program that uses
+                     stdin and stdout; http: an endpoint of your own
+    model            (openai, anthropic) the name of the model
+    base_url         (openai, anthropic) the address of the API; default: that of the provider
+    api_key          (openai, anthropic) the API key; better kept out of the file
+    api_key_env      (openai, anthropic) the environment variable that contains the API key
+    provider         (openai, anthropic) the provider whose prices are used
+    instructions     (openai, anthropic) the first part of the system prompt
+    max_tokens       (openai, anthropic) the longest answer, in tokens
+    options          (openai, anthropic) sent unchanged with every call
     headers          (openai, anthropic, http) sent with every call
-    url              (http) the endpoint
+    url              (http) the address of the endpoint
     command          (command) the program and its arguments
-    folder           (command) where the program runs
-    variables        (command) its environment variables, beside those of this program
-    format           (command, http) the form of the history
-    history_tokens   how much of the past is sent
+    folder           (command) the working directory of the program
+    variables        (command) environment variables added to those of the gateway
+    format           (command, http) the format of the history
+    history_tokens   the largest history that is sent, in tokens
     max_steps        how many model calls one answer may take
     tool_seconds     how long a tool may take
-    limits           how long and how large an answer may be, in seconds and bytes
-    retry            how often a call is tried
+    limits           how long an answer may take, in seconds, and how large it may be, in bytes
+    retry            how often, and how soon, a failed call is repeated
     """
 
     kind: Literal["parrot", "openai", "anthropic", "command", "http"] = "parrot"
@@ -259,7 +257,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, Any] = {}
     headers: Mapping[str, Secret] = {}
     url: Annotated[str, Meta(extra={"is_address": True})] | None = None
-    # The arguments of a program may hold a secret.
+    # The arguments of a program may contain a secret.
     command: Annotated[tuple[str, ...], Meta(extra={"is_command": True})] = ()
     folder: str | None = None
     variables: Mapping[str, Secret] = {}
@@ -271,57 +269,62 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry = Retry()
 
     def __post_init__(self) -> None:
-        needed = _NEEDED.get(self.kind)
-        if needed is not None and not getattr(self, needed):
+        required = _REQUIRED_KEY.get(self.kind)
+        if required is not None and not getattr(self, required):
             raise ConfigError(
-                f"An agent of the kind {self.kind!r} needs {needed}.",
-                hint=f"Set {needed}.",
+                f"An agent of the kind {self.kind!r} needs {required}.",
+                hint=f"Set {required}.",
                 field="kind",
             )
-        for name in self.given():
-            if name != "kind" and name not in _FITTING[self.kind]:
+        for name in self.non_defaults():
+            if name != "kind" and name not in _ALLOWED_KEYS[self.kind]:
                 raise ConfigError(
-                    f"{name} means nothing for an agent of the kind {self.kind!r}.",
-                    hint=f"It takes: {', '.join(sorted(_FITTING[self.kind]))}.",
+                    f"An agent of the kind {self.kind!r} has no key {name}.",
+                    hint=f"It takes: {', '.join(sorted(_ALLOWED_KEYS[self.kind]))}.",
                     field=name,
                 )
         if self.api_key is not None and self.api_key_env is not None:
             raise ConfigError(
-                "There are two keys.", hint="Give api_key or api_key_env.", field="api_key_env"
+                "Both api_key and api_key_env are set.",
+                hint="Give only one of them.",
+                field="api_key_env",
             )
 
-    def given(self) -> dict[str, Any]:
-        """What differs from the defaults."""
+    def non_defaults(self) -> dict[str, Any]:
+        """Return the values that differ from the defaults."""
         fields = msgspec.structs.fields(self)
         values = {field.name: getattr(self, field.name) for field in fields}
-        plain = {field.name: field.default for field in fields}
+        defaults = {field.name: field.default for field in fields}
         for field in fields:
             if field.default_factory is not msgspec.NODEFAULT:
-                plain[field.name] = field.default_factory()
-        return {name: value for name, value in values.items() if value != plain[name]}
+                defaults[field.name] = field.default_factory()
+        return {name: value for name, value in values.items() if value != defaults[name]}
 
-    def key(self, environ: Mapping[str, str] = os.environ) -> str | None:
-        """The key for the provider."""
+    def resolve_api_key(self, environ: Mapping[str, str] = os.environ) -> str | None:
+        """Return the API key, or None if none is set.
+
+        Raises `ConfigError` if the variable in `api_key_env` is not set.
+        """
         if self.api_key_env is None:
             return self.api_key
-        found = environ.get(self.api_key_env)
-        if not found:
+        api_key = environ.get(self.api_key_env)
+        if not api_key:
             raise ConfigError(
                 f"agent.api_key_env names the variable {self.api_key_env}, which is not set.",
                 hint=f"Set it: export {self.api_key_env}=…",
                 field="agent.api_key_env",
             )
-        return found
+        return api_key
 
 
 class SshConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Another machine for programs, reached by the system's ssh, which can ask nobody anything.
+    """Another machine for processes, reached with the system's ssh, which cannot prompt.
 
-    destination   user@host, or a name of ssh's own configuration
-    folder        where programs run there, seen from the home folder; it is made if it is missing
-    port          where ssh is reached
-    identity      the file of the key; without one: as ssh chooses
-    known_hosts   the file of the keys of hosts; without one: ssh's own
+    destination   user@host, or a host name from ssh's own configuration
+    folder        the working directory there, relative to the home folder; created if missing
+    port          the port of the ssh server; default: as ssh chooses
+    identity      the file of the private key; default: as ssh chooses
+    known_hosts   the file of known host keys; default: that of ssh
     """
 
     destination: str
@@ -332,11 +335,11 @@ class SshConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Containers for programs: one that runs already, or a new one for each program.
+    """Containers for processes: one that is already running, or a new one for each process.
 
-    container   the one that runs; programs begin in its own working directory
-    image       of what each program gets a container; processes.folder is there as /work
-    options     what `docker run` is given beside, for an image
+    container   the running container; processes start in its working directory
+    image       the image of the new containers; processes.folder is mounted there as /work
+    options     further options of `docker run`, for an image
     """
 
     container: str | None = None
@@ -346,23 +349,25 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if (self.container is None) == (self.image is None):
             raise ConfigError(
-                "Docker needs a container or an image.", hint="Give one of them.", field="image"
+                "Docker needs a container or an image.",
+                hint="Give exactly one of them.",
+                field="image",
             )
 
 
 class ProcessesConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Programs that the agent starts: on this machine, as the user of the gateway, or elsewhere.
+    """Background programs of the agent: on this machine as the gateway's user, by ssh or in Docker.
 
     enabled           whether the agent has the tools terminal and process
-    role              for whom it may use them: owner, member or guest, and those above
-    folder            where programs run; a working directory outside of it is refused; without
-                      one: a folder in the data folder
-    variables         the environment variables that programs are given; leave keys and tokens out
-    at_most           how many may run at once
-    keep_minutes      how long one that has ended can still be asked for
-    longest_seconds   how long the agent may wait for one in a single call
-    ssh               another machine for them to run on
-    docker            a container for them to run in
+    role              the lowest role whose turns may use these tools
+    folder            the working directory of processes; any directory outside of it is refused;
+                      default: a folder in the data folder
+    variables         the environment variables that processes inherit; leave keys and tokens out
+    at_most           how many processes may run at the same time
+    keep_minutes      how long a process and its output stay available after its end
+    longest_seconds   how long the agent may wait for a process in one call
+    ssh               another machine on which processes run
+    docker            a container in which processes run
     """
 
     enabled: bool = False
@@ -379,26 +384,28 @@ class ProcessesConfig(msgspec.Struct, frozen=True, kw_only=True):
         self.rules()
         if self.ssh is not None and self.docker is not None:
             raise ConfigError(
-                "Programs run in one place.", hint="Give ssh or docker, not both.", field="docker"
+                "Processes can run in one place only, but ssh and docker are both set.",
+                hint="Give ssh or docker, not both.",
+                field="docker",
             )
         if self.ssh is not None and self.folder is not None:
             raise ConfigError(
-                "folder is one of this machine, where nothing is run.",
+                "folder is a path on this machine, where nothing is run if ssh is set.",
                 hint="Set processes.ssh.folder instead.",
                 field="folder",
             )
 
     def rules(self) -> ProcessSettings:
-        """How background programs behave."""
+        """Return the settings of background processes."""
         return ProcessSettings(**{n: getattr(self, n) for n in ProcessSettings.__struct_fields__})
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What is logged. Keys, tokens and the texts of people never are; ids are pseudonyms.
+    """The log. It never contains keys, tokens or texts of messages; ids are pseudonyms.
 
-    level    the least that is logged
-    format   text: a line for people; json: one object a line for programs
-    file     where to; without one: the standard error output
+    level    the lowest level that is logged
+    format   text: lines for people; json: one JSON object per line
+    file     the log file; default: standard error
     """
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -407,7 +414,7 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """All there is to set."""
+    """The whole configuration."""
 
     store: StoreConfig = StoreConfig()
     gateway: GatewayConfig = GatewayConfig()
@@ -419,21 +426,22 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> Settings:
-        """What the store is opened with."""
-        served = [name for name, section in self.platforms.items() if section.enabled]
-        return self.store.settings(tuple(sorted({*served} - {"local"})))
+        """The settings to open the store with."""
+        enabled = [name for name, section in self.platforms.items() if section.enabled]
+        return self.store.settings(tuple(sorted({*enabled} - {"local"})))
 
     @property
     def rules(self) -> GatewaySettings:
-        """How the gateway behaves."""
-        sections = {
-            name: section.rules()
+        """The settings of the gateway and its platforms."""
+        platforms = {
+            name: section.settings()
             for name, section in self.platforms.items()
             if isinstance(section, PlatformConfig)
         }
-        return self.gateway.rules(sections)
+        return self.gateway.settings(platforms)
 
     @property
     def local(self) -> LocalConfig:
-        found = self.platforms.get("local")
-        return found if isinstance(found, LocalConfig) else LocalConfig()
+        """The section of the terminal, or its defaults."""
+        section = self.platforms.get("local")
+        return section if isinstance(section, LocalConfig) else LocalConfig()

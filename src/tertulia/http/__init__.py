@@ -1,7 +1,9 @@
-"""The gateway over HTTP. Needs the extra `http`; `app.py` plugs it together.
+"""The gateway over HTTP. Needs the extra `http`.
 
-`operations.py` says what an operation is, and what is true of all of them; each of the modules
-`sessions`, `turns`, `openai`, `boxes`, `web`, `hooks` and `health` is a table of them.
+`app.py` builds the application. `routing.py` defines what an operation is and does the work that
+every operation shares (token, limits, decoding, errors). Each of the modules `turns`, `openai_api`,
+`sessions`, `schedules`, `processes`, `deliveries`, `inbox`, `people`, `web`, `webhook` and `health`
+defines a table of operations.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The gateway as a web application: the tables of operations, put together."""
+"""The ASGI application of a gateway, built from the tables of operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from tertulia.gateway.request_reply import Responder
 from tertulia.http import (
     deliveries,
     health,
-    openai,
+    inbox,
+    openai_api,
+    people,
     processes,
     schedules,
     sessions,
@@ -25,39 +27,26 @@ from tertulia.http import (
     web,
     webhook,
 )
-from tertulia.http.auth import (
-    API,
-    WEB,
-    Authenticator,
-    Caller,
-)
-from tertulia.http.errors import (
-    ErrorBody,
-    ErrorDetail,
-    json_response,
-)
-from tertulia.http.routing import (
-    Operation,
-    description,
-    routes,
-)
+from tertulia.http.auth import API, WEB, Authenticator, Caller
+from tertulia.http.errors import ErrorBody, ErrorDetail, json_response
+from tertulia.http.routing import Operation, describe_api, routes
 from tertulia.http.settings import HttpSettings
 from tertulia.platforms.web import WebAdapter
 from tertulia.platforms.webhook import WebhookAdapter
 
 
 class Api:
-    """What the operations work with."""
+    """The objects that the operations share: gateway, settings, authenticator and metrics."""
 
     def __init__(self, gateway: Gateway, settings: HttpSettings) -> None:
         self.gateway = gateway
         self.settings = settings
-        self.door = Authenticator(settings)
-        self.direct = Responder(gateway.pipeline, wait=settings.wait_seconds)
+        self.authenticator = Authenticator(settings)
+        self.responder = Responder(gateway.pipeline, wait=settings.wait_seconds)
         self.metrics = health.PrometheusMetrics()
         gateway.pipeline.metrics = self.metrics
         self.is_draining = False
-        self._met: set[Caller] = set()
+        self._remembered: set[Caller] = set()
 
     @property
     def store(self) -> aio.Store:
@@ -69,44 +58,48 @@ class Api:
 
     @property
     def web(self) -> WebAdapter | None:
-        found = self.gateway.adapters.get(WebAdapter.name)
-        return found if isinstance(found, WebAdapter) else None
+        adapter = self.gateway.adapters.get(WebAdapter.name)
+        return adapter if isinstance(adapter, WebAdapter) else None
 
     @property
     def webhook(self) -> WebhookAdapter | None:
-        found = self.gateway.adapters.get(WebhookAdapter.name)
-        return found if isinstance(found, WebhookAdapter) else None
+        adapter = self.gateway.adapters.get(WebhookAdapter.name)
+        return adapter if isinstance(adapter, WebhookAdapter) else None
 
-    def close(self) -> None:
-        """Begin to stop: this node is not ready any more, and pages go elsewhere."""
+    def start_draining(self) -> None:
+        """Report this node as not ready and end open page streams, so pages reconnect elsewhere."""
         self.is_draining = True
         if self.web is not None:
             self.web.end_streams()
 
-    async def remember(self, caller: Caller) -> None:
-        """Make the role of a token known where commands and tools ask for it.
+    async def remember_caller(self, caller: Caller) -> None:
+        """Store the role of a token as the role of its person, for commands and tools.
 
-        On pages a guest may have been let in by a code, which counts until the token is given
-        another role. Which one it had stands with `api`, where nobody is let in by a code.
+        On `web` a guest may have been approved by a pairing code; that role counts until the
+        token's own role changes. The token's last role is the one stored on `api`, because nobody
+        is approved by a code there.
         """
-        if caller in self._met:
+        if caller in self._remembered:
             return
         people = self.store.people
-        known = [await people.get(caller.person(platform)) for platform in (API, WEB)]
-        is_as_before = known[0] is not None and known[0].role == caller.role == "guest"
-        if not is_as_before and (self.web is not None or known[1] is not None):
+        api_person = await people.get(caller.person(API))
+        web_person = await people.get(caller.person(WEB))
+        is_still_guest = api_person is not None and api_person.role == caller.role == "guest"
+        if not is_still_guest and (self.web is not None or web_person is not None):
             await people.remember(caller.source(WEB), role=caller.role)
         await people.remember(caller.source(API), role=caller.role)
-        self._met.add(caller)
+        self._remembered.add(caller)
 
 
 TABLE: tuple[Operation, ...] = (
     *turns.TABLE,
-    *openai.TABLE,
+    *openai_api.TABLE,
     *sessions.TABLE,
     *schedules.TABLE,
     *processes.TABLE,
     *deliveries.TABLE,
+    *inbox.TABLE,
+    *people.TABLE,
     *web.TABLE,
     *webhook.TABLE,
     *health.TABLE,
@@ -114,49 +107,49 @@ TABLE: tuple[Operation, ...] = (
 
 
 def application(gateway: Gateway, settings: HttpSettings | None = None) -> Starlette:
-    """The application for a gateway, for any ASGI server; `serve` runs it with uvicorn."""
+    """Return the application of a gateway, for any ASGI server; `serve` runs it with uvicorn."""
     api = Api(gateway, settings or HttpSettings())
-    described = description(TABLE)
+    description = describe_api(TABLE)
 
     async def openapi(request: Request) -> Response:
-        return json_response(described)
+        return json_response(description)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            api.close()
-            await api.direct.drain(api.settings.drain_seconds)
+            api.start_draining()
+            await api.responder.drain(api.settings.drain_seconds)
 
     app = Starlette(
         routes=routes(api, TABLE),
         lifespan=lifespan,
-        exception_handlers={HTTPException: _no_route, Exception: _broken},
+        exception_handlers={HTTPException: _route_error, Exception: _internal_error},
     )
     app.add_route("/openapi.json", openapi, methods=["GET"])
     app.state.api = api
     return app
 
 
-async def _no_route(request: Request, problem: Any) -> Response:
-    """There is no such address, or it has no such method."""
+async def _route_error(request: Request, problem: Any) -> Response:
+    """Return the response for an unknown path, or a method that the path does not have."""
     headers = {**(problem.headers or {})}
-    fault = ErrorDetail(
+    detail = ErrorDetail(
         message=f"{problem.detail}.",
         type="not_found_error" if problem.status_code == 404 else "invalid_request_error",
         code="not_found" if problem.status_code == 404 else "refused",
-        hint="See /openapi.json for what there is.",
+        hint="GET /openapi.json lists every path and its methods.",
     )
-    return json_response(ErrorBody(fault), problem.status_code, headers)
+    return json_response(ErrorBody(detail), problem.status_code, headers)
 
 
-async def _broken(request: Request, problem: Exception) -> Response:
-    """A mistake in the gateway itself: the log has it, the caller learns nothing of it."""
-    fault = ErrorDetail(
-        message="Something is broken here.",
+async def _internal_error(request: Request, problem: Exception) -> Response:
+    """Return the response for a bug in the gateway; only the log has the details."""
+    detail = ErrorDetail(
+        message="Internal error of the gateway.",
         type="server_error",
         code="broken",
-        hint="Look at the log of the gateway.",
+        hint="The log of the gateway has the details.",
     )
-    return json_response(ErrorBody(fault), 500)
+    return json_response(ErrorBody(detail), 500)

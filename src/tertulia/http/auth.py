@@ -1,4 +1,4 @@
-"""Who comes in, what they may see, and how often they may ask."""
+"""Authentication by token, the rate limit, and the part of the store a caller may see."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from tertulia import aio
-from tertulia.aio._generated import (
-    PersonView,
-    Transcript,
-)
+from tertulia.aio._generated import PersonView, Transcript
 from tertulia.core import keys
 from tertulia.core.session import Session
 from tertulia.core.source import Source
@@ -25,12 +22,12 @@ from tertulia.records.people import ROLES, Role
 
 API = "api"
 WEB = "web"
-# The platforms on which whoever has a token writes.
-_OWN = (API, WEB)
+# The platforms on which the holder of a token writes.
+_TOKEN_PLATFORMS = (API, WEB)
 
 
 class Unauthorized(Error):
-    """A token is needed."""
+    """A valid token is required."""
 
     code = "unauthorized"
 
@@ -43,7 +40,7 @@ class TooManyRequests(Error):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks."""
+    """The name and the role of the token that a request was made with."""
 
     name: str
     role: Role
@@ -53,19 +50,28 @@ class Caller(msgspec.Struct, frozen=True):
         return self.role == "owner"
 
     def source(self, platform: str, chat_id: str = "") -> Source:
-        """Where this caller writes from. The account keeps apart what two callers name alike."""
+        """Return the source of this caller's messages in a chat.
+
+        The account separates chats that two callers call by the same name.
+        """
         return Source(platform, chat_id, account=self.name, user_id=self.name)
 
     def person(self, platform: str) -> str:
+        """Return the person id of this caller on a platform."""
         return keys.person_of(self.source(platform)) or ""
 
-    def require(self, role: Role) -> None:
+    def require_role(self, role: Role) -> None:
+        """Raise `AccessDenied` unless the caller has this role or a higher one."""
         if ROLES.index(self.role) > ROLES.index(role):
             raise AccessDenied(f"This needs the role {role}.", hint="Ask the owner for a token.")
 
 
 class Authenticator:
-    """Lets in whoever has a token. Every token is compared, in a time that tells nothing."""
+    """Checks tokens and request rates.
+
+    A secret is compared with every token, each in constant time, so that the time an answer takes
+    reveals nothing about the tokens.
+    """
 
     def __init__(
         self, settings: HttpSettings, *, now: Callable[[], float] = time.monotonic
@@ -75,78 +81,85 @@ class Authenticator:
         self._now = now
         self._buckets: dict[str, tuple[float, float]] = {}
 
-    def admit(self, headers: Mapping[str, str]) -> Caller:
-        """Who has sent these headers. The rate of wrong tokens is limited too."""
+    def authenticate(self, headers: Mapping[str, str]) -> Caller:
+        """Return the caller that sent these headers; raise if the token or the rate is wrong.
+
+        Raises `Unauthorized`, `TooManyRequests`, or (without tokens) `AccessDenied` for a request
+        of another site. Requests with a wrong token share one rate limit.
+        """
         if not self._tokens:
             _refuse_other_sites(headers.get("host", ""), headers.get("origin"))
-            return self._counted(Caller("owner", "owner"))
+            return self._limited(Caller("owner", "owner"))
         scheme, _, secret = headers.get("authorization", "").partition(" ")
-        given = _digest(secret.strip() if scheme.lower() == "bearer" else "")
-        found: Token | None = None
+        sent_digest = _digest(secret.strip() if scheme.lower() == "bearer" else "")
+        matching: Token | None = None
         for digest, token in self._tokens:
-            if hmac.compare_digest(digest, given):
-                found = token
-        if found is None:
-            self._count("")
+            if hmac.compare_digest(digest, sent_digest):
+                matching = token
+        if matching is None:
+            self._count_request("")
             raise Unauthorized(
-                "This needs a token that is known.", hint="Send: Authorization: Bearer TOKEN"
+                "The token is missing or unknown.", hint="Send: Authorization: Bearer TOKEN"
             )
-        return self._counted(Caller(found.name, found.role))
+        return self._limited(Caller(matching.name, matching.role))
 
-    def _counted(self, caller: Caller) -> Caller:
-        self._count(caller.name)
+    def _limited(self, caller: Caller) -> Caller:
+        self._count_request(caller.name)
         return caller
 
-    def _count(self, name: str) -> None:
-        """Take one from the bucket, which holds a minute's worth and fills all the time."""
-        now, speed = self._now(), self._rate / 60
-        left, at = self._buckets.get(name, (float(self._rate), now))
-        left = min(float(self._rate), left + (now - at) * speed)
+    def _count_request(self, name: str) -> None:
+        """Take one token from a bucket that holds a minute's worth and refills steadily."""
+        now, per_second = self._now(), self._rate / 60
+        left, counted_at = self._buckets.get(name, (float(self._rate), now))
+        left = min(float(self._rate), left + (now - counted_at) * per_second)
         if left < 1:
             raise TooManyRequests(
                 f"More than {self._rate} requests in a minute.",
-                hint="Wait, then go on more slowly.",
-                retry_after=math.ceil((1 - left) / speed),
+                hint="Wait as long as Retry-After says, then send fewer requests.",
+                retry_after=math.ceil((1 - left) / per_second),
             )
         self._buckets[name] = left - 1, now
 
 
 class Scope:
-    """The store as one caller may see it: the owner all of it, others what is theirs."""
+    """The part of the store one caller may see: everything for the owner, else their own."""
 
     def __init__(self, store: aio.Store, caller: Caller) -> None:
         self._store = store
         self.caller = caller
 
-    def own(self, platform: str) -> PersonView:
+    def own_view(self, platform: str) -> PersonView:
+        """Return the caller's own sessions on a platform."""
         return self._store.for_person(self.caller.source(platform))
 
-    async def session(self, session_id: str) -> Session:
-        """That session; `NotFound` if there is none that may be seen."""
+    async def require_session(self, session_id: str) -> Session:
+        """Return a session; raise `NotFound` if it is absent or the caller may not see it."""
         if self.caller.is_owner:
             return await self._store.sessions.require(session_id)
-        for platform in _OWN:
-            found = await self.own(platform).get(session_id)
-            if found is not None:
-                return found
+        for platform in _TOKEN_PLATFORMS:
+            session = await self.own_view(platform).get(session_id)
+            if session is not None:
+                return session
         raise NotFound(f"There is no session {session_id!r}.")
 
-    async def transcript(self, session_id: str) -> Transcript:
-        return self._store.transcript((await self.session(session_id)).id)
+    async def require_transcript(self, session_id: str) -> Transcript:
+        """Return the transcript of a session; raise `NotFound` like `require_session`."""
+        return self._store.transcript((await self.require_session(session_id)).id)
 
 
 def _refuse_other_sites(host: str, origin: str | None) -> None:
-    """Without tokens a page of another site could ask through the owner's browser.
+    """Raise `AccessDenied` if a request comes from a page of another site.
 
-    It would name its own site as the origin; or, where it has bent its own name to this machine's
-    address, that name as the host.
+    Without tokens such a page could send requests through the owner's browser. Its requests name
+    its own site as the origin. If it has pointed its own domain name at this machine's address (DNS
+    rebinding), they name that domain as the host.
     """
     name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
-    is_here = is_loopback(name.strip("[]")) and origin in (None, f"http://{host}")
-    if not is_here:
+    is_local = is_loopback(name.strip("[]")) and origin in (None, f"http://{host}")
+    if not is_local:
         raise AccessDenied(
-            "Other sites are not let in without a token.",
-            hint="Ask for 127.0.0.1 or localhost, or set a token.",
+            "Requests of other sites are refused while the server has no tokens.",
+            hint="Use 127.0.0.1 or localhost, or configure a token.",
         )
 
 

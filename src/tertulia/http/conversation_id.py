@@ -1,4 +1,4 @@
-"""Which conversation a request belongs to, and the name it can be repeated by."""
+"""The conversation that a request belongs to, and the message id that makes it repeatable."""
 
 from __future__ import annotations
 
@@ -20,61 +20,72 @@ _RESPONSE = "resp_"
 
 
 class ConversationName(msgspec.Struct, frozen=True):
-    """A conversation. `is_kept`: the client names it, so what was said in it is stored already."""
+    """The name of a conversation.
+
+    `is_stored`: the client named the conversation, so its earlier messages are in the store and
+    need not be read from the request.
+    """
 
     id: str
-    is_kept: bool
+    is_stored: bool
 
 
-def checked(name: str, given: Any) -> str:
-    """A name that a client has chosen."""
-    if not isinstance(given, str) or not 0 < len(given) <= _LONGEST or not given.isprintable():
+def check_name(field: str, value: Any) -> str:
+    """Return a name that a client chose; raise `ConfigError` if it is not a valid one."""
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST or not value.isprintable():
         raise ConfigError(
-            f"{name} is not allowed.",
+            f"{field} is not a valid name.",
             hint=f"Give 1 to {_LONGEST} printable characters.",
-            field=name,
+            field=field,
         )
-    return given
+    return value
 
 
-def message_id(request: Request, given: str | None = None) -> tuple[str, bool]:
-    """The name of a request, and whether the client has chosen it."""
-    chosen = request.headers.get(IDEMPOTENCY) or given
-    if chosen:
-        return checked(IDEMPOTENCY, chosen), True
+def choose_message_id(request: Request, body_id: str | None = None) -> tuple[str, bool]:
+    """Return the message id of a request, and whether the client chose it.
+
+    The header `Idempotency-Key` goes before the id in the body; without both, the id is random.
+    """
+    client_id = request.headers.get(IDEMPOTENCY) or body_id
+    if client_id:
+        return check_name(IDEMPOTENCY, client_id), True
     return f"req_{os.urandom(12).hex()}", False
 
 
-def named(request: Request, message: str, *given: Any) -> ConversationName:
-    """The conversation by the header or the first field that names one, else a new one.
+def choose_conversation(request: Request, message_id: str, *names: Any) -> ConversationName:
+    """Return the conversation named by the header, else by the first of `names`, else a new one.
 
-    The new one is called after its first message, so that a repeated request finds it again.
+    The name of a new one is derived from its first message id, so that a repeated request finds it
+    again.
     """
     header = request.headers.get(HEADER)
     if header:
-        return ConversationName(checked(HEADER, header), True)
-    for one in given:
-        if one:
-            return ConversationName(checked("conversation", one), True)
-    digest = hashlib.sha256(message.encode("utf-8", "surrogatepass")).hexdigest()
+        return ConversationName(check_name(HEADER, header), True)
+    for name in names:
+        if name:
+            return ConversationName(check_name("conversation", name), True)
+    digest = hashlib.sha256(message_id.encode("utf-8", "surrogatepass")).hexdigest()
     return ConversationName(f"conv_{digest[:24]}", False)
 
 
-def response_id(conversation: str) -> str:
-    """The id of a response, which tells the conversation it stands in."""
-    written = msgspec.json.encode([conversation, os.urandom(6).hex()])
-    return _RESPONSE + base64.urlsafe_b64encode(written).decode().rstrip("=")
+def create_response_id(conversation: str) -> str:
+    """Return a new response id that contains the name of its conversation."""
+    payload = msgspec.json.encode([conversation, os.urandom(6).hex()])
+    return _RESPONSE + base64.urlsafe_b64encode(payload).decode().rstrip("=")
 
 
-def of_response(given: str) -> str:
-    """The conversation of a response id. It is looked for among the caller's own only."""
-    text = given.removeprefix(_RESPONSE)
+def conversation_of_response(response_id: str) -> str:
+    """Return the conversation name in a response id; raise `ConfigError` if it is not ours.
+
+    The caller looks the name up among its own conversations only, so a forged id gives no access.
+    """
+    text = response_id.removeprefix(_RESPONSE)
     try:
-        written = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        conversation, _ = msgspec.json.decode(written, type=tuple[str, str])
+        payload = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        conversation, _ = msgspec.json.decode(payload, type=tuple[str, str])
     except (binascii.Error, ValueError, msgspec.DecodeError):
         raise ConfigError(
-            "previous_response_id is not one of this server.",
+            "previous_response_id was not created by this server.",
             hint="Give the id of a response, or name a conversation.",
             field="previous_response_id",
         ) from None

@@ -1,4 +1,4 @@
-"""JSON that can be sent, whatever a platform once delivered."""
+"""JSON encoding of any stored value, including text that is not valid Unicode."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 
-def encoded(value: Any) -> bytes:
-    """A value as JSON. Half a surrogate pair is stored as it came, and is sent escaped."""
+def encode_json(value: Any) -> bytes:
+    """Return a value as JSON. A lone surrogate is stored as it was received, and sent escaped."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Errors as they are told over HTTP: one form, which OpenAI's clients read too."""
+"""Error responses: one JSON form for all errors, which OpenAI's clients read too."""
 
 from __future__ import annotations
 
@@ -24,30 +24,27 @@ from tertulia.errors import (
     RateLimited,
     StoreError,
 )
-from tertulia.http.auth import (
-    TooManyRequests,
-    Unauthorized,
-)
-from tertulia.http.encoding import encoded
+from tertulia.http.auth import TooManyRequests, Unauthorized
+from tertulia.http.encoding import encode_json
 
 log = logging.getLogger("tertulia.http")
 
 
 class BodyTooLarge(Error):
-    """The request is too large."""
+    """The request body is too large."""
 
     code = "body_too_large"
 
 
 class BodyTooSlow(Error):
-    """The request comes in too slowly."""
+    """The request body did not arrive in time."""
 
     code = "body_too_slow"
     retryable = True
 
 
 class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """What went wrong. `code` is for programs, `hint` says what to do next."""
+    """One error. `code` is for programs; `hint` is the next step for a person."""
 
     message: str
     type: str
@@ -60,7 +57,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
     error: ErrorDetail
 
 
-# The first that fits; a more special error stands before a general one.
+# The first matching class counts, so a subclass must come before its base class.
 _STATUS: tuple[tuple[type[Error], int, str], ...] = (
     (Unauthorized, 401, "authentication_error"),
     (AccessDenied, 403, "permission_error"),
@@ -80,11 +77,12 @@ _STATUS: tuple[tuple[type[Error], int, str], ...] = (
     (PlaceUnavailable, 503, "place_error"),
     (StoreError, 503, "store_error"),
 )
-# What a provider or a database said is for the logs.
-_UNTOLD = (AgentError, StoreError)
+# Messages of these may quote a provider or a database; they go to the log only.
+_LOG_ONLY = (AgentError, StoreError)
 
 
 def status_of(problem: Error) -> tuple[int, str]:
+    """Return the status code and the error type of an error."""
     for kind, status, name in _STATUS:
         if isinstance(problem, kind):
             return status, name
@@ -92,32 +90,34 @@ def status_of(problem: Error) -> tuple[int, str]:
 
 
 def error_detail(problem: Error) -> ErrorDetail:
+    """Return the part of an error that a client may see."""
     _, name = status_of(problem)
-    is_told = not isinstance(problem, _UNTOLD)
+    is_public = not isinstance(problem, _LOG_ONLY)
     return ErrorDetail(
-        message=problem.message if is_told else (type(problem).__doc__ or "").strip(),
+        message=problem.message if is_public else (type(problem).__doc__ or "").strip(),
         type=name,
         code=problem.code,
-        hint=problem.hint if is_told else "Look at the log of the gateway.",
+        hint=problem.hint if is_public else "The log of the gateway has the details.",
         param=problem.data.get("field"),
     )
 
 
-def refusal(problem: Error) -> Response:
-    """The response for an error."""
+def error_response(problem: Error) -> Response:
+    """Return the response for an error, and log it if the fault is on this side."""
     status, _ = status_of(problem)
     if status >= 500:
-        log.warning("a request failed: %s", problem)
+        log.warning("HTTP request failed, answering %d: %s", status, problem)
     headers = {}
-    after = problem.data.get("retry_after")
-    if after is None and problem.retryable:
-        after = 1
-    if after is not None:
-        headers["Retry-After"] = str(max(1, round(after)))
+    seconds = problem.data.get("retry_after")
+    if seconds is None and problem.retryable:
+        seconds = 1
+    if seconds is not None:
+        headers["Retry-After"] = str(max(1, round(seconds)))
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return json_response(ErrorBody(error_detail(problem)), status, headers)
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(encoded(value), status, headers, media_type="application/json")
+    """Return a value as a JSON response."""
+    return Response(encode_json(value), status, headers, media_type="application/json")

@@ -1,4 +1,4 @@
-"""Server-sent events, and answers that are shown while they are written."""
+"""Server-sent events, and answers that are streamed while the agent writes them."""
 
 from __future__ import annotations
 
@@ -11,24 +11,21 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tertulia.agents.base import Delta, Event, Step
-from tertulia.gateway.request_reply import (
-    AgentReply,
-    AgentRequest,
-    Responder,
-)
-from tertulia.http.encoding import encoded
+from tertulia.gateway.request_reply import AgentReply, AgentRequest, Responder
+from tertulia.http.encoding import encode_json
 
+# A comment line, which clients ignore: it keeps the connection open.
 PING = b": still here\n\n"
 
 
-def event(data: Any, *, name: str | None = None, id: str | None = None) -> bytes:
-    """One event. JSON has no line breaks, so it stands on one line."""
+def format_event(data: Any, *, name: str | None = None, id: str | None = None) -> bytes:
+    """Return one event. JSON contains no line breaks, so one `data` line is enough."""
     head = (f"id: {id}\n" if id is not None else "") + (f"event: {name}\n" if name else "")
-    return head.encode() + b"data: " + encoded(data) + b"\n\n"
+    return head.encode() + b"data: " + encode_json(data) + b"\n\n"
 
 
 class EventStream(Response):
-    """Sends events until there are no more, the client is gone, or the time is over."""
+    """A response that sends events until they end, the client disconnects, or `seconds` are up."""
 
     media_type = "text/event-stream"
 
@@ -49,110 +46,114 @@ class EventStream(Response):
             {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         )
         sending = asyncio.create_task(self._send(send))
-        gone = asyncio.create_task(_gone(receive))
+        disconnect = asyncio.create_task(_wait_for_disconnect(receive))
         try:
             await asyncio.wait(
-                {sending, gone}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED
+                {sending, disconnect}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED
             )
-            is_gone = gone.done()
+            is_disconnected = disconnect.done()
         finally:
-            for task in (sending, gone):
+            for task in (sending, disconnect):
                 task.cancel()
-            await asyncio.gather(sending, gone, return_exceptions=True)
+            await asyncio.gather(sending, disconnect, return_exceptions=True)
         if not sending.cancelled() and (problem := sending.exception()) is not None:
             raise problem
-        if not is_gone:
+        if not is_disconnected:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send) -> None:
         async with aclosing(self._events) as events:
-            # A client that went away is no fault of anybody's.
+            # A client may disconnect at any time; that is not an error.
             with suppress(OSError):
                 async for chunk in events:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 class StreamedTurn:
-    """An answer under way, and what can be shown of it.
+    """A turn under way, and the text of its answer as it is written.
 
-    Whoever leaves before the end stops it; unless the request can be repeated by its name: then it
-    is finished, for whoever comes back.
+    A client that disconnects early stops the turn, unless it named the message (`is_named`): then
+    the turn is finished, and a repeated request gets its answer.
     """
 
     def __init__(
-        self, direct: Responder, ask: AgentRequest, *, is_named: bool, ping: float
+        self, responder: Responder, request: AgentRequest, *, is_named: bool, ping: float
     ) -> None:
-        self._ask = ask
+        self._request = request
         self._is_named = is_named
         self._ping = ping
-        self._heard: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._task = direct.start(ask, self._heard.put)
-        self._task.add_done_callback(lambda _: self._heard.put_nowait(None))
+        self._queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._task = responder.start(request, self._queue.put)
+        self._task.add_done_callback(lambda _: self._queue.put_nowait(None))
         self._first: Event | None = None
 
-    async def begin(self) -> None:
-        """Wait for the first sign; what fails until then can be told by a status."""
+    async def wait_for_first_event(self) -> None:
+        """Wait until the agent produces something; raise the error of a turn that failed before.
+
+        Up to here no response has been sent, so an error can still become a status code.
+        """
         try:
-            self._first = await self._heard.get()
+            self._first = await self._queue.get()
         except BaseException:
-            self.leave()
+            self.abandon()
             raise
         if self._first is None:
             await self._task
 
     async def texts(self) -> AsyncGenerator[str | None, None]:
-        """The pieces of the answer as they come, None as a sign of life; then `answer` has it."""
-        is_over, has_shown = False, False
+        """Yield the pieces of the answer, and None every `ping` seconds; then `reply` is ready."""
+        is_finished, has_text = False, False
         try:
             async with aclosing(self._pieces()) as pieces:
                 async for piece in pieces:
-                    has_shown = has_shown or piece is not None
+                    has_text = has_text or piece is not None
                     yield piece
-            is_over = True
-            answer = await self._task
-            if answer.text and not has_shown:
-                yield answer.text
+            is_finished = True
+            reply = await self._task
+            if reply.text and not has_text:
+                yield reply.text
         finally:
-            if not is_over:
-                self.leave()
+            if not is_finished:
+                self.abandon()
 
     async def _pieces(self) -> AsyncGenerator[str | None, None]:
-        """What the agent writes; a step that was not shown piece by piece is shown whole."""
-        shown = ""
+        """Yield the text of the agent; a step without deltas is yielded as one piece."""
+        streamed = ""
         async with aclosing(self._events()) as events:
-            async for heard in events:
-                if heard is None:
+            async for event in events:
+                if event is None:
                     yield None
-                elif isinstance(heard, Delta):
-                    shown += heard.text
-                    yield heard.text
-                elif isinstance(heard, Step):
-                    if heard.text and not shown:
-                        yield heard.text
-                    shown = ""
+                elif isinstance(event, Delta):
+                    streamed += event.text
+                    yield event.text
+                elif isinstance(event, Step):
+                    if event.text and not streamed:
+                        yield event.text
+                    streamed = ""
 
-    async def answer(self) -> AgentReply:
+    async def reply(self) -> AgentReply:
+        """Return the reply when the turn has ended; raise its error if it failed."""
         return await self._task
 
-    def leave(self) -> None:
-        """Nobody waits any more."""
+    def abandon(self) -> None:
+        """Stop waiting for the turn, and stop the turn itself if it has no name to repeat it by."""
         if not self._is_named:
-            self._ask.stop.set()
-        # Whether it failed after that is nobody's question; the turn itself is marked.
+            self._request.stop.set()
+        # Retrieve the exception, so that asyncio does not log it: the turn records its own failure.
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _events(self) -> AsyncGenerator[Event | None, None]:
-        heard = self._first
-        while heard is not None:
-            yield heard
+        event = self._first
+        while event is not None:
+            yield event
             while True:
                 try:
-                    heard = await asyncio.wait_for(self._heard.get(), self._ping)
+                    event = await asyncio.wait_for(self._queue.get(), self._ping)
                     break
                 except TimeoutError:
                     yield None

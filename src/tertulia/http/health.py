@@ -1,4 +1,4 @@
-"""Whether the gateway lives and can work, and what it has counted."""
+"""Liveness, readiness, and metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -11,20 +11,14 @@ from starlette.responses import Response
 from tertulia import aio
 from tertulia.core.usage import Usage
 from tertulia.errors import StoreUnavailable
-from tertulia.http.routing import (
-    ApiCall,
-    Operation,
-)
+from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.queues.inbox import ArrivalState
-from tertulia.records.queues.outbox import (
-    DELIVERY_STATES,
-    DeliveryState,
-)
+from tertulia.records.queues.outbox import DELIVERY_STATES, DeliveryState
 
-# A queue is counted up to here: what is longer needs a look all the same.
-_COUNTED = 1000
-_ARRIVALS: tuple[ArrivalState, ...] = ("waiting", "taken", "dead")
-_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+# Queues are counted up to this length: any longer one needs attention, whatever its exact length.
+_COUNT_LIMIT = 1000
+_INBOX_STATES: tuple[ArrivalState, ...] = ("waiting", "taken", "dead")
+_SECONDS_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -32,56 +26,58 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class PrometheusMetrics:
-    """What a gateway has counted since it began, and how long its queues are."""
+    """Counters of a gateway since its start, and the lengths of its queues."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._turns = Counter(
-            "tertulia_turns", "Turns that are over.", ("platform", "outcome"),
+            "tertulia_turns", "Turns that have ended.", ("platform", "outcome"),
             registry=self.registry,
         )  # fmt: skip
         self._seconds = Histogram(
-            "tertulia_turn_seconds", "How long turns took.", ("platform",),
-            buckets=_SECONDS, registry=self.registry,
+            "tertulia_turn_seconds", "Duration of turns in seconds.", ("platform",),
+            buckets=_SECONDS_BUCKETS, registry=self.registry,
         )  # fmt: skip
         self._tokens = Counter(
             "tertulia_tokens", "Tokens of model calls.", ("platform", "kind"),
             registry=self.registry,
         )  # fmt: skip
         self._cost = Counter(
-            "tertulia_cost_usd", "What model calls cost, as far as it is known.", ("platform",),
+            "tertulia_cost_usd", "Cost of model calls in USD, where known.", ("platform",),
             registry=self.registry,
         )  # fmt: skip
         self._inbox = Gauge(
-            "tertulia_inbox", f"Accepted messages by state, up to {_COUNTED}.", ("state",),
+            "tertulia_inbox", f"Accepted messages by state, up to {_COUNT_LIMIT}.", ("state",),
             registry=self.registry,
         )  # fmt: skip
         self._outbox = Gauge(
-            "tertulia_deliveries", f"Deliveries by state, up to {_COUNTED}.", ("state",),
+            "tertulia_deliveries", f"Deliveries by state, up to {_COUNT_LIMIT}.", ("state",),
             registry=self.registry,
         )  # fmt: skip
 
     def turned(self, platform: str, outcome: str, seconds: float) -> None:
+        """Count a turn that has ended."""
         self._turns.labels(platform, outcome).inc()
         self._seconds.labels(platform).observe(seconds)
 
     def spent(self, platform: str, usage: Usage) -> None:
+        """Count the tokens and the cost of a model call."""
         for kind in ("input", "output", "cache_read", "cache_write", "reasoning"):
             self._tokens.labels(platform, kind).inc(getattr(usage, kind))
         self._cost.labels(platform).inc(usage.cost_usd or 0.0)
 
-    async def written(self, store: aio.Store) -> bytes:
-        """All of it in the form that Prometheus reads."""
-        for state in _ARRIVALS:
-            arrivals = await store.inbox.find(state=state, limit=_COUNTED)
-            self._inbox.labels(state).set(len(arrivals.items))
-        for delivery_state in _unsent():
-            parcels = await store.outbox.find(state=delivery_state, limit=_COUNTED)
-            self._outbox.labels(delivery_state).set(len(parcels.items))
+    async def render(self, store: aio.Store) -> bytes:
+        """Return all metrics in the text format of Prometheus."""
+        for state in _INBOX_STATES:
+            inbox_page = await store.inbox.find(state=state, limit=_COUNT_LIMIT)
+            self._inbox.labels(state).set(len(inbox_page.items))
+        for delivery_state in _unsent_states():
+            outbox_page = await store.outbox.find(state=delivery_state, limit=_COUNT_LIMIT)
+            self._outbox.labels(delivery_state).set(len(outbox_page.items))
         return generate_latest(self.registry)
 
 
-def _unsent() -> list[DeliveryState]:
+def _unsent_states() -> list[DeliveryState]:
     return [state for state in DELIVERY_STATES if state != "sent"]
 
 
@@ -97,21 +93,21 @@ async def check_readiness(call: ApiCall) -> Health:
 
 
 async def read_metrics(call: ApiCall) -> Response:
-    body = await call.api.metrics.written(call.api.store)
+    body = await call.api.metrics.render(call.api.store)
     return Response(body, media_type="text/plain; version=0.0.4")
 
 
 TABLE = (
     Operation(
-        method="GET", path="/healthz", summary="The gateway lives.", act=check_health,
-        role=None, answer=Health,
+        method="GET", path="/healthz", summary="Report that the gateway is alive.",
+        act=check_health, role=None, answer=Health,
     ),
     Operation(
-        method="GET", path="/readyz", summary="The gateway can work: its store answers.",
+        method="GET", path="/readyz", summary="Report that the store responds.",
         act=check_readiness, role=None, answer=Health,
     ),
     Operation(
-        method="GET", path="/metrics", summary="What was counted, for Prometheus.",
+        method="GET", path="/metrics", summary="Metrics for Prometheus.",
         act=read_metrics, role="owner", answer=str, kind="text/plain",
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What an OpenAI client asks for, read into one form: what is said, by which of its two APIs."""
+"""Requests of OpenAI's two APIs, converted into one form: `ChatRequest`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tertulia.core.message import text_of, to_json
 from tertulia.errors import ConfigError
 from tertulia.gateway.request_reply import caller_tool
 
-_SYSTEM = ("system", "developer")
-_LISTEN = "Give a list of messages, each with a role and a content."
+_SYSTEM_ROLES = ("system", "developer")
+_MESSAGES_HINT = "Give a list of messages, each with a role and a content."
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list of messages comes down to.
+    """The content of a list of messages.
 
-    `text` is what the person says now; None where tools have been run, and `results` or `past` hold
-    what came of it.
+    `text` is the newest message of the user. It is None if the client has run tools: then `results`
+    has their results, or `past` ends with them if the conversation is not stored.
     """
 
     text: str | None
@@ -30,59 +30,67 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str = ""
 
 
-def spoken(messages: Sequence[Any], *, is_kept: bool) -> ChatRequest:
-    """Read messages of the chat API. Of a conversation that is kept, only what is new is taken."""
+def parse_messages(messages: Sequence[Any], *, is_stored: bool) -> ChatRequest:
+    """Return the content of messages of the chat API; raise `ConfigError` if they are invalid.
+
+    `is_stored`: the store has the earlier messages of this conversation, so only the newest ones
+    are read.
+    """
     rest: list[dict[str, Any]] = []
-    told: list[str] = []
-    for one in messages:
-        if not isinstance(one, dict) or not isinstance(one.get("role"), str):
-            raise ConfigError("A message has no role.", hint=_LISTEN, field="messages")
-        if one["role"] in _SYSTEM:
-            told.append(text_of(one))
+    system_texts: list[str] = []
+    for message in messages:
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise ConfigError("A message has no role.", hint=_MESSAGES_HINT, field="messages")
+        if message["role"] in _SYSTEM_ROLES:
+            system_texts.append(text_of(message))
         else:
-            rest.append(one)
-    instructions = "\n\n".join(filter(None, told))
-    last = rest[-1]["role"] if rest else None
-    if last == "tool":
-        if not is_kept:
+            rest.append(message)
+    instructions = "\n\n".join(filter(None, system_texts))
+    last_role = rest[-1]["role"] if rest else None
+    if last_role == "tool":
+        if not is_stored:
             return ChatRequest(text=None, past=tuple(rest), instructions=instructions)
-        return ChatRequest(text=None, results=_results(rest), instructions=instructions)
-    place = next((at for at in reversed(range(len(rest))) if rest[at]["role"] == "user"), None)
-    if place is None or (last != "user" and not is_kept):
+        return ChatRequest(text=None, results=_last_results(rest), instructions=instructions)
+    index = next((at for at in reversed(range(len(rest))) if rest[at]["role"] == "user"), None)
+    if index is None or (last_role != "user" and not is_stored):
         raise ConfigError(
-            "The last message is not what a person says.",
+            "The last message is not a message of the user.",
             hint="End with a message of the role user, or with the results of tools.",
             field="messages",
         )
-    said = rest[place]
-    text, media = text_of(said), _media(said)
+    user_message = rest[index]
+    text, media = text_of(user_message), _media_parts(user_message)
     if not text and not media:
-        raise ConfigError("The message is empty.", hint="Say something.", field="messages")
-    past = () if is_kept else tuple(rest[:place])
+        raise ConfigError(
+            "The last message is empty.", hint="Give it a text or media.", field="messages"
+        )
+    past = () if is_stored else tuple(rest[:index])
     return ChatRequest(text=text, media=media, past=past, instructions=instructions)
 
 
-def tools(given: Sequence[Any] | None) -> tuple[Tool, ...]:
-    """The client's tools, in the form of either API."""
-    return tuple(map(_tool, given or ()))
+def parse_tools(tools: Sequence[Any] | None) -> tuple[Tool, ...]:
+    """Return the client's tools, given in the form of either API; raise `ConfigError`."""
+    return tuple(map(_parse_tool, tools or ()))
 
 
-def messages_of(given: str | Sequence[Any]) -> list[dict[str, Any]]:
-    """The input of the responses API as messages of the chat API."""
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
-    found: list[dict[str, Any]] = []
-    for one in given:
-        if not isinstance(one, dict):
-            raise ConfigError("An input item is no object.", hint=_LISTEN, field="input")
-        _add_item(found, one)
-    return found
+def to_chat_messages(items: str | Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the input of the responses API as messages of the chat API; raise `ConfigError`."""
+    if isinstance(items, str):
+        return [{"role": "user", "content": items}]
+    messages: list[dict[str, Any]] = []
+    for item in items:
+        if not isinstance(item, dict):
+            raise ConfigError("An input item is not an object.", hint=_MESSAGES_HINT, field="input")
+        _append_item(messages, item)
+    return messages
 
 
-def _add_item(found: list[dict[str, Any]], item: dict[str, Any]) -> None:
+def _append_item(messages: list[dict[str, Any]], item: dict[str, Any]) -> None:
     match item.get("type", "message"):
         case "message":
-            found.append({"role": item.get("role"), "content": _content(item.get("content"))})
+            messages.append(
+                {"role": item.get("role"), "content": _chat_content(item.get("content"))}
+            )
         case "function_call":
             call = {
                 "id": str(item.get("call_id")),
@@ -92,33 +100,33 @@ def _add_item(found: list[dict[str, Any]], item: dict[str, Any]) -> None:
                     "arguments": str(item.get("arguments")),
                 },
             }
-            if found and found[-1].get("tool_calls"):
-                found[-1]["tool_calls"].append(call)
+            if messages and messages[-1].get("tool_calls"):
+                messages[-1]["tool_calls"].append(call)
             else:
-                found.append({"role": "assistant", "content": None, "tool_calls": [call]})
+                messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         case "function_call_output":
-            content = _content(item.get("output"))
-            found.append(
+            content = _chat_content(item.get("output"))
+            messages.append(
                 {"role": "tool", "tool_call_id": str(item.get("call_id")), "content": content}
             )
         case "reasoning" | "item_reference":
-            pass  # the server has what it refers to
+            pass  # the store has the items that these refer to
         case other:
             raise ConfigError(
-                f"An input item is of the type {str(other)[:40]!r}.",
+                f"An input item has the unknown type {str(other)[:40]!r}.",
                 hint="Allowed: message, function_call and function_call_output.",
                 field="input",
             )
 
 
-def _content(given: Any) -> Any:
-    """Content parts under the names of the chat API."""
-    if not isinstance(given, list):
-        return given
-    return [_part(part) if isinstance(part, dict) else part for part in given]
+def _chat_content(content: Any) -> Any:
+    """Return content with its parts named as in the chat API."""
+    if not isinstance(content, list):
+        return content
+    return [_chat_part(part) if isinstance(part, dict) else part for part in content]
 
 
-def _part(part: dict[str, Any]) -> dict[str, Any]:
+def _chat_part(part: dict[str, Any]) -> dict[str, Any]:
     if part.get("type") in ("input_text", "output_text"):
         return {"type": "text", "text": part.get("text")}
     if part.get("type") == "input_image":
@@ -126,41 +134,41 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
     return part
 
 
-def _results(rest: Sequence[dict[str, Any]]) -> tuple[ToolResult, ...]:
-    """The results at the end, in their order."""
-    found: dict[str, ToolResult] = {}
-    for one in reversed(rest):
-        if one["role"] != "tool":
+def _last_results(messages: Sequence[dict[str, Any]]) -> tuple[ToolResult, ...]:
+    """Return the tool results that the messages end with, in their order."""
+    results: dict[str, ToolResult] = {}
+    for message in reversed(messages):
+        if message["role"] != "tool":
             break
-        call_id, content = one.get("tool_call_id"), one.get("content")
+        call_id, content = message.get("tool_call_id"), message.get("content")
         if not isinstance(call_id, str) or not call_id:
             raise ConfigError(
-                "A result names no call.", hint="Give its tool_call_id.", field="messages"
+                "A tool result has no call id.", hint="Give its tool_call_id.", field="messages"
             )
-        shown = content if isinstance(content, str | list) else to_json(content)
-        found[call_id] = ToolResult(call_id, shown)
-    return tuple(reversed(found.values()))
+        plain = content if isinstance(content, str | list) else to_json(content)
+        results[call_id] = ToolResult(call_id, plain)
+    return tuple(reversed(results.values()))
 
 
-def _media(said: Mapping[str, Any]) -> tuple[Any, ...]:
-    content = said.get("content")
+def _media_parts(message: Mapping[str, Any]) -> tuple[Any, ...]:
+    content = message.get("content")
     parts = content if isinstance(content, list) else ()
     return tuple(p for p in parts if isinstance(p, dict) and p.get("type") not in (None, "text"))
 
 
-def _tool(given: Any) -> Tool:
-    inner = given.get("function", given) if isinstance(given, dict) else None
-    if not isinstance(inner, dict) or given.get("type") != "function":
+def _parse_tool(tool: Any) -> Tool:
+    function = tool.get("function", tool) if isinstance(tool, dict) else None
+    if not isinstance(function, dict) or tool.get("type") != "function":
         raise ConfigError(
-            "A tool is no function.", hint='Give {"type": "function", …}.', field="tools"
+            "A tool is not a function.", hint='Give {"type": "function", …}.', field="tools"
         )
-    name, description = inner.get("name"), inner.get("description")
-    parameters = inner.get("parameters")
+    name, description = function.get("name"), function.get("description")
+    parameters = function.get("parameters")
     if parameters is None:
         parameters = dict(NO_PARAMETERS)
     if not isinstance(name, str) or not isinstance(parameters, dict):
         raise ConfigError(
-            "A tool has no name, or parameters that are no JSON schema.",
+            "A tool has no name, or its parameters are not a JSON schema.",
             hint="Give a name, and an object as parameters.",
             field="tools",
         )

@@ -1,6 +1,6 @@
-"""Processes: the programs in the background that agents have started.
+"""Processes: the background programs that agents have started.
 
-The owner sees all of them; a member those of a conversation of theirs.
+The owner sees all of them; a member sees those of their own conversations.
 """
 
 from __future__ import annotations
@@ -14,21 +14,18 @@ import msgspec
 from msgspec import Meta
 
 from tertulia.errors import IllegalMove
-from tertulia.http.routing import (
-    ApiCall,
-    Operation,
-)
-from tertulia.http.sessions import Place
+from tertulia.http.parameters import Position
+from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.processes import Process, ProcessState
 
 if TYPE_CHECKING:
-    from tertulia.processes.registry import ProcessRegistry, ProcessStatus  # which needs a Unix
+    from tertulia.processes.registry import ProcessRegistry, ProcessStatus  # needs Unix
 
-_PAGE: Final = 10_000  # characters of a log at once
+_LOG_PAGE: Final = 10_000  # characters of a log in one response
 
 
-class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """A program as it stands."""
+class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The current state of a process."""
 
     id: str
     state: ProcessState
@@ -44,20 +41,20 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime | None
 
 
-class Programs(msgspec.Struct, frozen=True):
-    items: tuple[Program, ...]
+class ProcessList(msgspec.Struct, frozen=True):
+    items: tuple[ProcessInfo, ...]
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest output, or that before or after a position."""
+    """Select the newest output, or the output before or after a position."""
 
-    before: Place | None = None
-    after: Place | None = None
-    limit: Annotated[int, Meta(ge=1, le=_PAGE)] = _PAGE
+    before: Position | None = None
+    after: Position | None = None
+    limit: Annotated[int, Meta(ge=1, le=_LOG_PAGE)] = _LOG_PAGE
 
 
-class Log(msgspec.Struct, frozen=True, kw_only=True):
-    """Some output, from `start` to `end`; `oldest` and `total` bound what can be read."""
+class ProcessLog(msgspec.Struct, frozen=True, kw_only=True):
+    """Output from position `start` to `end`; `oldest` and `total` bound what can be read."""
 
     text: str
     start: int
@@ -66,86 +63,92 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     total: int
 
 
-async def list_processes(call: ApiCall) -> Programs:
-    return _programs(await call.api.store.processes.find())
+async def list_processes(call: ApiCall) -> ProcessList:
+    return _process_list(await call.api.store.processes.find())
 
 
-async def list_session_processes(call: ApiCall) -> Programs:
-    session = await call.eyes.session(call.path["id"])
-    return _programs(await call.api.store.processes.find(key=session.key))
+async def list_session_processes(call: ApiCall) -> ProcessList:
+    session = await call.scope.require_session(call.path["id"])
+    return _process_list(await call.api.store.processes.find(key=session.key))
 
 
-async def get_process(call: ApiCall) -> Program:
-    return _program(await call.api.store.processes.require(call.path["id"]))
+async def get_process(call: ApiCall) -> ProcessInfo:
+    return _process_info(await call.api.store.processes.require(call.path["id"]))
 
 
-async def read_log(call: ApiCall) -> Log:
-    given: LogQuery = call.query
-    seen: ProcessStatus = await asyncio.to_thread(
-        _registry(call).log, call.path["id"],
-        before=given.before, after=given.after, limit=given.limit,
+async def read_log(call: ApiCall) -> ProcessLog:
+    query: LogQuery = call.query
+    status: ProcessStatus = await asyncio.to_thread(
+        _require_registry(call).log, call.path["id"],
+        before=query.before, after=query.after, limit=query.limit,
     )  # fmt: skip
-    piece = seen.output
-    return Log(
-        text=piece.text, start=piece.start, end=piece.end, oldest=piece.oldest, total=piece.total
+    output = status.output
+    return ProcessLog(
+        text=output.text,
+        start=output.start,
+        end=output.end,
+        oldest=output.oldest,
+        total=output.total,
     )
 
 
-async def kill_process(call: ApiCall) -> Program:
-    return _program(await asyncio.to_thread(_registry(call).kill, call.path["id"]))
+async def kill_process(call: ApiCall) -> ProcessInfo:
+    registry = _require_registry(call)
+    return _process_info(await asyncio.to_thread(registry.kill, call.path["id"]))
 
 
-def _registry(call: ApiCall) -> ProcessRegistry:
-    found: ProcessRegistry | None = call.api.gateway.pipeline.processes
-    if found is None:
+def _require_registry(call: ApiCall) -> ProcessRegistry:
+    registry: ProcessRegistry | None = call.api.gateway.pipeline.processes
+    if registry is None:
         raise IllegalMove(
-            "This gateway runs no programs.", hint="Set: enabled = true under [processes]"
+            "This gateway does not run processes.", hint="Set: enabled = true under [processes]"
         )
-    return found
+    return registry
 
 
-def _programs(found: Iterable[Process]) -> Programs:
-    return Programs(tuple(map(_program, found)))
+def _process_list(processes: Iterable[Process]) -> ProcessList:
+    return ProcessList(tuple(map(_process_info, processes)))
 
 
-def _program(one: Process) -> Program:
-    return Program(
-        id=one.id,
-        state=one.state,
-        exit_code=one.exit_code,
-        command=one.command,
-        folder=one.cwd,
-        key=one.key,
-        session_id=one.session_id,
-        machine=one.node,
-        environment=one.environment,
-        pid=one.pid,
-        began_at=one.began_at,
-        ended_at=one.ended_at,
+def _process_info(process: Process) -> ProcessInfo:
+    return ProcessInfo(
+        id=process.id,
+        state=process.state,
+        exit_code=process.exit_code,
+        command=process.command,
+        folder=process.cwd,
+        key=process.key,
+        session_id=process.session_id,
+        machine=process.node,
+        environment=process.environment,
+        pid=process.pid,
+        began_at=process.began_at,
+        ended_at=process.ended_at,
     )
 
 
-_ONE = "/processes/{id}"
+_PROCESS_PATH = "/processes/{id}"
 
 TABLE = (
     Operation(
-        method="GET", path="/processes", summary="The programs of every conversation.",
-        act=list_processes, role="owner", answer=Programs,
+        method="GET", path="/processes", summary="List the processes of every conversation.",
+        act=list_processes, role="owner", answer=ProcessList,
     ),
     Operation(
-        method="GET", path=_ONE, summary="One program.",
-        act=get_process, role="owner", answer=Program,
+        method="GET", path=_PROCESS_PATH, summary="Get one process.",
+        act=get_process, role="owner", answer=ProcessInfo,
     ),
     Operation(
-        method="GET", path=_ONE + "/log", summary="What a program has written.",
-        act=read_log, role="owner", query=LogQuery, answer=Log,
+        method="GET", path=_PROCESS_PATH + "/log", summary="Read the output of a process.",
+        act=read_log, role="owner", query=LogQuery, answer=ProcessLog,
     ),
     Operation(
-        method="POST", path=_ONE + "/kill", act=kill_process, role="owner", answer=Program,
-        summary="End a program, with everything it has started.",
+        method="POST", path=_PROCESS_PATH + "/kill", act=kill_process, role="owner",
+        summary="Kill a process and everything it has started.", answer=ProcessInfo,
     ),
     Operation(
         method="GET", path="/sessions/{id}/processes", act=list_session_processes,
-        summary="The programs of the conversation that a session belongs to.", answer=Programs,
+        summary="List the processes of the conversation that a session belongs to.",
+        answer=ProcessList,
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
-"""An operation: a method and a path, who may ask, what is given and what comes back.
+"""Operations: a method and a path, the role it needs, its input and its output.
 
-Everything that is true of all of them stands here: the token, the limits, the reading of what was
-given, and errors. The OpenAPI description is made from the same table, so it cannot differ.
+Everything common to all operations is here: the token, the limits, decoding, and errors. The
+OpenAPI description is generated from the same table, so the two cannot differ.
 """
 
 from __future__ import annotations
@@ -16,16 +16,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tertulia.errors import ConfigError, Error
-from tertulia.http.auth import (
-    Caller,
-    Scope,
-)
+from tertulia.http.auth import Caller, Scope
 from tertulia.http.errors import (
     BodyTooLarge,
     BodyTooSlow,
     ErrorBody,
+    error_response,
     json_response,
-    refusal,
 )
 from tertulia.http.settings import HttpSettings
 from tertulia.records.people import Role
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One request, read and checked."""
+    """One request, authenticated and decoded."""
 
     api: Any
     caller: Caller
@@ -46,7 +43,7 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     body: Any = None
 
     @property
-    def eyes(self) -> Scope:
+    def scope(self) -> Scope:
         return Scope(self.api.store, self.caller)
 
 
@@ -54,9 +51,9 @@ Act = Callable[[ApiCall], Awaitable[Any]]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the table. `answer` is the shape of what comes back; None for what has none.
+    """One operation. `query`, `body` and `answer` are its types; None means that it has none.
 
-    `role` None: no token is asked for. `is_raw`: the operation reads the body itself.
+    `role` None: no token is needed. `is_raw`: `act` reads the request body itself.
     """
 
     method: str
@@ -75,46 +72,53 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
+        """The name of `act`, which is public: it is the operationId in the OpenAPI description."""
         return self.act.__name__
 
 
 def routes(api: Api, table: Sequence[Operation]) -> list[Route]:
-    """The table as routes, those of one path together."""
+    """Return one route for each operation."""
     return [
-        Route(one.path, _endpoint(api, one), methods=[one.method], name=one.name) for one in table
+        Route(
+            operation.path,
+            _endpoint(api, operation),
+            methods=[operation.method],
+            name=operation.name,
+        )
+        for operation in table
     ]
 
 
 def _endpoint(api: Api, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         try:
-            call = await _read(api, operation, request)
-            found = await operation.act(call)
+            call = await _read_call(api, operation, request)
+            result = await operation.act(call)
         except Error as problem:
-            return refusal(problem)
+            return error_response(problem)
         except ClientDisconnect:
             return Response(status_code=400)
-        if isinstance(found, Response):
-            return found
-        if found is None:
+        if isinstance(result, Response):
+            return result
+        if result is None:
             return Response(status_code=204)
-        return json_response(found, operation.status)
+        return json_response(result, operation.status)
 
     return endpoint
 
 
-async def _read(api: Api, operation: Operation, request: Request) -> ApiCall:
+async def _read_call(api: Api, operation: Operation, request: Request) -> ApiCall:
     if operation.role is None:
         caller = Caller("nobody", "guest")
     else:
-        caller = api.door.admit(request.headers)
-        caller.require(operation.role)
+        caller = api.authenticator.authenticate(request.headers)
+        caller.require_role(operation.role)
     query = body = None
     if operation.query is not None:
-        query = _converted(dict(request.query_params), operation.query)
+        query = _decode_query(dict(request.query_params), operation.query)
     if operation.body is not None and not operation.is_raw:
-        given = await read_body(request, api.settings)
-        body = _decoded(given, operation.body)
+        data = await read_body(request, api.settings)
+        body = _decode_body(data, operation.body)
     return ApiCall(
         api=api,
         caller=caller,
@@ -126,67 +130,68 @@ async def _read(api: Api, operation: Operation, request: Request) -> ApiCall:
 
 
 async def read_body(request: Request, settings: HttpSettings) -> bytes:
-    """The body, read no further and no longer than the limits."""
+    """Return the request body; raise `BodyTooLarge` or `BodyTooSlow` as soon as a limit is hit."""
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:18]) > settings.max_body:
         raise _too_large(settings.max_body)
-    found = bytearray()
+    body = bytearray()
     try:
         async with asyncio.timeout(settings.read_seconds):
             async for chunk in request.stream():
-                found += chunk
-                if len(found) > settings.max_body:
+                body += chunk
+                if len(body) > settings.max_body:
                     raise _too_large(settings.max_body)
     except TimeoutError:
         raise BodyTooSlow(
-            f"The request did not come in within {settings.read_seconds:g} seconds.",
+            f"The request body did not arrive within {settings.read_seconds:g} seconds.",
             hint="Send it again, or raise read_seconds.",
         ) from None
-    return bytes(found)
+    return bytes(body)
 
 
 def _too_large(limit: int) -> BodyTooLarge:
     return BodyTooLarge(
-        f"The request is larger than {limit} bytes.", hint="Send less, or raise max_body."
+        f"The request body is larger than {limit} bytes.", hint="Send less, or raise max_body."
     )
 
 
-def _decoded(given: bytes, kind: type) -> Any:
+def _decode_body(data: bytes, kind: type) -> Any:
     try:
-        return msgspec.json.decode(given or b"{}", type=kind)
+        return msgspec.json.decode(data or b"{}", type=kind)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeError, RecursionError) as problem:
-        raise _unfit(problem) from None
+        raise _invalid_request(problem) from None
 
 
-def _converted(given: dict[str, str], kind: type) -> Any:
+def _decode_query(parameters: dict[str, str], kind: type) -> Any:
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.convert(parameters, kind, strict=False)
     except (msgspec.ValidationError, UnicodeError, OverflowError) as problem:
-        raise _unfit(problem) from None
+        raise _invalid_request(problem) from None
 
 
-def _unfit(problem: Exception) -> ConfigError:
+def _invalid_request(problem: Exception) -> ConfigError:
     return ConfigError(
-        f"The request does not fit: {problem}.", hint="See /openapi.json for what it takes."
+        f"Invalid request: {problem}.", hint="GET /openapi.json lists what each operation takes."
     )
 
 
-# -- the description
+# -- OpenAPI description
 
 
-def description(table: Sequence[Operation]) -> dict[str, Any]:
-    """The OpenAPI description of a table."""
+def describe_api(table: Sequence[Operation]) -> dict[str, Any]:
+    """Return the OpenAPI description of a table of operations."""
     kinds: list[type] = [ErrorBody]
-    for one in table:
-        kinds += [kind for kind in (one.query, one.body, one.answer) if kind is not None]
+    for operation in table:
+        types = (operation.query, operation.body, operation.answer)
+        kinds += [kind for kind in types if kind is not None]
     schemas, components = msgspec.json.schema_components(
         kinds, ref_template="#/components/schemas/{name}"
     )
     by_kind = dict(zip(map(id, kinds), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for one in table:
-        described = _described(one, by_kind, components)
-        paths.setdefault(one.path, {})[one.method.lower()] = described
+    for operation in table:
+        item = _describe_operation(operation, by_kind, components)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = item
     return {
         "openapi": "3.1.0",
         "info": {
@@ -203,54 +208,54 @@ def description(table: Sequence[Operation]) -> dict[str, Any]:
     }
 
 
-def _described(
-    one: Operation, schemas: dict[int, dict[str, Any]], components: dict[str, Any]
+def _describe_operation(
+    operation: Operation, schemas: dict[int, dict[str, Any]], components: dict[str, Any]
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "operationId": one.name,
-        "summary": one.summary,
+    has_content = operation.answer is not None or operation.streams
+    status = operation.status if has_content else 204
+    item: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
         "responses": {
-            str(one.status if one.answer is not None or one.streams else 204): _answered(
-                one, schemas
-            ),
+            str(status): _describe_answer(operation, schemas),
             "default": {
-                "description": "It was refused.",
+                "description": "The request failed.",
                 "content": {"application/json": {"schema": schemas[id(ErrorBody)]}},
             },
         },
     }
-    if one.role is None:
-        found["security"] = []
+    if operation.role is None:
+        item["security"] = []
     else:
-        found["description"] = f"For the role {one.role} and above."
+        item["description"] = f"Needs the role {operation.role} or a higher one."
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        for name in _names(one.path)
+        for name in _path_parameters(operation.path)
     ]
-    if one.query is not None:
-        parameters += _query_parameters(one.query, schemas, components)
+    if operation.query is not None:
+        parameters += _query_parameters(operation.query, schemas, components)
     parameters += [
         {"name": name, "in": "header", "required": False, "schema": {"type": "string"}}
-        for name in one.headers
+        for name in operation.headers
     ]
     if parameters:
-        found["parameters"] = parameters
-    if one.body is not None:
-        found["requestBody"] = {
+        item["parameters"] = parameters
+    if operation.body is not None:
+        item["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": schemas[id(one.body)]}},
+            "content": {"application/json": {"schema": schemas[id(operation.body)]}},
         }
-    return found
+    return item
 
 
-def _answered(one: Operation, schemas: dict[int, dict[str, Any]]) -> dict[str, Any]:
+def _describe_answer(operation: Operation, schemas: dict[int, dict[str, Any]]) -> dict[str, Any]:
     content: dict[str, Any] = {}
-    if one.answer is not None:
-        content[one.kind] = {"schema": schemas[id(one.answer)]}
-    if one.streams:
-        content["text/event-stream"] = {}  # events have no one shape
-    described: dict[str, Any] = {"description": one.summary}
-    return described | ({"content": content} if content else {})
+    if operation.answer is not None:
+        content[operation.kind] = {"schema": schemas[id(operation.answer)]}
+    if operation.streams:
+        content["text/event-stream"] = {}  # events have different schemas
+    item: dict[str, Any] = {"description": operation.summary}
+    return item | ({"content": content} if content else {})
 
 
 def _query_parameters(
@@ -260,17 +265,22 @@ def _query_parameters(
     schema = components[name]
     required = set(schema.get("required", ()))
     return [
-        {"name": field, "in": "query", "required": field in required, "schema": _plain(given)}
-        for field, given in schema["properties"].items()
+        {
+            "name": field,
+            "in": "query",
+            "required": field in required,
+            "schema": _without_null(field_schema),
+        }
+        for field, field_schema in schema["properties"].items()
     ]
 
 
-def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """A query has no null: a parameter that may be absent is what it is when it is there."""
-    choices = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
-    found = choices[0] if len(choices) == 1 else schema
-    return {name: value for name, value in found.items() if name != "default"}
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an optional parameter when present; a query cannot express null."""
+    choices = [choice for choice in schema.get("anyOf", ()) if choice.get("type") != "null"]
+    chosen = choices[0] if len(choices) == 1 else schema
+    return {name: value for name, value in chosen.items() if name != "default"}
 
 
-def _names(path: str) -> list[str]:
+def _path_parameters(path: str) -> list[str]:
     return [part[1:-1] for part in path.split("/") if part.startswith("{")]

@@ -1,4 +1,4 @@
-"""Schedules: tasks for later. The owner sees everybody's, a member those that member has made."""
+"""Schedules: tasks for later. The owner sees all of them, a member sees their own."""
 
 from __future__ import annotations
 
@@ -15,16 +15,10 @@ from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN
 from tertulia.errors import ConfigError, NotFound
 from tertulia.gateway import schedule_tool
-from tertulia.http.auth import (
-    API,
-    WEB,
-)
-from tertulia.http.conversation_id import checked
-from tertulia.http.routing import (
-    ApiCall,
-    Operation,
-)
-from tertulia.http.sessions import Count, Cursor, Platform
+from tertulia.http.auth import API, WEB
+from tertulia.http.conversation_id import check_name
+from tertulia.http.parameters import Count, Cursor, Platform
+from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.schedules import (
     LONGEST_TASK,
     OccurrenceState,
@@ -34,31 +28,31 @@ from tertulia.records.schedules import (
     ScheduleState,
 )
 
-# Where nobody names a conversation, schedules have one of their own.
+# The conversation of schedules whose creator does not name one.
 _CONVERSATION: Final = "schedules"
 
-Words = Annotated[str, Meta(min_length=1, max_length=400)]
+ShortText = Annotated[str, Meta(min_length=1, max_length=400)]
 
 
 class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """A task and its time, such as "every 2h", "at 09:00" or "cron 0 9 * * MON-FRI".
 
-    It belongs to a `conversation` of the caller's on a `platform`: that is what the target
-    "origin" means. Other targets are for the owner.
+    It belongs to a `conversation` of the caller on a `platform`, which the target "origin" stands
+    for. Only the owner may set another target.
     """
 
-    when: Words
+    when: ShortText
     task: Annotated[str, Meta(min_length=1, max_length=LONGEST_TASK)]
-    conversation: Words = _CONVERSATION
+    conversation: ShortText = _CONVERSATION
     platform: Platform = "api"
-    zone: Words | None = None
-    target: Words = ORIGIN
+    zone: ShortText | None = None
+    target: ShortText = ORIGIN
     session: RunsIn = "own"
     misfire: Misfire = "once"
 
 
 class ScheduleQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """The owner sees everybody's; others see those they have made on `platform`."""
+    """The owner sees all schedules; others see those they created on `platform`."""
 
     platform: Platform = "api"
     limit: Count = 50
@@ -70,8 +64,8 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     cursor: Cursor | None = None
 
 
-class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule. `next_at` is null where it will not run any more by itself."""
+class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule. `next_at` is null if it has no further run planned."""
 
     id: int
     owner: str
@@ -85,8 +79,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. Its `result` stands here wherever it was delivered to."""
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a schedule. `result` is set wherever the result was delivered to."""
 
     id: int
     schedule: int
@@ -101,134 +95,143 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None
 
 
-async def list_schedules(call: ApiCall) -> Page[Planned]:
-    given: ScheduleQuery = call.query
-    by = None if call.caller.is_owner else call.caller.source(given.platform)
-    found = await call.api.store.schedules.find(by=by, limit=given.limit, cursor=given.cursor)
-    return Page(tuple(map(_planned, found.items)), found.next)
+async def list_schedules(call: ApiCall) -> Page[ScheduleInfo]:
+    query: ScheduleQuery = call.query
+    creator = None if call.caller.is_owner else call.caller.source(query.platform)
+    page = await call.api.store.schedules.find(by=creator, limit=query.limit, cursor=query.cursor)
+    return Page(tuple(map(_schedule_info, page.items)), page.next)
 
 
-async def create_schedule(call: ApiCall) -> Planned:
-    given: NewSchedule = call.body
-    source = call.caller.source(given.platform, checked("conversation", given.conversation))
-    await call.api.remember(call.caller)
-    made = await asyncio.to_thread(
-        schedule_tool.add, call.api.store.sync, source, call.caller.role, given.when, given.task,
-        target=given.target, session=given.session, zone=given.zone, misfire=given.misfire,
+async def create_schedule(call: ApiCall) -> ScheduleInfo:
+    body: NewSchedule = call.body
+    source = call.caller.source(body.platform, check_name("conversation", body.conversation))
+    await call.api.remember_caller(call.caller)
+    schedule = await asyncio.to_thread(
+        schedule_tool.add, call.api.store.sync, source, call.caller.role, body.when, body.task,
+        target=body.target, session=body.session, zone=body.zone, misfire=body.misfire,
     )  # fmt: skip
-    return _planned(made)
+    return _schedule_info(schedule)
 
 
-async def get_schedule(call: ApiCall) -> Planned:
-    return _planned(await _seen(call))
+async def get_schedule(call: ApiCall) -> ScheduleInfo:
+    return _schedule_info(await _require_schedule(call))
 
 
 async def remove_schedule(call: ApiCall) -> None:
-    await call.api.store.schedules.remove((await _seen(call)).id)
+    await call.api.store.schedules.remove((await _require_schedule(call)).id)
 
 
-async def pause_schedule(call: ApiCall) -> Planned:
-    return _planned(await call.api.store.schedules.pause((await _seen(call)).id))
+async def pause_schedule(call: ApiCall) -> ScheduleInfo:
+    schedule = await _require_schedule(call)
+    return _schedule_info(await call.api.store.schedules.pause(schedule.id))
 
 
-async def resume_schedule(call: ApiCall) -> Planned:
-    return _planned(await call.api.store.schedules.resume((await _seen(call)).id))
+async def resume_schedule(call: ApiCall) -> ScheduleInfo:
+    schedule = await _require_schedule(call)
+    return _schedule_info(await call.api.store.schedules.resume(schedule.id))
 
 
-async def run_schedule(call: ApiCall) -> Run:
-    made = await call.api.store.schedules.run_now((await _seen(call)).id)
-    return _run(made, is_owner=call.caller.is_owner)
+async def run_schedule(call: ApiCall) -> RunInfo:
+    run = await call.api.store.schedules.run_now((await _require_schedule(call)).id)
+    return _run_info(run, is_owner=call.caller.is_owner)
 
 
-async def list_runs(call: ApiCall) -> Page[Run]:
-    given: RunQuery = call.query
-    seen = await _seen(call)
-    found = await call.api.store.schedules.history(seen.id, limit=given.limit, cursor=given.cursor)
-    runs = tuple(_run(one, is_owner=call.caller.is_owner) for one in found.items)
-    return Page(runs, found.next)
+async def list_runs(call: ApiCall) -> Page[RunInfo]:
+    query: RunQuery = call.query
+    schedule = await _require_schedule(call)
+    page = await call.api.store.schedules.history(
+        schedule.id, limit=query.limit, cursor=query.cursor
+    )
+    runs = tuple(_run_info(run, is_owner=call.caller.is_owner) for run in page.items)
+    return Page(runs, page.next)
 
 
-async def _seen(call: ApiCall) -> Schedule:
-    """The schedule that is named, if the caller may see it."""
-    given = call.path["id"]
-    if not given.isascii() or not given.isdigit() or len(given) > 18:
-        raise ConfigError("A schedule is named by its number.", hint="See GET /schedules.")
+async def _require_schedule(call: ApiCall) -> Schedule:
+    """Return the schedule in the path; raise `NotFound` if the caller may not see it."""
+    text = call.path["id"]
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ConfigError(
+            f"{text[:40]!r} is not the number of a schedule.",
+            hint="GET /schedules lists them with their ids.",
+        )
     caller = call.caller
-    eyes: list[Source | None] = [None] if caller.is_owner else [
+    creators: list[Source | None] = [None] if caller.is_owner else [
         caller.source(API), caller.source(WEB),
     ]  # fmt: skip
-    for by in eyes:
-        found: Schedule | None = await call.api.store.schedules.get(int(given), by=by)
-        if found is not None:
-            return found
-    raise NotFound(f"There is no schedule {int(given)}.", hint="See GET /schedules.")
+    for creator in creators:
+        schedule: Schedule | None = await call.api.store.schedules.get(int(text), by=creator)
+        if schedule is not None:
+            return schedule
+    raise NotFound(f"There is no schedule {int(text)}.", hint="See GET /schedules.")
 
 
-def _planned(one: Schedule) -> Planned:
-    return Planned(
-        id=one.id,
-        owner=one.owner,
-        when=describe(one.rule),
-        task=one.task,
-        target=one.target,
-        session=one.session,
-        misfire=one.misfire,
-        state=one.state,
-        next_at=one.next_at,
-        created_at=one.created_at,
+def _schedule_info(schedule: Schedule) -> ScheduleInfo:
+    return ScheduleInfo(
+        id=schedule.id,
+        owner=schedule.owner,
+        when=describe(schedule.rule),
+        task=schedule.task,
+        target=schedule.target,
+        session=schedule.session,
+        misfire=schedule.misfire,
+        state=schedule.state,
+        next_at=schedule.next_at,
+        created_at=schedule.created_at,
     )
 
 
-def _run(one: ScheduleRun, *, is_owner: bool) -> Run:
-    # Where a result is kept that no chat took is a path of this machine: for the owner.
-    is_told = is_owner or one.state != "done"
-    return Run(
-        id=one.id,
-        schedule=one.schedule.id,
-        planned_at=one.planned_at,
-        since=one.since,
-        is_manual=one.is_manual,
-        state=one.state,
-        attempts=one.attempts,
-        ended_at=one.ended_at,
-        session_id=one.session_id,
-        result=one.result,
-        problem=one.problem if is_told else None,
+def _run_info(run: ScheduleRun, *, is_owner: bool) -> RunInfo:
+    # The problem of a run that is done names the file on this machine where an undelivered result
+    # is stored; only the owner may see that path.
+    is_problem_public = is_owner or run.state != "done"
+    return RunInfo(
+        id=run.id,
+        schedule=run.schedule.id,
+        planned_at=run.planned_at,
+        since=run.since,
+        is_manual=run.is_manual,
+        state=run.state,
+        attempts=run.attempts,
+        ended_at=run.ended_at,
+        session_id=run.session_id,
+        result=run.result,
+        problem=run.problem if is_problem_public else None,
     )
 
 
-_ONE = "/schedules/{id}"
+_SCHEDULE_PATH = "/schedules/{id}"
 
 TABLE = (
     Operation(
-        method="GET", path="/schedules", summary="Schedules in the order they were made.",
-        act=list_schedules, query=ScheduleQuery, answer=Page[Planned],
+        method="GET", path="/schedules", summary="List schedules, oldest first.",
+        act=list_schedules, query=ScheduleQuery, answer=Page[ScheduleInfo],
     ),
     Operation(
-        method="POST", path="/schedules", summary="Plan a task.",
-        act=create_schedule, body=NewSchedule, answer=Planned,
+        method="POST", path="/schedules", summary="Create a schedule.",
+        act=create_schedule, body=NewSchedule, answer=ScheduleInfo,
     ),
     Operation(
-        method="GET", path=_ONE, summary="One schedule.", act=get_schedule, answer=Planned,
+        method="GET", path=_SCHEDULE_PATH, summary="Get one schedule.",
+        act=get_schedule, answer=ScheduleInfo,
     ),
     Operation(
-        method="DELETE", path=_ONE, summary="Remove a schedule with the history of its runs.",
+        method="DELETE", path=_SCHEDULE_PATH, summary="Remove a schedule and its runs.",
         act=remove_schedule,
     ),
     Operation(
-        method="POST", path=_ONE + "/pause", answer=Planned, act=pause_schedule,
-        summary="Let it run no more until it is resumed.",
+        method="POST", path=_SCHEDULE_PATH + "/pause", answer=ScheduleInfo, act=pause_schedule,
+        summary="Pause a schedule until it is resumed.",
     ),
     Operation(
-        method="POST", path=_ONE + "/resume", answer=Planned, act=resume_schedule,
-        summary="Let it run again, from now on.",
+        method="POST", path=_SCHEDULE_PATH + "/resume", answer=ScheduleInfo, act=resume_schedule,
+        summary="Resume a schedule, from now on.",
     ),
     Operation(
-        method="POST", path=_ONE + "/run", answer=Run, act=run_schedule,
-        summary="Have it run now; its plan stays as it is.",
+        method="POST", path=_SCHEDULE_PATH + "/run", answer=RunInfo, act=run_schedule,
+        summary="Run a schedule now; its planned runs stay as they are.",
     ),
     Operation(
-        method="GET", path=_ONE + "/runs", summary="Its runs, the newest first.",
-        act=list_runs, query=RunQuery, answer=Page[Run],
+        method="GET", path=_SCHEDULE_PATH + "/runs", summary="List the runs, newest first.",
+        act=list_runs, query=RunQuery, answer=Page[RunInfo],
     ),
 )  # fmt: skip

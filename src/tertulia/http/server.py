@@ -1,4 +1,4 @@
-"""Serving the application with uvicorn, beside a gateway that runs in the same loop."""
+"""Serve the application with uvicorn, in the same event loop as its gateway."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tertulia.http.app import application
 from tertulia.http.settings import HttpSettings
 
 _KEEP_ALIVE_SECONDS = 30
-_CONNECTIONS = 2000
+_CONNECTION_LIMIT = 2000
 
 
-class Serving:
-    """Where a server listens."""
+class ServerAddress:
+    """The address a server listens on."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host
@@ -33,15 +33,15 @@ class Serving:
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens, and leaves the signals of the process to whoever runs the gateway."""
+    """A server that signals when it listens, and leaves process signals to the gateway's owner."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self.listens = asyncio.Event()
+        self.is_listening = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self.listens.set()
+        self.is_listening.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -49,9 +49,12 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve(gateway: Gateway, settings: HttpSettings) -> AsyncIterator[Serving]:
-    """Listen as long as the block lasts. The gateway itself is run by whoever made it."""
-    listener = _bound(settings)
+async def serve(gateway: Gateway, settings: HttpSettings) -> AsyncIterator[ServerAddress]:
+    """Listen for the duration of the block. The caller runs the gateway itself.
+
+    Raises `ConfigError` if the address cannot be used.
+    """
+    listener = _bind(settings)
     app = application(gateway, settings)
     config = uvicorn.Config(
         app,
@@ -59,29 +62,29 @@ async def serve(gateway: Gateway, settings: HttpSettings) -> AsyncIterator[Servi
         access_log=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        # What is being answered may go on for so long.
+        # Requests that are being answered may take this long to finish.
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
-        limit_concurrency=_CONNECTIONS,
+        limit_concurrency=_CONNECTION_LIMIT,
         ws="none",
     )
     server = _Server(config)
     serving = asyncio.create_task(server.serve([listener]))
-    listens = asyncio.create_task(server.listens.wait())
+    listening = asyncio.create_task(server.is_listening.wait())
     try:
-        await asyncio.wait({serving, listens}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
             await serving
         host, port = listener.getsockname()[:2]
-        yield Serving(host, port)
+        yield ServerAddress(host, port)
     finally:
-        listens.cancel()
-        app.state.api.close()  # the server waits for every stream that is open
+        listening.cancel()
+        app.state.api.start_draining()  # the server waits until every open stream ends
         server.should_exit = True
         await serving
         listener.close()
 
 
-def _bound(settings: HttpSettings) -> socket.socket:
+def _bind(settings: HttpSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -91,7 +94,7 @@ def _bound(settings: HttpSettings) -> socket.socket:
         listener.close()
         raise ConfigError(
             f"The server cannot listen on {settings.host}:{settings.port}: {problem.strerror}.",
-            hint="Choose another port, or end what listens there.",
+            hint="Choose another port, or stop the program that listens there.",
             field="port",
         ) from problem
     listener.setblocking(False)

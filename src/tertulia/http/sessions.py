@@ -1,41 +1,27 @@
-"""Sessions, transcripts, search and usage."""
+"""Sessions, their transcripts and histories, search, and usage."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from tertulia.core.history.formats import (
-    Format,
-    Timestamps,
-)
+from tertulia.core.history.formats import Format, Timestamps
 from tertulia.core.message import Message
 from tertulia.core.session import Page, Session, State
 from tertulia.core.usage import Usage
 from tertulia.errors import AccessDenied
-from tertulia.http.auth import (
-    API,
-    WEB,
-)
-from tertulia.http.routing import (
-    ApiCall,
-    Operation,
-)
+from tertulia.http.auth import API, WEB
+from tertulia.http.parameters import Count, Cursor, Position, Text
+from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.search import Hit
 from tertulia.records.usage import By
 
-Platform = Literal["api", "web"]
-Count = Annotated[int, Meta(ge=1, le=1000)]
-Place = Annotated[int, Meta(ge=0, le=2**53)]
-Cursor = Annotated[str, Meta(max_length=400)]
-Text = Annotated[str, Meta(max_length=4000)]
-
 
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions. `key` and `person` are for the owner; others see their own on `platform`."""
+    """Filters. `key` and `person` are for the owner; others see their own on `platform`."""
 
     platform: Text | None = None
     key: Text | None = None
@@ -46,16 +32,16 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     cursor: Cursor | None = None
 
 
-class Rename(msgspec.Struct, frozen=True):
+class RenameRequest(msgspec.Struct, frozen=True):
     title: Text | None
 
 
-class End(msgspec.Struct, frozen=True):
+class EndRequest(msgspec.Struct, frozen=True):
     reason: Annotated[str, Meta(min_length=1, max_length=100)] = "ended over HTTP"
 
 
-class Fork(msgspec.Struct, frozen=True):
-    at: Place | None = None
+class ForkRequest(msgspec.Struct, frozen=True):
+    at: Position | None = None
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -63,7 +49,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A message with its place."""
+    """A message with its position in the transcript."""
 
     seq: int
     turn: int
@@ -89,7 +75,7 @@ class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     format: Format = "openai"
 
 
-class History(msgspec.Struct, frozen=True):
+class HistoryReply(msgspec.Struct, frozen=True):
     items: tuple[dict[str, Any], ...]
 
 
@@ -108,113 +94,116 @@ class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
-class Sums(msgspec.Struct, frozen=True):
+class UsageSums(msgspec.Struct, frozen=True):
     by: By
     sums: dict[str, Usage]
 
 
 async def list_sessions(call: ApiCall) -> Page[Session]:
-    given: SessionQuery = call.query
+    query: SessionQuery = call.query
     filters = {
-        "state": given.state, "text": given.text, "limit": given.limit, "cursor": given.cursor,
+        "state": query.state, "text": query.text, "limit": query.limit, "cursor": query.cursor,
     }  # fmt: skip
     if call.caller.is_owner:
-        found: Page[Session] = await call.api.store.sessions.find(
-            platform=given.platform, key=given.key, person=given.person, **filters
+        page: Page[Session] = await call.api.store.sessions.find(
+            platform=query.platform, key=query.key, person=query.person, **filters
         )
-        return found
-    _only_owner(given.key, given.person)
-    return await call.eyes.own(_own_platform(given.platform)).find(**filters)
+        return page
+    _refuse_owner_filters(query.key, query.person)
+    return await call.scope.own_view(_own_platform(query.platform)).find(**filters)
 
 
 async def get_session(call: ApiCall) -> Session:
-    return await call.eyes.session(call.path["id"])
+    return await call.scope.require_session(call.path["id"])
 
 
 async def rename_session(call: ApiCall) -> Session:
-    session = await call.eyes.session(call.path["id"])
-    found: Session = await call.api.store.sessions.rename(session.id, call.body.title)
-    return found
+    session = await call.scope.require_session(call.path["id"])
+    renamed: Session = await call.api.store.sessions.rename(session.id, call.body.title)
+    return renamed
 
 
 async def end_session(call: ApiCall) -> Session:
-    session = await call.eyes.session(call.path["id"])
-    found: Session = await call.api.store.sessions.end(session.id, call.body.reason)
-    return found
+    session = await call.scope.require_session(call.path["id"])
+    ended: Session = await call.api.store.sessions.end(session.id, call.body.reason)
+    return ended
 
 
 async def reset_session(call: ApiCall) -> Session:
-    session = await call.eyes.session(call.path["id"])
-    found: Session = await call.api.store.sessions.reset(session.key)
-    return found
+    session = await call.scope.require_session(call.path["id"])
+    current: Session = await call.api.store.sessions.reset(session.key)
+    return current
 
 
 async def resume_session(call: ApiCall) -> Session:
-    session = await call.eyes.session(call.path["id"])
-    found: Session = await call.api.store.sessions.switch(session.key, session.id)
-    return found
+    session = await call.scope.require_session(call.path["id"])
+    current: Session = await call.api.store.sessions.switch(session.key, session.id)
+    return current
 
 
 async def fork_session(call: ApiCall) -> Session:
-    session = await call.eyes.session(call.path["id"])
-    found: Session = await call.api.store.sessions.fork(session.id, call.body.at)
-    return found
+    session = await call.scope.require_session(call.path["id"])
+    fork: Session = await call.api.store.sessions.fork(session.id, call.body.at)
+    return fork
 
 
 async def delete_session(call: ApiCall) -> None:
-    session = await call.eyes.session(call.path["id"])
+    session = await call.scope.require_session(call.path["id"])
     await call.api.store.sessions.delete(session.id)
 
 
 async def explain_session(call: ApiCall) -> Explanation:
-    session = await call.eyes.session(call.path["id"])
+    session = await call.scope.require_session(call.path["id"])
     return Explanation(await call.api.store.sessions.explain(session.id))
 
 
 async def read_transcript(call: ApiCall) -> TranscriptPage:
-    transcript = await call.eyes.transcript(call.path["id"])
-    return TranscriptPage(tuple(map(entry, await transcript.entries(newest=call.query.newest))))
+    transcript = await call.scope.require_transcript(call.path["id"])
+    messages = await transcript.entries(newest=call.query.newest)
+    return TranscriptPage(tuple(map(_transcript_entry, messages)))
 
 
-async def read_history(call: ApiCall) -> History:
-    transcript = await call.eyes.transcript(call.path["id"])
-    given: HistoryQuery = call.query
-    found = await transcript.history(
-        given.max_messages, given.max_tokens, given.timestamps, given.format
+async def read_history(call: ApiCall) -> HistoryReply:
+    transcript = await call.scope.require_transcript(call.path["id"])
+    query: HistoryQuery = call.query
+    messages = await transcript.history(
+        query.max_messages, query.max_tokens, query.timestamps, query.format
     )
-    return History(tuple(found))
+    return HistoryReply(tuple(messages))
 
 
 async def search_messages(call: ApiCall) -> Page[Hit]:
-    given: SearchQuery = call.query
+    query: SearchQuery = call.query
     if call.caller.is_owner:
-        found: Page[Hit] = await call.api.store.search(
-            given.q,
-            platform=given.platform,
-            person=given.person,
-            key=given.key,
-            limit=given.limit,
-            cursor=given.cursor,
+        page: Page[Hit] = await call.api.store.search(
+            query.q,
+            platform=query.platform,
+            person=query.person,
+            key=query.key,
+            limit=query.limit,
+            cursor=query.cursor,
         )
-        return found
-    _only_owner(given.key, given.person)
-    own = call.eyes.own(_own_platform(given.platform))
-    return await own.search(given.q, limit=given.limit, cursor=given.cursor)
+        return page
+    _refuse_owner_filters(query.key, query.person)
+    view = call.scope.own_view(_own_platform(query.platform))
+    return await view.search(query.q, limit=query.limit, cursor=query.cursor)
 
 
-async def sum_usage(call: ApiCall) -> Sums:
-    given: UsageQuery = call.query
-    if not call.caller.is_owner and given.by != "person":
-        raise AccessDenied("Only the owner sees what others used.", hint="Ask for by=person.")
-    sums = await call.api.store.usage.sum(given.by, given.since, given.until)
+async def sum_usage(call: ApiCall) -> UsageSums:
+    query: UsageQuery = call.query
+    if not call.caller.is_owner and query.by != "person":
+        raise AccessDenied(
+            "Only the owner may see the usage of others.", hint="Use by=person: it has yours."
+        )
+    sums = await call.api.store.usage.sum(query.by, query.since, query.until)
     if not call.caller.is_owner:
         people = call.api.store.people
         own = {people.person_of(call.caller.source(platform)) for platform in (API, WEB)}
         sums = {name: usage for name, usage in sums.items() if name in own}
-    return Sums(given.by, sums)
+    return UsageSums(query.by, sums)
 
 
-def entry(message: Message) -> TranscriptEntry:
+def _transcript_entry(message: Message) -> TranscriptEntry:
     return TranscriptEntry(
         seq=message.seq,
         turn=message.turn,
@@ -226,73 +215,75 @@ def entry(message: Message) -> TranscriptEntry:
     )
 
 
-def _only_owner(*given: str | None) -> None:
-    if any(one is not None for one in given):
+def _refuse_owner_filters(*filters: str | None) -> None:
+    if any(value is not None for value in filters):
         raise AccessDenied(
-            "Only the owner may ask for a person or a key.", hint="Leave both out: you see yours."
+            "Only the owner may filter by person or key.",
+            hint="Leave both out: the result has your own sessions only.",
         )
 
 
-def _own_platform(given: str | None) -> str:
-    if given not in (None, API, WEB):
-        raise AccessDenied(
-            f"You have not written on {given[:40]}.", hint=f"Ask for {API} or {WEB}."
-        )
-    return given or API
+def _own_platform(platform: str | None) -> str:
+    if platform not in (None, API, WEB):
+        raise AccessDenied(f"You have no sessions on {platform[:40]}.", hint=f"Use {API} or {WEB}.")
+    return platform or API
 
 
-_ONE = "/sessions/{id}"
+_SESSION_PATH = "/sessions/{id}"
 
 TABLE = (
     Operation(
-        method="GET", path="/sessions", summary="Sessions, the newest activity first.",
+        method="GET", path="/sessions", summary="List sessions, newest activity first.",
         act=list_sessions, query=SessionQuery, answer=Page[Session],
     ),
     Operation(
-        method="GET", path=_ONE, summary="One session.", act=get_session, answer=Session,
+        method="GET", path=_SESSION_PATH, summary="Get one session.",
+        act=get_session, answer=Session,
     ),
     Operation(
-        method="PATCH", path=_ONE, summary="Give a session a title, or take it away.",
-        act=rename_session, body=Rename, answer=Session,
+        method="PATCH", path=_SESSION_PATH, summary="Set or remove the title of a session.",
+        act=rename_session, body=RenameRequest, answer=Session,
     ),
     Operation(
-        method="DELETE", path=_ONE, summary="Remove a session with everything it holds.",
+        method="DELETE", path=_SESSION_PATH, summary="Delete a session and all its data.",
         act=delete_session,
     ),
     Operation(
-        method="POST", path=_ONE + "/end", summary="End a session.",
-        act=end_session, body=End, answer=Session,
+        method="POST", path=_SESSION_PATH + "/end", summary="End a session.",
+        act=end_session, body=EndRequest, answer=Session,
     ),
     Operation(
-        method="POST", path=_ONE + "/reset", answer=Session, act=reset_session,
+        method="POST", path=_SESSION_PATH + "/reset", answer=Session, act=reset_session,
         summary="End the current session of the same conversation, and begin a new one.",
     ),
     Operation(
-        method="POST", path=_ONE + "/resume", answer=Session, act=resume_session,
+        method="POST", path=_SESSION_PATH + "/resume", answer=Session, act=resume_session,
         summary="Make an earlier session the current one of its conversation.",
     ),
     Operation(
-        method="POST", path=_ONE + "/fork", body=Fork, answer=Session, act=fork_session,
-        summary="A new current session with the same past, up to a message.",
+        method="POST", path=_SESSION_PATH + "/fork", body=ForkRequest, answer=Session,
+        act=fork_session,
+        summary="Begin a new current session with the same messages, up to a position.",
     ),
     Operation(
-        method="GET", path=_ONE + "/explain", answer=Explanation, act=explain_session,
-        summary="Why the session began, went on and ended.",
+        method="GET", path=_SESSION_PATH + "/explain", answer=Explanation, act=explain_session,
+        summary="Explain why the session began, continued and ended.",
     ),
     Operation(
-        method="GET", path=_ONE + "/transcript", summary="The newest messages that are seen.",
-        act=read_transcript, query=TranscriptQuery, answer=TranscriptPage,
+        method="GET", path=_SESSION_PATH + "/transcript", act=read_transcript,
+        summary="Read the newest visible messages.", query=TranscriptQuery, answer=TranscriptPage,
     ),
     Operation(
-        method="GET", path=_ONE + "/history", summary="What a model would be shown.",
-        act=read_history, query=HistoryQuery, answer=History,
+        method="GET", path=_SESSION_PATH + "/history", act=read_history,
+        summary="Read the history as a model would get it.",
+        query=HistoryQuery, answer=HistoryReply,
     ),
     Operation(
-        method="GET", path="/search", summary="Messages that hold all words, best first.",
+        method="GET", path="/search", summary="Find messages that contain all words, best first.",
         act=search_messages, query=SearchQuery, answer=Page[Hit],
     ),
     Operation(
-        method="GET", path="/usage", summary="Tokens and cost by group; yours, or everybody's.",
-        act=sum_usage, query=UsageQuery, answer=Sums,
+        method="GET", path="/usage", act=sum_usage, query=UsageQuery, answer=UsageSums,
+        summary="Sum tokens and cost by group: your own, or all for the owner.",
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""How the gateway is reached over HTTP; frozen values, read from the configuration."""
+"""Settings of the HTTP server; frozen values, built from the configuration."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tertulia.records.people import ROLES, Role
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _SHORTEST_SECRET = 16
-_CONFIGURED = HttpConfig()  # as a file that says nothing has it
+_DEFAULTS = HttpConfig()  # the same defaults as in the configuration file
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may come in. Whoever has the secret writes as `name`, and may do what the role may."""
+    """Access for the holder of `secret`, who writes as `name` with the rights of `role`."""
 
     name: str
     secret: str
@@ -26,13 +26,13 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ConfigError(
-                f"A token is named {self.name!r}.",
-                hint="Give up to 64 of a-z, 0-9, '_', '.' and '-', a letter or digit first.",
+                f"Invalid token name {self.name!r}.",
+                hint="Use up to 64 of a-z, 0-9, '_', '.' and '-', starting with a letter or digit.",
                 field="tokens",
             )
         if self.role not in ROLES:
             raise ConfigError(
-                f"The role of the token {self.name} is {self.role!r}.",
+                f"Invalid role {self.role!r} of the token {self.name}.",
                 hint=f"Allowed: {', '.join(ROLES)}.",
                 field="tokens",
             )
@@ -43,25 +43,26 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the server listens, and what it lets through.
+    """The address the server listens on, its tokens and its limits.
 
     host             the address to listen on; other than loopback only with tokens
-    port             0 takes a free one
-    tokens           who may come in; without any, everybody on this machine is the owner
-    max_body         the largest request in bytes
-    rate             requests a minute for each token
-    read_seconds     how long a request may take to come in
+    port             the port to listen on; 0 chooses a free one
+    tokens           the tokens that give access; without any, everybody on this machine is the
+                     owner
+    max_body         the largest request body in bytes
+    rate             requests per minute for each token
+    read_seconds     how long the request body may take to arrive
     wait_seconds     how long a request waits for another turn of its conversation
-    stream_seconds   how long a stream of events may stay open; clients connect again
-    ping_seconds     how often an idle stream gives a sign of life
-    drain_seconds    how long answers may go on when the server is told to stop
+    stream_seconds   how long an event stream may stay open; clients reconnect
+    ping_seconds     how often an idle stream sends a comment to keep the connection open
+    drain_seconds    how long running requests may continue after the server is asked to stop
     """
 
-    host: str = _CONFIGURED.host
-    port: int = _CONFIGURED.port
+    host: str = _DEFAULTS.host
+    port: int = _DEFAULTS.port
     tokens: tuple[Token, ...] = ()
-    max_body: int = _CONFIGURED.max_body
-    rate: int = _CONFIGURED.requests_per_minute
+    max_body: int = _DEFAULTS.max_body
+    rate: int = _DEFAULTS.requests_per_minute
     read_seconds: float = 30.0
     wait_seconds: float = 30.0
     stream_seconds: float = 3600.0
@@ -79,26 +80,26 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
                 )
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port is {self.port!r}.", hint="Allowed: 0 to 65535.", field="port")
-        for what, given in (
+        for field, values in (
             ("name", [token.name for token in self.tokens]),
             ("secret", [token.secret for token in self.tokens]),
         ):
-            if len(set(given)) < len(given):
+            if len(set(values)) < len(values):
                 raise ConfigError(
-                    f"Two tokens have the same {what}.",
-                    hint="Give each its own.",
+                    f"Two tokens have the same {field}.",
+                    hint=f"Give each token its own {field}.",
                     field="tokens",
                 )
         if not self.tokens and not is_loopback(self.host):
             raise ConfigError(
-                f"The server would be open to everybody who reaches {self.host}.",
+                f"Without tokens the server would be open to everybody who reaches {self.host}.",
                 hint="Add a token, or listen on 127.0.0.1.",
                 field="host",
             )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine only."""
+    """Return whether an address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -108,11 +109,11 @@ def is_loopback(host: str) -> bool:
 
 
 def _check_secret(secret: str, name: str) -> None:
-    """Refuse a secret that can be guessed; the error does not say it."""
+    """Raise `ConfigError` for a secret that is easy to guess; the message does not contain it."""
     if len(secret) < _SHORTEST_SECRET or not secret.isascii() or not secret.isprintable():
         raise ConfigError(
-            f"The secret of the token {name} is too short, or cannot be sent.",
-            hint=f"Give at least {_SHORTEST_SECRET} letters and digits:"
+            f"The secret of the token {name} is too short, or not printable ASCII.",
+            hint=f"Use at least {_SHORTEST_SECRET} letters and digits:"
             " python -c 'import secrets; print(secrets.token_urlsafe(32))'",
             field="tokens",
         )

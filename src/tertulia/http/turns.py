@@ -1,4 +1,4 @@
-"""A message, and its answer: as JSON, or as events while it is written."""
+"""Post a message and get its answer, as JSON or as a stream of events."""
 
 from __future__ import annotations
 
@@ -12,30 +12,16 @@ from starlette.responses import Response
 
 from tertulia.core.usage import Usage
 from tertulia.errors import Error
-from tertulia.gateway.request_reply import (
-    AgentReply,
-    AgentRequest,
-)
+from tertulia.gateway.request_reply import AgentReply, AgentRequest
 from tertulia.http import conversation_id
 from tertulia.http.auth import API
-from tertulia.http.errors import (
-    error_detail,
-    json_response,
-)
-from tertulia.http.event_stream import (
-    PING,
-    EventStream,
-    StreamedTurn,
-    event,
-)
-from tertulia.http.routing import (
-    ApiCall,
-    Operation,
-)
+from tertulia.http.errors import error_detail, json_response
+from tertulia.http.event_stream import PING, EventStream, StreamedTurn, format_event
+from tertulia.http.routing import ApiCall, Operation
 
 
 class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said. Without a `conversation` a new one begins; the answer tells its name."""
+    """A message. Without a `conversation` a new one begins; the reply has its name."""
 
     text: Annotated[str, Meta(min_length=1)]
     conversation: str | None = None
@@ -44,7 +30,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What was answered. `is_repeated`: the message had been answered before, and this is it."""
+    """The answer. `is_repeated`: the message was answered earlier, and this is that answer."""
 
     conversation: str
     session_id: str
@@ -54,46 +40,45 @@ class TurnReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def say(call: ApiCall) -> Response:
-    given: TurnRequest = call.body
-    message, is_named = conversation_id.message_id(call.request, given.message_id)
-    named = conversation_id.named(call.request, message, given.conversation)
-    ask = AgentRequest(
-        source=call.caller.source(API, named.id), text=given.text, message_id=message
-    )
-    await call.api.remember(call.caller)
+    body: TurnRequest = call.body
+    message_id, is_named = conversation_id.choose_message_id(call.request, body.message_id)
+    conversation = conversation_id.choose_conversation(call.request, message_id, body.conversation)
+    source = call.caller.source(API, conversation.id)
+    request = AgentRequest(source=source, text=body.text, message_id=message_id)
+    await call.api.remember_caller(call.caller)
     settings = call.api.settings
-    if not given.stream:
-        answer = await call.api.direct.start(ask)
-        return json_response(_answered(answer, named.id))
-    run = StreamedTurn(call.api.direct, ask, is_named=is_named, ping=settings.ping_seconds)
-    await run.begin()
-    return EventStream(_events(run, named.id), seconds=settings.stream_seconds)
+    if not body.stream:
+        reply = await call.api.responder.start(request)
+        return json_response(_turn_reply(reply, conversation.id))
+    turn = StreamedTurn(call.api.responder, request, is_named=is_named, ping=settings.ping_seconds)
+    await turn.wait_for_first_event()
+    return EventStream(_events(turn, conversation.id), seconds=settings.stream_seconds)
 
 
-async def _events(run: StreamedTurn, conversation: str) -> AsyncGenerator[bytes, None]:
+async def _events(turn: StreamedTurn, conversation: str) -> AsyncGenerator[bytes, None]:
     try:
-        async with aclosing(run.texts()) as texts:
+        async with aclosing(turn.texts()) as texts:
             async for text in texts:
-                yield PING if text is None else event({"text": text}, name="delta")
-        yield event(_answered(await run.answer(), conversation), name="answer")
+                yield PING if text is None else format_event({"text": text}, name="delta")
+        yield format_event(_turn_reply(await turn.reply(), conversation), name="answer")
     except Error as problem:
-        yield event(error_detail(problem), name="error")
+        yield format_event(error_detail(problem), name="error")
 
 
-def _answered(answer: AgentReply, conversation: str) -> TurnReply:
+def _turn_reply(reply: AgentReply, conversation: str) -> TurnReply:
     return TurnReply(
         conversation=conversation,
-        session_id=answer.session_id,
-        text=answer.text,
-        usage=answer.usage,
-        is_repeated=answer.is_repeated,
+        session_id=reply.session_id,
+        text=reply.text,
+        usage=reply.usage,
+        is_repeated=reply.is_repeated,
     )
 
 
 TABLE = (
     Operation(
         method="POST", path="/turns", act=say, role="guest", body=TurnRequest, answer=TurnReply,
-        summary="Say something and wait for the answer.", streams=True,
+        summary="Post a message and wait for the answer.", streams=True,
         headers=(conversation_id.HEADER, conversation_id.IDEMPOTENCY),
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The address another program posts its signed messages to."""
+"""The address to which another program posts its signed messages."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from typing import Any
 import msgspec
 
 from tertulia.errors import PlatformUnavailable
-from tertulia.http.routing import (
-    ApiCall,
-    Operation,
-    read_body,
-)
+from tertulia.http.routing import ApiCall, Operation, read_body
 from tertulia.platforms.webhook import SIGNATURE, TIMESTAMP, WebhookAdapter, WebhookRequest
 
 
 class WebhookAccepted(msgspec.Struct, frozen=True):
-    """It is stored; the answer is posted to the address of the webhook."""
+    """The message is stored; its answer will be posted to the address of the webhook."""
 
     message_id: str
 
@@ -25,8 +21,8 @@ async def take_webhook(call: ApiCall) -> WebhookAccepted:
     adapter: Any = call.api.webhook
     if not isinstance(adapter, WebhookAdapter):
         raise PlatformUnavailable(
-            "This gateway has no webhook.",
-            hint="Put [platforms.webhook], with a secret, into the configuration.",
+            "This gateway has no webhook platform.",
+            hint="Add [platforms.webhook], with a secret, to the configuration.",
         )
     body = await read_body(call.request, call.api.settings)
     incoming = adapter.read(call.request.headers, body)
@@ -36,8 +32,8 @@ async def take_webhook(call: ApiCall) -> WebhookAccepted:
 
 TABLE = (
     Operation(
-        method="POST", path="/webhook", act=take_webhook, role=None, body=WebhookRequest, answer=WebhookAccepted,
-        status=202, headers=(TIMESTAMP, SIGNATURE), is_raw=True,
-        summary="A message of another program; signed, instead of a token.",
+        method="POST", path="/webhook", act=take_webhook, role=None, body=WebhookRequest,
+        answer=WebhookAccepted, status=202, headers=(TIMESTAMP, SIGNATURE), is_raw=True,
+        summary="Accept a message of another program, authenticated by its signature.",
     ),
 )  # fmt: skip

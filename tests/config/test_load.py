@@ -1,4 +1,4 @@
-"""The configuration: what is read, what is refused and where, and that secrets stay hidden."""
+"""Reading the configuration: files, variables, mistakes, and hidden secrets."""
 
 from __future__ import annotations
 
@@ -10,46 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia import Settings
-from tertulia.cli.config_reference import reference
-from tertulia.config.build import agent_of
-from tertulia.config.load import (
-    HIDDEN,
-    LoadedConfig,
-    read,
-    shown,
-    variables,
-)
-from tertulia.config.schema import (
-    AgentConfig,
-    Config,
-    GatewayConfig,
-    StoreConfig,
-)
+from tertulia.config.load import HIDDEN, LoadedConfig, read, shown, variables
+from tertulia.config.schema import Config
 from tertulia.errors import ConfigError
-from tertulia.gateway.settings import GatewaySettings
-from tests.docs.markdown import ROOT
+from tests.config.config_file import load_error, load_text
 
 
-def given_file(folder: Path, text: str, **environ: str) -> LoadedConfig:
-    path = folder / "config.toml"
-    path.write_text(text, "utf-8")
-    return read(str(path), environ)
-
-
-def refused(folder: Path, text: str, **environ: str) -> ConfigError:
-    with pytest.raises(ConfigError) as caught:
-        given_file(folder, text, **environ)
-    return caught.value
-
-
-def test_nothing_is_needed() -> None:
-    assert read(None, {}).config == Config()
-    assert Config().settings == Settings()
-    assert Config().rules == GatewaySettings()
-
-
-def test_a_whole_file(tmp_path: Path) -> None:
+def test_file_with_every_section_is_read(tmp_path: Path) -> None:
     text = """
 [store]
 where = "talk.db"
@@ -87,7 +54,7 @@ token_env = "CONSOLE"
 [log]
 format = "json"
 """
-    config = given_file(tmp_path, text).config
+    config = load_text(tmp_path, text).config
     assert config.store.where == str(tmp_path / "talk.db")
     settings = config.settings
     assert settings.zone == "Europe/Madrid"
@@ -100,7 +67,7 @@ format = "json"
     assert config.rules.of("telegram").owners == ("42",)
     assert config.rules.of("discord").admission == "paired"
     assert config.agent.limits.total == 5
-    assert config.agent.key({"SOME_KEY": "sk"}) == "sk"
+    assert config.agent.resolve_api_key({"SOME_KEY": "sk"}) == "sk"
     assert config.http.tokens[0].role == "owner"
     assert config.local.history == ""
 
@@ -133,26 +100,28 @@ format = "json"
         ("[agent]\nkind = 'openai'", "line 2: agent.kind", "Set model"),
         ("[agent]\nkind = 'parrot'\nmodel = 'm'", "line 3: agent.model", "It takes: "),
         ("[[http.tokens]]\nname = 'a'", "line 1: http.tokens[0].token", "Give either"),
-        ("x =", "is not TOML", "Mend that line"),
+        ("x =", "is not TOML", "Correct that line"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, where: str, hint: str) -> None:
-    problem = refused(tmp_path, text)
+def test_mistake_is_reported_with_line_and_hint(
+    tmp_path: Path, text: str, where: str, hint: str
+) -> None:
+    problem = load_error(tmp_path, text)
     assert where in problem.message
     assert str(tmp_path / "config.toml") in problem.message
     assert problem.hint is not None
     assert hint in problem.hint
 
 
-def test_a_file_that_is_named_has_to_exist(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="There is no configuration"):
         read(str(tmp_path / "nothing.toml"), {})
 
 
 class TestVariables:
-    def test_go_over_the_file(self, tmp_path: Path) -> None:
+    def test_variables_override_the_file(self, tmp_path: Path) -> None:
         text = "[agent]\nkind = 'openai'\nmodel = 'one'\n[gateway]\nturns = 3"
-        found = given_file(
+        loaded = load_text(
             tmp_path,
             text,
             TERTULIA_AGENT_MODEL="two",
@@ -162,30 +131,31 @@ class TestVariables:
             TERTULIA_PLATFORMS_TELEGRAM_ALLOW='["1", "2"]',
             TERTULIA_STORE_POLICIES_DEFAULT_MODE="none",
         )
-        assert found.config.agent.model == "two"
-        assert found.config.gateway.turns == 7
-        assert found.config.store.where == "postgresql://h/db"
-        assert found.config.settings.redact_pii
-        assert found.config.settings.policies.default.mode == "none"
-        assert found.config.rules.of("telegram").allow == ("1", "2")
-        assert "TERTULIA_AGENT_MODEL" in found.variables
+        assert loaded.config.agent.model == "two"
+        assert loaded.config.gateway.turns == 7
+        assert loaded.config.store.where == "postgresql://h/db"
+        assert loaded.config.settings.redact_pii
+        assert loaded.config.settings.policies.default.mode == "none"
+        assert loaded.config.rules.of("telegram").allow == ("1", "2")
+        assert "TERTULIA_AGENT_MODEL" in loaded.variables
 
-    def test_a_wrong_value_names_the_variable(self, tmp_path: Path) -> None:
-        problem = refused(tmp_path, "[gateway]\nturns = 3", TERTULIA_GATEWAY_TURNS="x")
+    def test_invalid_value_is_reported_with_its_variable(self, tmp_path: Path) -> None:
+        problem = load_error(tmp_path, "[gateway]\nturns = 3", TERTULIA_GATEWAY_TURNS="x")
         assert problem.message.startswith("TERTULIA_GATEWAY_TURNS (gateway.turns) is 'x'")
 
-    def test_a_wrong_name_is_told_with_the_nearest(self, tmp_path: Path) -> None:
-        problem = refused(tmp_path, "", TERTULIA_AGENT_MODLE="x")
+    def test_unknown_variable_is_reported_with_the_closest_name(self, tmp_path: Path) -> None:
+        problem = load_error(tmp_path, "", TERTULIA_AGENT_MODLE="x")
+        assert problem.message == "Unknown setting in environment variable TERTULIA_AGENT_MODLE."
         assert problem.hint == "Did you mean TERTULIA_AGENT_MODEL?"
 
-    def test_what_is_not_ours_is_left_alone(self) -> None:
+    def test_other_variables_are_ignored(self) -> None:
         others = {"TERTULIA_CONFIG": "x", "TERTULIANA": "y", "TERTULIA_AGENT_MODEL": ""}
         assert read(None, others) == LoadedConfig(Config(), None)
 
-    def test_no_two_keys_share_one(self) -> None:
-        found = variables()
-        del found["TERTULIA_STORE"]
-        assert len(set(found.values())) == len(found)
+    def test_each_variable_sets_a_different_key(self) -> None:
+        key_paths = variables()
+        del key_paths["TERTULIA_STORE"]
+        assert len(set(key_paths.values())) == len(key_paths)
 
 
 class TestSecrets:
@@ -203,58 +173,21 @@ name = "a"
 token = "TOPSECRET"
 """
 
-    def test_are_not_shown(self, tmp_path: Path) -> None:
-        config = given_file(tmp_path, self.text).config
-        told = shown(config)
-        assert "TOPSECRET" not in repr(told)
-        assert told["agent"]["api_key"] == HIDDEN
-        assert told["agent"]["model"] == "m"
-        assert config.agent.key() == "TOPSECRET"
+    def test_secrets_are_hidden(self, tmp_path: Path) -> None:
+        config = load_text(tmp_path, self.text).config
+        values = shown(config)
+        assert "TOPSECRET" not in repr(values)
+        assert values["agent"]["api_key"] == HIDDEN
+        assert values["agent"]["model"] == "m"
+        assert config.agent.resolve_api_key() == "TOPSECRET"
         assert "TOPSECRET" not in repr(config.agent.api_key) + repr(config.http)
 
-    def test_of_a_program_are_not_shown(self, tmp_path: Path) -> None:
+    def test_arguments_and_variables_of_a_command_are_hidden(self, tmp_path: Path) -> None:
         text = "[agent]\nkind = 'command'\ncommand = ['run', '--key=TOPSECRET']\n"
         text += "variables = { KEY = 'TOPSECRET' }"
-        told = shown(given_file(tmp_path, text).config)
-        assert told["agent"]["command"] == ["run", HIDDEN]
-        assert "TOPSECRET" not in repr(told)
-
-    def test_a_variable_that_is_not_set_is_told(self) -> None:
-        agent = AgentConfig(kind="anthropic", model="m", api_key_env="NO_SUCH_KEY")
-        with pytest.raises(ConfigError, match="NO_SUCH_KEY, which is not set"):
-            agent.key({})
-
-
-@pytest.mark.parametrize(
-    ("given", "kind"),
-    [
-        ({}, "ParrotAgent"),
-        ({"kind": "openai", "model": "m", "api_key": "k"}, "OpenAIAgent"),
-        ({"kind": "anthropic", "model": "m", "max_tokens": 9}, "AnthropicAgent"),
-        ({"kind": "command", "command": ("true",), "variables": {"A": "b"}}, "CommandAgent"),
-        ({"kind": "http", "url": "http://127.0.0.1:1/x"}, "HttpAgent"),
-    ],
-)
-def test_every_kind_of_agent_is_made(given: dict[str, Any], kind: str) -> None:
-    assert type(agent_of(AgentConfig(**given))).__name__ == kind
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "without"),
-    [
-        (StoreConfig, Settings, {"platforms", "has_active_processes"}),
-        (GatewayConfig, GatewaySettings, {"platforms"}),
-    ],
-)
-def test_the_sections_have_what_can_be_set_and_the_same_defaults(
-    ours: type, theirs: type, without: set[str]
-) -> None:
-    left, right = ours(), theirs()
-    names = set(theirs.__struct_fields__) - without  # type: ignore[attr-defined]
-    assert set(ours.__struct_fields__) - {"where", "memory"} == names  # type: ignore[attr-defined]
-    assert {name: getattr(left, name) for name in names} == {
-        name: getattr(right, name) for name in names
-    }
+        values = shown(load_text(tmp_path, text).config)
+        assert values["agent"]["command"] == ["run", HIDDEN]
+        assert "TOPSECRET" not in repr(values)
 
 
 _KEYS = st.text("abcdefgh_-.\"'é ", min_size=1, max_size=6)
@@ -266,18 +199,18 @@ _VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["store", "agent", "platforms", "http", "x"]), _VALUES))
-def test_whatever_stands_there_is_read_or_refused(
+def test_whatever_stands_there_is_read_or_load_error(
     tmp_path_factory: pytest.TempPathFactory, table: dict[str, Any]
 ) -> None:
     text = "\n".join(f"{name} = {_toml(value)}" for name, value in table.items())
     path = tmp_path_factory.getbasetemp() / "config.toml"
     path.write_text(text, "utf-8")
-    told = ""
+    message = ""
     try:
         read(str(path), {})
     except ConfigError as problem:
-        told = problem.message
-    assert not told or told.startswith(f"{path}, line ")
+        message = problem.message
+    assert not message or message.startswith(f"{path}, line ")
 
 
 def _toml(value: Any) -> str:
@@ -287,8 +220,3 @@ def _toml(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
-
-
-def test_the_page_is_up_to_date() -> None:
-    told = (ROOT / "docs/config.md").read_text("utf-8")
-    assert told == reference(), "run: python -m tertulia.cli.config_reference > docs/config.md"

@@ -1,8 +1,8 @@
-"""A gateway with its server in a process of its own, which can be killed.
+"""A gateway with its server in a process of its own, which a test can kill.
 
-    python -m tests.http.node STORE SETTINGS
+    python -m tests.http.server_process STORE SETTINGS
 
-It prints its address, and serves until its input is closed.
+It prints its URL, and serves until its standard input is closed.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ ROOT = Path(__file__).parents[2]
 WEBHOOK_SECRET = "webhook-secret-0123456789"
 
 
-class SlowParrot(ParrotAgent):
-    """Does not come to an end when it is told `hang`, before anything like it was said once."""
+class HangingParrot(ParrotAgent):
+    """A parrot that never finishes its answer to `hang`, if the variable SERVER_HANGS is set."""
 
     async def run(self, request: Request) -> AsyncGenerator[Event, None]:
-        if request.text == "hang" and os.environ.get("NODE_HANGS"):
+        if request.text == "hang" and os.environ.get("SERVER_HANGS"):
             yield Delta("I am thinking")
             await asyncio.Event().wait()
         async for event in super().run(request):
             yield event
 
 
-class Node(NamedTuple):
-    """A child that serves."""
+class ServerProcess(NamedTuple):
+    """A running child process and its URL."""
 
     url: str
     child: subprocess.Popen[str]
@@ -54,11 +54,11 @@ class Node(NamedTuple):
 
 
 @contextmanager
-def node(path: Path, *, hangs: bool = False, **settings: Any) -> Iterator[Node]:
-    """A child process that serves a store, until the end of the block."""
-    command = [sys.executable, "-m", "tests.http.node", str(path), json.dumps(settings)]
-    places = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
-    environment = {**os.environ, "PYTHONPATH": places, "NODE_HANGS": "1" if hangs else ""}
+def server_process(path: Path, *, hangs: bool = False, **settings: Any) -> Iterator[ServerProcess]:
+    """Run a child process that serves a store until the end of the block."""
+    command = [sys.executable, "-m", "tests.http.server_process", str(path), json.dumps(settings)]
+    import_path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+    environment = {**os.environ, "PYTHONPATH": import_path, "SERVER_HANGS": "1" if hangs else ""}
     with subprocess.Popen(
         command,
         cwd=ROOT,
@@ -69,9 +69,9 @@ def node(path: Path, *, hangs: bool = False, **settings: Any) -> Iterator[Node]:
     ) as child:
         assert child.stdout is not None
         url = child.stdout.readline().strip()
-        assert url, "the server did not come up"
+        assert url, "the server did not start"
         try:
-            yield Node(url, child)
+            yield ServerProcess(url, child)
         finally:
             assert child.stdin is not None
             child.stdin.close()
@@ -79,14 +79,14 @@ def node(path: Path, *, hangs: bool = False, **settings: Any) -> Iterator[Node]:
 
 
 async def main(path: str, settings: dict[str, Any]) -> None:
-    given = {"port": 0, "tokens": TOKENS, "rate": 100_000, "drain_seconds": 1, **settings}
-    # A lease that runs out soon, so that the next one need not wait long for a killed one's.
+    values = {"port": 0, "tokens": TOKENS, "rate": 100_000, "drain_seconds": 1, **settings}
+    # A short lease: the next process need not wait long for the lease of a killed one.
     async with aio.open(path, settings=Settings(lease_seconds=2, policies=IDLE)) as store:
         adapters = [WebAdapter(), WebhookAdapter(WEBHOOK_SECRET)]
-        gateway = Gateway(store, SlowParrot(), adapters, rules=EVERYONE)
+        gateway = Gateway(store, HangingParrot(), adapters, rules=EVERYONE)
         running = asyncio.create_task(gateway.run())
-        async with serve(gateway, HttpSettings(**given)) as serving:
-            print(serving.url, flush=True)
+        async with serve(gateway, HttpSettings(**values)) as address:
+            print(address.url, flush=True)
             await asyncio.to_thread(sys.stdin.read)
         gateway.stop()
         await running

@@ -1,0 +1,454 @@
+"""OpenAI's APIs for models, chat completions and responses, over this gateway's conversations."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from tertulia.core.message import ToolCall
+from tertulia.core.usage import Usage
+from tertulia.errors import ConfigError, Error
+from tertulia.gateway.request_reply import AgentReply, AgentRequest
+from tertulia.http import conversation_id, openai_requests
+from tertulia.http.auth import API
+from tertulia.http.errors import error_detail, json_response
+from tertulia.http.event_stream import PING, EventStream, StreamedTurn, format_event
+from tertulia.http.routing import ApiCall, Operation
+
+_DONE = b"data: [DONE]\n\n"
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    include_usage: bool = False
+
+
+class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for `/v1/chat/completions`. Other fields are ignored: the agent has its own."""
+
+    messages: Annotated[list[Any], Meta(min_length=1)]
+    model: str | None = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    tools: list[Any] | None = None
+    user: str | None = None
+    conversation: str | None = None
+
+
+class ResponseRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for `/v1/responses`."""
+
+    input: str | Annotated[list[Any], Meta(min_length=1)]
+    model: str | None = None
+    instructions: str | None = None
+    stream: bool | None = False
+    tools: list[Any] | None = None
+    user: str | None = None
+    conversation: str | dict[str, Any] | None = None
+    previous_response_id: str | None = None
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    object: str = "model"
+    created: int = 0
+    owned_by: str = "tertulia"
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    data: tuple[ModelInfo, ...]
+    object: str = "list"
+
+
+class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    created: int
+    model: str
+    choices: list[dict[str, Any]]
+    usage: dict[str, Any]
+    object: str = "chat.completion"
+
+
+class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    created_at: int
+    model: str
+    status: str
+    output: list[dict[str, Any]]
+    usage: dict[str, Any] | None
+    conversation: dict[str, str]
+    previous_response_id: str | None = None
+    instructions: str | None = None
+    error: dict[str, Any] | None = None
+    incomplete_details: None = None
+    metadata: dict[str, str] = {}
+    parallel_tool_calls: bool = True
+    temperature: None = None
+    top_p: None = None
+    tool_choice: str = "auto"
+    tools: list[Any] = []
+    object: str = "response"
+
+
+class _PreparedTurn(msgspec.Struct, frozen=True):
+    """A turn that can be run, and the names that its response repeats."""
+
+    request: AgentRequest
+    conversation: str
+    is_named: bool
+    model: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        name = self.conversation
+        # A header can carry ASCII only; the body of a response carries any name.
+        return {conversation_id.HEADER: name} if name.isascii() else {}
+
+
+async def list_models(call: ApiCall) -> ModelList:
+    return ModelList((ModelInfo(id=call.api.agent_name),))
+
+
+def _prepare(call: ApiCall, conversation: conversation_id.ConversationName,
+             message: tuple[str, bool], *, messages: Sequence[Any],
+             body: CompletionRequest | ResponseRequest,
+             instructions: str | None = None) -> _PreparedTurn:  # fmt: skip
+    chat = openai_requests.parse_messages(messages, is_stored=conversation.is_stored)
+    message_id, is_named = message
+    request = AgentRequest(
+        source=call.caller.source(API, conversation.id),
+        text=chat.text,
+        message_id=message_id,
+        media=chat.media,
+        past=chat.past,
+        results=chat.results,
+        tools=openai_requests.parse_tools(body.tools),
+        instructions="\n\n".join(filter(None, (instructions, chat.instructions))),
+    )
+    return _PreparedTurn(request, conversation.id, is_named, body.model or call.api.agent_name)
+
+
+def _start_stream(call: ApiCall, prepared: _PreparedTurn) -> StreamedTurn:
+    ping = call.api.settings.ping_seconds
+    return StreamedTurn(call.api.responder, prepared.request, is_named=prepared.is_named, ping=ping)
+
+
+# -- chat completions
+
+
+async def complete_chat(call: ApiCall) -> Response:
+    body: CompletionRequest = call.body
+    message = conversation_id.choose_message_id(call.request)
+    conversation = conversation_id.choose_conversation(
+        call.request, message[0], body.conversation, body.user
+    )
+    prepared = _prepare(call, conversation, message, messages=body.messages, body=body)
+    await call.api.remember_caller(call.caller)
+    if not body.stream:
+        reply = await call.api.responder.start(prepared.request)
+        return json_response(_completion(reply, prepared.model), headers=prepared.headers)
+    turn = _start_stream(call, prepared)
+    await turn.wait_for_first_event()
+    has_usage = body.stream_options is not None and body.stream_options.include_usage
+    return EventStream(
+        _chunks(turn, prepared.model, has_usage),
+        seconds=call.api.settings.stream_seconds,
+        headers=prepared.headers,
+    )
+
+
+def _completion(reply: AgentReply, model: str) -> ChatCompletion:
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text, "refusal": None}
+    if reply.tool_calls:
+        message["tool_calls"] = [call.to_dict() for call in reply.tool_calls]
+    finish = _finish_reason(reply)
+    choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
+    return ChatCompletion(
+        id=_completion_id(),
+        created=int(time.time()),
+        model=model,
+        choices=[choice],
+        usage=_chat_usage(reply.usage),
+    )
+
+
+async def _chunks(turn: StreamedTurn, model: str, has_usage: bool) -> AsyncGenerator[bytes, None]:
+    head = {
+        "id": _completion_id(),
+        "object": "chat.completion.chunk",
+        "created": int(time.time()),
+        "model": model,
+    }
+
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+        return format_event({**head, "choices": [choice]})
+
+    yield chunk({"role": "assistant", "content": ""})
+    try:
+        async with aclosing(turn.texts()) as texts:
+            async for text in texts:
+                yield PING if text is None else chunk({"content": text})
+        reply = await turn.reply()
+        if reply.tool_calls:
+            calls = [{"index": at, **call.to_dict()} for at, call in enumerate(reply.tool_calls)]
+            yield chunk({"tool_calls": calls})
+        yield chunk({}, _finish_reason(reply))
+        if has_usage:
+            yield format_event({**head, "choices": [], "usage": _chat_usage(reply.usage)})
+        yield _DONE
+    except Error as problem:
+        yield format_event({"error": error_detail(problem)})
+
+
+def _completion_id() -> str:
+    return f"chatcmpl-{os.urandom(12).hex()}"
+
+
+def _finish_reason(reply: AgentReply) -> str:
+    return "tool_calls" if reply.tool_calls else "stop"
+
+
+def _chat_usage(usage: Usage) -> dict[str, Any]:
+    prompt = usage.input + usage.cache_read + usage.cache_write
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": usage.output,
+        "total_tokens": prompt + usage.output,
+        "prompt_tokens_details": {"cached_tokens": usage.cache_read},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    }
+
+
+# -- responses
+
+
+async def create_response(call: ApiCall) -> Response:
+    body: ResponseRequest = call.body
+    message = conversation_id.choose_message_id(call.request)
+    previous = body.previous_response_id
+    conversation = conversation_id.choose_conversation(
+        call.request,
+        message[0],
+        _conversation_name(body.conversation),
+        conversation_id.conversation_of_response(previous) if previous else None,
+        body.user,
+    )
+    prepared = _prepare(
+        call, conversation, message, messages=openai_requests.to_chat_messages(body.input),
+        body=body, instructions=body.instructions,
+    )  # fmt: skip
+    await call.api.remember_caller(call.caller)
+    blank = ResponseBody(
+        id=conversation_id.create_response_id(conversation.id),
+        created_at=int(time.time()),
+        model=prepared.model,
+        status="in_progress",
+        output=[],
+        usage=None,
+        conversation={"id": conversation.id},
+        previous_response_id=previous,
+        instructions=body.instructions,
+        tools=body.tools or [],
+    )
+    if not body.stream:
+        reply = await call.api.responder.start(prepared.request)
+        response = _completed(blank, reply, _output_items(reply))
+        return json_response(response, headers=prepared.headers)
+    turn = _start_stream(call, prepared)
+    await turn.wait_for_first_event()
+    return EventStream(
+        _response_events(turn, blank),
+        seconds=call.api.settings.stream_seconds,
+        headers=prepared.headers,
+    )
+
+
+def _conversation_name(conversation: str | dict[str, Any] | None) -> Any:
+    if not isinstance(conversation, dict):
+        return conversation
+    if "id" not in conversation:
+        raise ConfigError(
+            "The conversation has no id.", hint='Give {"id": …}.', field="conversation"
+        )
+    return conversation_id.check_name("conversation", conversation["id"])
+
+
+def _completed(
+    blank: ResponseBody, reply: AgentReply, output: list[dict[str, Any]]
+) -> ResponseBody:
+    return msgspec.structs.replace(
+        blank, status="completed", output=output, usage=_response_usage(reply.usage)
+    )
+
+
+def _output_items(reply: AgentReply) -> list[dict[str, Any]]:
+    texts = [_text_item(_item_id("msg"), reply.text)] if reply.text else []
+    return texts + [_call_item(_item_id("fc"), call) for call in reply.tool_calls]
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": []}
+
+
+def _text_item(item_id: str, text: str, status: str = "completed") -> dict[str, Any]:
+    content = [_text_part(text)] if status == "completed" else []
+    return {
+        "id": item_id,
+        "type": "message",
+        "role": "assistant",
+        "status": status,
+        "content": content,
+    }
+
+
+def _call_item(item_id: str, call: ToolCall, status: str = "completed") -> dict[str, Any]:
+    function = call.to_dict()["function"]
+    is_complete = status == "completed"
+    return {
+        "id": item_id,
+        "type": "function_call",
+        "status": status,
+        "call_id": call.id,
+        "name": function["name"],
+        "arguments": function["arguments"] if is_complete else "",
+    }
+
+
+class _EventWriter:
+    """Formats the events of one response, each with its sequence number."""
+
+    def __init__(self) -> None:
+        self._number = -1
+
+    def write(self, kind: str, **fields: Any) -> bytes:
+        """Return the next event."""
+        self._number += 1
+        return format_event({"type": kind, "sequence_number": self._number, **fields}, name=kind)
+
+
+async def _response_events(turn: StreamedTurn, blank: ResponseBody) -> AsyncGenerator[bytes, None]:
+    writer = _EventWriter()
+    yield writer.write("response.created", response=blank)
+    yield writer.write("response.in_progress", response=blank)
+    output: list[dict[str, Any]] = []
+    text = _TextEvents(writer)
+    try:
+        async with aclosing(turn.texts()) as texts:
+            async for piece in texts:
+                for event in [PING] if piece is None else text.add(piece):
+                    yield event
+        reply = await turn.reply()
+        for event in text.end(output):
+            yield event
+        for call in reply.tool_calls:
+            for event in _call_events(writer, call, output):
+                yield event
+        yield writer.write("response.completed", response=_completed(blank, reply, output))
+    except Error as problem:
+        detail = error_detail(problem)
+        error = {"code": detail.code, "message": detail.message}
+        failed = msgspec.structs.replace(blank, status="failed", error=error)
+        yield writer.write("response.failed", response=failed)
+
+
+class _TextEvents:
+    """The events of one text while it is written."""
+
+    def __init__(self, writer: _EventWriter) -> None:
+        self._writer = writer
+        self._id = _item_id("msg")
+        self._text = ""
+
+    def add(self, piece: str) -> list[bytes]:
+        """Return the events for the next piece; the first one also opens the item."""
+        events = [] if self._text else self._start_events()
+        self._text += piece
+        delta = self._writer.write(
+            "response.output_text.delta", **self._position, delta=piece, logprobs=[]
+        )
+        return [*events, delta]
+
+    def end(self, output: list[dict[str, Any]]) -> list[bytes]:
+        """Append the whole item to `output` and return the events that close it."""
+        if not self._text:
+            return []
+        item = _text_item(self._id, self._text)
+        output.append(item)
+        part, write = item["content"][0], self._writer.write
+        return [
+            write("response.output_text.done", **self._position, text=self._text, logprobs=[]),
+            write("response.content_part.done", **self._position, part=part),
+            write("response.output_item.done", output_index=0, item=item),
+        ]
+
+    @property
+    def _position(self) -> dict[str, Any]:
+        return {"item_id": self._id, "output_index": 0, "content_index": 0}
+
+    def _start_events(self) -> list[bytes]:
+        item, write = _text_item(self._id, "", "in_progress"), self._writer.write
+        return [
+            write("response.output_item.added", output_index=0, item=item),
+            write("response.content_part.added", **self._position, part=_text_part("")),
+        ]
+
+
+def _call_events(writer: _EventWriter, call: ToolCall, output: list[dict[str, Any]]) -> list[bytes]:
+    """Append a tool call to `output` and return its events."""
+    item = _call_item(_item_id("fc"), call)
+    index = len(output)
+    position = {"output_index": index, "item_id": item["id"]}
+    started = _call_item(item["id"], call, "in_progress")
+    arguments = item["arguments"]
+    output.append(item)
+    write, prefix = writer.write, "response.function_call_arguments"
+    return [
+        write("response.output_item.added", output_index=index, item=started),
+        write(f"{prefix}.delta", **position, delta=arguments),
+        write(f"{prefix}.done", **position, arguments=arguments, name=call.name),
+        write("response.output_item.done", output_index=index, item=item),
+    ]
+
+
+def _item_id(kind: str) -> str:
+    return f"{kind}_{os.urandom(12).hex()}"
+
+
+def _response_usage(usage: Usage) -> dict[str, Any]:
+    prompt = usage.input + usage.cache_read + usage.cache_write
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {"cached_tokens": usage.cache_read},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": prompt + usage.output,
+    }
+
+
+_NAME_HEADERS = (conversation_id.HEADER, conversation_id.IDEMPOTENCY)
+
+TABLE = (
+    Operation(
+        method="GET", path="/v1/models", summary="List the agent as the only model.",
+        act=list_models, role="guest", answer=ModelList,
+    ),
+    Operation(
+        method="POST", path="/v1/chat/completions", act=complete_chat, role="guest",
+        headers=_NAME_HEADERS,
+        summary="Answer a chat completion request; a conversation id continues the session.",
+        body=CompletionRequest, answer=ChatCompletion, streams=True,
+    ),
+    Operation(
+        method="POST", path="/v1/responses", act=create_response, role="guest",
+        headers=_NAME_HEADERS,
+        summary="Answer a responses request; a conversation or previous response continues it.",
+        body=ResponseRequest, answer=ResponseBody, streams=True,
+    ),
+)  # fmt: skip

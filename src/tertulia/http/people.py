@@ -1,0 +1,84 @@
+"""People: list them, set their roles, and approve strangers by their pairing codes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tertulia.errors import NotFound
+from tertulia.http.parameters import Count, Text
+from tertulia.http.routing import ApiCall, Operation
+from tertulia.records.people import Pairing, Person, Role
+
+
+class PeopleQuery(msgspec.Struct, frozen=True, kw_only=True):
+    role: Role | None = None
+    limit: Count = 100
+    after: Text = ""
+
+
+class PeoplePage(msgspec.Struct, frozen=True):
+    items: tuple[Person, ...]
+
+
+class PairingList(msgspec.Struct, frozen=True):
+    items: tuple[Pairing, ...]
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True):
+    code: Annotated[str, Meta(min_length=1, max_length=64)]
+    role: Role = "member"
+
+
+class RoleRequest(msgspec.Struct, frozen=True):
+    role: Role
+
+
+async def list_people(call: ApiCall) -> PeoplePage:
+    query: PeopleQuery = call.query
+    persons = await call.api.store.people.find(
+        role=query.role, limit=query.limit, after=query.after
+    )
+    return PeoplePage(tuple(persons))
+
+
+async def set_role(call: ApiCall) -> Person:
+    people = call.api.store.people
+    await people.set_role(call.path["person"], call.body.role)
+    person: Person | None = await people.get(call.path["person"])
+    if person is None:
+        raise NotFound(f"There is no person {call.path['person']!r}.", hint="See GET /people.")
+    return person
+
+
+async def list_pairings(call: ApiCall) -> PairingList:
+    return PairingList(tuple(await call.api.store.people.waiting()))
+
+
+async def approve_pairing(call: ApiCall) -> Person:
+    person: Person = await call.api.store.people.approve(
+        call.body.code, role=call.body.role, by=f"token:{call.caller.name}"
+    )
+    return person
+
+
+TABLE = (
+    Operation(
+        method="GET", path="/people", summary="List people, by identity.",
+        act=list_people, role="owner", query=PeopleQuery, answer=PeoplePage,
+    ),
+    Operation(
+        method="PUT", path="/people/{person}/role", summary="Set the role of a person.",
+        act=set_role, role="owner", body=RoleRequest, answer=Person,
+    ),
+    Operation(
+        method="GET", path="/pairings", summary="List strangers who wait to be approved.",
+        act=list_pairings, role="owner", answer=PairingList,
+    ),
+    Operation(
+        method="POST", path="/pairings/approve", summary="Approve the person with a pairing code.",
+        act=approve_pairing, role="owner", body=ApprovalRequest, answer=Person,
+    ),
+)  # fmt: skip

@@ -1,0 +1,146 @@
+"""Access control: every operation is requested with every kind of token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from tertulia.errors import AccessDenied
+from tertulia.http import HttpSettings, Token
+from tertulia.http.app import TABLE
+from tertulia.http.auth import Authenticator, TooManyRequests, Unauthorized
+from tertulia.http.routing import Operation
+from tertulia.platforms.web import WebAdapter
+from tests.http.scene import SECRETS, ServedGateway, served_gateway
+
+SECRET_WORD = "swordfish"
+# The body that a request needs to succeed with the right token.
+BODIES: dict[str, Any] = {
+    "rename_session": {"title": "mine now"},
+    "end_session": {},
+    "fork_session": {},
+    "settle_delivery": {"outcome": "sent"},
+    "set_role": {"role": "owner"},
+    "approve_pairing": {"code": "ABCDEFGH"},
+    "say": {"text": "history", "conversation": "anas"},
+    "complete_chat": {"messages": [{"role": "user", "content": "history"}], "user": "anas"},
+    "create_response": {"input": "history", "conversation": "anas"},
+    "post_message": {"text": "/history"},
+    "create_schedule": {"when": "every 2h", "task": "look at the mail"},
+}
+QUERIES: dict[str, dict[str, str]] = {
+    "search_messages": {"q": SECRET_WORD},
+    "sum_usage": {"by": "person"},
+}
+WITHOUT_TOKEN = {"check_health", "check_readiness", "take_webhook"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
+    path = tmp_path_factory.mktemp("auth") / "talk.db"
+    with served_gateway(path, adapters=[WebAdapter()], stream_seconds=0.5) as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def ana_session(server: ServedGateway) -> str:
+    """A session of Ana's that contains the secret word."""
+    with server.client("ana") as client:
+        body = {"text": f"the password is {SECRET_WORD}", "conversation": "anas"}
+        session_id: str = client.post("/turns", json=body).json()["session_id"]
+    return session_id
+
+
+def send(client: httpx2.Client, operation: Operation, session_id: str) -> httpx2.Response:
+    path = operation.path.format(id=session_id, person="api:~ana:ana", chat="anas")
+    params = QUERIES.get(operation.name)
+    body = BODIES.get(operation.name)
+    return client.request(operation.method, path, params=params, json=body)
+
+
+@pytest.mark.parametrize("operation", TABLE, ids=lambda operation: operation.name)
+def test_request_without_valid_token_is_refused(
+    server: ServedGateway, ana_session: str, operation: Operation
+) -> None:
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic eDp4"}):
+        with server.client(None, headers=headers) as client:
+            response = send(client, operation, ana_session)
+        assert SECRET_WORD not in response.text
+        if operation.name not in WITHOUT_TOKEN:
+            assert response.status_code == 401
+            assert response.headers["WWW-Authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("name", ["bob", "eve"])
+@pytest.mark.parametrize("operation", TABLE, ids=lambda operation: operation.name)
+def test_session_of_other_person_is_not_visible(
+    server: ServedGateway, ana_session: str, operation: Operation, name: str
+) -> None:
+    with server.client("root") as root:
+        before = root.get(f"/sessions/{ana_session}").json()
+        transcript = root.get(f"/sessions/{ana_session}/transcript").text
+    with server.client(name) as client:
+        response = send(client, operation, ana_session)
+    assert SECRET_WORD not in response.text
+    assert "api:~ana:ana" not in response.text
+    if operation.path.startswith("/sessions/"):
+        assert response.status_code == (404 if name == "bob" else 403)
+    elif operation.role == "owner" or (name == "eve" and operation.role == "member"):
+        assert response.status_code == 403
+    with server.client("root") as root:
+        assert root.get(f"/sessions/{ana_session}").json() == before
+        assert root.get(f"/sessions/{ana_session}/transcript").text == transcript
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"authorization": f"bearer {secret}"}
+
+
+class TestAuthenticator:
+    @pytest.mark.parametrize(
+        "host", ["127.0.0.1:8460", "localhost:8460", "[::1]:8460", "localhost"]
+    )
+    def test_without_tokens_loopback_caller_is_owner(self, host: str) -> None:
+        for more in ({}, {"origin": f"http://{host}"}):
+            assert Authenticator(HttpSettings()).authenticate({"host": host, **more}).is_owner
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {},
+            {"host": "evil.example:8460"},
+            {"host": "127.0.0.1.evil.example"},
+            {"host": "127.0.0.1:8460", "origin": "https://evil.example"},
+            {"host": "127.0.0.1:8460", "origin": "null"},
+            {"host": "127.0.0.1:8460", "origin": "http://127.0.0.1:9999"},
+        ],
+    )
+    def test_without_tokens_other_sites_are_refused(self, headers: dict[str, str]) -> None:
+        with pytest.raises(AccessDenied):
+            Authenticator(HttpSettings()).authenticate(headers)
+
+    def test_rate_limit_is_per_token(self, tmp_path: Any) -> None:
+        now = [0.0]
+        tokens = tuple(Token(name=n, secret=SECRETS[n]) for n in ("ana", "bob"))
+        authenticator = Authenticator(HttpSettings(tokens=tokens, rate=2), now=lambda: now[0])
+        ana, bob = (bearer(SECRETS[name]) for name in ("ana", "bob"))
+        authenticator.authenticate(ana)
+        authenticator.authenticate(ana)
+        with pytest.raises(TooManyRequests) as caught:
+            authenticator.authenticate(ana)
+        assert caught.value.retry_after == 30
+        assert authenticator.authenticate(bob).name == "bob"
+        now[0] += 30
+        assert authenticator.authenticate(ana).name == "ana"
+
+    def test_wrong_tokens_share_one_rate_limit(self) -> None:
+        settings = HttpSettings(tokens=(Token(name="ana", secret=SECRETS["ana"]),), rate=1)
+        authenticator = Authenticator(settings, now=lambda: 0.0)
+        with pytest.raises(Unauthorized):
+            authenticator.authenticate(bearer("wrong"))
+        with pytest.raises(TooManyRequests):
+            authenticator.authenticate(bearer("wrong too"))
+        assert authenticator.authenticate(bearer(SECRETS["ana"])).name == "ana"

@@ -1,0 +1,22 @@
+"""People are listed, approved by a pairing code, and given roles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tertulia import Source
+from tests.http.scene import served_gateway
+
+
+def test_stranger_is_approved_by_code(tmp_path: Path) -> None:
+    with served_gateway(tmp_path / "talk.db") as server:
+        with server.store() as store:
+            code = store.people.ask(Source("telegram", "9", user_id="9"))
+        with server.client() as client:
+            (waiting,) = client.get("/pairings").json()["items"]
+            assert waiting["person"] == "telegram:9"
+            person = client.post("/pairings/approve", json={"code": code}).json()
+            assert person["role"] == "member"
+            raised = client.put("/people/telegram:9/role", json={"role": "owner"}).json()
+            assert raised["role"] == "owner"
+            assert "telegram:9" in client.get("/people").text

@@ -1,0 +1,58 @@
+"""The server: it binds its address, and ends open streams when it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tertulia import aio
+from tertulia.agents import ParrotAgent
+from tertulia.errors import ConfigError
+from tertulia.gateway.app import Gateway
+from tertulia.http import HttpSettings, serve
+from tertulia.http.server import ServerAddress
+from tertulia.platforms.web import WebAdapter
+from tests.http.scene import served_gateway
+
+
+def test_stopping_server_ends_open_pages(tmp_path: Path) -> None:
+    adapters = [WebAdapter()]
+    # A server that waited for the page would not stop within the PATIENCE of `served_gateway`.
+    with (
+        ThreadPoolExecutor(1) as pool,
+        served_gateway(tmp_path / "talk.db", adapters=adapters, drain_seconds=3600) as server,
+    ):
+        connected = threading.Event()
+
+        def read() -> None:
+            with server.client("ana") as client, client.stream("GET", "/web/c/events") as stream:
+                for _ in stream.iter_lines():
+                    connected.set()
+
+        reading = pool.submit(read)
+        assert connected.wait(60)
+    reading.result(60)
+
+
+def test_address_is_a_url() -> None:
+    assert ServerAddress("127.0.0.1", 8460).url == "http://127.0.0.1:8460"
+    assert ServerAddress("::1", 8460).url == "http://[::1]:8460"
+
+
+def test_port_in_use_is_reported(tmp_path: Path) -> None:
+    async def run(port: int) -> None:
+        async with aio.open(tmp_path / "talk.db") as store:
+            gateway = Gateway(store, ParrotAgent(), [])
+            async with serve(gateway, HttpSettings(port=port)):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}") as caught:
+            asyncio.run(run(port))
+    assert caught.value.data["field"] == "port"
