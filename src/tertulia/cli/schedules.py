@@ -20,7 +20,7 @@ from tertulia.records.schedules import Schedule, ScheduleRun
 
 @click.group(cls=CommandGroup)
 def schedules() -> None:
-    """Plan tasks that run later or repeatedly, while `tertulia run` or `chat` is running."""
+    """Plan tasks that run later or repeatedly. They run while `tertulia run` or `chat` runs."""
 
 
 _limit = click.option(
