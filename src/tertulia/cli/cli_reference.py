@@ -110,8 +110,8 @@ the terminal.
 {json_output}
 
 An error is one line that begins with `error:`, and one that begins with `hint:` and says what to
-do. With `--json` it is `{"error": {"code": …, "message": …, "hint": …}}`. Both go to the standard error
-output. The exit codes are:
+do. With `--json` it is `{"error": {"code": …, "message": …, "hint": …}}`. Both go to the standard
+error output. The exit codes are:
 """
 
 

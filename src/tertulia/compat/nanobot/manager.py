@@ -258,7 +258,7 @@ class SessionManager:
                 return
 
     def _is_fresh(self, session: Session) -> bool:
-        """Return whether a value can be given out unread: it is current, or its owner changed it."""
+        """Return whether a value needs no update: it is current, or its owner changed it."""
         stored = self._get_current(session.key)
         base = self._bases[id(session)]
         version = ("", 0) if stored is None else (stored.id, stored.version)
