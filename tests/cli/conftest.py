@@ -1,8 +1,11 @@
-"""A store to look at, and a hand to type commands."""
+"""A store with sessions, and ways to run commands on it."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,11 +17,14 @@ from click.testing import CliRunner, Result
 import tertulia
 from tertulia import Source, Usage
 from tertulia.cli import main
+from tertulia.records.processes import Process
 
-STRANGE = "[red]Mallory[/red] \x1b[31m\x9b31m\u202eevil"
+HOSTILE_NAME = "[red]Mallory[/red] \x1b[31m\x9b31m\u202eevil"
 
 ANA = Source("telegram", "42", user_id="42", user_name="Ana López")
-OPS = Source("slack", "C1", chat_type="channel", chat_name="ops", user_id="U1", user_name=STRANGE)
+OPS = Source(
+    "slack", "C1", chat_type="channel", chat_name="ops", user_id="U1", user_name=HOSTILE_NAME
+)
 
 WEATHER: list[dict[str, Any]] = [
     {"role": "user", "content": "¿Qué tiempo hará mañana?"},
@@ -40,7 +46,7 @@ WEATHER: list[dict[str, Any]] = [
 
 
 class FakeClock:
-    """Stands where it is put."""
+    """A clock that shows the time it is set to."""
 
     def __init__(self, moment: datetime) -> None:
         self.moment = moment
@@ -50,16 +56,16 @@ class FakeClock:
 
 
 class Demo(NamedTuple):
-    """A store with an old session of Ana's, her new one, and one of a stranger's."""
+    """A store with an old and a new session of Ana, and one of a person with a hostile name."""
 
     path: str
     old: str
     new: str
-    strange: str
+    hostile: str
 
 
-class Typed:
-    """Runs commands on a store and looks at what they say."""
+class CommandLine:
+    """Runs commands on a store and checks their exit code."""
 
     def __init__(self, store: str | None) -> None:
         self._store = [] if store is None else ["--store", store]
@@ -73,19 +79,32 @@ class Typed:
         return json.loads(self(*args, "--json", expect=expect).stdout)
 
     def error(self, *args: str, expect: int) -> Any:
-        """The error of a command, which is the same for people and for programs."""
-        told = self(*args, expect=expect).stderr
+        """Return the JSON error of a command, after checking the error lines for people."""
+        text = self(*args, expect=expect).stderr
         error = json.loads(self(*args, "--json", expect=expect).stderr)["error"]
         assert set(error) == {"code", "message", "hint"}
-        assert told.startswith("error: ")
-        assert len(told.splitlines()) <= 2
-        assert "Traceback" not in told
+        assert text.startswith("error: ")
+        assert len(text.splitlines()) <= 2
+        assert "Traceback" not in text
         return error
 
 
+def run(*args: str | bytes, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the program as a process."""
+    return subprocess.run(
+        [sys.executable, "-m", "tertulia", *args],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+        env=os.environ | options.pop("env", {}),
+        **options,
+    )
+
+
 @pytest.fixture(autouse=True)
-def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No store, folder, width or colour of the machine is seen."""
+def _isolated_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the stores, folders, terminal width and colours of the machine."""
     for name in (
         "TERTULIA_STORE",
         "COLUMNS",
@@ -116,18 +135,36 @@ def demo(tmp_path: Path) -> Demo:
             [{"role": "user", "content": f"message {number}"} for number in range(1, 31)],
             usage=Usage(input=10_000, output=10, model="nobody-knows-its-price"),
         )
-        strange = store.sessions.open(OPS).id
-        store.transcript(strange).append({"role": "user", "content": f"deploy {STRANGE}"})
+        hostile = store.sessions.open(OPS).id
+        store.transcript(hostile).append({"role": "user", "content": f"deploy {HOSTILE_NAME}"})
         store.settle()
-    return Demo(path, old, new, strange)
+    return Demo(path, old, new, hostile)
 
 
 @pytest.fixture
-def typed(demo: Demo) -> Typed:
-    return Typed(demo.path)
+def cli(demo: Demo) -> CommandLine:
+    return CommandLine(demo.path)
 
 
 @pytest.fixture
-def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Makes the screen as wide as a terminal of so many columns."""
+def set_width(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return a function that sets the width of the terminal."""
     return lambda width: monkeypatch.setenv("COLUMNS", str(width))
+
+
+def background_process(store: tertulia.Store) -> Process:
+    """Return a process that an agent could have started for Ana."""
+    return Process(
+        id="p1",
+        key=store.sessions.key(ANA),
+        session_id=None,
+        origin=ANA,
+        node="here",
+        folder="p1",
+        command="sleep 600",
+        cwd="/",
+        is_pty=True,
+        state="starting",
+        began_at=store.now(),
+        told_at=store.now(),
+    )

@@ -1,4 +1,4 @@
-"""`tertulia config` and `tertulia pair`."""
+"""`tertulia config`: init, show and check."""
 
 from __future__ import annotations
 
@@ -7,49 +7,57 @@ from pathlib import Path
 
 import pytest
 
-import tertulia
-from tertulia import Source
-from tests.cli.conftest import Demo, Typed
+from tests.cli.conftest import CommandLine
 
 
 @pytest.fixture
-def alone() -> Typed:
-    return Typed(None)
+def cli_without_store() -> CommandLine:
+    return CommandLine(None)
 
 
-def test_what_init_writes_is_right(alone: Typed, tmp_path: Path) -> None:
-    told = alone.json("config", "init")
-    assert told["config"] == str(tmp_path / "home/.config/tertulia/config.toml")
-    assert os.stat(told["config"]).st_mode & 0o777 == 0o600
-    assert alone.json("config", "check") == {**told, "variables": [], "valid": True}
-    assert "is right" in alone("config", "check").stdout
+def test_init_writes_a_valid_private_file(cli_without_store: CommandLine, tmp_path: Path) -> None:
+    text = cli_without_store.json("config", "init")
+    assert text["config"] == str(tmp_path / "home/.config/tertulia/config.toml")
+    assert os.stat(text["config"]).st_mode & 0o777 == 0o600
+    assert cli_without_store.json("config", "check") == {**text, "variables": [], "valid": True}
+    assert "is valid" in cli_without_store("config", "check").stdout
 
 
-def test_init_writes_over_nothing_unasked(alone: Typed) -> None:
-    alone("config", "init")
-    error = alone.error("config", "init", expect=2)
+def test_init_overwrites_only_with_force(cli_without_store: CommandLine) -> None:
+    cli_without_store("config", "init")
+    error = cli_without_store.error("config", "init", expect=2)
     assert "already" in error["message"]
-    alone("config", "init", "--force", "--agent", "openai", "--model", "m", "--key-env", "NO_KEY")
-    assert alone.json("config", "show")["settings"]["agent"]["api_key_env"] == "NO_KEY"
-    assert "NO_KEY, which is not set" in alone.error("config", "check", expect=2)["message"]
+    cli_without_store(
+        "config", "init", "--force", "--agent", "openai", "--model", "m", "--key-env", "NO_KEY"
+    )
+    assert cli_without_store.json("config", "show")["settings"]["agent"]["api_key_env"] == "NO_KEY"
+    assert (
+        "NO_KEY, which is not set"
+        in cli_without_store.error("config", "check", expect=2)["message"]
+    )
 
 
-def test_init_refuses_what_does_not_fit(alone: Typed, tmp_path: Path) -> None:
-    assert "needs model" in alone.error("config", "init", "--agent", "openai", expect=2)["message"]
+def test_init_refuses_an_incomplete_agent(cli_without_store: CommandLine, tmp_path: Path) -> None:
+    assert (
+        "needs model"
+        in cli_without_store.error("config", "init", "--agent", "openai", expect=2)["message"]
+    )
     assert not (tmp_path / "home/.config").exists()
 
 
-def test_a_mistake_is_told_by_every_command(alone: Typed, tmp_path: Path) -> None:
+def test_every_command_reports_a_wrong_configuration(
+    cli_without_store: CommandLine, tmp_path: Path
+) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("[agent]\nkinds = 'parrot'\n")
     for command in (("config", "check"), ("sessions", "list"), ("chat",), ("run",)):
-        told = alone(*command, "--config", str(path), expect=2).stderr
-        assert f"{path}, line 2: agent.kinds" in told
-        assert "Did you mean kind?" in told
+        text = cli_without_store(*command, "--config", str(path), expect=2).stderr
+        assert f"{path}, line 2: agent.kinds" in text
+        assert "Did you mean kind?" in text
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[platforms.telegram]\n", "platforms.telegram: this version has no adapter"),
         ("[platforms.web]\n", "reached over HTTP, which is not enabled"),
@@ -59,47 +67,36 @@ def test_a_mistake_is_told_by_every_command(alone: Typed, tmp_path: Path) -> Non
         ("[agent]\nkind = 'http'\nurl = 'localhost'\n", "address of an agent's server"),
     ],
 )
-def test_what_run_would_refuse_is_told_by_check(
-    alone: Typed, tmp_path: Path, text: str, told: str
+def test_check_reports_what_run_would_refuse(
+    cli_without_store: CommandLine, tmp_path: Path, text: str, message: str
 ) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
     for command in (("config", "check"), ("run",)):
-        assert told in alone(*command, "--config", str(path), expect=2).stderr
+        assert message in cli_without_store(*command, "--config", str(path), expect=2).stderr
 
 
-def test_the_order_is_file_variable_option(
-    alone: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_option_overrides_variable_overrides_file(
+    cli_without_store: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("[store]\nwhere = 'file.db'\n")
     monkeypatch.setenv("TERTULIA_CONFIG", str(path))
-    assert alone.json("store", "migrate")["store"] == str(tmp_path / "file.db")
+    assert cli_without_store.json("store", "migrate")["store"] == str(tmp_path / "file.db")
     monkeypatch.setenv("TERTULIA_STORE", str(tmp_path / "variable.db"))
-    assert alone.json("store", "migrate")["store"].endswith("variable.db")
-    assert alone.json("store", "migrate", "--store", "option.db")["store"].endswith("option.db")
+    assert cli_without_store.json("store", "migrate")["store"].endswith("variable.db")
+    assert cli_without_store.json("store", "migrate", "--store", "option.db")["store"].endswith(
+        "option.db"
+    )
 
 
-def test_show_hides_secrets(alone: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_hides_secrets(
+    cli_without_store: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TERTULIA_AGENT_KIND", "openai")
     monkeypatch.setenv("TERTULIA_AGENT_MODEL", "m")
     monkeypatch.setenv("TERTULIA_AGENT_API_KEY", "TOPSECRET")
-    shown = alone("config", "show").stdout
+    shown = cli_without_store("config", "show").stdout
     assert "TOPSECRET" not in shown
     assert 'model = "m"' in shown
     assert "# variable: TERTULIA_AGENT_API_KEY" in shown
-
-
-def test_somebody_is_let_in_and_out(typed: Typed, demo: Demo) -> None:
-    with tertulia.open(demo.path) as store:
-        code = store.people.ask(Source("signal", "7", user_id="7", user_name="Bo"))
-    assert code is not None
-    waiting = typed.json("pair", "list")["waiting"]
-    assert [one["id"] for one in waiting] == ["signal:7"]
-    assert code not in str(waiting)
-    assert "asks" in typed("pair", "list").stdout
-    assert typed.error("pair", "approve", "WRONG000", expect=3)["code"] == "not_found"
-    assert typed.json("pair", "approve", code)["role"] == "member"
-    assert [one["id"] for one in typed.json("pair", "list")["people"]] == ["signal:7"]
-    assert "may write no longer" in typed("pair", "revoke", "signal:7").stdout
-    assert typed.json("pair", "list") == {"waiting": [], "people": []}

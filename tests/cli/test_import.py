@@ -1,4 +1,4 @@
-"""`tertulia import`."""
+"""`tertulia import`: counts, problems, dry runs and archives."""
 
 from __future__ import annotations
 
@@ -7,58 +7,62 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Typed
+from tests.cli.conftest import CommandLine
 from tests.transfer.foreign_folders import planted
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Typed:
-    return Typed(str(tmp_path / "new.db"))
+def empty_store_cli(tmp_path: Path) -> CommandLine:
+    return CommandLine(str(tmp_path / "new.db"))
 
 
-def test_people_are_told_what_came(fresh: Typed, tmp_path: Path) -> None:
+def test_import_prints_counts_and_problems(empty_store_cli: CommandLine, tmp_path: Path) -> None:
     folder = str(planted("dmg_nanobot004_bom", tmp_path))
-    told = fresh("import", "nanobot", folder).stdout
-    assert told.startswith("Imported 5 sessions with 65 messages.\n1 problem:\n")
-    assert "discord_1100000000000000020.jsonl:1 bom:" in told
-    told = fresh("import", "nanobot", folder).stdout
-    assert told.startswith("Imported 0 sessions with 0 messages.\n5 sessions had come before.\n")
+    text = empty_store_cli("import", "nanobot", folder).stdout
+    assert text.startswith("Imported 5 sessions with 65 messages.\n1 problem:\n")
+    assert "discord_1100000000000000020.jsonl:1 bom:" in text
+    text = empty_store_cli("import", "nanobot", folder).stdout
+    assert text.startswith(
+        "Imported 0 sessions with 0 messages.\n5 sessions were imported before.\n"
+    )
 
 
-def test_programs_get_the_report(fresh: Typed, tmp_path: Path) -> None:
-    report = fresh.json("import", "hermes", str(planted("dmg_hermes001_invalid_utf8", tmp_path)))
+def test_import_json_is_the_report(empty_store_cli: CommandLine, tmp_path: Path) -> None:
+    report = empty_store_cli.json(
+        "import", "hermes", str(planted("dmg_hermes001_invalid_utf8", tmp_path))
+    )
     assert set(report) == {"sessions", "messages", "skipped", "problems"}
     assert (report["sessions"], report["messages"], report["skipped"]) == (5, 59, 0)
     assert {tuple(problem) for problem in report["problems"]} == {
         ("file", "line", "kind", "detail")
     }
     assert [problem["line"] for problem in report["problems"]] == [12, 2]
-    assert len(fresh.json("sessions", "list")) == 5
+    assert len(empty_store_cli.json("sessions", "list")) == 5
 
 
-def test_a_dry_run_makes_no_store(fresh: Typed, tmp_path: Path) -> None:
+def test_dry_run_creates_no_store(empty_store_cli: CommandLine, tmp_path: Path) -> None:
     folder = str(planted("hermes002_main", tmp_path))
-    told = fresh("import", "hermes", folder, "--dry-run").stdout
-    assert told == "Would import 15 sessions with 475 messages.\n"
+    text = empty_store_cli("import", "hermes", folder, "--dry-run").stdout
+    assert text == "Would import 15 sessions with 475 messages.\n"
     assert not (tmp_path / "new.db").exists()
 
 
-def test_a_file_that_could_not_be_read_is_no_success(fresh: Typed, tmp_path: Path) -> None:
+def test_unreadable_file_exits_with_1(empty_store_cli: CommandLine, tmp_path: Path) -> None:
     folder = str(planted("dmg_hermes019_db_truncated", tmp_path))
-    report = fresh.json("import", "hermes", folder, expect=1)
+    report = empty_store_cli.json("import", "hermes", folder, expect=1)
     assert "database_damaged" in {problem["kind"] for problem in report["problems"]}
     assert report["sessions"] == 11
 
 
-def test_the_zone_of_times_without_one(fresh: Typed, tmp_path: Path) -> None:
+def test_zone_option_applies_to_naive_times(empty_store_cli: CommandLine, tmp_path: Path) -> None:
     head = {"_type": "metadata", "key": "telegram:1", "created_at": "2026-03-01T10:00:00"}
     (tmp_path / "sessions").mkdir()
     (tmp_path / "sessions/telegram_1.jsonl").write_text(json.dumps(head))
-    fresh("import", "nanobot", str(tmp_path), "--zone", "Asia/Tokyo")
-    (session,) = fresh.json("sessions", "list")
+    empty_store_cli("import", "nanobot", str(tmp_path), "--zone", "Asia/Tokyo")
+    (session,) = empty_store_cli.json("sessions", "list")
     assert session["created_at"] == "2026-03-01T01:00:00Z"
 
 
-def test_a_folder_that_is_not_there(fresh: Typed) -> None:
-    error = fresh.error("import", "openclaw", "nowhere", expect=3)
+def test_missing_folder_is_not_found(empty_store_cli: CommandLine) -> None:
+    error = empty_store_cli.error("import", "openclaw", "nowhere", expect=3)
     assert error["code"] == "not_found"

@@ -1,46 +1,46 @@
-"""`tertulia schedules`: planning by hand."""
+"""`tertulia schedules`: add, list, pause, resume, run, history and remove."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Typed
+from tests.cli.conftest import CommandLine
 
 
-def test_nothing_is_planned_at_first(typed: Typed) -> None:
-    assert typed("schedules", "list").stdout.startswith("Nothing is planned.")
-    assert typed.json("schedules", "list") == []
+def test_list_without_schedules(cli: CommandLine) -> None:
+    assert cli("schedules", "list").stdout.startswith("Nothing is planned.")
+    assert cli.json("schedules", "list") == []
 
 
-def test_a_task_from_its_plan_to_its_end(typed: Typed) -> None:
-    made = typed.json("schedules", "add", "cron 0 9 * * MON-FRI", "look", "--zone", "Asia/Tokyo")
+def test_schedule_from_add_to_remove(cli: CommandLine) -> None:
+    made = cli.json("schedules", "add", "cron 0 9 * * MON-FRI", "look", "--zone", "Asia/Tokyo")
     assert made["when"] == "cron 0 9 * * MON-FRI (Asia/Tokyo)"
     assert made["next_at"].endswith("T00:00:00Z")
     assert (made["target"], made["owner"], made["state"]) == ("local", "local:cli", "active")
     number = str(made["id"])
-    assert typed.json("schedules", "list") == [made]
-    assert "look" in typed("schedules", "list").stdout
-    assert typed.json("schedules", "pause", number)["state"] == "paused"
-    assert typed("schedules", "resume", number).stdout.startswith(f"Schedule {number} (cron")
-    assert "has not run yet" in typed("schedules", "history", number).stdout
-    assert typed.json("schedules", "run", number)["is_manual"] is True
-    (run,) = typed.json("schedules", "history", number)
+    assert cli.json("schedules", "list") == [made]
+    assert "look" in cli("schedules", "list").stdout
+    assert cli.json("schedules", "pause", number)["state"] == "paused"
+    assert cli("schedules", "resume", number).stdout.startswith(f"Schedule {number} (cron")
+    assert "has not run yet" in cli("schedules", "history", number).stdout
+    assert cli.json("schedules", "run", number)["is_manual"] is True
+    (run,) = cli.json("schedules", "history", number)
     assert (run["state"], run["schedule"]) == ("waiting", made["id"])
-    assert "waiting" in typed("schedules", "history", number).stdout
-    assert "is removed" in typed("schedules", "remove", number).stdout
-    assert typed.json("schedules", "list") == []
+    assert "waiting" in cli("schedules", "history", number).stdout
+    assert "is removed" in cli("schedules", "remove", number).stdout
+    assert cli.json("schedules", "list") == []
 
 
 @pytest.mark.parametrize("act", ["pause", "resume", "remove", "run", "history"])
-def test_what_does_not_exist_is_told(typed: Typed, act: str) -> None:
-    told = typed.error("schedules", act, "9", expect=3)
-    assert told["code"] == "not_found"
+def test_unknown_schedule_is_not_found(cli: CommandLine, act: str) -> None:
+    text = cli.error("schedules", act, "9", expect=3)
+    assert text["code"] == "not_found"
 
 
 @pytest.mark.parametrize(
     "words",
     [("sometime", "look"), ("every 2h", " "), ("every 2h", "look", "--to", "telegrm:1")],
 )
-def test_a_mistake_is_told_and_nothing_is_planned(typed: Typed, words: tuple[str, ...]) -> None:
-    assert typed.error("schedules", "add", *words, expect=2)["code"] == "config"
-    assert typed.json("schedules", "list") == []
+def test_invalid_schedule_is_refused(cli: CommandLine, words: tuple[str, ...]) -> None:
+    assert cli.error("schedules", "add", *words, expect=2)["code"] == "config"
+    assert cli.json("schedules", "list") == []

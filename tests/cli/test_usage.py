@@ -1,4 +1,4 @@
-"""`tertulia usage`: sums, what is unknown, and the moments people mean."""
+"""`tertulia usage`: sums, unknown costs, and the times of --since and --until."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tertulia.cli.usage import moment
+from tertulia.cli.usage import parse_time
 from tertulia.errors import ConfigError
-from tests.cli.conftest import Demo, Typed
+from tests.cli.conftest import CommandLine, Demo
 
 MADRID = ZoneInfo("Europe/Madrid")
 
 
 class TestTable:
-    def test_by_model_the_largest_first(self, typed: Typed) -> None:
-        lines = typed("usage", "--by", "model").stdout.splitlines()
+    def test_by_model_sorts_by_total(self, cli: CommandLine) -> None:
+        lines = cli("usage", "--by", "model").stdout.splitlines()
         assert lines[0].split("  ")[0] == "model"
         assert lines[1].split() == ["nobody-knows-its-price", "10,000", "10", "0", "0", "10,010",
                                     "unknown"]  # fmt: skip
@@ -25,32 +25,32 @@ class TestTable:
         assert lines[3].split() == ["total", "10,812", "74", "2,048", "0", "12,934", "≥", "$0.0123"]
 
     @pytest.mark.parametrize("by", ["day", "platform", "person", "session"])
-    def test_every_way(self, typed: Typed, by: str) -> None:
-        assert typed("usage", "--by", by).stdout.startswith(by)
+    def test_every_grouping(self, cli: CommandLine, by: str) -> None:
+        assert cli("usage", "--by", by).stdout.startswith(by)
 
-    def test_an_id_is_never_cut(
-        self, typed: Typed, demo: Demo, at_terminal: Callable[[int], None]
+    def test_session_ids_are_never_cut(
+        self, cli: CommandLine, demo: Demo, set_width: Callable[[int], None]
     ) -> None:
-        at_terminal(80)
-        lines = typed("usage", "--by", "session").stdout.splitlines()
+        set_width(80)
+        lines = cli("usage", "--by", "session").stdout.splitlines()
         assert lines[0].split() == ["session", "input", "output", "cached", "total", "cost"]
         assert [line.split()[0] for line in lines[1:]] == [demo.new, demo.old, "total"]
 
-    def test_no_calls(self, typed: Typed) -> None:
-        assert "in that time" in typed("usage", "--until", "1999-12-31").stdout
-        typed = Typed("new.db")
-        typed("store", "migrate")
-        assert typed("usage").stdout == "No model was called yet.\n"
+    def test_no_model_calls(self, cli: CommandLine) -> None:
+        assert "in that time" in cli("usage", "--until", "1999-12-31").stdout
+        cli = CommandLine("new.db")
+        cli("store", "migrate")
+        assert cli("usage").stdout == "No model was called yet.\n"
 
 
 class TestJson:
-    def test_groups_and_their_sum(self, typed: Typed) -> None:
-        told = typed.json("usage", "--by", "model")
-        assert {group["model"] for group in told["groups"]} == {
+    def test_groups_and_total(self, cli: CommandLine) -> None:
+        text = cli.json("usage", "--by", "model")
+        assert {group["model"] for group in text["groups"]} == {
             "gpt-5-mini",
             "nobody-knows-its-price",
         }
-        assert told["total"] == {
+        assert text["total"] == {
             "input": 10_812,
             "output": 74,
             "cache_read": 2048,
@@ -61,40 +61,40 @@ class TestJson:
             "cost_status": "unknown",
         }
 
-    def test_unknown_is_never_nothing(self, typed: Typed) -> None:
-        groups = typed.json("usage", "--by", "model")["groups"]
+    def test_unknown_cost_is_not_zero(self, cli: CommandLine) -> None:
+        groups = cli.json("usage", "--by", "model")["groups"]
         unknown = next(group for group in groups if group["model"] != "gpt-5-mini")
         assert (unknown["cost_usd"], unknown["cost_status"]) == (None, "unknown")
 
-    def test_since_and_until(self, typed: Typed, demo: Demo) -> None:
+    def test_since_and_until(self, cli: CommandLine, demo: Demo) -> None:
         day = f"{datetime.strptime(demo.old[:8], '%Y%m%d').replace(tzinfo=UTC):%Y-%m-%d}"
-        assert len(typed.json("usage")["groups"]) == 2
-        only = typed.json("usage", "--since", day, "--until", day)
+        assert len(cli.json("usage")["groups"]) == 2
+        only = cli.json("usage", "--since", day, "--until", day)
         assert [group["day"] for group in only["groups"]] == [day]
         assert only["since"] == f"{day}T00:00:00+00:00"
 
 
-class TestMoment:
-    def test_a_date_is_its_whole_day(self) -> None:
+class TestParseTime:
+    def test_date_means_its_whole_day(self) -> None:
         # The 29th of March 2026 has 23 hours in Madrid.
-        start = moment("2026-03-29", MADRID, option="--since")
-        end = moment("2026-03-29", MADRID, option="--until", is_end=True)
+        start = parse_time("2026-03-29", MADRID, option="--since")
+        end = parse_time("2026-03-29", MADRID, option="--until", is_end=True)
         assert start.astimezone(UTC) == datetime(2026, 3, 28, 23, tzinfo=UTC)
         assert end.astimezone(UTC) == datetime(2026, 3, 29, 22, tzinfo=UTC)
 
-    def test_a_time_is_itself(self) -> None:
-        found = moment("2026-03-01T18:30", MADRID, option="--until", is_end=True)
+    def test_time_keeps_its_zone(self) -> None:
+        found = parse_time("2026-03-01T18:30", MADRID, option="--until", is_end=True)
         assert found.astimezone(UTC) == datetime(2026, 3, 1, 17, 30, tzinfo=UTC)
-        told = moment("2026-03-01T18:30-05:00", MADRID, option="--since")
-        assert told.astimezone(UTC) == datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
+        text = parse_time("2026-03-01T18:30-05:00", MADRID, option="--since")
+        assert text.astimezone(UTC) == datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
 
     @pytest.mark.parametrize(
         "text", ["", "yesterday", "2026-13-01", "9999-12-31", "0001-01-01T00:00", "12:00"]
     )
-    def test_anything_else_is_refused(self, text: str) -> None:
-        with pytest.raises(ConfigError, match="no date and no time"):
-            moment(text, MADRID, option="--since")
+    def test_other_text_is_refused(self, text: str) -> None:
+        with pytest.raises(ConfigError, match="not a date and not a time"):
+            parse_time(text, MADRID, option="--since")
 
-    def test_the_error_names_the_option(self, typed: Typed) -> None:
-        error = typed.error("usage", "--until", "soon", expect=2)
+    def test_error_names_the_option(self, cli: CommandLine) -> None:
+        error = cli.error("usage", "--until", "soon", expect=2)
         assert error["message"].startswith("--until is 'soon'")

@@ -1,4 +1,4 @@
-"""A clock for façades: they take none, so the machine's is moved."""
+"""A clock for the compatible APIs: they accept none, so the system clock is replaced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tertulia.testing.clock import FakeClock
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    """The clock of every store that is opened without one, standing still until it is moved."""
+    """Return the clock of every store opened without one; it stands still until it is set."""
     found = FakeClock(datetime(2026, 3, 4, 12, 0, tzinfo=UTC))
     monkeypatch.setattr(SystemClock, "now", lambda self: found.now())
     return found

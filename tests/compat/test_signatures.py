@@ -159,7 +159,7 @@ KEYWORDS_ONLY = {("build_session_context_prompt", "redact_pii"), ("save", "fsync
 
 
 @pytest.mark.parametrize(("value", "fields"), VALUES, ids=lambda one: getattr(one, "__name__", ""))
-def test_a_value_has_these_fields_in_this_order(value: Any, fields: dict[str, Any]) -> None:
+def test_value_has_the_promised_fields(value: Any, fields: dict[str, Any]) -> None:
     found = {}
     for one in dataclasses.fields(value):
         if one.default_factory is not dataclasses.MISSING:
@@ -170,16 +170,14 @@ def test_a_value_has_these_fields_in_this_order(value: Any, fields: dict[str, An
 
 
 @pytest.mark.parametrize(("call", "params"), CALLS, ids=lambda one: getattr(one, "__name__", ""))
-def test_a_call_has_these_parameters_in_this_order(
-    call: Callable[..., Any], params: dict[str, Any]
-) -> None:
+def test_call_has_the_promised_parameters(call: Callable[..., Any], params: dict[str, Any]) -> None:
     found = [one for one in inspect.signature(call).parameters.values() if one.name != "self"]
     assert [(one.name, one.default) for one in found] == list(params.items())
     only = {(call.__name__, one.name) for one in found if one.kind is one.KEYWORD_ONLY}
     assert only == {pair for pair in KEYWORDS_ONLY if pair[0] == call.__name__}
 
 
-def test_gateway_config_has_these_fields() -> None:
+def test_gateway_config_has_the_promised_fields() -> None:
     fields = [one.name for one in dataclasses.fields(config.GatewayConfig)]
     assert fields == [
         "platforms",
@@ -194,7 +192,7 @@ def test_gateway_config_has_these_fields() -> None:
     ]
 
 
-def test_session_has_these_fields() -> None:
+def test_session_has_the_promised_fields() -> None:
     fields = [one.name for one in dataclasses.fields(manager.Session)]
     assert fields == [
         "key",

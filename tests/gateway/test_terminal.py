@@ -223,13 +223,13 @@ class TestUnderWay:
 def test_the_first_questions_make_a_configuration(tmp_path: Path) -> None:
     path = tmp_path / "home/.config/tertulia/config.toml"
     with tertulia(tmp_path, "run") as talk:
-        talk.sees("Who answers?")
+        talk.sees("Which agent answers?")
         talk.press("openai\r")
         talk.sees("Which model")
         talk.press("my-model\r")
-        talk.sees("Where is it?")
+        talk.sees("At which address?")
         talk.press("http://127.0.0.1:9/v1\r")
-        talk.sees("holds the key?")
+        talk.sees("contains the key?")
         talk.press("MY_KEY\r")
         talk.sees("names the variable MY_KEY, which is not set")
         assert talk.ends() == 2
@@ -247,7 +247,7 @@ def test_what_the_first_questions_are_told_is_looked_at_before_it_is_written(
 ) -> None:
     path = tmp_path / "home/.config/tertulia/config.toml"
     with tertulia(tmp_path, "run") as talk:
-        talk.sees("Who answers?")
+        talk.sees("Which agent answers?")
         talk.press("http\r")
         talk.sees("At which address:")
         talk.press("localhost\r")
@@ -260,7 +260,7 @@ def test_what_the_first_questions_are_told_is_looked_at_before_it_is_written(
         assert talk.ends() == 0
     path.unlink()
     with tertulia(tmp_path, "run") as talk:
-        talk.sees("Who answers?")
+        talk.sees("Which agent answers?")
         talk.press("command\r")
         talk.sees("Which program")
         talk.press("'my agent\r")

@@ -10,7 +10,7 @@ except ModuleNotFoundError as problem:
     if problem.name != "click":
         raise
 
-    # The script is installed with the library, the packages it needs only with the extra.
+    # The script is installed with the library, but its packages only with the extra.
     def main() -> None:  # type: ignore[misc]
         sys.exit("error: The command line is not installed.\nhint: pip install 'tertulia[cli]'")
 

@@ -1,47 +1,42 @@
-"""`tertulia chat` and `tertulia run`: conversations, here and on the platforms."""
+"""`tertulia chat`: talk with the agent in this terminal."""
 
 from __future__ import annotations
 
-import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from tertulia.cli import locations
-from tertulia.cli.options import Command, Request
-from tertulia.cli.wizard import asked_config
+from tertulia.cli.options import CliCommand, CommandOptions
+
+if TYPE_CHECKING:
+    from tertulia.config.schema import Config
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @click.pass_obj
-def chat(request: Request) -> None:
+def chat(options: CommandOptions) -> None:
     """Talk with the agent in this terminal.
 
-    The agent is the one of the configuration; without one it is the parrot, which shows what an
-    agent is given. The conversation goes on where it was left, also after a crash. Lines that are
-    piped in are answered one after the other.
+    The configuration names the agent; without one it is the parrot, which shows the input that a
+    model would get. The conversation continues where it stopped, also after a crash. Lines piped to
+    the standard input are answered one after the other.
 
     \b
-    /help        the commands          ctrl-C   stop the answer under way
-    alt-Enter    a new line            ctrl-D   leave
+    /help        list the commands     ctrl-C   stop the answer that is being written
+    alt-Enter    start a new line      ctrl-D   leave
     """
-    from tertulia.cli import run
+    import asyncio
 
-    run.chat(request, locations.config(request))
+    asyncio.run(_chat(options, locations.load_config(options).config))
 
 
-@click.command(cls=Command)
-@click.pass_obj
-def run(request: Request) -> None:
-    """Serve the platforms of the configuration, and this terminal if there is one.
+async def _chat(options: CommandOptions, config: Config) -> None:
+    from tertulia.cli import serve, terminal_chat
+    from tertulia.config.build import agent_of
 
-    Where there is no configuration yet, a few questions make one. SIGTERM and ctrl-C let the
-    answers under way finish; what waits is kept for the next start.
-    """
-    from tertulia.cli import run
-
-    found = locations.config(request)
-    has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    if found.path is None and has_terminal:
-        asked_config(request)
-        found = locations.config(request)
-    run.run(request, found.config, has_terminal)
+    agent = agent_of(config.agent)
+    async with serve.open_store(options, config) as store:
+        await terminal_chat.print_greeting(options, store, config)
+        terminal = terminal_chat.terminal_adapter(config, store)
+        await serve.serve_gateway(options, config, store, agent, [terminal], terminal)

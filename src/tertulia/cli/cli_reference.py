@@ -1,4 +1,4 @@
-"""The page docs/cli.md, made from the commands themselves:
+"""Generate docs/cli.md from the commands:
 
 python -m tertulia.cli.cli_reference > docs/cli.md
 """
@@ -16,11 +16,11 @@ from tertulia.cli.entry_point import (
     main,
 )
 from tertulia.cli.errors import EXIT_CODES
-from tertulia.cli.options import Command
+from tertulia.cli.options import CliCommand
 
-_COMMON = {"--store", "--config", "--no-color", "--help"}
+_SHARED_OPTIONS = {"--store", "--config", "--no-color", "--help"}
 
-_PLACES = "`seq`, `turn`, `kind`, `at` and `author` of each"
+_POSITIONS = "`seq`, `turn`, `kind`, `at` and `author` of each"
 
 _SCHEDULE = (
     "`id`, `owner`, `when`, `task`, `target`, `session`, `misfire`, `state`, `next_at`,"
@@ -31,10 +31,10 @@ _RUN = (
     " `session_id`, `result`, `problem`"
 )
 
-# What a program gets of each command that has `--json`.
-SHAPES = {
+# The JSON output of each command that has `--json`.
+JSON_OUTPUT = {
     "sessions list": "an array of sessions",
-    "sessions show": f"the session, its `messages` as they were given, `places` ({_PLACES})",
+    "sessions show": f"the session, its `messages` as they were stored, `places` ({_POSITIONS})",
     "sessions search": "an array of hits: `session_id`, `seq`, `role`, `snippet`, `at`, `score`",
     "sessions explain": "`id`, `lines`",
     "sessions rename": "the session",
@@ -44,7 +44,7 @@ SHAPES = {
     "sessions delete": "`deleted` (the id), `messages` (how many)",
     "schedules list": f"an array of schedules: {_SCHEDULE}",
     **dict.fromkeys(("schedules add", "schedules pause", "schedules resume"), _SCHEDULE),
-    "schedules remove": f"what it was: {_SCHEDULE}",
+    "schedules remove": f"the removed schedule: {_SCHEDULE}",
     "schedules run": _RUN,
     "schedules history": f"an array of runs: {_RUN}",
     "usage": "`by`, `since`, `until`, `groups`, `total`",
@@ -60,11 +60,11 @@ SHAPES = {
     "store backup": "`store`, `backup`, `bytes`",
     "store vacuum": "`store`, `bytes_before`, `bytes_after`",
     "store move": "`from`, `to`, `tables` (`rows` and `digest` of each)",
-    "bench": "an array of figures: `work`, `times`, `median_ms`, `p99_ms`, `per_second`",
+    "bench": "an array of measurements: `work`, `times`, `median_ms`, `p99_ms`, `per_second`",
     "config init": "`config` (its path)",
     "config show": "`config`, `variables`, `settings`",
     "config check": "`config`, `variables`, `valid`",
-    "ps": "an array of programs: `id`, `state`, `exit_code`, `command`, `folder`, `key`,"
+    "ps": "an array of processes: `id`, `state`, `exit_code`, `command`, `folder`, `key`,"
     " `session`, `machine`, `environment`, `pid`, `since`, `ended`",
     "pair list": "`waiting`, `people`",
     "pair approve": "`id`, `platform`, `name`, `role`, `since`",
@@ -75,8 +75,9 @@ SHAPES = {
 _HEAD = """\
 # The command line
 
-`pip install 'tertulia[cli]'` brings the program `tertulia`; `python -m tertulia` is the same. This
-page is made from the program's own help: `python -m tertulia.cli.cli_reference > docs/cli.md`.
+`pip install 'tertulia[cli]'` installs the program `tertulia`; `python -m tertulia` is the same.
+This page is generated from the program's help:
+`python -m tertulia.cli.cli_reference > docs/cli.md`.
 
 ```console
 $ tertulia store migrate
@@ -91,59 +92,61 @@ $ tertulia doctor
 
 ## The store
 
-A command works on the store that `--store` names, else on the one in the variable
-`TERTULIA_STORE`, else on the one in the [configuration](config.md), else on `talk.db` in the
-platform's data folder (on Linux `~/.local/share/tertulia`, on macOS `~/Library/Application
-Support/tertulia`, on Windows `%LOCALAPPDATA%\\tertulia`). `tertulia store migrate`, `chat` and
-`run` make it, for this user only to read; every other command refuses a store that does not exist.
+A command uses the store that `--store` names, else the one in the variable `TERTULIA_STORE`, else
+the one in the [configuration](config.md), else `talk.db` in the platform's data folder (on Linux
+`~/.local/share/tertulia`, on macOS `~/Library/Application Support/tertulia`, on Windows
+`%LOCALAPPDATA%\\tertulia`). `store migrate`, `schedules add`, `chat`, `run` and the `import`
+commands create it, readable by this user only; every other command refuses a store that does not
+exist.
 
-## What is printed
+## Output
 
-People get tables, as wide as their terminal; in a pipe nothing is cut. With `--json` a program
-gets JSON, in which sessions and hits have the field names of the library. Times in tables are the
-machine's, times in JSON are UTC. Colours go with `--no-color` or the variable `NO_COLOR`. Names,
-titles and messages are printed so that nothing in them acts on the terminal.
+Without `--json` a command prints tables as wide as the terminal; in a pipe nothing is cut. With
+`--json` it prints JSON, in which sessions and hits have the field names of the library. Times in
+tables are in the machine's time zone, times in JSON are in UTC. `--no-color` and the variable
+`NO_COLOR` turn colours off. Names, titles and messages are printed so that nothing in them acts on
+the terminal.
 
-{shapes}
+{json_output}
 
-An error is one line beginning with `error:`, and one beginning with `hint:` that tells what to do.
-With `--json` it is `{"error": {"code": …, "message": …, "hint": …}}`. Both go to the standard error
-output. The program ends with one of these:
+An error is one line that begins with `error:`, and one that begins with `hint:` and says what to
+do. With `--json` it is `{"error": {"code": …, "message": …, "hint": …}}`. Both go to the standard
+error output. The exit codes are:
 """
 
 
 def reference() -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [
-        _HEAD.replace("{shapes}", "\n".join(_shapes())),
+        _HEAD.replace("{json_output}", "\n".join(_json_table())),
         "| exit code | meaning |",
         "|---|---|",
     ]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
     lines += ["", "## Options of every command", ""]
     with click.Context(main, info_name=NAME, **main.context_settings) as ctx:
-        lines += _options(Command(None), ctx)
-        lines += _pages(main, ctx)
+        lines += _options(CliCommand(None), ctx)
+        lines += _command_sections(main, ctx)
     return "\n".join(lines) + "\n"
 
 
-def _shapes() -> Iterator[str]:
+def _json_table() -> Iterator[str]:
     yield from ("| command | JSON |", "|---|---|")
-    yield from (f"| `{command}` | {shape} |" for command, shape in SHAPES.items())
+    yield from (f"| `{command}` | {fields} |" for command, fields in JSON_OUTPUT.items())
 
 
-def _pages(group: click.Group, ctx: click.Context) -> Iterator[str]:
+def _command_sections(group: click.Group, ctx: click.Context) -> Iterator[str]:
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
         assert command is not None
         with click.Context(command, info_name=name, parent=ctx) as inner:
             if isinstance(command, click.Group):
-                yield from _pages(command, inner)
+                yield from _command_sections(command, inner)
             else:
-                yield from _page(command, inner)
+                yield from _command_section(command, inner)
 
 
-def _page(command: click.Command, ctx: click.Context) -> Iterator[str]:
+def _command_section(command: click.Command, ctx: click.Context) -> Iterator[str]:
     pieces = " ".join(command.collect_usage_pieces(ctx))
     yield from ("", f"## {ctx.command_path}", "")
     yield from ("```text", f"{ctx.command_path} {pieces}", "```", "")
@@ -152,7 +155,7 @@ def _page(command: click.Command, ctx: click.Context) -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Help as Markdown. A paragraph after a backspace is one whose lines stay as they are."""
+    """Return help as Markdown. click keeps the lines of a paragraph that begins with \\b."""
     for paragraph in re.split(r"\n\n+", inspect.cleandoc(text)):
         if paragraph.startswith("\b"):
             yield from ("```text", paragraph.removeprefix("\b").strip("\n"), "```", "")
@@ -161,13 +164,13 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _options(command: click.Command, ctx: click.Context) -> Iterator[str]:
-    """The options that the help of a command tells of."""
+    """Return the options in the help of a command, without those that all commands share."""
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-        if record is not None and (_COMMON.isdisjoint(param.opts) or not command.name):
-            names, words = record
-            words, bracket, extra = words.partition("  [")
-            yield f"- `{names}`: {words}{f' ({extra[:-1]})' if bracket else ''}"
+        if record is not None and (_SHARED_OPTIONS.isdisjoint(param.opts) or not command.name):
+            names, text = record
+            text, bracket, extra = text.partition("  [")
+            yield f"- `{names}`: {text}{f' ({extra[:-1]})' if bracket else ''}"
 
 
 if __name__ == "__main__":

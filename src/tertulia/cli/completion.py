@@ -1,17 +1,17 @@
-"""Completion in the shell, made by click."""
+"""`tertulia completion`: shell completion of commands, options and session ids, made by click."""
 
 from __future__ import annotations
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from tertulia.cli.options import Command, Request
+from tertulia.cli.options import CliCommand, CommandOptions
 from tertulia.errors import Error
 
-_OFFERED = 30
+_MAX_ITEMS = 30
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the script that completes commands, options and session ids in a shell.
@@ -21,26 +21,29 @@ def completion(shell: str) -> None:
     zsh    eval "$(tertulia completion zsh)"        in ~/.zshrc
     fish   tertulia completion fish | source        in config.fish
     """
-    made_by = get_completion_class(shell)
-    assert made_by is not None, "click knows every shell that is offered"
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None, "click supports every shell that is offered"
     root = click.get_current_context().find_root()
-    maker = made_by(root.command, {}, "tertulia", "_TERTULIA_COMPLETE")
-    # Not `source()`: that one runs bash to look at its version.
-    click.echo(maker.source_template % maker.source_vars())
+    completer = completion_class(root.command, {}, "tertulia", "_TERTULIA_COMPLETE")
+    # Not `source()`: it runs bash to find its version.
+    click.echo(completer.source_template % completer.source_vars())
 
 
 def session_ids(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
-    """The newest sessions, for whoever presses tab where an id belongs."""
+    """Return the newest sessions whose ids begin with `incomplete`; none without a store."""
     from tertulia.cli.format import name_of
-    from tertulia.cli.locations import existing
+    from tertulia.cli.locations import open_existing_store
     from tertulia.cli.output import one_line
 
     try:
-        with existing(ctx.find_object(Request) or Request()) as store:
-            found = store.sessions.find(limit=200).items
+        with open_existing_store(ctx.find_object(CommandOptions) or CommandOptions()) as store:
+            sessions = store.sessions.find(limit=200).items
     except Error:
         return []
-    fitting = [session for session in found if session.id.startswith(incomplete)]
-    return [CompletionItem(one.id, help=one_line(name_of(one))) for one in fitting[:_OFFERED]]
+    matching = [session for session in sessions if session.id.startswith(incomplete)]
+    return [
+        CompletionItem(session.id, help=one_line(name_of(session)))
+        for session in matching[:_MAX_ITEMS]
+    ]

@@ -1,4 +1,4 @@
-"""`tertulia config`: make, show and check the configuration."""
+"""`tertulia config`: create, show and check the configuration."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tertulia.cli import (
     output,
     wizard,
 )
-from tertulia.cli.options import WORDS, Group, Request, json_option
+from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def config() -> None:
-    """Make, show and check the configuration."""
+    """Create, show and check the configuration."""
 
 
 @config.command()
@@ -27,84 +27,86 @@ def config() -> None:
     type=click.Choice(["parrot", "openai", "anthropic"]),
     default="parrot",
     show_default=True,
-    help="Who answers.",
+    help="The agent that answers.",
 )
-@click.option("--model", type=WORDS, help="The model of an agent that has one.")
-@click.option("--base-url", type=WORDS, help="Where the model is, if not at its provider.")
-@click.option("--key-env", metavar="NAME", type=WORDS, help="The variable that holds the key.")
-@click.option("--force", is_flag=True, help="Write over the file that is there.")
+@click.option("--model", type=TEXT, help="The model of the agent, if it has one.")
+@click.option("--base-url", type=TEXT, help="Address of the model, if not its provider's.")
+@click.option("--key-env", metavar="NAME", type=TEXT, help="The variable that contains the key.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @json_option
 @click.pass_obj
-def init(request: Request, /, kind: str, force: bool, **given: str | None) -> None:
-    """Write a new configuration with all that is usually set, explained."""
+def init(options: CommandOptions, /, kind: str, force: bool, **values: str | None) -> None:
+    """Write a new configuration file with the usual settings, explained."""
     names = {"model": "model", "base_url": "base_url", "key_env": "api_key_env"}
     agent: dict[str, Any] = {"kind": kind}
-    agent |= {names[name]: value for name, value in given.items() if value is not None}
+    agent |= {names[name]: value for name, value in values.items() if value is not None}
     from tertulia.config.schema import AgentConfig
 
-    AgentConfig(**agent)  # what does not fit is told before anything is written
-    path = locations.config_path(request)
-    wizard.write_config(path, wizard.agent_text(agent), is_forced=force)
-    if request.json:
+    AgentConfig(**agent)  # raises for wrong values before anything is written
+    path = locations.config_path(options)
+    wizard.write_config(path, wizard.config_text(agent), is_forced=force)
+    if options.json:
         output.print_json({"config": path})
     else:
-        output.say(request, f"Written to {path}. Look at it with: tertulia config show")
+        output.print_text(options, f"Written to {path}. Show it with: tertulia config show")
 
 
 @config.command()
 @json_option
 @click.pass_obj
-def show(request: Request) -> None:
-    """Show what counts: the file, with variables and defaults; secrets stay hidden."""
-    found = locations.config(request)
+def show(options: CommandOptions) -> None:
+    """Show the settings in use, from the file, variables and defaults; secrets stay hidden."""
+    loaded = locations.load_config(options)
     from tertulia.config.load import shown
 
-    told = shown(found.config)
-    if request.json:
-        output.print_json({"config": found.path, "variables": found.variables, "settings": told})
+    settings = shown(loaded.config)
+    if options.json:
+        output.print_json(
+            {"config": loaded.path, "variables": loaded.variables, "settings": settings}
+        )
         return
-    output.say(request, f"# file: {found.path or f'none ({locations.config_path(request)})'}")
-    for name in found.variables:
-        output.say(request, f"# variable: {name}")
-    for line in _lines(told, ()):
-        output.say(request, line)
+    path = loaded.path or f"none ({locations.config_path(options)})"
+    output.print_text(options, f"# file: {path}")
+    for name in loaded.variables:
+        output.print_text(options, f"# variable: {name}")
+    for line in _toml_lines(settings, ()):
+        output.print_text(options, line)
 
 
 @config.command()
 @json_option
 @click.pass_obj
-def check(request: Request) -> None:
-    """Look whether the configuration is right; ends with 2 and names the line if it is not."""
+def check(options: CommandOptions) -> None:
+    """Check the configuration; if it is wrong, name the line and exit with 2."""
     from tertulia.config import build
 
-    found = locations.config(request)
-    build.check(found.config)
-    if request.json:
-        told = {"config": found.path, "variables": found.variables, "valid": True}
-        output.print_json(told)
-    elif found.path is None:
-        words = "nothing is wrong, and the defaults count"
-        output.say(request, f"There is no file at {locations.config_path(request)}: {words}.")
+    loaded = locations.load_config(options)
+    build.check(loaded.config)
+    if options.json:
+        output.print_json({"config": loaded.path, "variables": loaded.variables, "valid": True})
+    elif loaded.path is None:
+        path = locations.config_path(options)
+        output.print_text(options, f"There is no file at {path}; the default settings are valid.")
     else:
-        output.say(request, f"{found.path} is right.")
+        output.print_text(options, f"{loaded.path} is valid.")
 
 
-def _lines(table: dict[str, Any], place_: tuple[str, ...]) -> Iterator[str]:
-    """Settings as TOML, a section for each table; what is not set stands in a comment."""
+def _toml_lines(table: dict[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    """Yield settings as TOML, a section for each table; a value of None becomes a comment."""
     tables = {name: value for name, value in table.items() if isinstance(value, dict)}
-    plain = {name: value for name, value in table.items() if name not in tables}
-    if place_ and plain:
-        yield f"\n[{'.'.join(place_)}]"
-    for name, value in plain.items():
-        yield f"# {name} is not set" if value is None else f"{name} = {_toml(value)}"
+    values = {name: value for name, value in table.items() if name not in tables}
+    if path and values:
+        yield f"\n[{'.'.join(path)}]"
+    for name, value in values.items():
+        yield f"# {name} is not set" if value is None else f"{name} = {_toml_value(value)}"
     for name, value in tables.items():
-        yield from _lines(value, (*place_, name))
+        yield from _toml_lines(value, (*path, name))
 
 
-def _toml(value: Any) -> str:
+def _toml_value(value: Any) -> str:
     if isinstance(value, dict):
-        inside = ", ".join(f"{n} = {_toml(v)}" for n, v in value.items() if v is not None)
+        inside = ", ".join(f"{n} = {_toml_value(v)}" for n, v in value.items() if v is not None)
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(_toml_value, value))}]"
     return output.to_json(value, indent=None)

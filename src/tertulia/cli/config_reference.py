@@ -1,4 +1,4 @@
-"""The page docs/config.md, made from the types themselves:
+"""Generate docs/config.md from the configuration classes:
 
 python -m tertulia.cli.config_reference > docs/config.md
 """
@@ -24,13 +24,13 @@ from tertulia.config.schema import (
 _HEAD = """\
 # The configuration
 
-Nothing has to be configured: a store, its settings and `tertulia chat` work without a file. This
-page is made from the code: `python -m tertulia.cli.config_reference > docs/config.md`.
+No setting is required: a store and `tertulia chat` work without a configuration file. This page is
+generated from the code: `python -m tertulia.cli.config_reference > docs/config.md`.
 
-There is one TOML file: the one that `--config` names, else the one in the variable
+The configuration is one TOML file: the one that `--config` names, else the one in the variable
 `TERTULIA_CONFIG`, else `config.toml` in the platform's config folder (on Linux
 `~/.config/tertulia`, on macOS `~/Library/Application Support/tertulia`, on Windows
-`%LOCALAPPDATA%\\tertulia`). Paths in it are seen from its own folder.
+`%LOCALAPPDATA%\\tertulia`). Paths in it are relative to its folder.
 
 ```console
 $ tertulia config init --agent openai --model gpt-5-mini --key-env OPENAI_API_KEY
@@ -38,94 +38,100 @@ $ tertulia config show
 $ tertulia config show --json
 ```
 
-Environment variables go over the file: `TERTULIA_AGENT_MODEL` is `agent.model`,
+Environment variables override the file: `TERTULIA_AGENT_MODEL` is `agent.model`,
 `TERTULIA_STORE_POLICIES_DEFAULT_MODE` is `store.policies.default.mode`, and
 `TERTULIA_PLATFORMS_TELEGRAM_ADMISSION` is `platforms.telegram.admission`; `TERTULIA_STORE` is short
-for `store.where`. Texts are written as they are, all else as in TOML. Options such as `--store` go
-over both.
+for `store.where`. Text is written without quotes, every other value as in TOML. Options such as
+`--store` override both.
 
-What is wrong is told with its place and the nearest right name, and nothing is started:
+An error names the line and the key, and suggests the nearest valid name; nothing is started:
 
 ```text
 error: config.toml, line 3: agent.modle: there is no such key.
 hint: Did you mean model?
 ```
 
-Keys and tokens are best kept in variables, whose names stand in `api_key_env` and `token_env`.
-`tertulia config show` hides the values of keys, tokens, headers, a program's arguments and
-variables, and passwords in addresses; logs hold none of them.
+Keep keys and tokens in environment variables, and write the names of the variables into
+`api_key_env` and `token_env`. `tertulia config show` hides the values of keys, tokens, headers, a
+program's arguments and variables, and passwords in addresses; logs contain none of them.
 """
 
 
 def reference() -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [_HEAD.rstrip()]
     for field in msgspec.structs.fields(Config):
         if field.name == "platforms":
-            lines += _struct(PlatformConfig, "platforms.NAME")
+            lines += _section(PlatformConfig, "platforms.NAME")
             for name, kind in PLATFORM_SECTIONS.items():
-                lines += _struct(kind, f"platforms.{name}")
+                lines += _section(kind, f"platforms.{name}")
         else:
-            lines += _struct(field.type, field.name)
+            lines += _section(field.type, field.name)
     return "\n".join(lines) + "\n"
 
 
-def _struct(kind: type, place: str, *, is_list: bool = False) -> Iterator[str]:
-    """A section with its keys, and the tables within it after it."""
-    about, words = _told(kind)
-    yield from ("", f"## {f'[[{place}]]' if is_list else f'[{place}]'}", "", about, "")
+def _section(kind: type, path: str, *, is_list: bool = False) -> Iterator[str]:
+    """Yield a section with its keys, followed by the sections of its inner tables."""
+    summary, descriptions = _parse_docstring(kind)
+    yield from ("", f"## {f'[[{path}]]' if is_list else f'[{path}]'}", "", summary, "")
     yield from ("| key | values | default | |", "|---|---|---|---|")
-    within: list[Iterator[str]] = []
+    inner_sections: list[Iterator[str]] = []
     for field in msgspec.structs.fields(kind):
         allowed = inspect.type_info(field.type)
-        inner = _inner(allowed)
+        inner = _inner_table(allowed)
         if inner is not None:
-            name = f"{place}.{field.name}"
-            is_table = isinstance(_bare(allowed), inspect.DictType)
-            is_many = isinstance(_bare(allowed), inspect.VarTupleType)
-            within.append(_struct(inner, f"{name}.NAME" if is_table else name, is_list=is_many))
-        told = words.get(field.name, "")
-        yield f"| `{field.name}` | {_values(allowed)} | {_default(field)} | {told} |"
-    for section in within:
+            name = f"{path}.{field.name}"
+            is_table = isinstance(_unwrap(allowed), inspect.DictType)
+            is_many = isinstance(_unwrap(allowed), inspect.VarTupleType)
+            inner_sections.append(
+                _section(inner, f"{name}.NAME" if is_table else name, is_list=is_many)
+            )
+        description = descriptions.get(field.name, "")
+        yield f"| `{field.name}` | {_values(allowed)} | {_default(field)} | {description} |"
+    for section in inner_sections:
         yield from section
 
 
-def _told(kind: type) -> tuple[str, dict[str, str]]:
-    """What a docstring says: the section in a sentence, and each key in a line or more."""
+def _parse_docstring(kind: type) -> tuple[str, dict[str, str]]:
+    """Return the summary of a class and the descriptions of its keys, both from its docstring."""
     text = source.cleandoc(kind.__doc__ or "")
-    about, _, table = text.partition("\n\n")
-    words: dict[str, str] = {}
+    summary, _, table = text.partition("\n\n")
+    descriptions: dict[str, str] = {}
     name = ""
     for line in table.splitlines():
-        found = re.match(r"(\w+) {2,}(\S.*)", line)
-        if found:
-            name, words[found[1]] = found[1], found[2]
+        match = re.match(r"(\w+) {2,}(\S.*)", line)
+        if match:
+            name, descriptions[match[1]] = match[1], match[2]
         elif name and line.startswith("  "):
-            words[name] += f" {line.strip()}"
-    if not words and table:
-        about = " ".join(text.split())
-    return " ".join(about.split()), {name: said.replace("|", "\\|") for name, said in words.items()}
+            descriptions[name] += f" {line.strip()}"
+    if not descriptions and table:
+        summary = " ".join(text.split())
+    escaped = {name: text.replace("|", "\\|") for name, text in descriptions.items()}
+    return " ".join(summary.split()), escaped
 
 
-def _bare(kind: inspect.Type) -> inspect.Type:
+def _unwrap(kind: inspect.Type) -> inspect.Type:
+    """Return a type without its metadata, and without None as an alternative."""
     while isinstance(kind, inspect.Metadata | inspect.UnionType):
         types = [] if isinstance(kind, inspect.Metadata) else kind.types
-        known = [one for one in types if not isinstance(one, inspect.NoneType)]
-        kind = kind.type if isinstance(kind, inspect.Metadata) else known[0]
+        required = [item for item in types if not isinstance(item, inspect.NoneType)]
+        kind = kind.type if isinstance(kind, inspect.Metadata) else required[0]
     return kind
 
 
-def _inner(kind: inspect.Type) -> type | None:
-    kind = _bare(kind)
+def _inner_table(kind: inspect.Type) -> type | None:
+    """Return the class of the tables that a key contains, or None if it contains none."""
+    kind = _unwrap(kind)
     if isinstance(kind, inspect.VarTupleType):
-        kind = _bare(kind.item_type)
+        kind = _unwrap(kind.item_type)
     elif isinstance(kind, inspect.DictType):
-        kind = _bare(kind.value_type)
+        kind = _unwrap(kind.value_type)
     return kind.cls if isinstance(kind, inspect.StructType) else None
 
 
 def _values(kind: inspect.Type) -> str:
-    kind = _bare(kind)
+    """Describe the values that a key may have."""
+    kind = _unwrap(kind)
     names: dict[type, str] = {
         inspect.StrType: "text",
         inspect.BoolType: "true, false",
@@ -135,9 +141,9 @@ def _values(kind: inspect.Type) -> str:
     if isinstance(kind, inspect.LiteralType):
         return ", ".join(f'"{value}"' for value in kind.values)
     if isinstance(kind, inspect.VarTupleType):
-        return "tables, see below" if _inner(kind) else f"a list of {_values(kind.item_type)}"
+        return "tables, see below" if _inner_table(kind) else f"a list of {_values(kind.item_type)}"
     if isinstance(kind, inspect.DictType):
-        return "tables by name, see below" if _inner(kind) else "a table"
+        return "tables by name, see below" if _inner_table(kind) else "a table"
     if isinstance(kind, inspect.IntType | inspect.FloatType):
         noun = "whole number" if isinstance(kind, inspect.IntType) else "number"
         words = (("ge", "from"), ("gt", "above"), ("le", "to"), ("lt", "below"))

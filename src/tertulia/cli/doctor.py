@@ -1,4 +1,4 @@
-"""`tertulia doctor`: whether all that a store needs is there, and what to do where it is not."""
+"""`tertulia doctor`: check the machine and the store, and advise what to do about problems."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
+from tertulia import __version__
 from tertulia.cli import (
     format,
     locations,
     output,
 )
-from tertulia.cli.errors import NO
-from tertulia.cli.options import Command, Request, json_option
+from tertulia.cli.errors import NEGATIVE_RESULT
+from tertulia.cli.options import CliCommand, CommandOptions, json_option
 from tertulia.errors import Error
 from tertulia.storage.connect import (
     is_server,
     look,
     public_name,
 )
-from tertulia.version import __version__
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -38,23 +38,23 @@ MARKS: dict[State, tuple[str, str]] = {
     "problem": ("✗", "red"),
 }
 
-_PLENTY = 1_000_000_000
-_SCARCE = 100_000_000
-# The indexer is behind by some messages whenever somebody writes; by this many it is not running.
-_LAG = 10_000
+_ENOUGH_FREE_BYTES = 1_000_000_000
+_MIN_FREE_BYTES = 100_000_000
+# The indexer is always some messages behind while people write; at this many it is not running.
+_MAX_INDEX_LAG = 10_000
 
-# A store of this size is read in less than a second.
-_QUICK = 100_000_000
+# A store of up to this size is checked for damage in less than a second.
+_MAX_CHECKED_BYTES = 100_000_000
 
 # A race between a checkpoint and a commit can lose a committed page in a file that several
-# programs write to: https://sqlite.org/wal.html#walresetbug. Two older lines got the mend too.
+# programs write to: https://sqlite.org/wal.html#walresetbug. Two older series got the fix too.
 _FIRST_WITH_BUG = (3, 7, 0)
-_FIRST_MENDED = (3, 51, 3)
-_MENDED_LINES = {(3, 44): 6, (3, 50): 7}
+_FIRST_FIXED = (3, 51, 3)
+_FIXED_PATCH_BY_SERIES = {(3, 44): 6, (3, 50): 7}
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     state: State
@@ -62,43 +62,43 @@ class Finding(NamedTuple):
     advice: str | None = None
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @json_option
 @click.pass_obj
-def doctor(request: Request) -> None:
-    """Look whether all is well, and tell what to do where it is not.
+def doctor(options: CommandOptions) -> None:
+    """Check the machine and the store, and advise what to do about problems.
 
-    Nothing is changed. Ends with 1 if there is a problem (✗); a warning (!) is none.
+    Nothing is changed. Exits with 1 if there is a problem (✗), but not for a warning (!).
     """
-    with output.waiting(request, "Looking …"):
-        findings = list(examine(locations.where(request)))
+    with output.spinner(options, "Checking …"):
+        findings = list(examine(locations.store_location(options)))
     has_problem = any(finding.state == "problem" for finding in findings)
-    if request.json:
-        told = [finding._asdict() for finding in findings]
-        output.print_json({"healthy": not has_problem, "findings": told})
+    if options.json:
+        items = [finding._asdict() for finding in findings]
+        output.print_json({"healthy": not has_problem, "findings": items})
     else:
-        _print(request, findings)
+        _print_findings(options, findings)
     if has_problem:
-        click.get_current_context().exit(NO)
+        click.get_current_context().exit(NEGATIVE_RESULT)
 
 
-def examine(where: str) -> Iterator[Finding]:
-    """Everything there is to tell about this machine and a store."""
+def examine(location: str) -> Iterator[Finding]:
+    """Run all checks of this machine and of the store at a location."""
     yield Finding("tertulia", "ok", __version__)
     yield _python()
     yield from _sqlite()
     yield _zone()
     yield _prices()
-    yield from _store(where)
+    yield from _store(location)
 
 
 def has_wal_reset_bug(version: str) -> bool:
-    """Whether SQLite of that version can damage a store that several programs write to."""
+    """Return whether that SQLite version can damage a store that several programs write to."""
     numbers = tuple(int(part) for part in version.split(".")[:3])
-    if not _FIRST_WITH_BUG <= numbers < _FIRST_MENDED:
+    if not _FIRST_WITH_BUG <= numbers < _FIRST_FIXED:
         return False
-    mended = _MENDED_LINES.get(numbers[:2])  # type: ignore[arg-type]
-    return mended is None or numbers[2] < mended
+    fixed_patch = _FIXED_PATCH_BY_SERIES.get(numbers[:2])  # type: ignore[arg-type]
+    return fixed_patch is None or numbers[2] < fixed_patch
 
 
 def _python() -> Finding:
@@ -114,7 +114,7 @@ def _sqlite() -> Iterator[Finding]:
             "SQLite",
             "warning",
             f"{version} can damage a store that several programs write to (WAL-reset bug)",
-            "Get a newer one with: pip install --upgrade apsw",
+            "Install a newer one with: pip install --upgrade apsw",
         )
     else:
         yield Finding("SQLite", "ok", version)
@@ -123,9 +123,9 @@ def _sqlite() -> Iterator[Finding]:
 
 def _zone() -> Finding:
     try:
-        return Finding("time zone", "ok", str(locations.zone()))
+        return Finding("time zone", "ok", str(locations.local_zone()))
     except Error as problem:
-        return _problem("time zone", problem)
+        return _finding_from("time zone", problem)
 
 
 def _prices() -> Finding:
@@ -135,68 +135,68 @@ def _prices() -> Finding:
         return Finding(
             "prices",
             "warning",
-            "there is no price list: costs that nobody reports stay unknown",
-            "Get one with: pip install 'tertulia[prices]'",
+            "there is no price list: costs that the provider does not report stay unknown",
+            "Install one with: pip install 'tertulia[prices]'",
         )
     version = getattr(genai_prices, "__version__", "")
     return Finding("prices", "ok", f"genai-prices {version}".strip())
 
 
-def _store(where: str) -> Iterator[Finding]:
-    if is_server(where):
-        yield from _server(where)
+def _store(location: str) -> Iterator[Finding]:
+    if is_server(location):
+        yield from _server(location)
         return
-    path = public_name(where)
+    path = public_name(location)
     try:
-        is_missing = locations.is_missing(where)
+        is_missing = locations.is_store_missing(location)
         if not is_missing and not os.path.isfile(path):
-            locations.opened(where).close()  # the library says what is wrong with it
+            locations.open_store(location).close()  # raises the error that says what is wrong
     except Error as problem:
-        yield _problem("store", problem)
+        yield _finding_from("store", problem)
         return
     if is_missing:
         yield Finding(
-            "store", "warning", f"there is none at {path}", "Make it with: tertulia store migrate"
+            "store", "warning", f"there is none at {path}", "Create it with: tertulia store migrate"
         )
     else:
         yield Finding("store", "ok", path)
         yield from _access(path)
-        yield from _inside(path)
+        yield from _contents_of_file(path)
     yield from _folder(path)
 
 
-def _server(where: str) -> Iterator[Finding]:
+def _server(location: str) -> Iterator[Finding]:
     try:
-        found = look(where)
+        inspection = look(location)
     except Error as problem:
-        yield _problem("store", problem)
+        yield _finding_from("store", problem)
         return
-    yield Finding("PostgreSQL", "ok", f"{found.server}")
-    if not found.applied:
-        advice = "Make it with: tertulia store migrate"
-        yield Finding("store", "warning", f"there is none in {public_name(where)}", advice)
+    yield Finding("PostgreSQL", "ok", f"{inspection.server}")
+    if not inspection.applied:
+        advice = "Create it with: tertulia store migrate"
+        yield Finding("store", "warning", f"there is none in {public_name(location)}", advice)
         return
-    yield Finding("store", "ok", public_name(where))
-    yield _schema(found)
-    yield Finding("size", "ok", format.size(found.size or 0))
-    yield from _counts(found)
+    yield Finding("store", "ok", public_name(location))
+    yield _schema(inspection)
+    yield Finding("size", "ok", format.byte_size(inspection.size or 0))
+    yield from _counts(inspection)
 
 
-def _counts(found: Inspection) -> Iterator[Finding]:
-    if found.messages is not None:
-        yield _contents(found)
-        yield _deliveries(found)
-        yield _index(found)
+def _counts(inspection: Inspection) -> Iterator[Finding]:
+    if inspection.messages is not None:
+        yield _contents(inspection)
+        yield _deliveries(inspection)
+        yield _index(inspection)
 
 
 def _access(path: str) -> Iterator[Finding]:
     rights = {"readable": os.R_OK, "writable": os.W_OK}
-    lacking = [name for name, right in rights.items() if not os.access(path, right)]
-    if lacking:
+    missing = [name for name, right in rights.items() if not os.access(path, right)]
+    if missing:
         yield Finding(
             "access",
             "problem",
-            f"the file is not {' and not '.join(lacking)}",
+            f"the file is not {' and not '.join(missing)}",
             "Give this user the right to read and write the file and its folder.",
         )
     elif os.name == "posix" and os.stat(path).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -210,106 +210,107 @@ def _access(path: str) -> Iterator[Finding]:
         yield Finding("access", "ok", "readable and writable, for this user only")
 
 
-def _inside(path: str) -> Iterator[Finding]:
+def _contents_of_file(path: str) -> Iterator[Finding]:
     try:
-        found = look(path, for_damage=_size(path) <= _QUICK)
+        inspection = look(path, for_damage=_size(path) <= _MAX_CHECKED_BYTES)
     except Error as problem:
-        yield _problem("schema", problem)
+        yield _finding_from("schema", problem)
         return
-    yield _schema(found)
-    yield _durability(found)
-    yield Finding("size", "ok", format.size(_size(path)))
-    yield _integrity(path, found)
-    yield from _counts(found)
+    yield _schema(inspection)
+    yield _durability(inspection)
+    yield Finding("size", "ok", format.byte_size(_size(path)))
+    yield _integrity(path, inspection)
+    yield from _counts(inspection)
 
 
-def _schema(found: Inspection) -> Finding:
-    if not found.pending:
-        return Finding("schema", "ok", f"{found.applied[-1]}, up to date")
+def _schema(inspection: Inspection) -> Finding:
+    if not inspection.pending:
+        return Finding("schema", "ok", f"{inspection.applied[-1]}, up to date")
     return Finding(
         "schema",
         "warning",
-        f"not yet applied: {', '.join(found.pending)}",
-        "Bring it up to date with: tertulia store migrate",
+        f"not yet applied: {', '.join(inspection.pending)}",
+        "Update it with: tertulia store migrate",
     )
 
 
-def _durability(found: Inspection) -> Finding:
-    if found.journal == "wal":
-        words = "what was acknowledged survives a power loss, unless opened with durability=fast"
-        return Finding("durability", "ok", words)
+def _durability(inspection: Inspection) -> Finding:
+    if inspection.journal == "wal":
+        detail = "acknowledged writes survive a power loss, unless opened with durability=fast"
+        return Finding("durability", "ok", detail)
     return Finding(
         "durability",
         "warning",
-        f"the journal is {found.journal!r}, not the write-ahead log",
-        "It is switched over when the store is next written to.",
+        f"the journal is {inspection.journal!r}, not the write-ahead log",
+        "The next write to the store changes it.",
     )
 
 
-def _integrity(path: str, found: Inspection) -> Finding:
-    if found.damage is not None:
+def _integrity(path: str, inspection: Inspection) -> Finding:
+    if inspection.damage is not None:
         return Finding(
             "integrity",
             "problem",
-            f"the file is damaged: {found.damage}",
+            f"the file is damaged: {inspection.damage}",
             "Keep the file, run: tertulia store check, and restore the newest backup.",
         )
-    if _size(path) <= _QUICK:
+    if _size(path) <= _MAX_CHECKED_BYTES:
         return Finding("integrity", "ok", "no damage was found")
-    return Finding("integrity", "ok", "too large to look at here; see: tertulia store check")
+    return Finding("integrity", "ok", "too large to check here; run: tertulia store check")
 
 
-def _contents(found: Inspection) -> Finding:
-    sessions = (found.current or 0) + (found.ended or 0)
-    words = f"sessions {sessions:,} (current {found.current:,}), messages {found.messages:,}"
-    words += f", people {found.people:,}, model calls {found.calls:,}"
-    return Finding("contents", "ok", words)
+def _contents(inspection: Inspection) -> Finding:
+    sessions = (inspection.current or 0) + (inspection.ended or 0)
+    detail = f"sessions {sessions:,} (current {inspection.current:,})"
+    detail += f", messages {inspection.messages:,}, people {inspection.people:,}"
+    detail += f", model calls {inspection.calls:,}"
+    return Finding("contents", "ok", detail)
 
 
-def _deliveries(found: Inspection) -> Finding:
-    """What did not arrive. Nothing sends it again by itself, so somebody has to know."""
+def _deliveries(inspection: Inspection) -> Finding:
+    """Report messages that did not arrive: nothing sends them again without a person."""
     counts = {
-        "refused or given up": found.dead,
-        "perhaps not arrived": found.unknown,
-        "messages that could not be answered": found.given_up,
+        "refused or given up": inspection.dead,
+        "perhaps not arrived": inspection.unknown,
+        "messages that could not be answered": inspection.given_up,
     }
-    words = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number)
-    if not words:
-        return Finding("deliveries", "ok", "nothing is left undelivered")
+    detail = ", ".join(f"{number:,} {label}" for label, number in counts.items() if number)
+    if not detail:
+        return Finding("deliveries", "ok", "nothing is undelivered")
     return Finding(
         "deliveries",
         "warning",
-        words,
+        detail,
         "With `tertulia run` and [http]: GET /deliveries and /inbox say why; POST"
-        " /deliveries/ID/settle sends one again, or lays it aside.",
+        " /deliveries/ID/settle sends one again, or discards it.",
     )
 
 
-def _index(found: Inspection) -> Finding:
-    behind = found.unindexed or 0
-    if behind <= _LAG:
-        words = "up to date" if not behind else f"{behind:,} messages behind, to be caught up"
-        return Finding("search", "ok", words)
+def _index(inspection: Inspection) -> Finding:
+    behind = inspection.unindexed or 0
+    if behind <= _MAX_INDEX_LAG:
+        detail = "up to date" if not behind else f"{behind:,} messages behind, to be indexed"
+        return Finding("search", "ok", detail)
     return Finding(
         "search",
         "warning",
         f"{behind:,} messages are not indexed yet",
-        "The next `tertulia sessions search` catches up; it may take a while.",
+        "The next `tertulia sessions search` indexes them; it may take a while.",
     )
 
 
 def _folder(path: str) -> Iterator[Finding]:
-    """The disk, seen from the nearest folder that exists."""
+    """Check the disk and the rights, in the nearest folder that exists."""
     import shutil
 
-    folder = locations.nearest_folder(path)
+    folder = locations.nearest_existing_folder(path)
     free = shutil.disk_usage(folder).free
-    if free < _SCARCE:
+    if free < _MIN_FREE_BYTES:
         state: State = "problem"
     else:
-        state = "ok" if free >= _PLENTY else "warning"
+        state = "ok" if free >= _ENOUGH_FREE_BYTES else "warning"
     advice = None if state == "ok" else f"Free some space for {folder}."
-    yield Finding("disk", state, f"{format.size(free)} free", advice)
+    yield Finding("disk", state, f"{format.byte_size(free)} free", advice)
     if not os.access(folder, os.W_OK):
         yield Finding(
             "folder",
@@ -320,15 +321,15 @@ def _folder(path: str) -> Iterator[Finding]:
 
 
 def _size(path: str) -> int:
-    """The store with its log."""
+    """Return the size of the store with its write-ahead log."""
     return sum(os.path.getsize(part) for part in (path, f"{path}-wal") if os.path.exists(part))
 
 
-def _problem(name: str, problem: Error) -> Finding:
+def _finding_from(name: str, problem: Error) -> Finding:
     return Finding(name, "problem", problem.message, problem.hint)
 
 
-def _print(request: Request, findings: list[Finding]) -> None:
+def _print_findings(options: CommandOptions, findings: list[Finding]) -> None:
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -337,12 +338,14 @@ def _print(request: Request, findings: list[Finding]) -> None:
     table.add_column(overflow="fold")
     for finding in findings:
         mark, color = MARKS[finding.state]
-        table.add_row(output.plain(mark, color), output.plain(finding.name), _words(finding))
-    output.show(request, table)
+        table.add_row(
+            output.plain_text(mark, color), output.plain_text(finding.name), _details(finding)
+        )
+    output.print_renderables(options, table)
 
 
-def _words(finding: Finding) -> Text:
-    words = output.plain(finding.detail)
+def _details(finding: Finding) -> Text:
+    text = output.plain_text(finding.detail)
     if finding.advice is not None:
-        words.append(f"\n{output.one_line(finding.advice)}", style="cyan")
-    return words
+        text.append(f"\n{output.one_line(finding.advice)}", style="cyan")
+    return text

@@ -1,4 +1,4 @@
-"""The program: its commands, and what happens to everything that goes wrong in one of them."""
+"""The program: its commands, and the handling of every error that a command raises."""
 
 from __future__ import annotations
 
@@ -13,32 +13,30 @@ from typing import Any
 import click
 from click.shell_completion import shell_complete
 
+from tertulia import __version__
 from tertulia.cli import errors
 from tertulia.cli.bench import bench
-from tertulia.cli.chat import (
-    chat,
-    run,
-)
+from tertulia.cli.chat import chat
 from tertulia.cli.completion import completion
 from tertulia.cli.config import config
 from tertulia.cli.doctor import doctor
 from tertulia.cli.export import export
-from tertulia.cli.imports import import_
-from tertulia.cli.options import Group
+from tertulia.cli.import_ import import_
+from tertulia.cli.options import CommandGroup
 from tertulia.cli.pair import pair
 from tertulia.cli.ps import ps
+from tertulia.cli.run import run
 from tertulia.cli.schedules import schedules
 from tertulia.cli.sessions import sessions
 from tertulia.cli.store import store
 from tertulia.cli.usage import usage
-from tertulia.version import __version__
 
 NAME = "tertulia"
-COMPLETION = "_TERTULIA_COMPLETE"
+COMPLETION_VARIABLE = "_TERTULIA_COMPLETE"
 
 
-class Program(Group):
-    """The group of all commands. It tells errors in one or two lines and never as a traceback."""
+class RootGroup(CommandGroup):
+    """The group of all commands. It prints expected errors in one or two lines, no traceback."""
 
     def main(
         self,
@@ -48,42 +46,43 @@ class Program(Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        given = list(sys.argv[1:] if args is None else args)
-        instruction = os.environ.get(complete_var or COMPLETION)
-        _print_anything()
+        words = list(sys.argv[1:] if args is None else args)
+        variable = complete_var or COMPLETION_VARIABLE
+        instruction = os.environ.get(variable)
+        _replace_unencodable_characters()
         if instruction:
-            code: int = shell_complete(self, extra, NAME, complete_var or COMPLETION, instruction)
+            code: int = shell_complete(self, extra, NAME, variable, instruction)
         else:
-            with _warnings_told():
-                code = self._run(given, extra)
+            with _print_warnings():
+                code = self._run(words, extra)
         if not standalone_mode:
             return code
         sys.exit(code)
 
-    def _run(self, given: list[str], extra: dict[str, Any]) -> int:
-        """Run a command; the number to end with."""
+    def _run(self, args: list[str], extra: dict[str, Any]) -> int:
+        """Run a command and return the exit code."""
         try:
-            # The name is not that of the script, so that `python -m tertulia` is told the same.
-            with self.make_context(NAME, list(given), **extra) as ctx:
+            # Not the name of the script, so that `python -m tertulia` prints the same texts.
+            with self.make_context(NAME, list(args), **extra) as ctx:
                 self.invoke(ctx)
             sys.stdout.flush()
-        except click.exceptions.Exit as ended:
-            return ended.exit_code
+        except click.exceptions.Exit as problem:
+            return problem.exit_code
         except (click.Abort, KeyboardInterrupt):
             click.echo(err=True)  # ends the line on which the terminal shows ^C
             return errors.INTERRUPTED
         except BrokenPipeError:
-            _stop_printing()
+            _discard_output()
             return errors.PIPE_CLOSED
         except click.exceptions.NoArgsIsHelpError as problem:
             click.echo(problem.format_message(), err=True)
             return errors.USAGE
-        except errors.TOLD as problem:
-            return _tell(problem, given)
+        except errors.EXPECTED_ERRORS as problem:
+            return _report(problem, args)
         return errors.OK
 
 
-@click.group(NAME, cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(NAME, cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name=NAME, message="%(prog)s %(version)s")
 def main() -> None:
     """The conversation keeper for AI agents that live in chat apps."""
@@ -108,17 +107,19 @@ for _command in (
     main.add_command(_command)
 
 
-def _tell(problem: Exception, given: list[str]) -> int:
+def _report(problem: Exception, args: list[str]) -> int:
+    """Print an expected error and return the exit code for it."""
     if isinstance(problem, OSError):
-        _stop_printing()  # where it could not print, it would fail once more at the end
-    told = errors.failure(problem)
-    told.tell(given)
-    return told.exit_code
+        _discard_output()  # printing may be what failed, and would fail again at the end
+    failure = errors.failure_from(problem)
+    failure.print(args)
+    return failure.exit_code
 
 
 @contextmanager
-def _warnings_told() -> Iterator[None]:
-    log, handler = logging.getLogger(NAME), errors.Warnings(logging.WARNING)
+def _print_warnings() -> Iterator[None]:
+    """Print the warnings that the library logs while the block runs."""
+    log, handler = logging.getLogger(NAME), errors.WarningPrinter(logging.WARNING)
     log.addHandler(handler)
     try:
         yield
@@ -126,15 +127,18 @@ def _warnings_told() -> Iterator[None]:
         log.removeHandler(handler)
 
 
-def _print_anything() -> None:
-    """A name that the terminal's encoding lacks is no reason to fail."""
+def _replace_unencodable_characters() -> None:
+    """Print `?` for characters that the terminal's encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
-def _stop_printing() -> None:
-    """Python flushes once more when it ends, and would complain of that too."""
+def _discard_output() -> None:
+    """Send further output to the null device.
+
+    Python flushes the standard output once more when it ends, and would report that error too.
+    """
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, io.UnsupportedOperation):

@@ -1,4 +1,4 @@
-"""What the program says when something is wrong, and the number it ends with."""
+"""Error messages and exit codes of the program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tertulia import errors
 from tertulia.cli.output import one_line
 
 OK = 0
-NO = 1
+NEGATIVE_RESULT = 1
 USAGE = 2
 NOT_FOUND = 3
 CONFLICT = 4
@@ -24,21 +24,22 @@ INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 EXIT_CODES = {
-    OK: "All is well.",
-    NO: "The answer is no: the store has faults, the doctor found problems, or the question "
-    "whether to go on was answered with no.",
-    USAGE: "The command was not understood, or an option or a setting is not allowed.",
-    NOT_FOUND: "There is no session, message or other thing of that name.",
-    CONFLICT: "Somebody else was first, the title is taken, or it makes no sense in this state.",
+    OK: "Success.",
+    NEGATIVE_RESULT: "The result is negative: the store has faults, the doctor found problems, an "
+    "import could not read everything, or the question whether to go on was answered with no.",
+    USAGE: "The command line is wrong, or an option or a setting is not allowed.",
+    NOT_FOUND: "There is no session, message or other object of that name.",
+    CONFLICT: "Another program was first, the title is already used, or the object is in a state "
+    "that does not allow it.",
     STORE: "The store is missing, damaged, full, locked, not a store, or of another version; or "
     "the system refused to read or write something else.",
-    DENIED: "That is not yours to see or change, or a limit is spent.",
+    DENIED: "Access denied, or a budget is used up.",
     INTERRUPTED: "Interrupted with Ctrl-C.",
-    PIPE_CLOSED: "Whoever read the output stopped reading, such as `head`.",
+    PIPE_CLOSED: "The program that read the output, such as `head`, stopped reading.",
 }
 
-# The first that fits counts.
-_BY_KIND: tuple[tuple[type[errors.Error], int], ...] = (
+# The first class that matches decides.
+_EXIT_CODE_BY_CLASS: tuple[tuple[type[errors.Error], int], ...] = (
     (errors.ConfigError, USAGE),
     (errors.NotFound, NOT_FOUND),
     (errors.Conflict, CONFLICT),
@@ -48,68 +49,71 @@ _BY_KIND: tuple[tuple[type[errors.Error], int], ...] = (
     (errors.BudgetExceeded, DENIED),
 )
 
-# What is no fault of the program, and so is told without a traceback.
-TOLD = (errors.Error, click.ClickException, ModuleNotFoundError, OSError)
+# Errors that are not bugs of the program; they are printed without a traceback.
+EXPECTED_ERRORS = (errors.Error, click.ClickException, ModuleNotFoundError, OSError)
 
 
-class Failure(NamedTuple):
-    """An error as it is told."""
+class CliFailure(NamedTuple):
+    """An error as it is printed, with the exit code of the program."""
 
     exit_code: int
     code: str
     message: str
     hint: str | None = None
 
-    def tell(self, args: Sequence[str]) -> None:
-        """Print it where errors are printed, in the form that the line asks for.
+    def print(self, args: Sequence[str]) -> None:
+        """Print the error on stderr, as JSON if `args` contains --json.
 
-        The line itself is looked at, because it may be what was not understood.
+        `args` is the raw command line, because it may be the part that could not be parsed.
         """
-        if _has(args, "--json"):
-            told = {"code": self.code, "message": self.message, "hint": self.hint}
-            click.echo(json.dumps({"error": told}), err=True)
+        if _has_option(args, "--json"):
+            fields = {"code": self.code, "message": self.message, "hint": self.hint}
+            click.echo(json.dumps({"error": fields}), err=True)
             return
-        color = False if _has(args, "--no-color") or os.environ.get("NO_COLOR") else None
-        for word, colour, text in (
+        color = False if _has_option(args, "--no-color") or os.environ.get("NO_COLOR") else None
+        for label, foreground, text in (
             ("error:", "red", self.message),
             ("hint:", "cyan", self.hint),
         ):
             if text:
-                shown = f"{click.style(word, fg=colour)} {one_line(text)}"
-                click.echo(shown, err=True, color=color)
+                line = f"{click.style(label, fg=foreground)} {one_line(text)}"
+                click.echo(line, err=True, color=color)
 
 
-def failure(problem: Exception) -> Failure:
-    """How one of `TOLD` is told."""
+def failure_from(problem: Exception) -> CliFailure:
+    """Return what to print for one of `EXPECTED_ERRORS`."""
     if isinstance(problem, errors.Error):
-        return Failure(exit_code(problem), problem.code, problem.message, problem.hint)
+        return CliFailure(exit_code(problem), problem.code, problem.message, problem.hint)
     if isinstance(problem, click.ClickException):
-        return Failure(USAGE, "usage", _sentence(problem.format_message()), _usage_hint(problem))
+        message = _as_sentence(problem.format_message())
+        return CliFailure(USAGE, "usage", message, _usage_hint(problem))
     if isinstance(problem, ModuleNotFoundError):
         extra = "gateway" if problem.name in ("prompt_toolkit", "structlog") else "cli"
         hint = f"pip install 'tertulia[{extra}]'"
-        return Failure(USAGE, "config", f"The package {problem.name} is not installed.", hint)
-    return Failure(STORE, "system", f"The system refused: {problem}.")
+        return CliFailure(USAGE, "config", f"The package {problem.name} is not installed.", hint)
+    return CliFailure(STORE, "system", f"The system refused: {problem}.")
 
 
 def exit_code(problem: errors.Error) -> int:
-    """The number for one of the library's errors."""
-    return next((code for kind, code in _BY_KIND if isinstance(problem, kind)), NO)
+    """Return the exit code for one of the library's errors."""
+    matching = (code for kind, code in _EXIT_CODE_BY_CLASS if isinstance(problem, kind))
+    return next(matching, NEGATIVE_RESULT)
 
 
-class Warnings(logging.Handler):
-    """What the library logs, as one line for people."""
+class WarningPrinter(logging.Handler):
+    """Log handler that prints each record of the library as one line on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         click.echo(f"warning: {one_line(record.getMessage())}", err=True)
 
 
-def _has(args: Sequence[str], option: str) -> bool:
+def _has_option(args: Sequence[str], option: str) -> bool:
+    """Return whether an option is given; after "--" every word is an argument."""
     words = list(args)
     return option in (words[: words.index("--")] if "--" in words else words)
 
 
-def _sentence(text: str) -> str:
+def _as_sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!", ")")) else f"{text}."
 
 

@@ -1,4 +1,4 @@
-"""`tertulia export`: sessions out of the store, or the whole store in one file."""
+"""`tertulia export`: write sessions to a folder, or the whole store to one file."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tertulia.cli import (
     output,
 )
 from tertulia.cli.completion import session_ids
-from tertulia.cli.options import WORDS, Command, Request, json_option
-from tertulia.cli.sessions import FORMS
+from tertulia.cli.options import TEXT, CliCommand, CommandOptions, json_option
+from tertulia.cli.sessions import EXPORT_FORMATS
 from tertulia.core.session import STATES, State
 
-_HUNDRED_YEARS = 52_560_000
+_HUNDRED_YEARS_IN_MINUTES = 52_560_000
 
 
-@click.command(cls=Command)
-@click.argument("ids", metavar="[ID]...", nargs=-1, type=WORDS, shell_complete=session_ids)
+@click.command(cls=CliCommand)
+@click.argument("ids", metavar="[ID]...", nargs=-1, type=TEXT, shell_complete=session_ids)
 @click.option(
     "--format",
     "form",
-    type=click.Choice(("archive", *FORMS)),
+    type=click.Choice(("archive", *EXPORT_FORMATS)),
     default="archive",
     show_default=True,
     help="archive: the whole store in one file. The others: a folder with a file for each session.",
@@ -36,24 +36,28 @@ _HUNDRED_YEARS = 52_560_000
     required=True,
     help="A new file for an archive, else a new folder.",
 )
-@click.option("--platform", type=WORDS, help="Only sessions of a platform, such as telegram.")
-@click.option("--key", type=WORDS, help="Only those of one conversation.")
-@click.option("--person", type=WORDS, help="Only those of a person, such as telegram:42.")
+@click.option("--platform", type=TEXT, help="Only sessions of a platform, such as telegram.")
+@click.option("--key", type=TEXT, help="Only sessions of one conversation.")
+@click.option("--person", type=TEXT, help="Only sessions of a person, such as telegram:42.")
 @click.option(
-    "--state", type=click.Choice(STATES), default="all", show_default=True, help="Which ones."
+    "--state",
+    type=click.Choice(STATES),
+    default="all",
+    show_default=True,
+    help="Only sessions in this state.",
 )
 @click.option(
     "--active-minutes",
     metavar="N",
     type=click.IntRange(1),
-    help="Only those with activity in the last N minutes.",
+    help="Only sessions with activity in the last N minutes.",
 )
 @click.option("--redact", is_flag=True, help="Without ids and phone numbers; not in an archive.")
-@click.option("--force", is_flag=True, help="Replace what is there under the same names.")
+@click.option("--force", is_flag=True, help="Replace existing files of the same names.")
 @json_option
 @click.pass_obj
 def export(
-    request: Request,
+    options: CommandOptions,
     ids: tuple[str, ...],
     form: str,
     target: str,
@@ -67,49 +71,53 @@ def export(
 ) -> None:
     """Write the whole store to an archive, or sessions to a folder.
 
-    An archive is restored with `tertulia import archive`. It holds everything, secrets of the
-    installation included: keep it as you keep the store. With ID only those sessions are written.
+    Restore an archive with `tertulia import archive`. It contains everything, also the secrets of
+    the installation: protect it like the store. With ID only those sessions are written.
     """
     from tertulia.records.iterate import Selection
     from tertulia.transfer.exporters.export import export_to
 
-    chosen = Selection(
+    selection = Selection(
         ids=ids,
         platform=platform,
         key=key,
         person=person,
         state=state,
-        active_since=_since(active_minutes),
+        active_since=_minutes_ago(active_minutes),
     )
     locations.require_utf8(target)
-    with locations.existing(request) as store, output.bar(request, "Writing") as progress:
-        done = export_to(
+    with (
+        locations.open_existing_store(options) as store,
+        output.progress_bar(options, "Writing") as progress,
+    ):
+        result = export_to(
             store,
             form,
             target,
-            selection=chosen,
+            selection=selection,
             redact=redact or None,
             force=force,
             progress=progress,
         )
-    if request.json:
+    if options.json:
         output.print_json(
             {
-                "form": done.form,
-                "path": done.path,
-                "sessions": done.sessions,
-                "messages": done.messages,
+                "form": result.form,
+                "path": result.path,
+                "sessions": result.sessions,
+                "messages": result.messages,
             }
         )
     else:
-        counts = f"{_count(done.sessions, 'session')} with {_count(done.messages, 'message')}"
-        output.say(request, f"{counts} written to {done.path}.")
+        counts = f"{_count(result.sessions, 'session')} with {_count(result.messages, 'message')}"
+        output.print_text(options, f"{counts} written to {result.path}.")
 
 
-def _since(minutes: int | None) -> datetime | None:
+def _minutes_ago(minutes: int | None) -> datetime | None:
+    """Return that time; at most a hundred years ago, which is as early as needed."""
     if minutes is None:
         return None
-    return datetime.now(UTC) - timedelta(minutes=min(minutes, _HUNDRED_YEARS))
+    return datetime.now(UTC) - timedelta(minutes=min(minutes, _HUNDRED_YEARS_IN_MINUTES))
 
 
 def _count(number: int, noun: str) -> str:

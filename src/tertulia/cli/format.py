@@ -1,4 +1,4 @@
-"""Moments, costs, counts and names as people read them."""
+"""Times, costs, counts and names in a form that people can read."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tertulia.core.usage import Usage, from_nano, to_nano, weakest
 __all__ = [
     "COUNTS",
     "NONE",
+    "age_or_date",
     "ago",
+    "byte_size",
     "cost",
     "dollars",
     "name_of",
-    "short",
-    "size",
+    "short_count",
     "stamp",
     "state_of",
-    "total",
-    "when",
+    "sum_usage",
 ]
 
 COUNTS = ("input", "output", "cache_read", "cache_write", "reasoning")
@@ -36,48 +36,49 @@ _UNITS = (
     (timedelta(hours=1), "h"),
     (timedelta(minutes=1), "min"),
 )
-_STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def ago(moment: datetime, now: datetime) -> str:
+    """Return how long ago a time was, such as "47 h ago"."""
     passed = now - moment
-    for unit, words in _UNITS:
+    for unit, name in _UNITS:
         if passed >= 2 * unit or (passed >= unit and unit < timedelta(days=1)):
-            return f"{passed // unit:,} {words} ago"
+            return f"{passed // unit:,} {name} ago"
     return "just now"
 
 
-def when(moment: datetime, now: datetime, zone: tzinfo) -> str:
-    """How long ago, while that says more than the date."""
+def age_or_date(moment: datetime, now: datetime, zone: tzinfo) -> str:
+    """Return how long ago a time was; its date if that was over 30 days ago or is later."""
     if timedelta(minutes=-1) < now - moment < timedelta(days=30):
         return ago(moment, now)
     return f"{moment.astimezone(zone):%Y-%m-%d}"
 
 
-def short(count: int) -> str:
-    """A count in at most five characters: 980, 12.3k, 4.5M."""
-    for size, letter in _STEPS:
-        # From here on rounding would give 1000 of the smaller unit.
-        if count >= size * 0.9995:
-            value = count / size
-            return f"{value:.1f}{letter}" if value < 99.95 else f"{value:.0f}{letter}"
+def short_count(count: int) -> str:
+    """Return a count in at most five characters: 980, 12.3k, 4.5M."""
+    for factor, prefix in _PREFIXES:
+        # A smaller count is shown in the smaller unit; from here on that would round to 1000.
+        if count >= factor * 0.9995:
+            value = count / factor
+            return f"{value:.1f}{prefix}" if value < 99.95 else f"{value:.0f}{prefix}"
     return str(count)
 
 
-def size(count: int) -> str:
-    """A number of bytes, in the units that disks are sold in."""
-    words = short(count)
-    return f"{words} bytes" if words.isdigit() else f"{words[:-1]} {words[-1]}B"
+def byte_size(count: int) -> str:
+    """Return a number of bytes in decimal units, such as "168 kB"."""
+    text = short_count(count)
+    return f"{text} bytes" if text.isdigit() else f"{text[:-1]} {text[-1]}B"
 
 
-def total(usages: list[Usage]) -> Usage:
-    """The sum of sums, as certain as the least certain of them."""
-    known = [nano for nano in (to_nano(usage.cost_usd) for usage in usages) if nano is not None]
+def sum_usage(usages: list[Usage]) -> Usage:
+    """Return the sum, with the least certain cost status among the parts."""
+    nanos = [nano for nano in (to_nano(usage.cost_usd) for usage in usages) if nano is not None]
     status = None
     for usage in usages:
         status = weakest(status, usage.cost_status)
     return Usage(
         *(sum(getattr(usage, name) for usage in usages) for name in COUNTS),
-        cost_usd=from_nano(sum(known)) if known else None,
+        cost_usd=from_nano(sum(nanos)) if nanos else None,
         cost_status=status,
     )

@@ -1,4 +1,4 @@
-"""`tertulia import hermes|nanobot|openclaw|jsonl`: conversations of other systems."""
+"""`tertulia import archive|hermes|nanobot|openclaw|jsonl`: bring conversations into the store."""
 
 from __future__ import annotations
 
@@ -8,75 +8,123 @@ from tertulia.cli import (
     locations,
     output,
 )
-from tertulia.cli.errors import NO
-from tertulia.cli.options import Command, Request, json_option
+from tertulia.cli.errors import NEGATIVE_RESULT
+from tertulia.cli.options import CommandGroup, CommandOptions, json_option
 from tertulia.transfer import Kind, Report, import_from
 
-# Of so many problems each is told; a program gets all of them.
-_MOST_TOLD = 20
+# Only this many problems are printed for people; --json has all of them.
+_MAX_PRINTED_PROBLEMS = 20
 
 
-def _command(kind: Kind, about: str) -> Command:
-    @click.command(kind, cls=Command, help=about)
+@click.group("import", cls=CommandGroup)
+def import_() -> None:
+    """Import conversations into the store."""
+
+
+@import_.command()
+@click.argument("path", metavar="FILE", type=click.Path())
+@click.option("--dry-run", is_flag=True, help="Read and check all of FILE, and store nothing.")
+@json_option
+@click.pass_obj
+def archive(options: CommandOptions, path: str, dry_run: bool) -> None:
+    """Restore an archive made by `tertulia export` into an empty store.
+
+    If anything in FILE is wrong, nothing is stored.
+    """
+    from tertulia.transfer import archive as archives
+
+    locations.require_utf8(path)
+    archives.read_manifest(path)  # fails before a store is created for a file that is no archive
+    with output.progress_bar(options, "Checking" if dry_run else "Restoring") as progress:
+        if dry_run and locations.is_store_missing(locations.store_location(options)):
+            result = archives.check(path, progress=progress)
+        else:
+            opened = (
+                locations.open_existing_store(options)
+                if dry_run
+                else locations.open_or_create_store(options)
+            )
+            with opened as store:
+                result = archives.restore(store, path, dry_run=dry_run, progress=progress)
+    sessions, messages = result.rows("sessions"), result.rows("messages")
+    if options.json:
+        counts = {"sessions": sessions, "messages": messages, "skipped": 0, "problems": []}
+        output.print_json({**counts, "dry_run": dry_run, "made_at": result.made_at.isoformat()})
+        return
+    made_at = f"{result.made_at:%Y-%m-%d %H:%M} UTC"
+    contents = f"{sessions:,} sessions with {messages:,} messages, as of {made_at}"
+    if dry_run:
+        output.print_text(options, f"{path} is whole: {contents}. Nothing was stored.")
+    else:
+        output.print_text(options, f"{contents} are in {locations.store_location(options)}.")
+
+
+def _add_import_command(kind: Kind, description: str) -> None:
+    """Add the command that imports the sessions of another system."""
+
+    @import_.command(kind, help=description)
     @click.argument("path", metavar="PATH", type=click.Path())
-    @click.option("--dry-run", is_flag=True, help="Read everything and write nothing.")
+    @click.option("--dry-run", is_flag=True, help="Read everything and store nothing.")
     @click.option(
         "--zone",
         metavar="NAME",
-        help="Where times without a zone were written, such as Europe/Madrid. Default: this "
-        "machine's zone.",
+        help="Time zone of times that name none, such as Europe/Madrid. Default: this machine's "
+        "zone.",
     )
     @json_option
     @click.pass_obj
-    def command(request: Request, path: str, dry_run: bool, zone: str | None) -> None:
-        report = _imported(request, kind, path, dry_run=dry_run, zone=zone)
-        if request.json:
+    def command(options: CommandOptions, path: str, dry_run: bool, zone: str | None) -> None:
+        report = _import(options, kind, path, dry_run=dry_run, zone=zone)
+        if options.json:
             output.print_json(report.to_dict())
         else:
-            _tell(request, report, dry_run=dry_run)
+            _print_report(options, report, dry_run=dry_run)
         if not report.is_whole:
-            click.get_current_context().exit(NO)
-
-    return command
+            click.get_current_context().exit(NEGATIVE_RESULT)
 
 
-COMMANDS = (
-    _command("hermes", "Import Hermes Agent's sessions: PATH is its home, such as ~/.hermes."),
-    _command("nanobot", "Import nanobot's sessions: PATH is its folder, such as ~/.nanobot."),
-    _command("openclaw", "Import OpenClaw's sessions: PATH is its folder, such as ~/.openclaw."),
-    _command("jsonl", "Import OpenAI chat messages: PATH is a .jsonl file or a folder of them."),
+_add_import_command(
+    "hermes", "Import Hermes Agent's sessions. PATH is its home folder, such as ~/.hermes."
+)
+_add_import_command("nanobot", "Import nanobot's sessions. PATH is its folder, such as ~/.nanobot.")
+_add_import_command(
+    "openclaw", "Import OpenClaw's sessions. PATH is its folder, such as ~/.openclaw."
+)
+_add_import_command(
+    "jsonl", "Import OpenAI chat messages. PATH is a .jsonl file or a folder of them."
 )
 
 
-def _imported(
-    request: Request, kind: Kind, path: str, *, dry_run: bool, zone: str | None
+def _import(
+    options: CommandOptions, kind: Kind, path: str, *, dry_run: bool, zone: str | None
 ) -> Report:
-    with output.bar(request, "Importing") as progress:
-        if dry_run and locations.is_missing(locations.where(request)):
+    with output.progress_bar(options, "Importing") as progress:
+        if dry_run and locations.is_store_missing(locations.store_location(options)):
             return import_from(None, kind, path, dry_run=True, progress=progress, zone=zone)
-        with locations.made(request) as opened:
-            return import_from(
-                opened, kind, path, dry_run=dry_run, progress=progress, zone=zone
-            )  # fmt: skip
+        with locations.open_or_create_store(options) as store:
+            return import_from(store, kind, path, dry_run=dry_run, progress=progress, zone=zone)
 
 
-def _tell(request: Request, report: Report, *, dry_run: bool) -> None:
+def _print_report(options: CommandOptions, report: Report, *, dry_run: bool) -> None:
     verb = "Would import" if dry_run else "Imported"
-    sessions = _counted(report.sessions, "session")
-    messages = _counted(report.messages, "message")
-    output.say(request, f"{verb} {sessions} with {messages}.")
+    sessions = _count(report.sessions, "session")
+    messages = _count(report.messages, "message")
+    output.print_text(options, f"{verb} {sessions} with {messages}.")
     if report.skipped:
-        output.say(request, f"{_counted(report.skipped, 'session')} had come before.")
+        verb = "was" if report.skipped == 1 else "were"
+        skipped = _count(report.skipped, "session")
+        output.print_text(options, f"{skipped} {verb} imported before.")
     if not report.problems:
         return
-    output.say(request, f"{_counted(len(report.problems), 'problem')}:")
-    for problem in report.problems[:_MOST_TOLD]:
+    output.print_text(options, f"{_count(len(report.problems), 'problem')}:")
+    for problem in report.problems[:_MAX_PRINTED_PROBLEMS]:
         where = problem.file if problem.line is None else f"{problem.file}:{problem.line}"
-        told = f"{where} {problem.kind}: {problem.detail}"
-        output.say(request, f"  • {output.one_line(told, 200)}")
-    if len(report.problems) > _MOST_TOLD:
-        output.say(request, f"  … and {len(report.problems) - _MOST_TOLD} more; --json has all.")
+        line = f"{where} {problem.kind}: {problem.detail}"
+        output.print_text(options, f"  • {output.one_line(line, 200)}")
+    unprinted = len(report.problems) - _MAX_PRINTED_PROBLEMS
+    if unprinted > 0:
+        output.print_text(options, f"  … and {unprinted} more; --json prints all.")
 
 
-def _counted(number: int, noun: str) -> str:
+def _count(number: int, noun: str) -> str:
     return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,4 +1,4 @@
-"""Where the configuration and the store are, and opening them."""
+"""Find the configuration and the store that a command works on, and open the store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import tertulia
-from tertulia.cli.options import Request
+from tertulia.cli.options import CommandOptions
 from tertulia.core.settings import Settings
 from tertulia.errors import ConfigError, StoreUnavailable
 from tertulia.storage.connect import (
@@ -24,132 +24,144 @@ from tertulia.store import Store
 if TYPE_CHECKING:
     from tertulia.config.load import LoadedConfig
 
-VARIABLE = "TERTULIA_STORE"
+STORE_VARIABLE = "TERTULIA_STORE"
 CONFIG_VARIABLE = "TERTULIA_CONFIG"
 
-_FILE = "talk.db"
+_DEFAULT_FILE = "talk.db"
 
-# A person waits before the terminal, so the program gives up sooner than a gateway would.
+# A person waits at the terminal, so a command gives up sooner than a gateway would.
 _BUSY_SECONDS = 10
 
 
-def config_path(request: Request) -> str:
-    """The configuration that is meant, whether or not it exists."""
-    return request.config or os.environ.get(CONFIG_VARIABLE) or default_config_path()
+def config_path(options: CommandOptions) -> str:
+    """Return the path of the configuration file, whether or not it exists."""
+    return options.config or os.environ.get(CONFIG_VARIABLE) or default_config_path()
 
 
 def default_config_path() -> str:
-    """A file in the platform's config folder."""
+    """Return the path of config.toml in the platform's config folder."""
     import platformdirs
 
     return str(platformdirs.user_config_path("tertulia", appauthor=False) / "config.toml")
 
 
-def config(request: Request) -> LoadedConfig:
-    """The configuration. One that was named has to exist; the one in the folder need not."""
-    path = config_path(request)
+def load_config(options: CommandOptions) -> LoadedConfig:
+    """Load the configuration; only the file at the default path may be missing."""
+    path = config_path(options)
     is_named = path != default_config_path()
     from tertulia.config.load import read
 
     return read(path if is_named or os.path.exists(path) else None, os.environ)
 
 
-def where(request: Request) -> str:
-    """The store that is meant, as it was given."""
-    if request.store is not None:
-        return request.store  # an empty one too: the default is not what a lost variable meant
-    return config(request).config.store.where or default_path()
+def store_location(options: CommandOptions) -> str:
+    """Return the location of the store as the user wrote it."""
+    if options.store is not None:
+        # Also if it is empty: a variable that expanded to nothing must not mean the default store.
+        return options.store
+    return load_config(options).config.store.where or default_store_path()
 
 
-def default_path() -> str:
-    """A file in the platform's data folder."""
-    return os.path.join(data_folder(), _FILE)
+def default_store_path() -> str:
+    """Return the path of the store in the platform's data folder."""
+    return os.path.join(data_folder(), _DEFAULT_FILE)
 
 
 def data_folder() -> str:
-    """Where the platform keeps what programs keep for a user."""
+    """Return the platform's folder for the data of this user and program."""
     import platformdirs
 
     return str(platformdirs.user_data_path("tertulia", appauthor=False))
 
 
-def nearest_folder(path: str) -> str:
-    """The folder of a store, or as much of it as exists; where that is a server, this one."""
-    if is_server(path):
+def nearest_existing_folder(location: str) -> str:
+    """Return the folder of a store, or its nearest parent that exists.
+
+    For a store on a server this is the current folder.
+    """
+    if is_server(location):
         return os.getcwd()
-    folder = os.path.dirname(os.path.abspath(public_name(path)))
+    folder = os.path.dirname(os.path.abspath(public_name(location)))
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     return folder
 
 
-def existing(request: Request) -> Store:
-    """Open the store that is meant; no command that only reads makes an empty one."""
-    place = where(request)
-    if is_missing(place):
-        raise missing(place)
-    return opened(place, settings(request))
+def open_existing_store(options: CommandOptions) -> Store:
+    """Open the store; raise StoreUnavailable if there is none.
 
-
-def settings(request: Request) -> Settings:
-    """How the configuration wants the store, but for how long a person waits."""
-    found = config(request).config.settings
-    return msgspec.structs.replace(found, busy_seconds=min(found.busy_seconds, _BUSY_SECONDS))
-
-
-def made(request: Request) -> Store:
-    """Open the store that is meant, and make it if there is none. Nobody else may read it."""
-    place = where(request)
-    with private_files():
-        if place == default_path():
-            _make_folder(os.path.dirname(place))
-        return opened(place, settings(request))
-
-
-def make_private(place: str) -> None:
-    """Make what is missing of a file and its folder, so that nobody else may read it.
-
-    For those who cannot open the store within `private_files`, since they open it in a thread.
+    Commands that only read use this, so that they never create an empty store.
     """
-    if is_server(place) or "://" in public_name(place) or not is_missing(place):
+    location = store_location(options)
+    if is_store_missing(location):
+        raise missing_store_error(location)
+    return open_store(location, store_settings(options))
+
+
+def store_settings(options: CommandOptions) -> Settings:
+    """Return the store's settings from the configuration, with a shorter wait for locks."""
+    settings = load_config(options).config.settings
+    return msgspec.structs.replace(settings, busy_seconds=min(settings.busy_seconds, _BUSY_SECONDS))
+
+
+def open_or_create_store(options: CommandOptions) -> Store:
+    """Open the store; create it if there is none, readable by this user only."""
+    location = store_location(options)
+    with private_files():
+        if location == default_store_path():
+            _create_folder(os.path.dirname(location))
+        return open_store(location, store_settings(options))
+
+
+def create_private_file(location: str) -> None:
+    """Create an empty file for a new store, and its folder, readable by this user only.
+
+    For callers that open the store in a thread: the umask that `private_files` sets is the whole
+    program's, so they cannot open the store inside that block.
+    """
+    if is_server(location) or "://" in public_name(location) or not is_store_missing(location):
         return
-    path = public_name(place)
-    if place == default_path():
+    path = public_name(location)
+    if location == default_store_path():
         with private_files():
-            _make_folder(os.path.dirname(place))
-    with suppress(OSError):  # the library says what is wrong with it
+            _create_folder(os.path.dirname(location))
+    with suppress(OSError):  # opening the store reports what is wrong with the path
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
 
 
-def is_missing(place: str) -> bool:
-    """Whether a file or a database is named in which there is no store yet."""
-    if is_server(place):
-        return not look(place).applied
-    path = require_utf8(public_name(place))
+def is_store_missing(location: str) -> bool:
+    """Return whether a valid file or database location contains no store yet.
+
+    Raise StoreUnavailable if the file cannot be inspected.
+    """
+    if is_server(location):
+        return not look(location).applied
+    path = require_utf8(public_name(location))
     if not path or "://" in path:
-        return False  # the library says what is wrong with it
+        return False  # opening the store reports what is wrong with the location
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError as problem:
         raise StoreUnavailable(
-            f"{path} cannot be looked at: {problem.strerror}.",
+            f"{path} cannot be inspected: {problem.strerror}.",
             hint="Give this user the right to read and write the file and its folder.",
         ) from problem
-    return found.st_size == 0 and os.path.isfile(path)
+    return status.st_size == 0 and os.path.isfile(path)
 
 
-def missing(place: str) -> StoreUnavailable:
+def missing_store_error(location: str) -> StoreUnavailable:
+    """Return the error for a command that needs a store where there is none."""
     return StoreUnavailable(
-        f"There is no store at {public_name(place)}.",
-        hint=f"Name another one with --store or {VARIABLE}, or make this one with: "
+        f"There is no store at {public_name(location)}.",
+        hint=f"Name another one with --store or {STORE_VARIABLE}, or create this one with: "
         "tertulia store migrate",
     )
 
 
 def require_utf8(path: str) -> str:
-    """The path, if SQLite can be told it."""
+    """Return the path; raise ConfigError if it is not UTF-8, which SQLite requires."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -159,8 +171,11 @@ def require_utf8(path: str) -> str:
     return path
 
 
-def zone() -> tzinfo:
-    """The machine's time zone: people read and give their times in it."""
+def local_zone() -> tzinfo:
+    """Return the machine's time zone, in which people read and write times.
+
+    Raise ConfigError if the machine names a zone that does not exist.
+    """
     import tzlocal
 
     try:
@@ -175,7 +190,7 @@ def zone() -> tzinfo:
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Whatever is created within is for this user only: conversations are."""
+    """Let files created in the block be readable by this user only: conversations are private."""
     before = os.umask(0o077)
     try:
         yield
@@ -183,17 +198,17 @@ def private_files() -> Iterator[None]:
         os.umask(before)
 
 
-def opened(place: str, wanted: Settings | None = None) -> Store:
-    """Open a store as a command does."""
-    zone()  # before the library asks for it, so that a wrong one is told
-    return tertulia.open(place, settings=wanted or Settings(busy_seconds=_BUSY_SECONDS))
+def open_store(location: str, settings: Settings | None = None) -> Store:
+    """Open a store with the settings of a command."""
+    local_zone()  # checked before the library needs it, so that a wrong zone is a clear error
+    return tertulia.open(location, settings=settings or Settings(busy_seconds=_BUSY_SECONDS))
 
 
-def _make_folder(folder: str) -> None:
+def _create_folder(folder: str) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as problem:
         raise StoreUnavailable(
-            f"The folder {folder} cannot be made: {problem.strerror}.",
-            hint=f"Name another place for the store with --store or {VARIABLE}.",
+            f"The folder {folder} cannot be created: {problem.strerror}.",
+            hint=f"Choose another location for the store with --store or {STORE_VARIABLE}.",
         ) from problem

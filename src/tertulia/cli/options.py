@@ -1,7 +1,8 @@
-"""What every command understands: where the store and the configuration are, and how to print.
+"""Options and base classes that all commands share.
 
-`--store`, `--config` and `--no-color` may stand anywhere on the line: `tertulia --store X sessions
-list` and `tertulia sessions list --store X` are the same; the one nearest to the command wins.
+`--store`, `--config` and `--no-color` are accepted before and after the command: `tertulia --store
+X sessions list` and `tertulia sessions list --store X` mean the same. If an option is given twice,
+the value nearest to the command is used.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import click
 
 F = TypeVar("F")
 
-_LONGEST_SENTENCE = 200
+_MAX_SENTENCE_LENGTH = 200
 
 
-class Request:
-    """What the options common to all commands said."""
+class CommandOptions:
+    """Values of the options that all commands share."""
 
     def __init__(self) -> None:
         self.store: str | None = None
@@ -25,10 +26,11 @@ class Request:
         self.no_color = False
 
 
-class Words(click.types.StringParamType):
-    """Text from the command line, as a database takes it.
+class Utf8Text(click.types.StringParamType):
+    """Text argument that a database can store.
 
-    Bytes that are no UTF-8 arrive as halves of surrogate pairs, which no database stores.
+    Bytes that are not UTF-8 reach Python as lone surrogates, which no database stores; each one is
+    replaced with `?`.
     """
 
     name = "text"
@@ -37,50 +39,50 @@ class Words(click.types.StringParamType):
         return str(value).encode("utf-8", "replace").decode()
 
 
-WORDS = Words()
+TEXT = Utf8Text()
 
 
 def json_option(command: F) -> F:
-    """`--json`, for a command that prints data."""
+    """Add `--json` to a command that prints data."""
     option = click.option(
         "--json",
         is_flag=True,
         expose_value=False,
-        callback=_json,
-        help="Print JSON for programs; errors too.",
+        callback=_set_json,
+        help="Print JSON for programs, errors too.",
     )
     return option(command)  # type: ignore[type-var]
 
 
-class Command(click.Command):
-    """A command with the options that every command has."""
+class CliCommand(click.Command):
+    """A command with the shared options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += _common()
+        self.params += _shared_options()
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        """The first sentence, whole: a list of commands breaks it, and need not cut it."""
-        return super().get_short_help_str(_LONGEST_SENTENCE)
+        """Return the whole first sentence; click wraps it, so do not truncate."""
+        return super().get_short_help_str(_MAX_SENTENCE_LENGTH)
 
 
-class Group(click.Group):
-    """Commands of one noun."""
+class CommandGroup(click.Group):
+    """A group of commands for one noun, with the shared options."""
 
-    command_class = Command
+    command_class = CliCommand
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += _common()
+        self.params += _shared_options()
 
 
-def _common() -> list[click.Parameter]:
+def _shared_options() -> list[click.Parameter]:
     return [
         click.Option(
             ["--store"],
             metavar="WHERE",
             expose_value=False,
-            callback=_store,
+            callback=_set_store,
             help="The store: a path, sqlite:///path or postgresql://…. Default: $TERTULIA_STORE, "
             "else a file in the platform's data folder.",
         ),
@@ -88,33 +90,33 @@ def _common() -> list[click.Parameter]:
             ["--config"],
             metavar="FILE",
             expose_value=False,
-            callback=_config,
-            help="The configuration. Default: $TERTULIA_CONFIG, else config.toml in the platform's "
-            "config folder, if there is one.",
+            callback=_set_config,
+            help="The configuration file. Default: $TERTULIA_CONFIG, else config.toml in the "
+            "platform's config folder, if it exists.",
         ),
         click.Option(
             ["--no-color"],
             is_flag=True,
             expose_value=False,
-            callback=_no_color,
-            help="Print without colours; so does the variable NO_COLOR.",
+            callback=_set_no_color,
+            help="Print without colours. The variable NO_COLOR does the same.",
         ),
     ]
 
 
-def _store(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+def _set_store(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
-        ctx.ensure_object(Request).store = value
+        ctx.ensure_object(CommandOptions).store = value
 
 
-def _config(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+def _set_config(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
-        ctx.ensure_object(Request).config = value
+        ctx.ensure_object(CommandOptions).config = value
 
 
-def _json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    ctx.ensure_object(Request).json |= value
+def _set_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.ensure_object(CommandOptions).json |= value
 
 
-def _no_color(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    ctx.ensure_object(Request).no_color |= value
+def _set_no_color(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.ensure_object(CommandOptions).no_color |= value

@@ -1,7 +1,9 @@
-"""Printing: tables for people, JSON for programs, and nothing that a stranger could do with it.
+"""Printing: tables for people, JSON for programs, and no text that could act on the terminal.
 
-Titles, names and messages are written by people nobody has vouched for. All text that is printed
-passes `harmless` or `one_line`, and is given to rich as plain text, never as its markup.
+Titles, names and messages are written by people that nobody has vouched for. Every text that is
+printed passes `harmless` or `one_line`, and rich gets it as plain text, never as markup.
+
+rich is imported only in the functions that print for people: commands start faster without it.
 """
 
 from __future__ import annotations
@@ -10,11 +12,11 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tertulia.cli.options import Request
+from tertulia.cli.options import CommandOptions
 from tertulia.core.text.display_safe import (
     harmless,
     one_line,
@@ -27,125 +29,132 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 __all__ = [
-    "bar",
+    "ask_yes_no",
     "cell",
-    "confirmed",
     "console",
     "harmless",
+    "new_table",
     "one_line",
-    "plain",
+    "plain_text",
+    "print_indented",
     "print_json",
-    "say",
-    "show",
-    "show_indented",
-    "table",
+    "print_renderables",
+    "print_text",
+    "progress_bar",
+    "spinner",
     "to_json",
-    "waiting",
 ]
 
-# Wide enough that nothing is cut where no terminal sets a width: in a pipe or a file.
-_ENDLESS = 10_000
-# Shorter work is done before an eye could read what it was.
-_NOTICEABLE_SECONDS = 0.5
+# Wide enough that nothing is cut in a pipe or a file, where no terminal sets a width.
+_UNLIMITED_WIDTH = 10_000
+# Shorter work is finished before anybody could read the message.
+_SPINNER_DELAY_SECONDS = 0.5
 
 _INDENT = "    "
-_NARROWEST = 20
+_MIN_TEXT_WIDTH = 20
 
 
 def print_json(value: Any) -> None:
+    """Print a value as JSON on the standard output."""
     click.echo(to_json(value))
 
 
-def console(request: Request, *, errors: bool = False) -> Console:
-    """Where to print for people."""
-    from tertulia.cli.screen import Screen
+def console(options: CommandOptions, *, errors: bool = False) -> Console:
+    """Return a console on the standard output, or on the standard error output with `errors`."""
+    from rich.console import Console
+
+    class PipeConsole(Console):
+        """Raises BrokenPipeError, because the program chooses its exit code itself."""
+
+        def on_broken_pipe(self) -> NoReturn:
+            raise BrokenPipeError
 
     stream = sys.stderr if errors else sys.stdout
     has_width = stream.isatty() or "COLUMNS" in os.environ
-    return Screen(
+    return PipeConsole(
         file=stream,
-        width=None if has_width else _ENDLESS,
-        no_color=request.no_color or None,
+        width=None if has_width else _UNLIMITED_WIDTH,
+        no_color=options.no_color or None,
         markup=False,
         emoji=False,
         highlight=False,
     )
 
 
-def say(request: Request, text: str) -> None:
-    """Print a sentence."""
-    console(request).print(harmless(text), soft_wrap=True)
+def print_text(options: CommandOptions, text: str) -> None:
+    """Print a text for people, with everything that acts on a terminal replaced."""
+    console(options).print(harmless(text), soft_wrap=True)
 
 
-def show(request: Request, *what: RenderableType) -> None:
+def print_renderables(options: CommandOptions, *renderables: RenderableType) -> None:
     """Print tables and texts, one below the other."""
-    screen = console(request)
-    for one in what:
-        screen.print(one)
+    target = console(options)
+    for renderable in renderables:
+        target.print(renderable)
 
 
-def show_indented(screen: Console, text: Text) -> None:
-    """Print a text of several lines a little to the right, also where a line has to be broken."""
+def print_indented(target: Console, text: Text) -> None:
+    """Print a text with every line indented, also those that had to be wrapped."""
     from rich.text import Text
 
-    for line in text.wrap(screen, max(_NARROWEST, screen.width - len(_INDENT))):
+    for line in text.wrap(target, max(_MIN_TEXT_WIDTH, target.width - len(_INDENT))):
         line.rstrip()
-        screen.print(Text(_INDENT if line.plain else "").append_text(line))
+        target.print(Text(_INDENT if line.plain else "").append_text(line))
 
 
-def table(*headings: str, elastic: str, numbers: Collection[str] = ()) -> Table:
-    """An empty table. Only column `elastic` gives way; those in `numbers` stand right."""
+def new_table(*headings: str, elastic: str, numbers: Collection[str] = ()) -> Table:
+    """Return an empty table. Only column `elastic` shrinks; columns in `numbers` align right."""
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in headings:
         justify: JustifyMethod = "right" if heading in numbers else "left"
-        made.add_column(heading, justify=justify, no_wrap=heading != elastic, overflow="ellipsis")
-    return made
+        table.add_column(heading, justify=justify, no_wrap=heading != elastic, overflow="ellipsis")
+    return table
 
 
 def cell(text: str, style: str = "") -> Text:
-    """One line for a table, cut where the column ends."""
+    """Return one line for a table; it is cut at the end of its column."""
     from rich.text import Text
 
     return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
-def plain(text: str, style: str = "") -> Text:
-    """One line, broken where the screen ends."""
+def plain_text(text: str, style: str = "") -> Text:
+    """Return a text without line breaks; it is wrapped at the end of the screen."""
     from rich.text import Text
 
     return Text(one_line(text), style=style)
 
 
 @contextmanager
-def waiting(request: Request, words: str) -> Iterator[None]:
-    """Show that something goes on, if it goes on for long and a person looks."""
-    if not _is_watched():
+def spinner(options: CommandOptions, label: str) -> Iterator[None]:
+    """Show `label` with a spinner while the block runs, on a terminal and after half a second."""
+    if not _is_stderr_terminal():
         yield
         return
     from threading import Timer
 
-    status = console(request, errors=True).status(words)
-    timer = Timer(_NOTICEABLE_SECONDS, status.start)
+    status = console(options, errors=True).status(label)
+    timer = Timer(_SPINNER_DELAY_SECONDS, status.start)
     timer.daemon = True
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
-        timer.join()  # a start that is under way comes before the stop
+        timer.join()  # a start that is already running must come before the stop
         status.stop()
 
 
 @contextmanager
-def bar(request: Request, words: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on the terminal of the errors; gives what is called with (done, total)."""
+def progress_bar(options: CommandOptions, label: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar on stderr; yield the function to call with (done, total)."""
     from rich.progress import Progress
 
-    screen = console(request, errors=True)
-    with Progress(console=screen, transient=True, disable=not _is_watched()) as progress:
-        task = progress.add_task(words, total=None)
+    target = console(options, errors=True)
+    with Progress(console=target, transient=True, disable=not _is_stderr_terminal()) as progress:
+        task = progress.add_task(label, total=None)
 
         def advance(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
@@ -153,13 +162,13 @@ def bar(request: Request, words: str) -> Iterator[Callable[[int, int], None]]:
         yield advance
 
 
-def _is_watched() -> bool:
-    """Whether a person sees the progress of what goes on."""
+def _is_stderr_terminal() -> bool:
+    """Return whether somebody can see progress; it is printed on stderr."""
     return sys.stderr.isatty()
 
 
-def confirmed(question: str) -> bool | None:
-    """What a person answers; None where nobody is there to answer."""
+def ask_yes_no(question: str) -> bool | None:
+    """Ask on stderr and return the answer, or None if the standard input has ended."""
     click.echo(f"{question} [y/N] ", err=True, nl=False)
     answer = sys.stdin.readline()
     if not answer:

@@ -1,4 +1,4 @@
-"""`tertulia pair`: who may write to the agent."""
+"""`tertulia pair`: control which people may write to the agent."""
 
 from __future__ import annotations
 
@@ -10,89 +10,93 @@ from tertulia.cli import (
     locations,
     output,
 )
-from tertulia.cli.options import WORDS, Group, Request, json_option
+from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 from tertulia.core.text import format
 from tertulia.records.people import Pairing, Person
 
-_ALL = 1000
+_MAX_PEOPLE = 1000
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def pair() -> None:
-    """Let people in, and out again."""
+    """Allow people to write to the agent, or stop allowing it."""
 
 
 @pair.command("list")
 @json_option
 @click.pass_obj
-def list_(request: Request) -> None:
-    """List who asks to be let in, and who is in.
+def list_(options: CommandOptions) -> None:
+    """List the people who may write, and those who asked to.
 
-    Codes are not shown: the owner types the one that the person shows.
+    Codes are not shown: the owner types the code that the person shows.
     """
-    with locations.existing(request) as store:
-        waiting = store.people.waiting()
-        let_in = [one for one in store.people.find(limit=_ALL) if one.role != "guest"]
-    if request.json:
+    with locations.open_existing_store(options) as store:
+        pairings = store.people.waiting()
+        people = store.people.find(limit=_MAX_PEOPLE)
+    people = [person for person in people if person.role != "guest"]
+    if options.json:
         output.print_json(
-            {"waiting": list(map(_asking, waiting)), "people": list(map(to_dict, let_in))}
+            {
+                "waiting": [pairing_to_dict(pairing) for pairing in pairings],
+                "people": [to_dict(person) for person in people],
+            }
         )
         return
-    if not waiting and not let_in:
-        output.say(request, "Nobody has asked, and nobody was let in.")
+    if not pairings and not people:
+        output.print_text(options, "Nobody may write yet, and nobody has asked to.")
         return
-    zone = locations.zone()
-    table = output.table("person", "name", "role", "since", elastic="name")
-    for one in waiting:
-        since = format.stamp(one.asked_at, zone)
-        table.add_row(output.cell(one.person), "", output.cell("asks", "yellow"), since)
-    for person in let_in:
+    zone = locations.local_zone()
+    table = output.new_table("person", "name", "role", "since", elastic="name")
+    for pairing in pairings:
+        since = format.stamp(pairing.asked_at, zone)
+        table.add_row(output.cell(pairing.person), "", output.cell("asks", "yellow"), since)
+    for person in people:
         since = format.stamp(person.created_at, zone)
         table.add_row(
             output.cell(person.id), output.cell(person.name or ""), output.cell(person.role), since
         )
-    output.show(request, table)
+    output.print_renderables(options, table)
 
 
 @pair.command()
-@click.argument("code", type=WORDS)
+@click.argument("code", type=TEXT)
 @click.option(
     "--role",
     type=click.Choice(["member", "owner"]),
     default="member",
     show_default=True,
-    help="What they may do.",
+    help="The role of the person.",
 )
 @json_option
 @click.pass_obj
-def approve(request: Request, code: str, role: Literal["member", "owner"]) -> None:
-    """Let the person in who shows CODE."""
-    with locations.existing(request) as store:
+def approve(options: CommandOptions, code: str, role: Literal["member", "owner"]) -> None:
+    """Allow the person who shows CODE to write."""
+    with locations.open_existing_store(options) as store:
         person = store.people.approve(code, role=role, by="local")
-    if request.json:
+    if options.json:
         output.print_json(to_dict(person))
     else:
-        output.say(request, f"{_called(person)} may write now, as {person.role}.")
+        output.print_text(options, f"{_display_name(person)} may write now, as {person.role}.")
 
 
 @pair.command()
-@click.argument("person", type=WORDS)
+@click.argument("person_id", metavar="PERSON", type=TEXT)
 @json_option
 @click.pass_obj
-def revoke(request: Request, person: str) -> None:
-    """Let PERSON, such as telegram:42, write no longer. What was said is kept."""
-    with locations.existing(request) as store:
-        store.people.set_role(person, "guest")
-        found = store.people.get(person)
-    assert found is not None
-    if request.json:
-        output.print_json(to_dict(found))
+def revoke(options: CommandOptions, person_id: str) -> None:
+    """Stop allowing PERSON, such as telegram:42, to write. Their messages are kept."""
+    with locations.open_existing_store(options) as store:
+        store.people.set_role(person_id, "guest")
+        person = store.people.get(person_id)
+    assert person is not None
+    if options.json:
+        output.print_json(to_dict(person))
     else:
-        output.say(request, f"{_called(found)} may write no longer.")
+        output.print_text(options, f"{_display_name(person)} may no longer write.")
 
 
 def to_dict(person: Person) -> dict[str, Any]:
-    """A person for programs."""
+    """Return a person for JSON output."""
     return {
         "id": person.id,
         "platform": person.platform,
@@ -102,14 +106,15 @@ def to_dict(person: Person) -> dict[str, Any]:
     }
 
 
-def _asking(one: Pairing) -> dict[str, Any]:
+def pairing_to_dict(pairing: Pairing) -> dict[str, Any]:
+    """Return a waiting request for JSON output, without its code."""
     return {
-        "id": one.person,
-        "platform": one.platform,
-        "asked_at": one.asked_at.isoformat().replace("+00:00", "Z"),
-        "until": one.until.isoformat().replace("+00:00", "Z"),
+        "id": pairing.person,
+        "platform": pairing.platform,
+        "asked_at": pairing.asked_at.isoformat().replace("+00:00", "Z"),
+        "until": pairing.until.isoformat().replace("+00:00", "Z"),
     }
 
 
-def _called(person: Person) -> str:
+def _display_name(person: Person) -> str:
     return output.one_line(f"{person.name} ({person.id})" if person.name else person.id, 80)

@@ -1,4 +1,4 @@
-"""`tertulia ps`: programs in the background."""
+"""`tertulia ps`: list the background processes of agents."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from tertulia.cli import (
     locations,
     output,
 )
-from tertulia.cli.options import Command, Request, json_option
+from tertulia.cli.options import CliCommand, CommandOptions, json_option
 from tertulia.core.text import format
 from tertulia.processes import messages
 from tertulia.records.processes import Process
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @json_option
 @click.pass_obj
-def ps(request: Request) -> None:
-    """List the programs that agents have started, of every conversation.
+def ps(options: CommandOptions) -> None:
+    """List the processes that agents have started, in all conversations.
 
-    It shows what the store knows; a running gateway brings that up to date every second.
+    The states are those in the store; a running gateway updates them every second.
     """
-    with locations.existing(request) as store:
-        found = store.processes.find()
-    if request.json:
-        output.print_json(list(map(to_dict, found)))
+    with locations.open_existing_store(options) as store:
+        processes = store.processes.find()
+    if options.json:
+        output.print_json([to_dict(process) for process in processes])
         return
-    if not found:
-        output.say(request, "No programs are known.")
+    if not processes:
+        output.print_text(options, "There are no processes.")
         return
-    zone = locations.zone()
-    # Which machine and conversation is told with --json; a screen has no room for all.
-    table = output.table("id", "state", "began", "command", elastic="command")
-    for one in found:
-        style = "green" if one.is_alive else ""
+    zone = locations.local_zone()
+    # Machine and conversation are printed with --json only; a terminal is too narrow for all.
+    table = output.new_table("id", "state", "began", "command", elastic="command")
+    for process in processes:
+        style = "green" if process.is_alive else ""
         table.add_row(
-            output.cell(one.id),
-            output.cell(messages.state(one), style),
-            format.stamp(one.began_at, zone),
-            output.cell(one.command),
+            output.cell(process.id),
+            output.cell(messages.state(process), style),
+            format.stamp(process.began_at, zone),
+            output.cell(process.command),
         )
-    output.show(request, table)
+    output.print_renderables(options, table)
 
 
 def to_dict(process: Process) -> dict[str, Any]:
-    """A program for programs."""
-    ended = process.ended_at
+    """Return a process for JSON output."""
+    ended_at = process.ended_at
     return {
         "id": process.id,
         "state": process.state,
@@ -61,5 +61,5 @@ def to_dict(process: Process) -> dict[str, Any]:
         "environment": process.environment,
         "pid": process.pid,
         "since": process.began_at.isoformat().replace("+00:00", "Z"),
-        "ended": None if ended is None else ended.isoformat().replace("+00:00", "Z"),
+        "ended": None if ended_at is None else ended_at.isoformat().replace("+00:00", "Z"),
     }

@@ -1,4 +1,4 @@
-"""`tertulia schedules`: tasks for later, of everybody in the store."""
+"""`tertulia schedules`: plan tasks for later; list and change those of all people."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tertulia.cli import (
     locations,
     output,
 )
-from tertulia.cli.options import WORDS, Group, Request, json_option
+from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 from tertulia.core.schedule import MISFIRES, Misfire, describe
 from tertulia.core.source import Source
 from tertulia.core.text import format
 from tertulia.records.schedules import Schedule, ScheduleRun
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def schedules() -> None:
-    """Tasks that run later or repeatedly. They run while `tertulia run` or `chat` does."""
+    """Plan tasks that run later or repeatedly. They run while `tertulia run` or `chat` runs."""
 
 
 _limit = click.option(
-    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many."
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most."
 )
 
 
@@ -32,46 +32,49 @@ _limit = click.option(
 @_limit
 @json_option
 @click.pass_obj
-def list_(request: Request, limit: int) -> None:
-    """List the schedules of everybody."""
-    with locations.existing(request) as store:
-        found = store.schedules.find(limit=limit).items
-    if request.json:
-        output.print_json([to_dict(one) for one in found])
+def list_(options: CommandOptions, limit: int) -> None:
+    """List the schedules of all people."""
+    with locations.open_existing_store(options) as store:
+        items = store.schedules.find(limit=limit).items
+    if options.json:
+        output.print_json([to_dict(schedule) for schedule in items])
         return
-    if not found:
-        output.say(request, "Nothing is planned. Plan a task with: tertulia schedules add")
+    if not items:
+        output.print_text(options, "Nothing is planned. Plan a task with: tertulia schedules add")
         return
-    zone = locations.zone()
-    table = output.table("id", "owner", "when", "next", "target", "task", elastic="task")
-    for one in found:
-        following = one.state if one.state != "active" or one.next_at is None else ""
+    zone = locations.local_zone()
+    table = output.new_table("id", "owner", "when", "next", "target", "task", elastic="task")
+    for schedule in items:
+        if schedule.state == "active" and schedule.next_at is not None:
+            next_run = format.stamp(schedule.next_at, zone)
+        else:
+            next_run = schedule.state
         table.add_row(
-            str(one.id),
-            output.cell(one.owner),
-            output.cell(describe(one.rule)),
-            following or format.stamp(one.next_at or one.created_at, zone),
-            output.cell(one.target),
-            output.cell(one.task),
+            str(schedule.id),
+            output.cell(schedule.owner),
+            output.cell(describe(schedule.rule)),
+            next_run,
+            output.cell(schedule.target),
+            output.cell(schedule.task),
         )
-    output.show(request, table)
+    output.print_renderables(options, table)
 
 
 @schedules.command()
-@click.argument("when", type=WORDS)
-@click.argument("task", type=WORDS)
-@click.option("--to", "target", type=WORDS, default="local", show_default=True,
-              help="Where the result goes: local (a file in the data folder), origin (the"
+@click.argument("when", type=TEXT)
+@click.argument("task", type=TEXT)
+@click.option("--to", "target", type=TEXT, default="local", show_default=True,
+              help="Target of the result: local (a file in the data folder), origin (the"
               " terminal), a platform's home, or platform:chat.")  # fmt: skip
-@click.option("--zone", type=WORDS, help="The time zone of WHEN. Default: the store's.")
+@click.option("--zone", type=TEXT, help="Time zone of WHEN. Default: the store's.")
 @click.option("--session", type=click.Choice(["own", "origin"]), default="own", show_default=True,
-              help="Run in a session of its own, or in that of the terminal.")  # fmt: skip
+              help="Run in a session of its own, or in the session of the terminal.")  # fmt: skip
 @click.option("--misfire", type=click.Choice(MISFIRES), default="once", show_default=True,
-              help="What was missed runs once for all, not at all, or each.")  # fmt: skip
+              help="Run missed times once, not at all, or each.")  # fmt: skip
 @json_option
 @click.pass_obj
 def add(
-    request: Request,
+    options: CommandOptions,
     when: str,
     task: str,
     target: str,
@@ -80,132 +83,138 @@ def add(
     misfire: Misfire,
 ) -> None:
     """Plan TASK for WHEN, such as "every 2h", "at 09:00" or "cron 0 9 * * MON-FRI"."""
-    with locations.made(request) as store:
-        made = store.schedules.create(
+    with locations.open_or_create_store(options) as store:
+        schedule = store.schedules.create(
             Source.local(), when, task, zone=zone, target=target, session=session, misfire=misfire
         )
-    _tell(request, made, "is planned")
+    _report(options, schedule, "is planned")
 
 
 @schedules.command()
-@click.argument("schedule", type=int)
+@click.argument("schedule_id", metavar="SCHEDULE", type=int)
 @json_option
 @click.pass_obj
-def pause(request: Request, schedule: int) -> None:
-    """Let SCHEDULE run no more until it is resumed."""
-    with locations.existing(request) as store:
-        changed = store.schedules.pause(schedule)
-    _tell(request, changed, "is paused")
+def pause(options: CommandOptions, schedule_id: int) -> None:
+    """Stop running SCHEDULE until it is resumed."""
+    with locations.open_existing_store(options) as store:
+        schedule = store.schedules.pause(schedule_id)
+    _report(options, schedule, "is paused")
 
 
 @schedules.command()
-@click.argument("schedule", type=int)
+@click.argument("schedule_id", metavar="SCHEDULE", type=int)
 @json_option
 @click.pass_obj
-def resume(request: Request, schedule: int) -> None:
-    """Let SCHEDULE run again, from now on."""
-    with locations.existing(request) as store:
-        changed = store.schedules.resume(schedule)
-    _tell(request, changed, "goes on")
+def resume(options: CommandOptions, schedule_id: int) -> None:
+    """Run SCHEDULE again, from now on."""
+    with locations.open_existing_store(options) as store:
+        schedule = store.schedules.resume(schedule_id)
+    _report(options, schedule, "is active again")
 
 
 @schedules.command()
-@click.argument("schedule", type=int)
+@click.argument("schedule_id", metavar="SCHEDULE", type=int)
 @json_option
 @click.pass_obj
-def remove(request: Request, schedule: int) -> None:
-    """Delete SCHEDULE and the history of its runs. What it said is kept where it was said."""
-    with locations.existing(request) as store:
-        gone = store.schedules.require(schedule)
-        store.schedules.remove(schedule)
-    _tell(request, gone, "is removed", with_next=False)
+def remove(options: CommandOptions, schedule_id: int) -> None:
+    """Delete SCHEDULE and the history of its runs. Its messages stay in their sessions."""
+    with locations.open_existing_store(options) as store:
+        schedule = store.schedules.require(schedule_id)
+        store.schedules.remove(schedule_id)
+    _report(options, schedule, "is removed", with_next=False)
 
 
 @schedules.command()
-@click.argument("schedule", type=int)
+@click.argument("schedule_id", metavar="SCHEDULE", type=int)
 @json_option
 @click.pass_obj
-def run(request: Request, schedule: int) -> None:
-    """Have SCHEDULE run now, by the gateway that is running or the next one that starts."""
-    with locations.existing(request) as store:
-        made = store.schedules.run_now(schedule)
-    if request.json:
-        output.print_json(run_to_dict(made))
+def run(options: CommandOptions, schedule_id: int) -> None:
+    """Run SCHEDULE now, in the gateway that is running or the next one that starts."""
+    with locations.open_existing_store(options) as store:
+        schedule_run = store.schedules.run_now(schedule_id)
+    if options.json:
+        output.print_json(run_to_dict(schedule_run))
     else:
-        output.say(request, f"Schedule {schedule} runs as soon as a gateway takes it.")
+        output.print_text(options, f"Schedule {schedule_id} runs as soon as a gateway is running.")
 
 
 @schedules.command()
-@click.argument("schedule", type=int)
+@click.argument("schedule_id", metavar="SCHEDULE", type=int)
 @_limit
 @json_option
 @click.pass_obj
-def history(request: Request, schedule: int, limit: int) -> None:
+def history(options: CommandOptions, schedule_id: int, limit: int) -> None:
     """Show the runs of SCHEDULE, the newest first."""
-    with locations.existing(request) as store:
-        found = store.schedules.history(schedule, limit=limit).items
-    if request.json:
-        output.print_json([run_to_dict(one) for one in found])
+    with locations.open_existing_store(options) as store:
+        runs = store.schedules.history(schedule_id, limit=limit).items
+    if options.json:
+        output.print_json([run_to_dict(schedule_run) for schedule_run in runs])
         return
-    if not found:
-        output.say(request, f"Schedule {schedule} has not run yet.")
+    if not runs:
+        output.print_text(options, f"Schedule {schedule_id} has not run yet.")
         return
-    zone = locations.zone()
-    table = output.table("run", "planned", "state", "tries", "session", "what", elastic="what")
-    for one in found:
+    zone = locations.local_zone()
+    table = output.new_table(
+        "run", "planned", "state", "attempts", "session", "result", elastic="result"
+    )
+    for schedule_run in runs:
         table.add_row(
-            str(one.id),
-            format.stamp(one.planned_at, zone),
-            output.cell(one.state),
-            str(one.attempts),
-            output.cell(one.session_id or ""),
-            output.cell(one.problem or one.result or ""),
+            str(schedule_run.id),
+            format.stamp(schedule_run.planned_at, zone),
+            output.cell(schedule_run.state),
+            str(schedule_run.attempts),
+            output.cell(schedule_run.session_id or ""),
+            output.cell(schedule_run.problem or schedule_run.result or ""),
         )
-    output.show(request, table)
+    output.print_renderables(options, table)
 
 
-def to_dict(one: Schedule) -> dict[str, Any]:
-    """A schedule for programs."""
+def to_dict(schedule: Schedule) -> dict[str, Any]:
+    """Return a schedule for JSON output."""
     return {
-        "id": one.id,
-        "owner": one.owner,
-        "when": describe(one.rule),
-        "task": one.task,
-        "target": one.target,
-        "session": one.session,
-        "misfire": one.misfire,
-        "state": one.state,
-        "next_at": _stamp(one.next_at),
-        "created_at": _stamp(one.created_at),
+        "id": schedule.id,
+        "owner": schedule.owner,
+        "when": describe(schedule.rule),
+        "task": schedule.task,
+        "target": schedule.target,
+        "session": schedule.session,
+        "misfire": schedule.misfire,
+        "state": schedule.state,
+        "next_at": _utc_text(schedule.next_at),
+        "created_at": _utc_text(schedule.created_at),
     }
 
 
-def run_to_dict(one: ScheduleRun) -> dict[str, Any]:
-    """A run for programs."""
+def run_to_dict(run: ScheduleRun) -> dict[str, Any]:
+    """Return a run for JSON output."""
     return {
-        "id": one.id,
-        "schedule": one.schedule.id,
-        "planned_at": _stamp(one.planned_at),
-        "since": _stamp(one.since),
-        "is_manual": one.is_manual,
-        "state": one.state,
-        "attempts": one.attempts,
-        "ended_at": _stamp(one.ended_at),
-        "session_id": one.session_id,
-        "result": one.result,
-        "problem": one.problem,
+        "id": run.id,
+        "schedule": run.schedule.id,
+        "planned_at": _utc_text(run.planned_at),
+        "since": _utc_text(run.since),
+        "is_manual": run.is_manual,
+        "state": run.state,
+        "attempts": run.attempts,
+        "ended_at": _utc_text(run.ended_at),
+        "session_id": run.session_id,
+        "result": run.result,
+        "problem": run.problem,
     }
 
 
-def _stamp(moment: datetime | None) -> str | None:
+def _utc_text(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat().replace("+00:00", "Z")
 
 
-def _tell(request: Request, one: Schedule, what: str, *, with_next: bool = True) -> None:
-    if request.json:
-        output.print_json(to_dict(one))
+def _report(
+    options: CommandOptions, schedule: Schedule, change: str, *, with_next: bool = True
+) -> None:
+    """Print a schedule and its change; with `with_next` also the time of its next run."""
+    if options.json:
+        output.print_json(to_dict(schedule))
         return
-    following = ""
-    if with_next and one.state == "active" and one.next_at is not None:
-        following = f", next {format.stamp(one.next_at, locations.zone())}"
-    output.say(request, f"Schedule {one.id} ({describe(one.rule)}) {what}{following}.")
+    next_run = ""
+    if with_next and schedule.state == "active" and schedule.next_at is not None:
+        next_run = f", next {format.stamp(schedule.next_at, locations.local_zone())}"
+    rule = describe(schedule.rule)
+    output.print_text(options, f"Schedule {schedule.id} ({rule}) {change}{next_run}.")

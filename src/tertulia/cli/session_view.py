@@ -1,4 +1,4 @@
-"""One session as people and programs see it."""
+"""Format sessions and search hits as tables, texts and JSON."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-# The columns of a list, and from how wide a terminal on each is shown.
-_COLUMNS = {
+# The columns of a list, each with the narrowest terminal in which it is shown.
+_MIN_WIDTH_BY_COLUMN = {
     "id": 0,
     "name": 0,
     "platform": 0,
@@ -34,30 +34,32 @@ _COLUMNS = {
 
 
 def to_dict(session: Session) -> dict[str, Any]:
-    """A session for programs, under the names of its fields."""
-    plain = session.to_dict()
-    plain["usage"]["total"] = session.usage.total
-    return plain
+    """Return a session for JSON output, under the names of its fields."""
+    fields = session.to_dict()
+    fields["usage"]["total"] = session.usage.total
+    return fields
 
 
 def table(sessions: Sequence[Session], lengths: Mapping[str, int], width: int) -> Table:
-    """A list for a terminal of that width; `lengths` says how many messages each session has."""
-    shown = [name for name, needed in _COLUMNS.items() if width >= needed]
-    made = output.table(*shown, elastic="name", numbers=("messages", "tokens", "cost"))
-    now, zone = datetime.now(UTC), locations.zone()
+    """Return a list for a terminal of that width; `lengths` maps ids to message counts."""
+    columns = [name for name, needed in _MIN_WIDTH_BY_COLUMN.items() if width >= needed]
+    rows = output.new_table(*columns, elastic="name", numbers=("messages", "tokens", "cost"))
+    now, zone = datetime.now(UTC), locations.local_zone()
     for session in sessions:
         cells: dict[str, Text | str] = {
             "id": session.id,
             "name": output.cell(short_name(session), style="bold" if session.title else ""),
             "platform": output.cell(session.origin.platform),
-            "state": _state(session, with_reason="messages" in shown),
-            "active": format.when(session.updated_at, now, zone),
+            "state": _state(session, with_reason="messages" in columns),
+            "active": format.age_or_date(session.updated_at, now, zone),
             "messages": str(lengths[session.id]),
-            "tokens": format.short(session.usage.total) if session.usage.total else format.NONE,
+            "tokens": format.short_count(session.usage.total)
+            if session.usage.total
+            else format.NONE,
             "cost": format.cost(session.usage),
         }
-        made.add_row(*(cells[name] for name in shown))
-    return made
+        rows.add_row(*(cells[name] for name in columns))
+    return rows
 
 
 def _state(session: Session, *, with_reason: bool) -> Text:
@@ -67,12 +69,12 @@ def _state(session: Session, *, with_reason: bool) -> Text:
 
 
 def short_name(session: Session) -> str:
-    """What a person calls it, on one line."""
+    """Return the title or another name of a session, on one line."""
     return output.one_line(format.name_of(session), titles.LENGTH)
 
 
 def facts(session: Session, length: int) -> Table:
-    """All there is to tell about a session but its messages, of which it has `length`."""
+    """Return a table of everything about a session except its messages; it has `length`."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -80,16 +82,16 @@ def facts(session: Session, length: int) -> Table:
     table.add_column(overflow="fold")
     for name, value in _fact_lines(session, length):
         if value:
-            table.add_row(name, output.plain(value, style="bold" if name == "title" else ""))
+            table.add_row(name, output.plain_text(value, style="bold" if name == "title" else ""))
     return table
 
 
 def _fact_lines(session: Session, length: int) -> Iterator[tuple[str, str | None]]:
-    now, zone = datetime.now(UTC), locations.zone()
+    now, zone = datetime.now(UTC), locations.local_zone()
     source, usage = session.origin, session.usage
     yield "session", session.id
     yield "title", session.title
-    yield "place", f"{source.platform}, {source.description}"
+    yield "source", f"{source.platform}, {source.description}"
     yield "account", source.account
     yield "key", session.key
     yield "state", format.state_of(session)
@@ -101,13 +103,13 @@ def _fact_lines(session: Session, length: int) -> Iterator[tuple[str, str | None
     if session.parent_id is not None:
         yield ("forked from" if session.parent_kind == "fork" else "after"), session.parent_id
     yield "model", ", ".join(filter(None, (session.model, session.provider)))
-    yield "tokens", _token_words(session)
-    yield "cost", _cost_words(session) if usage.total or usage.cost_usd else None
+    yield "tokens", _token_text(session)
+    yield "cost", _cost_text(session) if usage.total or usage.cost_usd else None
     yield "metadata", output.to_json(session.metadata, indent=None) if session.metadata else None
     yield "messages", str(length)
 
 
-def _token_words(session: Session) -> str | None:
+def _token_text(session: Session) -> str | None:
     usage = session.usage
     if not usage.total:
         return None
@@ -116,45 +118,45 @@ def _token_words(session: Session) -> str | None:
     return f"{usage.total:,} ({parts})"
 
 
-def _cost_words(session: Session) -> str:
-    told = format.cost(session.usage)
+def _cost_text(session: Session) -> str:
+    cost = format.cost(session.usage)
     if session.cost_status == "unknown" and session.cost_usd is not None:
-        return f"{told} (some calls have no known price)"
-    return f"{told} (from {session.cost_source})" if session.cost_source else told
+        return f"{cost} (some calls have no known price)"
+    return f"{cost} (from {session.cost_source})" if session.cost_source else cost
 
 
 def hit_to_dict(hit: Hit) -> dict[str, Any]:
-    """A hit for programs, under the names of its fields."""
+    """Return a search hit for JSON output, under the names of its fields."""
     import msgspec
 
-    plain: dict[str, Any] = msgspec.to_builtins(hit)
-    return plain
+    fields: dict[str, Any] = msgspec.to_builtins(hit)
+    return fields
 
 
 def print_hits(
-    screen: Console, hits: Sequence[Hit], homes: Mapping[str, Session | None], query: str
+    console: Console, hits: Sequence[Hit], sessions: Mapping[str, Session | None], query: str
 ) -> None:
-    """Show hits, each under the session it is in."""
+    """Print search hits, each under its session; skip those of sessions that were deleted."""
     from rich.text import Text
 
     from tertulia.core.text import search_terms
 
     phrases = [phrase for phrase, _ in search_terms.terms(query)]
     for hit in hits:
-        home = homes[hit.session_id]
-        if home is None:  # deleted a moment ago
+        session = sessions[hit.session_id]
+        if session is None:
             continue
-        head = _hit_head(hit, home)
-        screen.print(head, no_wrap=True, overflow="ellipsis")
+        head = _hit_head(hit, session)
+        console.print(head, no_wrap=True, overflow="ellipsis")
         snippet = Text(output.one_line(hit.snippet))
         snippet.highlight_words(phrases, style="bold yellow", case_sensitive=False)
-        output.show_indented(screen, snippet)
+        output.print_indented(console, snippet)
 
 
 def _hit_head(hit: Hit, session: Session) -> Text:
     from rich.text import Text
 
     head = Text().append(f"{hit.session_id} #{hit.seq}", style="cyan")
-    about = f"{hit.role}, {format.when(hit.at, datetime.now(UTC), locations.zone())}"
-    head.append(f"  {output.one_line(about)}", style="dim")
+    details = f"{hit.role}, {format.age_or_date(hit.at, datetime.now(UTC), locations.local_zone())}"
+    head.append(f"  {output.one_line(details)}", style="dim")
     return head.append(f"  {short_name(session)}", style="bold")

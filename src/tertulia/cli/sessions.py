@@ -1,4 +1,4 @@
-"""`tertulia sessions`: find, read, explain, name, copy, resume and delete."""
+"""`tertulia sessions`: list, show, search, explain, rename, fork, resume, export and delete."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tertulia.cli import (
     session_view,
 )
 from tertulia.cli.completion import session_ids
-from tertulia.cli.errors import NO
-from tertulia.cli.options import WORDS, Group, Request, json_option
+from tertulia.cli.errors import NEGATIVE_RESULT
+from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 from tertulia.core import title as titles
 from tertulia.core.session import STATES, Session
 from tertulia.errors import ConfigError, NotFound
@@ -26,35 +26,41 @@ from tertulia.store import Store
 if TYPE_CHECKING:
     from rich.text import Text
 
-NEWEST = 20
+DEFAULT_NEWEST = 20
 
-_HUNDRED_YEARS = 52_560_000
+_HUNDRED_YEARS_IN_MINUTES = 52_560_000
 
-Form = Literal["jsonl", "json", "nanobot", "markdown", "html"]
-FORMS = ("jsonl", "json", "nanobot", "markdown", "html")
+ExportFormat = Literal["jsonl", "json", "nanobot", "markdown", "html"]
+EXPORT_FORMATS = ("jsonl", "json", "nanobot", "markdown", "html")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def sessions() -> None:
-    """List, read, search and change sessions."""
+    """List, show, search and change sessions."""
 
 
-_id = click.argument("session_id", metavar="ID", type=WORDS, shell_complete=session_ids)
+_id_argument = click.argument("session_id", metavar="ID", type=TEXT, shell_complete=session_ids)
 
 
 @sessions.command("list")
-@click.option("--platform", type=WORDS, help="Only those of a platform, such as telegram.")
-@click.option("--key", type=WORDS, help="Only those of one conversation.")
-@click.option("--person", type=WORDS, help="Only those of a person, such as telegram:42.")
+@click.option("--platform", type=TEXT, help="Only sessions of a platform, such as telegram.")
+@click.option("--key", type=TEXT, help="Only sessions of one conversation.")
+@click.option("--person", type=TEXT, help="Only sessions of a person, such as telegram:42.")
 @click.option(
-    "--state", type=click.Choice(STATES), default="all", show_default=True, help="Which ones."
+    "--state",
+    type=click.Choice(STATES),
+    default="all",
+    show_default=True,
+    help="Only sessions in this state.",
 )
-@click.option("--text", type=WORDS, help="Only those with these words in title, name or messages.")
+@click.option(
+    "--text", type=TEXT, help="Only sessions with these words in title, name or messages."
+)
 @click.option(
     "--active-minutes",
     metavar="N",
     type=click.IntRange(1),
-    help="Only those with activity in the last N minutes.",
+    help="Only sessions with activity in the last N minutes.",
 )
 @click.option(
     "--limit",
@@ -64,63 +70,71 @@ _id = click.argument("session_id", metavar="ID", type=WORDS, shell_complete=sess
     show_default=True,
     help="How many at most.",
 )
-@click.option("--cursor", type=WORDS, help="Go on where an earlier page ended.")
+@click.option(
+    "--cursor", type=TEXT, help="Continue after an earlier page, with the cursor it printed."
+)
 @json_option
 @click.pass_obj
-def list_(request: Request, /, **filters: Any) -> None:
+def list_(options: CommandOptions, /, **filters: Any) -> None:
     """List sessions, newest activity first."""
     if filters["active_minutes"] is not None:
-        # Longer than anything is stored, and short enough to reckon with.
-        filters["active_minutes"] = min(filters["active_minutes"], _HUNDRED_YEARS)
-    with locations.existing(request) as store, output.waiting(request, "Looking for sessions …"):
+        # Earlier than any stored session, and a time that datetime can represent.
+        filters["active_minutes"] = min(filters["active_minutes"], _HUNDRED_YEARS_IN_MINUTES)
+    with (
+        locations.open_existing_store(options) as store,
+        output.spinner(options, "Searching sessions …"),
+    ):
         if filters["text"] is not None:
-            store.settle()  # what was said or renamed a moment ago is found too
+            store.settle()  # index the newest messages and titles first
         page = store.sessions.find(**filters)
-        lengths = _lengths(store, () if request.json else page.items)
-    if request.json:
-        output.print_json([session_view.to_dict(one) for one in page.items])
+        lengths = _count_messages(store, () if options.json else page.items)
+    if options.json:
+        output.print_json([session_view.to_dict(session) for session in page.items])
     elif not page.items:
-        output.say(request, _nothing_found(filters))
+        output.print_text(options, _no_sessions_text(filters))
     else:
-        width = output.console(request).width
-        output.show(request, session_view.table(page.items, lengths, width))
+        width = output.console(options).width
+        output.print_renderables(options, session_view.table(page.items, lengths, width))
         if page.next is not None:
-            output.say(request, f"\nThere are more. Go on with: --cursor {page.next}")
+            output.print_text(
+                options, f"\nThere are more sessions. Continue with: --cursor {page.next}"
+            )
 
 
 @sessions.command()
-@_id
+@_id_argument
 @click.option(
     "--newest",
     metavar="N",
     type=click.IntRange(0),
-    help=f"How many messages. Default: {NEWEST}, with --json all.",
+    help=f"How many messages. Default: {DEFAULT_NEWEST}, with --json all.",
 )
-@click.option("--all", "everything", is_flag=True, help="Every message, and none cut short.")
+@click.option("--all", "show_all", is_flag=True, help="All messages, none of them cut.")
 @json_option
 @click.pass_obj
-def show(request: Request, session_id: str, newest: int | None, everything: bool) -> None:
-    """Show the facts of a session and its newest messages."""
+def show(options: CommandOptions, session_id: str, newest: int | None, show_all: bool) -> None:
+    """Show the details of a session and its newest messages."""
     from tertulia.cli import transcript_view
 
-    if newest is None and not everything and not request.json:
-        newest = NEWEST
-    with locations.existing(request) as store, output.waiting(request, "Reading …"):
-        found = store.sessions.require(session_id)
-        log = store.transcript(session_id)
-        messages = log.entries(newest=None if everything else newest)
-        length = log.count()
-    if request.json:
-        output.print_json(transcript_view.to_dict(found, messages))
+    if newest is None and not show_all and not options.json:
+        newest = DEFAULT_NEWEST
+    with locations.open_existing_store(options) as store, output.spinner(options, "Reading …"):
+        session = store.sessions.require(session_id)
+        transcript = store.transcript(session_id)
+        messages = transcript.entries(newest=None if show_all else newest)
+        length = transcript.count()
+    if options.json:
+        output.print_json(transcript_view.to_dict(session, messages))
         return
-    output.show(request, session_view.facts(found, length), *_left_out(length - len(messages)))
-    transcript_view.print_messages(output.console(request), messages, whole=everything)
+    facts = session_view.facts(session, length)
+    output.print_renderables(options, facts, *_omitted_line(length - len(messages)))
+    transcript_view.print_messages(output.console(options), messages, whole=show_all)
 
 
 @sessions.command()
-@click.argument("query", nargs=-1, required=True, type=WORDS)
-@click.option("--person", type=WORDS, help="Only in the sessions of a person, as telegram:42.")
-@click.option("--platform", type=WORDS, help="Only in those of a platform.")
+@click.argument("query", nargs=-1, required=True, type=TEXT)
+@click.option("--person", type=TEXT, help="Only sessions of a person, such as telegram:42.")
+@click.option("--platform", type=TEXT, help="Only sessions of a platform.")
 @click.option(
     "--limit",
     metavar="N",
@@ -131,61 +145,64 @@ def show(request: Request, session_id: str, newest: int | None, everything: bool
 )
 @json_option
 @click.pass_obj
-def search(request: Request, /, query: tuple[str, ...], **filters: Any) -> None:
-    """Find messages that hold all words of QUERY, best first.
+def search(options: CommandOptions, /, query: tuple[str, ...], **filters: Any) -> None:
+    """Find messages that contain all words of QUERY, best match first.
 
-    Words are found in any case and without their accents. A phrase in double quotes stands
-    together, and a word that ends in * stands for all that begin so.
+    Case and accents are ignored. A phrase in double quotes is searched as a whole, and a word that
+    ends in * matches all words that begin with it.
     """
-    words = " ".join(query)
-    with locations.existing(request) as store:
-        with output.waiting(request, "Bringing the search index up to date …"):
+    text = " ".join(query)
+    with locations.open_existing_store(options) as store:
+        with output.spinner(options, "Updating the search index …"):
             store.settle()
-        hits = store.search(words, **filters).items
-        homes = {hit.session_id: store.sessions.get(hit.session_id) for hit in hits}
-    if request.json:
+        hits = store.search(text, **filters).items
+        sessions = {hit.session_id: store.sessions.get(hit.session_id) for hit in hits}
+    if options.json:
         output.print_json([session_view.hit_to_dict(hit) for hit in hits])
     elif not hits:
-        output.say(request, "No message has all these words.")
+        output.print_text(options, "No message contains all these words.")
     else:
-        session_view.print_hits(output.console(request), hits, homes, words)
+        session_view.print_hits(output.console(options), hits, sessions, text)
 
 
 @sessions.command()
-@_id
+@_id_argument
 @json_option
 @click.pass_obj
-def explain(request: Request, session_id: str) -> None:
-    """Tell why a session began, went on and ended."""
-    with locations.existing(request) as store:
-        told = store.sessions.explain(session_id)
-    if request.json:
-        output.print_json({"id": session_id, "lines": told.splitlines()})
+def explain(options: CommandOptions, session_id: str) -> None:
+    """Explain why a session began, continued and ended."""
+    with locations.open_existing_store(options) as store:
+        text = store.sessions.explain(session_id)
+    if options.json:
+        output.print_json({"id": session_id, "lines": text.splitlines()})
     else:
-        output.say(request, told)
+        output.print_text(options, text)
 
 
 @sessions.command()
-@_id
-@click.argument("title", nargs=-1, type=WORDS)
-@click.option("--clear", is_flag=True, help="Take the title away.")
+@_id_argument
+@click.argument("title", nargs=-1, type=TEXT)
+@click.option("--clear", is_flag=True, help="Remove the title.")
 @json_option
 @click.pass_obj
-def rename(request: Request, session_id: str, title: tuple[str, ...], clear: bool) -> None:
+def rename(options: CommandOptions, session_id: str, title: tuple[str, ...], clear: bool) -> None:
     """Give a session a TITLE."""
-    words = " ".join(title)
-    if clear == bool(words.strip()):
+    text = " ".join(title)
+    if clear == bool(text.strip()):
         raise click.UsageError(
             f"Give either a title of up to {titles.LENGTH} characters, or --clear."
         )
-    with locations.existing(request) as store, output.waiting(request, "Waiting for the store …"):
-        renamed = store.sessions.rename(session_id, None if clear else words)
-    told = f"is called {renamed.title!r} now" if renamed.title else "has no title any more"
-    _report(request, renamed, f"{renamed.id} {told}.")
+    with (
+        locations.open_existing_store(options) as store,
+        output.spinner(options, "Waiting for the store …"),
+    ):
+        session = store.sessions.rename(session_id, None if clear else text)
+    change = f"is now called {session.title!r}" if session.title else "has no title now"
+    _report(options, session, f"{session.id} {change}.")
 
 
 @sessions.command()
-@_id
+@_id_argument
 @click.option(
     "--at",
     metavar="N",
@@ -194,138 +211,159 @@ def rename(request: Request, session_id: str, title: tuple[str, ...], clear: boo
 )
 @json_option
 @click.pass_obj
-def fork(request: Request, session_id: str, at: int | None) -> None:
-    """Begin a new session with the same past; it becomes the current one."""
-    with locations.existing(request) as store, output.waiting(request, "Waiting for the store …"):
+def fork(options: CommandOptions, session_id: str, at: int | None) -> None:
+    """Start a new session with the same messages; it becomes the current one."""
+    with (
+        locations.open_existing_store(options) as store,
+        output.spinner(options, "Waiting for the store …"),
+    ):
         store.sessions.require(session_id)
         try:
-            made = store.sessions.fork(session_id, at=at)
+            session = store.sessions.fork(session_id, at=at)
         except NotFound as problem:
-            hint = f"See their numbers with: tertulia sessions show {session_id} --all"
+            hint = f"List the message numbers with: tertulia sessions show {session_id} --all"
             raise NotFound(problem.message, hint=hint) from problem
-    _report(request, made, f"{made.id} is a fork of {session_id}, and current now.")
+    _report(options, session, f"{session.id} is a fork of {session_id}, and is now current.")
 
 
 @sessions.command()
-@_id
+@_id_argument
 @json_option
 @click.pass_obj
-def resume(request: Request, session_id: str) -> None:
+def resume(options: CommandOptions, session_id: str) -> None:
     """Make an earlier session the current one of its conversation again."""
-    with locations.existing(request) as store, output.waiting(request, "Waiting for the store …"):
+    with (
+        locations.open_existing_store(options) as store,
+        output.spinner(options, "Waiting for the store …"),
+    ):
         before = store.sessions.require(session_id)
-        resumed = store.sessions.switch(before.key, session_id)
-    told = "was current already" if before.ended_at is None else "is current again"
-    _report(request, resumed, f"{resumed.id} {told}.")
+        session = store.sessions.switch(before.key, session_id)
+    change = "was already current" if before.ended_at is None else "is current again"
+    _report(options, session, f"{session.id} {change}.")
 
 
 @sessions.command()
-@_id
+@_id_argument
 @click.option(
     "--format",
     "form",
-    type=click.Choice(FORMS),
+    type=click.Choice(EXPORT_FORMATS),
     default="jsonl",
     show_default=True,
-    help="jsonl: one message a line. json: the session with its messages. nanobot: as nanobot "
-    "keeps it. markdown, html: a page for people.",
+    help="jsonl: one message per line. json: the session with its messages. nanobot: nanobot's "
+    "file format. markdown, html: a page for people.",
 )
-@click.option("--output", "target", metavar="FILE", type=click.Path(), help="Default: the screen.")
+@click.option(
+    "--output", "target", metavar="FILE", type=click.Path(), help="Default: the standard output."
+)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--redact", is_flag=True, help="Without ids and phone numbers.")
 @json_option
 @click.pass_obj
 def export(
-    request: Request, session_id: str, form: Form, target: str | None, force: bool, redact: bool
+    options: CommandOptions,
+    session_id: str,
+    form: ExportFormat,
+    target: str | None,
+    force: bool,
+    redact: bool,
 ) -> None:
-    """Write a session's messages to a file or to the screen.
+    """Write a session's messages to a file or to the standard output.
 
-    --json is the same as --format json. Many sessions, or all: tertulia export.
+    --json is the same as --format json. To export several sessions: tertulia export.
     """
     from tertulia.transfer.exporters import export as exports
 
-    form = "json" if request.json else form
-    with locations.existing(request) as store, output.waiting(request, "Writing …"):
-        made = exports.document(store, session_id, form, redact=redact or None)
-        with _opened(target, force) as stream:
-            made.write(stream)
+    form = "json" if options.json else form
+    with locations.open_existing_store(options) as store, output.spinner(options, "Writing …"):
+        document = exports.document(store, session_id, form, redact=redact or None)
+        with _open_target(target, force) as stream:
+            document.write(stream)
     if target is not None:
-        click.echo(f"{_messages(made.messages)} written to {output.one_line(target)}", err=True)
+        click.echo(
+            f"{_count_text(document.messages)} written to {output.one_line(target)}", err=True
+        )
 
 
 @sessions.command()
-@_id
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@_id_argument
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_obj
-def delete(request: Request, session_id: str, yes: bool) -> None:
-    """Remove a session with everything it holds, for good.
+def delete(options: CommandOptions, session_id: str, yes: bool) -> None:
+    """Delete a session and its messages for good.
 
-    Only what it cost stays in the ledger. Forks of it keep their messages.
+    Its usage and cost stay in the ledger. Forks of it keep their messages.
     """
-    with locations.existing(request) as store:
-        found = store.sessions.require(session_id)
+    with locations.open_existing_store(options) as store:
+        session = store.sessions.require(session_id)
         length = store.transcript(session_id).count()
         if not yes:
-            name = session_view.short_name(found)
-            _ask(f"Delete {session_id} ({name}) with {_messages(length)} for good?")
-        with output.waiting(request, "Deleting …"):
+            name = session_view.short_name(session)
+            _confirm(f"Delete {session_id} ({name}) with {_count_text(length)} for good?")
+        with output.spinner(options, "Deleting …"):
             store.sessions.delete(session_id)
-    if request.json:
+    if options.json:
         output.print_json({"deleted": session_id, "messages": length})
     else:
-        output.say(request, f"{session_id} is deleted, with {_messages(length)}.")
+        output.print_text(options, f"{session_id} is deleted, with {_count_text(length)}.")
 
 
-def _report(request: Request, changed: Session, sentence: str) -> None:
-    if request.json:
-        output.print_json(session_view.to_dict(changed))
+def _report(options: CommandOptions, session: Session, sentence: str) -> None:
+    if options.json:
+        output.print_json(session_view.to_dict(session))
     else:
-        output.say(request, sentence)
+        output.print_text(options, sentence)
 
 
-def _lengths(store: Store, sessions: Sequence[Session]) -> dict[str, int]:
-    """How many messages each has; none where somebody has just deleted it."""
-    found = dict.fromkeys((one.id for one in sessions), 0)
-    for session_id in found:
+def _count_messages(store: Store, sessions: Sequence[Session]) -> dict[str, int]:
+    """Return the number of messages by session id; 0 if the session was just deleted."""
+    counts = dict.fromkeys((session.id for session in sessions), 0)
+    for session_id in counts:
         with suppress(NotFound):
-            found[session_id] = store.transcript(session_id).count()
-    return found
+            counts[session_id] = store.transcript(session_id).count()
+    return counts
 
 
-def _messages(count: int) -> str:
+def _count_text(count: int) -> str:
     return f"{count} message" if count == 1 else f"{count} messages"
 
 
-def _left_out(count: int) -> list[Text]:
+def _omitted_line(count: int) -> list[Text]:
     if count <= 0:
         return []
-    return [output.plain(""), output.plain(f"({count:,} earlier; --all shows them)", style="dim")]
+    return [
+        output.plain_text(""),
+        output.plain_text(f"({count:,} earlier; --all shows them)", style="dim"),
+    ]
 
 
-def _nothing_found(filters: dict[str, Any]) -> str:
-    asked = {**filters, "limit": None}
-    is_narrowed = any(value not in (None, "all") for value in asked.values())
-    return "No session is like that." if is_narrowed else "There are no sessions yet."
+def _no_sessions_text(filters: dict[str, Any]) -> str:
+    values = {**filters, "limit": None}.values()
+    has_filter = any(value not in (None, "all") for value in values)
+    return "No session matches." if has_filter else "There are no sessions yet."
 
 
-def _ask(question: str) -> None:
-    """Go on only if a person says so."""
-    answer = output.confirmed(question)
+def _confirm(question: str) -> None:
+    """Ask the user; end the command unless the answer is yes, raise ConfigError without one."""
+    answer = output.ask_yes_no(question)
     if answer is None:
-        raise ConfigError("Nobody is there to answer.", hint="Say it at once with: --yes")
+        raise ConfigError(
+            "The question was not answered: the standard input has ended.",
+            hint="Delete without a question: --yes",
+        )
     if not answer:
         click.echo("Nothing was deleted.", err=True)
-        click.get_current_context().exit(NO)
+        click.get_current_context().exit(NEGATIVE_RESULT)
 
 
 @contextmanager
-def _opened(target: str | None, force: bool) -> Iterator[IO[str]]:
-    """The file to write to; the screen if none is named."""
+def _open_target(target: str | None, force: bool) -> Iterator[IO[str]]:
+    """Open the file to write to; yield the standard output if none is named."""
     if target is None:
         yield sys.stdout
         return
     from tertulia.transfer.atomic_file import new_file
 
-    with new_file(target, force=force) as partial, open(partial, "w", encoding="utf-8") as file:
+    with new_file(target, force=force) as path, open(path, "w", encoding="utf-8") as file:
         yield file

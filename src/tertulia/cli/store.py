@@ -1,4 +1,4 @@
-"""`tertulia store`: work on the store as a whole."""
+"""`tertulia store`: create, check, back up, compact and move the store."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tertulia.cli import (
     locations,
     output,
 )
-from tertulia.cli.errors import NO
-from tertulia.cli.options import Group, Request, json_option
+from tertulia.cli.errors import NEGATIVE_RESULT
+from tertulia.cli.options import CommandGroup, CommandOptions, json_option
 from tertulia.errors import ConfigError, StoreCorrupt
 from tertulia.storage.connect import (
     applied,
@@ -20,90 +20,99 @@ from tertulia.storage.connect import (
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def store() -> None:
-    """Make, check, back up and compact the store."""
+    """Create, check, back up, compact and move the store."""
 
 
 @store.command()
 @json_option
 @click.pass_obj
-def migrate(request: Request) -> None:
-    """Bring the store to this program's schema; make it if there is none."""
-    where = locations.where(request)
-    is_new = locations.is_missing(where)
-    path = public_name(where)
-    had = [] if is_new else applied(where)
-    with output.waiting(request, "Migrating …"), locations.made(request):
-        new = [name for name in applied(where) if name not in had]
-    if request.json:
+def migrate(options: CommandOptions) -> None:
+    """Update the store to this program's schema; create it if there is none."""
+    location = locations.store_location(options)
+    is_new = locations.is_store_missing(location)
+    path = public_name(location)
+    before = [] if is_new else applied(location)
+    with output.spinner(options, "Migrating …"), locations.open_or_create_store(options):
+        new = [name for name in applied(location) if name not in before]
+    if options.json:
         output.print_json({"store": path, "created": is_new, "applied": new})
     elif is_new:
-        output.say(request, f"Made a new store at {path}.")
+        output.print_text(options, f"Created a new store at {path}.")
     elif new:
-        output.say(request, f"Applied to {path}: {', '.join(new)}.")
+        output.print_text(options, f"Applied to {path}: {', '.join(new)}.")
     else:
-        output.say(request, f"{path} is up to date; nothing was needed.")
+        output.print_text(options, f"{path} is up to date; nothing was changed.")
 
 
 @store.command()
-@click.option("--rebuild-search", is_flag=True, help="Make the search index anew first.")
+@click.option("--rebuild-search", is_flag=True, help="Rebuild the search index first.")
 @json_option
 @click.pass_obj
-def check(request: Request, rebuild_search: bool) -> None:
-    """Look for faults; ends with 1 if there are any."""
+def check(options: CommandOptions, rebuild_search: bool) -> None:
+    """Check the store for faults; exits with 1 if there are any."""
     try:
-        path, faults = _checked(request, rebuild_search)
+        path, faults = _find_faults(options, rebuild_search)
     except StoreCorrupt as problem:
-        # The library's advice is to run this command.
+        # The hint of the library is to run this command.
         hint = "Keep the file, and restore the newest backup."
         raise StoreCorrupt(problem.message, hint=hint) from problem
-    if request.json:
+    if options.json:
         output.print_json({"store": path, "sound": not faults, "faults": faults})
     elif faults:
-        _tell(request, path, faults)
+        _print_faults(options, path, faults)
     else:
-        output.say(request, f"{path} is sound.")
+        output.print_text(options, f"{path} has no faults.")
     if faults:
-        click.get_current_context().exit(NO)
+        click.get_current_context().exit(NEGATIVE_RESULT)
 
 
 @store.command()
 @click.argument("target", metavar="FILE", type=click.Path())
 @json_option
 @click.pass_obj
-def backup(request: Request, target: str) -> None:
+def backup(options: CommandOptions, target: str) -> None:
     """Copy the store to a new FILE while it is in use."""
     _require_folder(locations.require_utf8(target))
     with (
-        locations.existing(request) as opened,
+        locations.open_existing_store(options) as opened_store,
         locations.private_files(),
-        output.bar(request, "Copying") as progress,
+        output.progress_bar(options, "Copying") as progress,
     ):
-        opened.backup(target, progress=progress)
+        opened_store.backup(target, progress=progress)
     count = os.path.getsize(target)
-    if request.json:
-        output.print_json({"store": opened.path, "backup": target, "bytes": count})
+    if options.json:
+        output.print_json({"store": opened_store.path, "backup": target, "bytes": count})
     else:
-        output.say(request, f"{opened.path} is copied to {target} ({format.size(count)}).")
+        output.print_text(
+            options, f"{opened_store.path} was copied to {target} ({format.byte_size(count)})."
+        )
 
 
 @store.command()
 @json_option
 @click.pass_obj
-def vacuum(request: Request) -> None:
-    """Give unused space back to the disk."""
-    with locations.existing(request) as opened, output.waiting(request, "Compacting …"):
-        before, after = opened.vacuum()
+def vacuum(options: CommandOptions) -> None:
+    """Compact the store: return unused space to the disk."""
+    with (
+        locations.open_existing_store(options) as opened_store,
+        output.spinner(options, "Compacting …"),
+    ):
+        before, after = opened_store.vacuum()
     saved = max(0, before - after)
-    if request.json:
-        told = {"store": opened.path, "bytes_before": before, "bytes_after": after}
-        output.print_json(told)
+    if options.json:
+        sizes = {"store": opened_store.path, "bytes_before": before, "bytes_after": after}
+        output.print_json(sizes)
     elif saved:
-        sizes = f"{format.size(before)} before, {format.size(after)} now"
-        output.say(request, f"{opened.path}: {format.size(saved)} given back ({sizes}).")
+        change = f"{format.byte_size(before)} before, {format.byte_size(after)} now"
+        output.print_text(
+            options, f"{opened_store.path}: {format.byte_size(saved)} freed ({change})."
+        )
     else:
-        output.say(request, f"{opened.path} had nothing to give back ({format.size(after)}).")
+        output.print_text(
+            options, f"{opened_store.path} had no unused space ({format.byte_size(after)})."
+        )
 
 
 @store.command()
@@ -111,45 +120,49 @@ def vacuum(request: Request) -> None:
 @click.argument("target", metavar="NEW")
 @json_option
 @click.pass_obj
-def move(request: Request, source: str, target: str) -> None:
+def move(options: CommandOptions, source: str, target: str) -> None:
     """Move the store OLD to the empty database NEW, while it is in use.
 
-    Between SQLite and PostgreSQL, either way. In the last moments nobody can write to OLD; then it
-    is closed and says where its conversations are. A move that was interrupted is run again.
+    From SQLite to PostgreSQL, or from PostgreSQL to SQLite. At the end of the move nobody can write
+    to OLD for a moment; then OLD is closed and names NEW to programs that open it. Run an
+    interrupted move again to complete it.
     """
     from tertulia.transfer.move import move as move_store
 
-    if locations.is_missing(source):
-        raise locations.missing(source)
-    with locations.private_files(), output.bar(request, "Moving") as progress:
+    if locations.is_store_missing(source):
+        raise locations.missing_store_error(source)
+    with locations.private_files(), output.progress_bar(options, "Moving") as progress:
         moved = move_store(source, target, progress=progress)
-    with locations.opened(target) as opened, output.waiting(request, "Making the search index …"):
-        opened.settle()
-    if request.json:
-        tables = {name: found._asdict() for name, found in moved.tables.items()}
+    with (
+        locations.open_store(target) as opened_store,
+        output.spinner(options, "Building the search index …"),
+    ):
+        opened_store.settle()
+    if options.json:
+        tables = {name: table._asdict() for name, table in moved.tables.items()}
         output.print_json({"from": moved.source, "to": moved.target, "tables": tables})
     else:
-        told = f"{moved.rows:,} rows in {len(moved.tables)} tables, each compared by its hash"
-        output.say(request, f"{moved.source} is moved to {moved.target}: {told}.")
+        copied = f"{moved.rows:,} rows in {len(moved.tables)} tables, each compared by its hash"
+        output.print_text(options, f"{moved.source} was moved to {moved.target}: {copied}.")
 
 
-def _checked(request: Request, rebuild_search: bool) -> tuple[str, list[str]]:
-    with locations.existing(request) as opened:
+def _find_faults(options: CommandOptions, rebuild_search: bool) -> tuple[str, list[str]]:
+    with locations.open_existing_store(options) as opened_store:
         if rebuild_search:
-            with output.waiting(request, "Making the search index anew …"):
-                opened.rebuild_search()
-        with output.waiting(request, "Checking …"):
-            return opened.path, opened.check()
+            with output.spinner(options, "Rebuilding the search index …"):
+                opened_store.rebuild_search()
+        with output.spinner(options, "Checking …"):
+            return opened_store.path, opened_store.check()
 
 
 def _require_folder(target: str) -> None:
     folder = os.path.dirname(os.path.abspath(target))
     if not os.path.isdir(folder):
-        raise ConfigError(f"There is no folder {folder}.", hint="Make it, or name another file.")
+        raise ConfigError(f"There is no folder {folder}.", hint="Create it, or name another file.")
 
 
-def _tell(request: Request, path: str, faults: list[str]) -> None:
+def _print_faults(options: CommandOptions, path: str, faults: list[str]) -> None:
     count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    output.say(request, f"{path} has {count}:")
+    output.print_text(options, f"{path} has {count}:")
     for fault in faults:
-        output.say(request, f"  ✗ {output.one_line(fault)}")
+        output.print_text(options, f"  ✗ {output.one_line(fault)}")

@@ -1,4 +1,4 @@
-"""The messages of a session on the screen and in files."""
+"""Format the messages of a session for the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tertulia.cli import (
     format,
     locations,
 )
-from tertulia.cli.output import harmless, one_line, show_indented, to_json
+from tertulia.cli.output import harmless, one_line, print_indented, to_json
 from tertulia.cli.session_view import to_dict as session_to_dict
 from tertulia.core.message import ASSISTANT, TOOL, USER, Message
 from tertulia.core.session import Session
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 _COLORS = {USER: "cyan", ASSISTANT: "green", TOOL: "magenta"}
 
-# How much of one message is shown where not all is asked for. What tools give is for the model.
-_LONGEST = 4_000
-_LONGEST_RESULT = 600
-_LONGEST_ADDRESS = 60
+# Characters of one message that are printed without --all. Tool results are made for the model, so
+# people see less of them.
+_MAX_TEXT = 4_000
+_MAX_TOOL_RESULT = 600
+_MAX_ADDRESS = 60
 
 
 def to_dict(session: Session, messages: Sequence[Message]) -> dict[str, Any]:
-    """A session for programs, with its messages as they were given and where each one stands."""
+    """Return a session for JSON output, with its messages as stored and their positions."""
     return {
         **session_to_dict(session),
         "messages": [message.body for message in messages],
@@ -43,30 +44,30 @@ def to_dict(session: Session, messages: Sequence[Message]) -> dict[str, Any]:
     }
 
 
-def print_messages(screen: Console, messages: Sequence[Message], *, whole: bool) -> None:
-    """Show messages on a terminal, each under its number."""
+def print_messages(console: Console, messages: Sequence[Message], *, whole: bool) -> None:
+    """Print messages, each under its number; long ones are cut unless `whole` is true."""
     from rich.text import Text
 
-    zone = locations.zone()
+    zone = locations.local_zone()
     for message in messages:
         color = _COLORS.get(message.role, "yellow")
         head = Text(f"\n#{message.seq} ", style="dim")
-        head.append(_speaker(message), style=f"bold {color}")
+        head.append(_author(message), style=f"bold {color}")
         head.append(f"  {format.stamp(message.at, zone)}", style="dim")
-        screen.print(head)
+        console.print(head)
         for text, style in _paragraphs(message.body):
-            shown = harmless(text if whole else _cut(text, message.role)).strip("\n")
-            show_indented(screen, Text(shown, style=style))
+            safe_text = harmless(text if whole else _cut(text, message.role)).strip("\n")
+            print_indented(console, Text(safe_text, style=style))
 
 
-def _speaker(message: Message) -> str:
+def _author(message: Message) -> str:
     name = message.author or message.body.get("name")
-    words = (message.role, name if isinstance(name, str) else None, message.kind)
-    return one_line(" ".join(filter(None, words)), 60)
+    parts = (message.role, name if isinstance(name, str) else None, message.kind)
+    return one_line(" ".join(filter(None, parts)), 60)
 
 
 def _paragraphs(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a message holds, part by part, with how it is shown; a style means: not its words."""
+    """Yield the parts of a message, each with its style; text of the author has no style."""
     reasoning = body.get("reasoning_content") or body.get("reasoning")
     if isinstance(reasoning, str):
         yield f"(thought) {reasoning}", "dim italic"
@@ -75,7 +76,7 @@ def _paragraphs(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _part(part)
     calls = body.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
-        yield _call(call), "blue"
+        yield _tool_call(call), "blue"
 
 
 def _part(part: Any) -> Iterator[tuple[str, str]]:
@@ -88,23 +89,24 @@ def _part(part: Any) -> Iterator[tuple[str, str]]:
         kind = part.get("type", "part")
         inner = part.get(kind) if isinstance(kind, str) else None
         address = inner.get("url") if isinstance(inner, Mapping) else None
-        where = f": {one_line(address, _LONGEST_ADDRESS)}" if isinstance(address, str) else ""
-        yield f"[{kind}{where}]", "dim"
+        suffix = f": {one_line(address, _MAX_ADDRESS)}" if isinstance(address, str) else ""
+        yield f"[{kind}{suffix}]", "dim"
     elif part is not None:
         yield to_json(part, indent=None), "dim"
 
 
-def _call(call: Any) -> str:
+def _tool_call(call: Any) -> str:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
         return f"→ {to_json(call, indent=None)}"
-    given = function.get("arguments")
-    arguments = given if isinstance(given, str) else to_json(given, indent=None)
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str):
+        arguments = to_json(arguments, indent=None)
     return f"→ {function.get('name')}({arguments})"
 
 
 def _cut(text: str, role: str) -> str:
-    longest = _LONGEST_RESULT if role == TOOL else _LONGEST
-    if len(text) <= longest:
+    limit = _MAX_TOOL_RESULT if role == TOOL else _MAX_TEXT
+    if len(text) <= limit:
         return text
-    return f"{text[:longest].rstrip()} … ({len(text) - longest:,} more characters; see --all)"
+    return f"{text[:limit].rstrip()} … ({len(text) - limit:,} more characters; see --all)"

@@ -1,4 +1,4 @@
-"""`tertulia usage`: tokens and cost of model calls."""
+"""`tertulia usage`: sum the tokens and the cost of model calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tertulia.cli import (
     locations,
     output,
 )
-from tertulia.cli.options import WORDS, Command, Request, json_option
+from tertulia.cli.options import TEXT, CliCommand, CommandOptions, json_option
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError
 from tertulia.records.usage import WAYS, By
@@ -20,88 +20,93 @@ from tertulia.records.usage import WAYS, By
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Below it, what was read from and written to caches stands in one column.
+# On a narrower terminal, cache reads and cache writes share one column.
 _ALL_COLUMNS_WIDTH = 100
 
 
-@click.command(cls=Command)
-@click.option("--by", type=click.Choice(WAYS), default="day", show_default=True, help="Sums by.")
-@click.option("--since", metavar="WHEN", type=WORDS, help="From a day or a moment on.")
-@click.option("--until", metavar="WHEN", type=WORDS, help="Up to the end of a day, or a moment.")
+@click.command(cls=CliCommand)
+@click.option("--by", type=click.Choice(WAYS), default="day", show_default=True, help="Group by.")
+@click.option("--since", metavar="WHEN", type=TEXT, help="Start: a date or a time.")
+@click.option("--until", metavar="WHEN", type=TEXT, help="End: a date, included, or a time.")
 @json_option
 @click.pass_obj
-def usage(request: Request, by: By, since: str | None, until: str | None) -> None:
-    """Sum up the tokens and the cost of model calls.
+def usage(options: CommandOptions, by: By, since: str | None, until: str | None) -> None:
+    """Sum the tokens and the cost of model calls.
 
     WHEN is a date such as 2026-03-01 or a time such as 2026-03-01T18:30, in the machine's time
     zone unless it names another (2026-03-01T18:30+02:00).
 
-    A cost with ≈ is estimated from a price list. One with ≥ lacks the calls whose price is not
-    known.
+    A cost with ≈ is estimated from a price list. A cost with ≥ does not include the calls whose
+    price is not known.
     """
-    zone = locations.zone()
-    first = None if since is None else moment(since, zone, option="--since")
-    last = None if until is None else moment(until, zone, option="--until", is_end=True)
-    with locations.existing(request) as store, output.waiting(request, "Adding up …"):
-        sums = store.usage.sum(by, since=first, until=last)
-    if request.json:
-        output.print_json(_to_dict(by, first, last, sums))
+    zone = locations.local_zone()
+    since_at = None if since is None else parse_time(since, zone, option="--since")
+    until_at = None if until is None else parse_time(until, zone, option="--until", is_end=True)
+    with locations.open_existing_store(options) as store, output.spinner(options, "Summing …"):
+        sums = store.usage.sum(by, since=since_at, until=until_at)
+    if options.json:
+        output.print_json(_to_dict(by, since_at, until_at, sums))
     elif not sums:
-        when = "in that time" if first or last else "yet"
-        output.say(request, f"No model was called {when}.")
+        period = "in that time" if since_at or until_at else "yet"
+        output.print_text(options, f"No model was called {period}.")
     else:
-        output.show(request, _table(request, by, sums))
+        output.print_renderables(options, _table(options, by, sums))
 
 
-def moment(text: str, zone: tzinfo, *, option: str, is_end: bool = False) -> datetime:
-    """The moment that a person means; a date is its whole day."""
+def parse_time(text: str, zone: tzinfo, *, option: str, is_end: bool = False) -> datetime:
+    """Return the time of a date or time in ISO format; with `is_end` the end of a date.
+
+    Raise ConfigError, which names `option`, for any other text.
+    """
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        return _time(text, zone, option)
+        return _parse_date_and_time(text, zone, option)
     if not 1970 <= day.year < 9999:
-        raise _not_a_time(text, option)
+        raise _invalid_time(text, option)
     return datetime.combine(day + timedelta(days=1) if is_end else day, time(), zone)
 
 
-def _time(text: str, zone: tzinfo, option: str) -> datetime:
+def _parse_date_and_time(text: str, zone: tzinfo, option: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
-        raise _not_a_time(text, option) from None
-    if not 1970 <= found.year < 9999:
-        raise _not_a_time(text, option)
-    return found if found.tzinfo is not None else found.replace(tzinfo=zone)
+        raise _invalid_time(text, option) from None
+    if not 1970 <= parsed.year < 9999:
+        raise _invalid_time(text, option)
+    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=zone)
 
 
-def _not_a_time(text: str, option: str) -> ConfigError:
+def _invalid_time(text: str, option: str) -> ConfigError:
     return ConfigError(
-        f"{option} is {text!r}, which is no date and no time.",
+        f"{option} is {text!r}, which is not a date and not a time.",
         hint="Give a date such as 2026-03-01, or a time such as 2026-03-01T18:30.",
         field=option,
     )
 
 
-def _table(request: Request, by: By, sums: dict[str, Usage]) -> Table:
-    is_narrow = output.console(request).width < _ALL_COLUMNS_WIDTH
-    cached = ("cached",) if is_narrow else ("cache read", "cache write")
-    numbers = ("input", "output", *cached, "total", "cost")
-    table = output.table(by, *numbers, elastic=by, numbers=numbers)
+def _table(options: CommandOptions, by: By, sums: dict[str, Usage]) -> Table:
+    is_narrow = output.console(options).width < _ALL_COLUMNS_WIDTH
+    cache_columns = ("cached",) if is_narrow else ("cache read", "cache write")
+    numbers = ("input", "output", *cache_columns, "total", "cost")
+    table = output.new_table(by, *numbers, elastic=by, numbers=numbers)
     rows = list(sums.items())
     if by != "day":
-        # The days tell a story in their order; of all else the largest is asked for.
+        # Days are read in their order; in every other grouping the largest sums come first.
         rows.sort(key=lambda row: row[1].total, reverse=True)
-    for name, used in rows:
-        table.add_row(output.cell(name), *_cells(used, is_narrow))
+    for name, group in rows:
+        table.add_row(output.cell(name), *_cells(group, is_narrow))
     if len(rows) > 1:
-        table.add_row("total", *_cells(format.total(list(sums.values())), is_narrow), style="bold")
+        table.add_row(
+            "total", *_cells(format.sum_usage(list(sums.values())), is_narrow), style="bold"
+        )
     return table
 
 
-def _cells(used: Usage, is_narrow: bool) -> list[str]:
-    cached = (used.cache_read, used.cache_write)
-    counts = (used.input, used.output, *((sum(cached),) if is_narrow else cached), used.total)
-    return [*(f"{count:,}" for count in counts), format.cost(used)]
+def _cells(group: Usage, is_narrow: bool) -> list[str]:
+    cached = (group.cache_read, group.cache_write)
+    counts = (group.input, group.output, *((sum(cached),) if is_narrow else cached), group.total)
+    return [*(f"{count:,}" for count in counts), format.cost(group)]
 
 
 def _to_dict(
@@ -111,16 +116,16 @@ def _to_dict(
         "by": by,
         "since": since and since.isoformat(),
         "until": until and until.isoformat(),
-        "groups": [{by: name, **_figures(used)} for name, used in sums.items()],
-        "total": _figures(format.total(list(sums.values()))),
+        "groups": [{by: name, **_usage_to_dict(group)} for name, group in sums.items()],
+        "total": _usage_to_dict(format.sum_usage(list(sums.values()))),
     }
 
 
-def _figures(used: Usage) -> dict[str, Any]:
-    counts = {name: getattr(used, name) for name in format.COUNTS}
+def _usage_to_dict(group: Usage) -> dict[str, Any]:
+    counts = {name: getattr(group, name) for name in format.COUNTS}
     return {
         **counts,
-        "total": used.total,
-        "cost_usd": used.cost_usd,
-        "cost_status": used.cost_status,
+        "total": group.total,
+        "cost_usd": group.cost_usd,
+        "cost_status": group.cost_status,
     }

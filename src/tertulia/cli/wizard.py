@@ -1,4 +1,4 @@
-"""The first questions, and the file that is made of the answers."""
+"""Create a configuration file: ask for the agent, and write the file."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from tertulia.cli import (
     locations,
     output,
 )
-from tertulia.cli.options import Request
+from tertulia.cli.options import CommandOptions
 from tertulia.errors import ConfigError
 
-_KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
-_MODELS = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5"}
+_KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+_DEFAULT_MODELS = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5"}
 
 _HEAD = """\
-# The configuration of Tertulia. Everything can be left out; docs/config.md has all keys.
-# Environment variables go over it: TERTULIA_AGENT_MODEL is agent.model.
+# The configuration of Tertulia. Every setting is optional; docs/config.md lists all of them.
+# Environment variables override it: TERTULIA_AGENT_MODEL is agent.model.
 """
 _REST = """
 [gateway]
-# meanwhile = "queue"      # or "interrupt", "steer": what a message does during an answer
+# meanwhile = "queue"      # or "interrupt", "steer": effect of a message during an answer
 
 [store]
-# where = "talk.db"        # or postgresql://…; without it: talk.db in the data folder
-# zone = "Europe/Madrid"   # without it: the machine's
+# where = "talk.db"        # or postgresql://…; default: talk.db in the data folder
+# zone = "Europe/Madrid"   # default: the machine's
 
 # [store.policies.default]
-# mode = "both"            # a new conversation after silence and each morning; "none": never
+# mode = "both"            # a new session when idle and each morning; "none": never
 # idle_minutes = 1440
 # at_hour = 4
 
@@ -44,68 +44,80 @@ _REST = """
 """
 
 
-def asked_config(request: Request) -> str:
-    """Ask which agent answers, and write the configuration; its path."""
-    output.say(request, "There is no configuration yet. A few questions make one.")
+def create_config(options: CommandOptions) -> str:
+    """Ask which agent answers, write the configuration file and return its path."""
+    output.print_text(options, "There is no configuration yet. A few questions create one.")
     kind = click.prompt(
-        "Who answers? parrot needs nothing and shows what a model would be given",
+        "Which agent answers? parrot needs no key and shows the input that a model would get",
         type=click.Choice(["parrot", "openai", "anthropic", "command", "http"]),
         default="parrot",
     )
-    path = locations.config_path(request)
-    write_config(path, agent_text(_asked_agent(kind)))
-    output.say(request, f"Written to {path}.")
+    path = locations.config_path(options)
+    write_config(path, config_text(_ask_agent(kind)))
+    output.print_text(options, f"Written to {path}.")
     return path
 
 
-def _asked_agent(kind: str) -> dict[str, object]:
-    given: dict[str, object] = {"kind": kind}
-    if kind in _KEYS:
-        given["model"] = click.prompt("Which model", default=_MODELS[kind])
+def _ask_agent(kind: str) -> dict[str, object]:
+    agent: dict[str, object] = {"kind": kind}
+    if kind in _KEY_VARIABLES:
+        agent["model"] = click.prompt("Which model", default=_DEFAULT_MODELS[kind])
         if kind == "openai":
             url = click.prompt(
-                "Where is it? Enter: at OpenAI", default="", show_default=False, value_proc=_address
+                "At which address? Enter: at OpenAI",
+                default="",
+                show_default=False,
+                value_proc=_check_address,
             )
-            given |= {"base_url": url} if url else {}
-        words = "Which environment variable holds the key? The key itself is not stored"
-        given["api_key_env"] = click.prompt(words, default=_KEYS[kind])
+            agent |= {"base_url": url} if url else {}
+        question = "Which environment variable contains the key? The key itself is not stored"
+        agent["api_key_env"] = click.prompt(question, default=_KEY_VARIABLES[kind])
     elif kind == "command":
-        words = "Which program, with its arguments"
-        given["command"] = click.prompt(words, value_proc=_program)
+        question = "Which program, with its arguments"
+        agent["command"] = click.prompt(question, value_proc=_parse_command)
     elif kind == "http":
-        given["url"] = click.prompt("At which address", value_proc=_address)
-    return given
+        agent["url"] = click.prompt("At which address", value_proc=_check_address)
+    return agent
 
 
-def _program(given: str) -> list[str]:
-    """A program and its arguments, quoted as in a shell."""
+def _parse_command(line: str) -> list[str]:
+    """Split a program and its arguments, quoted as in a shell; raise UsageError if it cannot."""
     try:
-        found = shlex.split(given)
+        command = shlex.split(line)
     except ValueError:
         raise click.UsageError("A quote is not closed.") from None
-    if not found:
+    if not command:
         raise click.UsageError("Name a program.")
-    return found
+    return command
 
 
-def _address(given: str) -> str:
-    """An address as an agent takes it, or none. What is written down has to work."""
+def _check_address(address: str) -> str:
+    """Return an address in the form that an agent accepts, or an empty one.
+
+    Raise UsageError for any other text, so that no unusable address is written to the file.
+    """
     from tertulia.agents.transport import checked_url
 
     try:
-        return checked_url(given)[0] if given else given
+        return checked_url(address)[0] if address else address
     except ConfigError as problem:
         raise click.UsageError(f"{problem.message} {problem.hint}") from None
 
 
-def agent_text(agent: dict[str, object]) -> str:
-    """The section [agent]. A JSON text or list of texts is TOML too."""
+def config_text(agent: dict[str, object]) -> str:
+    """Return the text of a configuration file with these keys in the section [agent].
+
+    Values are written as JSON: a JSON string or list of strings is also TOML.
+    """
     lines = [f"{name} = {json.dumps(value)}" for name, value in agent.items()]
-    return "\n".join([_HEAD, "[agent]", *lines, *_suggestions(agent), _REST])
+    return "\n".join([_HEAD, "[agent]", *lines, *_agent_examples(agent), _REST])
 
 
 def write_config(path: str, text: str, *, is_forced: bool = False) -> None:
-    """Write a new file, for this user only; nobody's file is written over unasked."""
+    """Write a new file, readable by this user only.
+
+    Raise ConfigError if it cannot be written, or if it exists and `is_forced` is false.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     flags = os.O_CREAT | os.O_WRONLY | (os.O_TRUNC if is_forced else os.O_EXCL)
     try:
@@ -113,21 +125,22 @@ def write_config(path: str, text: str, *, is_forced: bool = False) -> None:
         number = os.open(path, flags, 0o600)
     except FileExistsError:
         raise ConfigError(
-            f"There is a configuration at {path} already.",
-            hint="Look at it with: tertulia config show; --force writes over it.",
+            f"There is already a configuration at {path}.",
+            hint="Show it with: tertulia config show. Overwrite it with --force.",
             field="config",
         ) from None
     except OSError as problem:
         raise ConfigError(
             f"{path} cannot be written: {problem.strerror}.",
-            hint="Name another place with --config or TERTULIA_CONFIG.",
+            hint="Choose another path with --config or TERTULIA_CONFIG.",
             field="config",
         ) from problem
     with open(number, "w", encoding="utf-8") as stream:
         stream.write(text)
 
 
-def _suggestions(agent: dict[str, object]) -> list[str]:
+def _agent_examples(agent: dict[str, object]) -> list[str]:
+    """Return comments that show other agents, if this is the default one."""
     from tertulia.config.schema import AgentConfig
 
     if agent != {"kind": AgentConfig().kind}:
@@ -135,6 +148,6 @@ def _suggestions(agent: dict[str, object]) -> list[str]:
     return [
         '# kind = "openai"         # or "anthropic", "command", "http"',
         '# model = "gpt-5-mini"',
-        '# base_url = "http://localhost:11434/v1"   # any server that speaks OpenAI\'s way',
-        '# api_key_env = "OPENAI_API_KEY"           # the variable that holds the key',
+        '# base_url = "http://localhost:11434/v1"   # any server with OpenAI\'s API',
+        '# api_key_env = "OPENAI_API_KEY"           # the variable that contains the key',
     ]

@@ -1,4 +1,4 @@
 """The session APIs of other systems over a Tertulia store, for code that was written against them.
 
-Every fact comes from the store and every write goes through it; nothing is kept beside it.
+Every value comes from the store and every write goes through it; there is no second copy.
 """

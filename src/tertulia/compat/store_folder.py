@@ -1,7 +1,7 @@
 """A folder of another system's sessions, with a Tertulia store in it.
 
-What that system left in the folder is imported once and never touched. What is written out for
-people and programs stands in a folder of its own, so that it is not taken for that system's files.
+The other system's files in the folder are imported once and never changed. Exports go to a folder
+of their own, so that they are not mistaken for that system's files.
 """
 
 from __future__ import annotations
@@ -29,92 +29,100 @@ log = logging.getLogger("tertulia.compat")
 DATABASE = "tertulia.db"
 EXPORTS = "session-exports"
 
-# How many seconds to go on while another program imports the same folder.
-_PATIENCE = 120
-_PAUSE = 0.05
-_LONGEST = 80
-_SAFE = re.compile(r"[a-z0-9][a-z0-9.-]*(?:_[a-z0-9][a-z0-9.-]*)*")
-_RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?")
+# How long to retry while another program imports the same folder.
+_MAX_IMPORT_WAIT_SECONDS = 120
+_RETRY_SECONDS = 0.05
+_MAX_NAME_LENGTH = 80
+_SAFE_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*(?:_[a-z0-9][a-z0-9.-]*)*")
+_RESERVED_NAME = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?")
 
 
-def open_in(folder: Path, settings: Settings | None = None) -> Store:
-    """The store of a folder; a new one is made."""
+def open_store(folder: Path, settings: Settings | None = None) -> Store:
+    """Open the store in a folder; create both if they do not exist."""
     folder.mkdir(parents=True, exist_ok=True)
     return Store(folder / DATABASE, settings=settings)
 
 
-def holds_store(folder: Path) -> bool:
+def has_store(folder: Path) -> bool:
+    """Return whether there is a store in a folder."""
     return (folder / DATABASE).exists()
 
 
 def import_once(
-    store: Store, kind: Literal["hermes", "nanobot"], places: Sequence[Path]
+    store: Store, kind: Literal["hermes", "nanobot"], folders: Sequence[Path]
 ) -> list[Report]:
-    """Import what another system left in `places`, unless that was done before.
+    """Import the other system's files in `folders`, unless that was done before.
 
-    The note that it was done is made after it: what was interrupted is done again, and gives the
-    same. Later changes of those files are not looked at, so that what was deleted stays deleted.
+    The note that it was done is stored after the import: an interrupted import is repeated, with
+    the same result. Later changes of those files are ignored, so that deleted sessions stay
+    deleted.
     """
     name = f"imported_{kind}"
-    if not places or replace.is_noted(store.context, name):
+    if not folders or replace.is_noted(store.context, name):
         return []
     reports = []
-    for place in places:
-        reports.append(report := _imported(store, kind, place))
+    for folder in folders:
+        reports.append(report := _import(store, kind, folder))
         for problem in report.problems:
             where = problem.file if problem.line is None else f"{problem.file}, line {problem.line}"
-            log.warning("import of %s: %s: %s", place, where, problem.detail)
+            log.warning("import of %s: %s: %s", folder, where, problem.detail)
     replace.note(store.context, name)
     return reports
 
 
-def _imported(store: Store, kind: Literal["hermes", "nanobot"], place: Path) -> Report:
+def _import(store: Store, kind: Literal["hermes", "nanobot"], folder: Path) -> Report:
     from tertulia.transfer import import_from
 
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + _MAX_IMPORT_WAIT_SECONDS
     while True:
         try:
-            return import_from(store, kind, place)
+            return import_from(store, kind, folder)
         except StaleWrite:
-            # Another program is importing the same: what it has done need not be done here.
+            # Another program imports the same files; the retry skips the sessions it has done.
             if time.monotonic() > end:
                 raise
-            time.sleep(_PAUSE)
+            time.sleep(_RETRY_SECONDS)
 
 
 def export_path(folder: Path, name: str, *, colons: bool = False) -> Path:
-    """Where the JSON lines of a session stand, once they were asked for."""
+    """Return the path to which `export` writes the JSON lines of a session."""
     return folder / EXPORTS / f"{safe_name(name, colons=colons)}.jsonl"
 
 
 def export(
     folder: Path, name: str, records: Iterable[Mapping[str, Any]], *, colons: bool = False
 ) -> Path:
-    """Write JSON lines; a reader sees those of before or these, never a part of them."""
+    """Write JSON lines and return their path; readers see the old or the new file, never a part."""
     path = export_path(folder, name, colons=colons)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
-        with unfinished.open("w", encoding="utf-8", newline="\n") as file:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{to_json(record)}\n" for record in records)
-        unfinished.replace(path)
+        temporary.replace(path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return path
 
 
 def safe_name(text: str, *, colons: bool = False) -> str:
-    """A file name for a text: the same always, and another one for any other text.
+    """Return a file name for a text: always the same, and a different one for any other text.
 
-    A text that is plain in every file system, upper and lower case being the same in some of them,
-    is its own name; with `colons` a colon is read as an underscore, where there is none besides.
-    Otherwise a hash comes behind what can be read of the text. No plain name has a "~".
+    A text that is a valid name in every file system, also in those that ignore case, is its own
+    name. With `colons` a colon becomes an underscore, if the text has no underscore itself.
+    Otherwise the name is the readable part of the text, "~" and a hash; a text that is its own name
+    never contains a "~".
     """
     readable = text.replace(":", "_") if colons else text
-    is_alone = not (colons and "_" in text)
-    is_plain = _SAFE.fullmatch(readable) and len(readable) <= _LONGEST
-    if is_alone and is_plain and not readable.endswith(".") and not _RESERVED.fullmatch(readable):
+    is_unambiguous = not (colons and "_" in text)
+    is_valid = (
+        _SAFE_NAME.fullmatch(readable)
+        and len(readable) <= _MAX_NAME_LENGTH
+        and not readable.endswith(".")
+        and not _RESERVED_NAME.fullmatch(readable)
+    )
+    if is_unambiguous and is_valid:
         return readable
     raw = text.encode("utf-8", "surrogatepass")
-    words = re.sub(r"[^a-z0-9_-]+", "_", readable.lower())[:_LONGEST].strip("_-")
-    return f"{words}~{blake2b(raw, digest_size=10).hexdigest()}"
+    prefix = re.sub(r"[^a-z0-9_-]+", "_", readable.lower())[:_MAX_NAME_LENGTH].strip("_-")
+    return f"{prefix}~{blake2b(raw, digest_size=10).hexdigest()}"

@@ -1,1 +1,1 @@
-"""Hermes Agent's session API: `config`, `session` and `delivery`, as they are called there."""
+"""Hermes Agent's session API: the modules `config`, `session` and `delivery`."""

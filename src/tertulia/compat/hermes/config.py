@@ -1,7 +1,7 @@
-"""Hermes Agent's configuration values, as far as sessions and deliveries look at them.
+"""The part of Hermes Agent's configuration that sessions and deliveries use.
 
-They are plain values that their owner may change at any time. What is missing in a dict has its
-default; a platform nobody knows is left out of a configuration, as it is there.
+The values are plain and may be changed by their owner at any time. A key that is missing in a dict
+has its default; an unknown platform is left out of a configuration, as in Hermes Agent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Self
 
 
 class Platform(Enum):
-    """Where people write from."""
+    """The platforms that Hermes Agent knows, and those of Tertulia."""
 
     LOCAL = "local"
     TELEGRAM = "telegram"
@@ -37,13 +37,13 @@ class Platform(Enum):
     QQBOT = "qqbot"
     API_SERVER = "api_server"
     WEBHOOK = "webhook"
-    # Tertulia's own, so that its sessions are listed with their platform.
+    # Tertulia's own platforms, so that sessions there are listed with a platform.
     WEB = "web"
     API = "api"
 
 
 def known_platform(value: object) -> Platform | None:
-    """The platform of that name, or None where nobody knows it."""
+    """Return the platform of that name, or None if it is unknown."""
     try:
         return Platform(value)
     except ValueError:
@@ -69,7 +69,7 @@ class HomeChannel:
 
 @dataclass
 class PlatformConfig:
-    """How one platform is reached."""
+    """The connection settings of one platform."""
 
     enabled: bool = False
     token: str | None = None
@@ -78,14 +78,14 @@ class PlatformConfig:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"enabled": self.enabled, "extra": self.extra}
+        data: dict[str, Any] = {"enabled": self.enabled, "extra": self.extra}
         if self.token:
-            found["token"] = self.token
+            data["token"] = self.token
         if self.api_key:
-            found["api_key"] = self.api_key
+            data["api_key"] = self.api_key
         if self.home_channel is not None:
-            found["home_channel"] = self.home_channel.to_dict()
-        return found
+            data["home_channel"] = self.home_channel.to_dict()
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -95,13 +95,13 @@ class PlatformConfig:
             token=data.get("token"),
             api_key=data.get("api_key"),
             home_channel=HomeChannel.from_dict(home) if isinstance(home, Mapping) else None,
-            extra=dict(_mapping(data.get("extra"))),
+            extra=dict(_as_mapping(data.get("extra"))),
         )
 
 
 @dataclass
 class SessionResetPolicy:
-    """When sessions end by themselves: `daily`, `idle`, `both` or `none`."""
+    """When sessions end automatically: `daily`, `idle`, `both` or `none`."""
 
     mode: str = "both"
     at_hour: int = 4
@@ -122,21 +122,21 @@ class SessionResetPolicy:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         # An empty value in YAML is None, and means the same as a missing key.
         names = ("mode", "at_hour", "idle_minutes", "notify")
-        given = {name: data[name] for name in names if data.get(name) is not None}
+        values = {name: data[name] for name in names if data.get(name) is not None}
         excluded = data.get("notify_exclude_platforms")
         if excluded is not None:
-            given["notify_exclude_platforms"] = tuple(excluded)
-        return cls(**given)
+            values["notify_exclude_platforms"] = tuple(excluded)
+        return cls(**values)
 
 
-def _sessions_dir() -> Path:
+def _default_sessions_dir() -> Path:
     home = os.environ.get("HERMES_HOME")
     return (Path(home) if home else Path.home() / ".hermes") / "sessions"
 
 
 @dataclass
 class GatewayConfig:
-    """Everything the gateway is told."""
+    """The configuration of the gateway."""
 
     platforms: dict[Platform, PlatformConfig] = field(default_factory=dict)
     default_reset_policy: SessionResetPolicy = field(default_factory=SessionResetPolicy)
@@ -144,18 +144,18 @@ class GatewayConfig:
     reset_by_platform: dict[Platform, SessionResetPolicy] = field(default_factory=dict)
     reset_triggers: list[str] = field(default_factory=lambda: ["/new", "/reset"])
     quick_commands: dict[str, Any] = field(default_factory=dict)
-    sessions_dir: Path = field(default_factory=_sessions_dir)
+    sessions_dir: Path = field(default_factory=_default_sessions_dir)
     always_log_local: bool = True
     group_sessions_per_user: bool = True
 
     def get_connected_platforms(self) -> list[Platform]:
-        """The enabled ones that have a token or a key, by name: a prompt lists them so."""
-        found = (
+        """Return the enabled platforms with a token or a key, sorted by name for the prompt."""
+        connected = (
             platform
             for platform, config in self.platforms.items()
             if config.enabled and (config.token or config.api_key)
         )
-        return sorted(found, key=lambda platform: str(platform.value))
+        return sorted(connected, key=lambda platform: str(platform.value))
 
     def get_home_channel(self, platform: Platform) -> HomeChannel | None:
         config = self.platforms.get(platform)
@@ -164,7 +164,7 @@ class GatewayConfig:
     def get_reset_policy(
         self, platform: Platform | None = None, session_type: str | None = None
     ) -> SessionResetPolicy:
-        """The platform's, else the type's, else the default."""
+        """Return the policy of the platform, else of the session type, else the default."""
         if platform is not None and platform in self.reset_by_platform:
             return self.reset_by_platform[platform]
         if session_type is not None and session_type in self.reset_by_type:
@@ -173,11 +173,16 @@ class GatewayConfig:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "platforms": {key.value: one.to_dict() for key, one in self.platforms.items()},
+            "platforms": {
+                platform.value: config.to_dict() for platform, config in self.platforms.items()
+            },
             "default_reset_policy": self.default_reset_policy.to_dict(),
-            "reset_by_type": {key: one.to_dict() for key, one in self.reset_by_type.items()},
+            "reset_by_type": {
+                kind: policy.to_dict() for kind, policy in self.reset_by_type.items()
+            },
             "reset_by_platform": {
-                key.value: one.to_dict() for key, one in self.reset_by_platform.items()
+                platform.value: policy.to_dict()
+                for platform, policy in self.reset_by_platform.items()
             },
             "reset_triggers": self.reset_triggers,
             "quick_commands": self.quick_commands,
@@ -188,40 +193,40 @@ class GatewayConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        policy = SessionResetPolicy.from_dict
-        given: dict[str, Any] = {
+        parse_policy = SessionResetPolicy.from_dict
+        values: dict[str, Any] = {
             "platforms": {
-                platform: PlatformConfig.from_dict(one)
-                for platform, one in _by_platform(data.get("platforms"))
+                platform: PlatformConfig.from_dict(entry)
+                for platform, entry in _known_platform_entries(data.get("platforms"))
             },
-            "default_reset_policy": policy(_mapping(data.get("default_reset_policy"))),
+            "default_reset_policy": parse_policy(_as_mapping(data.get("default_reset_policy"))),
             "reset_by_type": {
-                kind: policy(_mapping(one))
-                for kind, one in _mapping(data.get("reset_by_type")).items()
+                kind: parse_policy(_as_mapping(entry))
+                for kind, entry in _as_mapping(data.get("reset_by_type")).items()
             },
             "reset_by_platform": {
-                platform: policy(one)
-                for platform, one in _by_platform(data.get("reset_by_platform"))
+                platform: parse_policy(entry)
+                for platform, entry in _known_platform_entries(data.get("reset_by_platform"))
             },
-            "quick_commands": dict(_mapping(data.get("quick_commands"))),
+            "quick_commands": dict(_as_mapping(data.get("quick_commands"))),
         }
         for name in ("reset_triggers", "always_log_local", "group_sessions_per_user"):
             if data.get(name) is not None:
-                given[name] = data[name]
+                values[name] = data[name]
         if data.get("sessions_dir") is not None:
-            given["sessions_dir"] = Path(data["sessions_dir"])
-        return cls(**given)
+            values["sessions_dir"] = Path(data["sessions_dir"])
+        return cls(**values)
 
 
-def _by_platform(given: object) -> list[tuple[Platform, Mapping[str, Any]]]:
-    """The entries of the platforms that are known, where they are dicts."""
-    found = ((known_platform(name), one) for name, one in _mapping(given).items())
+def _known_platform_entries(value: object) -> list[tuple[Platform, Mapping[str, Any]]]:
+    """Return the entries of known platforms that are dicts."""
+    entries = ((known_platform(name), entry) for name, entry in _as_mapping(value).items())
     return [
-        (platform, one)
-        for platform, one in found
-        if platform is not None and isinstance(one, Mapping)
+        (platform, entry)
+        for platform, entry in entries
+        if platform is not None and isinstance(entry, Mapping)
     ]
 
 
-def _mapping(given: object) -> Mapping[str, Any]:
-    return given if isinstance(given, Mapping) else {}
+def _as_mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

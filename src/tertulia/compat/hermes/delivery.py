@@ -1,4 +1,4 @@
-"""Where Hermes Agent delivers something."""
+"""Hermes Agent's delivery targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tertulia.core.target import ORIGIN
 
 @dataclass
 class DeliveryTarget:
-    """One place: the origin, files on this machine, the home of a platform, or a chat by its id."""
+    """A target: the origin, files on this machine, the home of a platform, or a chat by its id."""
 
     platform: Platform
     chat_id: str | None = None
@@ -23,37 +23,37 @@ class DeliveryTarget:
 
     @classmethod
     def parse(cls, text: str, origin: SessionSource | None = None) -> Self:
-        """Read `origin`, `local`, a platform, or `platform:chat[:thread]`.
+        """Parse `origin`, `local`, a platform, or `platform:chat[:thread]`.
 
-        A platform nobody knows is local. A colon inside a chat's id is written `%3A`; what follows
-        the second colon is the thread, with whatever colons it has.
+        An unknown platform becomes local. A colon inside a chat's id is written `%3A`; the text
+        after the second colon is the thread, and may contain colons.
         """
         text = text.strip()
         if text.lower() == ORIGIN:
-            return cls._of_origin(origin)
+            return cls._from_origin(origin)
         name, *ids = text.split(":", 2)
         platform = known_platform(name.strip().lower())
         if platform is None:
             return cls(Platform.LOCAL)
-        chat, thread, *_ = (*map(_read, ids), None, None)
+        chat, thread, *_ = (*map(_unescape_part, ids), None, None)
         return cls(platform, chat, thread if chat else None, is_explicit=chat is not None)
 
     @classmethod
-    def _of_origin(cls, origin: SessionSource | None) -> Self:
+    def _from_origin(cls, origin: SessionSource | None) -> Self:
         if origin is None:
             return cls(Platform.LOCAL, is_origin=True)
         return cls(origin.platform, origin.chat_id, origin.thread_id, is_origin=True)
 
     def to_string(self) -> str:
-        """The form that `parse` reads."""
+        """Return the text that `parse` reads."""
         if self.is_origin:
             return ORIGIN
         ids = (self.chat_id, self.thread_id) if self.chat_id else ()
         return ":".join([self.platform.value, *(escape(part) for part in ids if part)])
 
 
-def _read(part: str) -> str | None:
+def _unescape_part(part: str) -> str | None:
     try:
         return unescape(part.strip()) or None
     except UnicodeDecodeError:
-        return part.strip()  # a percent sign of its own, and no character's number behind it
+        return part.strip()  # a literal percent sign, not an escaped character

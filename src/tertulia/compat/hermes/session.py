@@ -1,6 +1,6 @@
-"""Hermes Agent's sessions: where a message came from, its key, its context, and the store.
+"""Hermes Agent's sessions: the source of a message, its key, its context, and the session store.
 
-Times are naive and local, as that system's code reckons with them; the store keeps them in UTC.
+Times are naive and local, as Hermes Agent's code expects them; the store has them in UTC.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from tertulia.compat import store_folder
-from tertulia.compat.hermes import redaction
+from tertulia.compat.hermes import pseudonyms
 from tertulia.compat.hermes.config import GatewayConfig, HomeChannel, Platform, known_platform
-from tertulia.compat.hermes.settings import settings_of
-from tertulia.compat.local_times import local
-from tertulia.core import context_prompt as contexts
+from tertulia.compat.hermes.store_settings import settings_of
+from tertulia.compat.local_times import to_local
+from tertulia.core import context_prompt as prompts
 from tertulia.core import keys
 from tertulia.core import target as targets
 from tertulia.core.session import Session
@@ -33,13 +33,13 @@ from tertulia.store import Store
 
 log = logging.getLogger("tertulia.compat.hermes")
 
-_ALWAYS = ("chat_name", "chat_type", "user_id", "user_name", "thread_id", "chat_topic")
-_WHEN_SET = ("user_id_alt", "chat_id_alt")
-_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
-_PLAIN = (
+_SOURCE_FIELDS = ("chat_name", "chat_type", "user_id", "user_name", "thread_id", "chat_topic")
+_OPTIONAL_SOURCE_FIELDS = ("user_id_alt", "chat_id_alt")
+_TOKEN_FIELDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+_ENTRY_FIELDS = (
     "display_name",
     "chat_type",
-    *_COUNTS,
+    *_TOKEN_FIELDS,
     "total_tokens",
     "last_prompt_tokens",
     "estimated_cost_usd",
@@ -48,12 +48,12 @@ _PLAIN = (
     "auto_reset_reason",
     "reset_had_activity",
 )
-_PAGE = 1000
+_PAGE_SIZE = 1000
 
 
 @dataclass
 class SessionSource:
-    """Where one message came from."""
+    """The source of a message."""
 
     platform: Platform
     chat_id: str
@@ -68,32 +68,34 @@ class SessionSource:
 
     @property
     def description(self) -> str:
-        """The source in words for people."""
-        return _own(self).description
+        """Return the source as text for people."""
+        return _to_source(self).description
 
     def to_dict(self) -> dict[str, Any]:
-        found = {"platform": self.platform.value, "chat_id": self.chat_id}
-        found.update((name, getattr(self, name)) for name in _ALWAYS)
-        found.update((name, getattr(self, name)) for name in _WHEN_SET if getattr(self, name))
-        return found
+        data = {"platform": self.platform.value, "chat_id": self.chat_id}
+        data.update((name, getattr(self, name)) for name in _SOURCE_FIELDS)
+        for name in _OPTIONAL_SOURCE_FIELDS:
+            if getattr(self, name):
+                data[name] = getattr(self, name)
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` wrote; `ValueError` for a platform nobody knows."""
-        names = (*_ALWAYS, *_WHEN_SET)
-        given = {name: data[name] for name in names if data.get(name) is not None}
-        return cls(Platform(data["platform"]), str(data["chat_id"]), **given)
+        """Parse the result of `to_dict`; raise ValueError for an unknown platform."""
+        names = (*_SOURCE_FIELDS, *_OPTIONAL_SOURCE_FIELDS)
+        values = {name: data[name] for name in names if data.get(name) is not None}
+        return cls(Platform(data["platform"]), str(data["chat_id"]), **values)
 
     @classmethod
     def local_cli(cls) -> Self:
-        """The terminal of the machine that runs the agent."""
+        """Return the source of the terminal of the machine that runs the agent."""
         terminal = Source.local()
         return cls(Platform.LOCAL, terminal.chat_id, terminal.chat_name)
 
 
 @dataclass
 class SessionContext:
-    """What a prompt is made from."""
+    """The values that a prompt is built from."""
 
     source: SessionSource
     connected_platforms: list[Platform]
@@ -119,7 +121,7 @@ class SessionContext:
 
 @dataclass
 class SessionEntry:
-    """A session as it stood in the store at one moment."""
+    """A copy of a session in the store, made at one time."""
 
     session_key: str
     session_id: str
@@ -142,25 +144,25 @@ class SessionEntry:
     reset_had_activity: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        data: dict[str, Any] = {
             "session_key": self.session_key,
             "session_id": self.session_id,
             "created_at": self.created_at.isoformat(),
             "updated_at": self.updated_at.isoformat(),
             "platform": self.platform.value if self.platform else None,
         }
-        found.update((name, getattr(self, name)) for name in _PLAIN)
+        data.update((name, getattr(self, name)) for name in _ENTRY_FIELDS)
         if self.origin is not None:
-            found["origin"] = self.origin.to_dict()
-        return found
+            data["origin"] = self.origin.to_dict()
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` wrote, or an older form of it with fewer fields."""
+        """Parse the result of `to_dict`, or an older form of it with fewer fields."""
         origin = data.get("origin")
         if not isinstance(origin, Mapping) or known_platform(origin.get("platform")) is None:
             origin = None
-        given = {name: data[name] for name in _PLAIN if data.get(name) is not None}
+        values = {name: data[name] for name in _ENTRY_FIELDS if data.get(name) is not None}
         return cls(
             session_key=data["session_key"],
             session_id=data["session_id"],
@@ -168,23 +170,27 @@ class SessionEntry:
             updated_at=datetime.fromisoformat(data["updated_at"]),
             origin=None if origin is None else SessionSource.from_dict(origin),
             platform=known_platform(data.get("platform")),
-            **given,
+            **values,
         )
 
 
 def build_session_key(source: SessionSource, group_sessions_per_user: bool = True) -> str:
-    """The conversation a source belongs to; two different ones never share a key."""
-    return keys.session_key(_own(source), per_user=group_sessions_per_user)
+    """Return the key of a source's conversation; two conversations never share a key."""
+    return keys.session_key(_to_source(source), per_user=group_sessions_per_user)
 
 
 def build_session_context(
     source: SessionSource, config: GatewayConfig, session_entry: SessionEntry | None = None
 ) -> SessionContext:
-    """What a prompt is made from, for a source and a configuration."""
+    """Return the values that a prompt is built from, for a source and a configuration."""
     connected = config.get_connected_platforms()
-    homes = {one: home for one in connected if (home := config.get_home_channel(one)) is not None}
+    homes = {
+        platform: home
+        for platform in connected
+        if (home := config.get_home_channel(platform)) is not None
+    }
     context = SessionContext(source, connected, homes)
-    redaction.remember(context, config)
+    pseudonyms.set_config(context, config)
     if session_entry is not None:
         context.session_key = session_entry.session_key
         context.session_id = session_entry.session_id
@@ -194,26 +200,26 @@ def build_session_context(
 
 
 def build_session_context_prompt(context: SessionContext, *, redact_pii: bool = False) -> str:
-    """The section of the system prompt that tells the agent where it is."""
+    """Return the section of the system prompt that describes the chat to the agent."""
     homes = {
         platform.value: targets.HomeChannel(home.chat_id, home.name)
         for platform, home in context.home_channels.items()
     }
     connected = (registry.platform(platform.value) for platform in context.connected_platforms)
-    told = contexts.PromptContext(
-        source=_own(context.source),
+    prompt_context = prompts.PromptContext(
+        source=_to_source(context.source),
         platform=registry.platform(context.source.platform.value),
         shared=_is_shared(context),
         connected=tuple(connected),
         homes=homes,
         session_id=context.session_id,
     )
-    redactor = redaction.redactor_for(context) if redact_pii else None
-    return contexts.context_prompt(told, redactor=redactor)
+    redactor = pseudonyms.redactor_for(context) if redact_pii else None
+    return prompts.context_prompt(prompt_context, redactor=redactor)
 
 
 class SessionStore:
-    """The sessions of a folder. `store` is the Tertulia store below."""
+    """The sessions of a folder. `store` is the Tertulia store that contains them."""
 
     def __init__(
         self,
@@ -226,48 +232,48 @@ class SessionStore:
         self.config = config
         self._guard = has_active_processes_fn
         self._on_auto_reset = on_auto_reset
-        self._swap = threading.Lock()
-        self._left: list[Store] = []
+        self._reopen_lock = threading.Lock()
+        self._replaced_stores: list[Store] = []
         self._settings = settings_of(config, self._guard)
-        self._store = store_folder.open_in(self.sessions_dir, self._settings)
+        self._store = store_folder.open_store(self.sessions_dir, self._settings)
         self.imported = store_folder.import_once(
-            self._store, "hermes", _left_behind(self.sessions_dir)
+            self._store, "hermes", _find_hermes_folders(self.sessions_dir)
         )
-        redaction.know(self)
+        pseudonyms.register_store(self)
 
     @property
     def store(self) -> Store:
-        """The store, with the settings that the configuration asks for now."""
-        wanted = settings_of(self.config, self._guard)
-        if wanted != self._settings:
-            self._reopen(wanted)
+        """Return the store, reopened if the configuration has changed since."""
+        settings = settings_of(self.config, self._guard)
+        if settings != self._settings:
+            self._reopen(settings)
         return self._store
 
-    # -- which session
+    # -- sessions
 
     def get_or_create_session(self, source: SessionSource, force_new: bool = False) -> SessionEntry:
-        """The current session of a source under its policy, or a new one.
+        """Return the current session of a source under its policy, or a new one.
 
-        Where the policy ended the one before, `was_auto_reset` says so, to one caller once.
+        If the policy ended the session before it, exactly one caller gets `was_auto_reset`.
         """
         sessions = self.store.sessions
-        entry = _entry(session := sessions.open(_own(source), force_new=force_new))
+        entry = _entry(session := sessions.open(_to_source(source), force_new=force_new))
         ended = None if session.notice is None else sessions.get(session.notice.session_id)
         if ended is not None:
-            # Who keeps the transcript elsewhere tells of activity by what it used.
+            # A caller that stores the transcript elsewhere shows activity only by its usage.
             entry.reset_had_activity = entry.reset_had_activity or ended.usage.total > 0
-            self._tell(ended)
+            self._notify_reset(ended)
         return entry
 
     def reset_session(self, key: str) -> SessionEntry | None:
-        """End the current session by hand and begin a new one; None for an unknown key."""
+        """End the current session and return a new one; None for an unknown key."""
         session = self.store.sessions.reset(key)
         return None if session is None else _entry(session)
 
     def switch_session(self, key: str, session_id: str) -> SessionEntry | None:
-        """Make an earlier session of the same key current again; None for an unknown key.
+        """Make an earlier session of the same key current again; return None for an unknown key.
 
-        A session that is another conversation's is refused, and so is one that does not exist.
+        Raise an error if the session does not exist or belongs to another conversation.
         """
         sessions = self.store.sessions
         if not sessions.find(key=key, limit=1).items:
@@ -275,23 +281,23 @@ class SessionStore:
         return _entry(sessions.switch(key, session_id))
 
     def list_sessions(self, active_minutes: float | None = None) -> list[SessionEntry]:
-        """The current sessions, newest activity first."""
-        found: list[SessionEntry] = []
+        """Return the current sessions, newest activity first."""
+        entries: list[SessionEntry] = []
         cursor = None
         while True:
             page = self.store.sessions.find(
-                state="current", active_minutes=active_minutes, limit=_PAGE, cursor=cursor
+                state="current", active_minutes=active_minutes, limit=_PAGE_SIZE, cursor=cursor
             )
-            found += map(_entry, page.items)
+            entries += map(_entry, page.items)
             cursor = page.next
             if cursor is None:
-                return found
+                return entries
 
     def has_any_sessions(self) -> bool:
-        """Whether there was any session besides the one just created, ended ones included."""
+        """Return whether there is any session, also an ended one, besides the one just created."""
         return len(self.store.sessions.find(limit=2).items) > 1
 
-    # -- what it used
+    # -- usage
 
     def update_session(
         self,
@@ -308,7 +314,7 @@ class SessionStore:
         provider: str | None = None,
         base_url: str | None = None,
     ) -> None:
-        """Add what model calls used to the current session of a key; an unknown key is nothing.
+        """Add the usage of model calls to the current session of a key; ignore an unknown key.
 
         A last prompt of None changes nothing, 0 resets it.
         """
@@ -318,7 +324,7 @@ class SessionStore:
             return
         counts = (input_tokens, output_tokens, cache_read_tokens, cache_write_tokens)
         if not any(counts) and estimated_cost_usd is None and cost_status is None:
-            # No model call: an entry in the ledger would make known costs uncertain.
+            # Not a model call: a ledger entry without a price would make known costs uncertain.
             if last_prompt_tokens is not None:
                 replace.set_last_prompt(store.context, session.id, last_prompt_tokens)
             return
@@ -343,38 +349,41 @@ class SessionStore:
     def append_to_transcript(
         self, session_id: str, message: Mapping[str, Any], skip_db: bool = False
     ) -> None:
-        """Store a message. There is one place for it, so `skip_db` skips nothing.
+        """Store a message. It is stored only in the database, so `skip_db` has no effect.
 
-        An id that no session has becomes a session of its own, ended and in no conversation: what
-        was handed over is kept.
+        For an unknown id a session is created, ended and in no conversation, so that the message is
+        not lost.
         """
         replace.append(self.store.context, session_id, message)
 
     def rewrite_transcript(self, session_id: str, messages: list[dict[str, Any]]) -> bool:
-        """Show these messages instead; what was shown before can be restored."""
+        """Replace the visible messages; the earlier ones can be restored."""
         replace.rewrite(self.store.context, session_id, messages)
         return True
 
     def load_transcript(self, session_id: str) -> list[dict[str, Any]]:
-        """The messages as they were stored; none for an unknown id."""
+        """Return the messages as they were stored; an empty list for an unknown id."""
         store = self.store
         return [] if store.sessions.get(session_id) is None else store.transcript(session_id).load()
 
     def get_transcript_path(self, session_id: str) -> Path:
-        """Where the transcript stands as JSON lines; it is written now, if there is one."""
+        """Write the transcript as JSON lines and return the path.
+
+        For an unknown id nothing is written.
+        """
         if self.store.sessions.get(session_id) is None:
             return store_folder.export_path(self.sessions_dir, session_id)
         return store_folder.export(self.sessions_dir, session_id, self.load_transcript(session_id))
 
-    # -- the end
+    # -- closing
 
     def close(self) -> None:
-        """Close the store; what was acknowledged is stored already."""
-        redaction.forget(self)
-        with self._swap:
-            for store in (*self._left, self._store):
+        """Close the store; acknowledged writes are already stored."""
+        pseudonyms.unregister_store(self)
+        with self._reopen_lock:
+            for store in (*self._replaced_stores, self._store):
                 store.close()
-            self._left.clear()
+            self._replaced_stores.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -387,58 +396,58 @@ class SessionStore:
     ) -> None:
         self.close()
 
-    def _reopen(self, wanted: Settings) -> None:
-        with self._swap:
-            if wanted != self._settings:
-                # Other threads may be at work in the one that is left: it is closed at the end.
-                self._left.append(self._store)
-                self._store = store_folder.open_in(self.sessions_dir, wanted)
-                self._settings = wanted
+    def _reopen(self, settings: Settings) -> None:
+        with self._reopen_lock:
+            if settings != self._settings:
+                # Other threads may still use the replaced store, so `close` closes it.
+                self._replaced_stores.append(self._store)
+                self._store = store_folder.open_store(self.sessions_dir, settings)
+                self._settings = settings
 
-    def _tell(self, ended: Session) -> None:
-        """Let the listener know of a session that its policy ended."""
+    def _notify_reset(self, ended: Session) -> None:
+        """Call `on_auto_reset` for a session that its policy ended."""
         if self._on_auto_reset is None:
             return
         try:
             self._on_auto_reset(_entry(ended))
         except Exception:
-            # The new session stands, and its notice is handed out this once: raising would lose it.
+            # The new session is stored and its notice is given out once: raising would lose it.
             log.exception("on_auto_reset failed for session %s", ended.id)
 
 
-def _own(source: SessionSource) -> Source:
-    """The source as the store knows it."""
-    platform: object = source.platform  # callers without a type checker hand in a name
+def _to_source(source: SessionSource) -> Source:
+    """Return the source as the store's type; raise ConfigError if its platform is no Platform."""
+    platform: object = source.platform  # callers without a type checker may pass a name
     if not isinstance(platform, Platform):
         raise ConfigError(
             f"The platform of a source is {platform!r}.",
             hint="Give a member of Platform, such as Platform.TELEGRAM.",
             field="platform",
         )
-    given = {name: getattr(source, name) for name in (*_ALWAYS, *_WHEN_SET)}
-    return Source(platform.value, source.chat_id, **given)
+    values = {name: getattr(source, name) for name in (*_SOURCE_FIELDS, *_OPTIONAL_SOURCE_FIELDS)}
+    return Source(platform.value, source.chat_id, **values)
 
 
-def _theirs(source: Source) -> SessionSource | None:
-    """A stored source in that system's words; None where it has no word for the platform."""
+def _from_source(source: Source) -> SessionSource | None:
+    """Return a stored source as Hermes Agent's type; None if it does not know the platform."""
     platform = known_platform(source.platform)
     if platform is None:
         return None
-    given = {name: getattr(source, name) for name in (*_ALWAYS, *_WHEN_SET)}
-    return SessionSource(platform, source.chat_id, **given)
+    values = {name: getattr(source, name) for name in (*_SOURCE_FIELDS, *_OPTIONAL_SOURCE_FIELDS)}
+    return SessionSource(platform, source.chat_id, **values)
 
 
 def _entry(session: Session) -> SessionEntry:
     origin, notice, usage = session.origin, session.notice, session.usage
-    # The store falls back on the person's name, that system does not.
-    is_person = session.display_name == origin.user_name
+    # The store uses the person's name if the chat has none; Hermes Agent does not.
+    is_person_name = session.display_name == origin.user_name
     return SessionEntry(
         session_key=session.key,
         session_id=session.id,
-        created_at=local(session.created_at),
-        updated_at=local(session.updated_at),
-        origin=_theirs(origin),
-        display_name=origin.chat_name or (None if is_person else session.display_name),
+        created_at=to_local(session.created_at),
+        updated_at=to_local(session.updated_at),
+        origin=_from_source(origin),
+        display_name=origin.chat_name or (None if is_person_name else session.display_name),
         platform=known_platform(origin.platform),
         chat_type=origin.chat_type,
         input_tokens=usage.input,
@@ -456,21 +465,21 @@ def _entry(session: Session) -> SessionEntry:
 
 
 def _is_shared(context: SessionContext) -> bool:
-    """Whether several people write in the session: then its key names none of them."""
+    """Return whether several people share the session: then its key names none of them."""
     source = context.source
     if source.chat_type == "dm":
         return False
-    per_user = redaction.per_user(context)
+    per_user = pseudonyms.has_group_sessions_per_user(context)
     key = context.session_key or build_session_key(source, per_user)
     return key == build_session_key(source, group_sessions_per_user=False)
 
 
-def _left_behind(sessions_dir: Path) -> list[Path]:
-    """The folder that holds that system's own files, if it left any.
+def _find_hermes_folders(sessions_dir: Path) -> list[Path]:
+    """Return the folder with Hermes Agent's own files; an empty list if there are none.
 
-    Its index and older transcripts stand in `sessions`, its database beside that folder.
+    Its index and older transcripts are in `sessions`, its database is beside that folder.
     """
     home = sessions_dir.parent if sessions_dir.name == "sessions" else sessions_dir
-    names = (sessions_dir / "sessions.json", home / "state.db")
-    has_any = any(path.is_file() for path in names) or any(sessions_dir.glob("*.jsonl"))
+    paths = (sessions_dir / "sessions.json", home / "state.db")
+    has_any = any(path.is_file() for path in paths) or any(sessions_dir.glob("*.jsonl"))
     return [home] if has_any else []

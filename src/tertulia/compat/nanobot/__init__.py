@@ -1,1 +1,1 @@
-"""nanobot's session API: `manager`, as it is called there."""
+"""nanobot's session API: the module `manager`."""

@@ -1,9 +1,10 @@
-"""nanobot's session manager: conversations by key, handed out as values and saved whole.
+"""nanobot's session manager: sessions by key, given out as values and saved whole.
 
-Of a value that was handed out it is remembered what it was made from. So saving finds what changed
-without reading the transcript, and two programs which save the same conversation lose nothing of
-each other: what both added stays. Only where both changed what was there already, the second one
-is refused. The memory decides nothing: whether it still holds is asked of the store each time.
+For each value that was given out the manager remembers its base: the stored state that the value
+was made from. Therefore saving finds the changes without reading the transcript, and two programs
+that save the same session lose nothing of each other: messages that both added are all kept. Only
+if both changed messages that were already stored, the second save is refused. A base is never
+trusted: each save compares its version with the store.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from weakref import WeakValueDictionary
 
 from tertulia.compat import store_folder
 from tertulia.compat.local_times import (
-    aware,
-    local,
+    to_local,
+    to_utc,
 )
-from tertulia.compat.nanobot.keys import (
+from tertulia.compat.nanobot.session import Session, copy_json
+from tertulia.compat.nanobot.session_keys import (
+    find_session_folders,
     key_of,
-    left_behind,
     source_of,
 )
-from tertulia.compat.nanobot.session import Session, copied
 from tertulia.core import session as core
 from tertulia.core.message import from_json
 from tertulia.core.policy import Policies, ResetPolicy
@@ -49,99 +50,103 @@ __all__ = ["Session", "SessionManager"]
 
 log = logging.getLogger("tertulia.compat.nanobot")
 
-# That system ends no conversation by itself.
+# nanobot never ends a session automatically.
 _SETTINGS: Final = Settings(policies=Policies(default=ResetPolicy(mode="none")))
-_PAGE = 1000
-# Where an import keeps what the store has no place for.
-_NOTE = "imported"
-_LATEST = 256
+_PAGE_SIZE = 1000
+# The metadata key under which an import stores values that the store has no column for.
+_IMPORT_NOTE = "imported"
+# How many sessions are kept in memory after their last use.
+_MAX_RECENT = 256
 
 
 class _Base(NamedTuple):
-    """What a value was made from: the session it was read from, and its parts as they were."""
+    """The stored state that a value was made from."""
 
     key: str
-    session_id: str  # empty: it was not stored
+    session_id: str  # empty if the session was not stored
     version: int
-    held: Snapshot
-    given: list[Any]  # the very messages, to be known again
-    copies: list[Any]  # and what they said
+    snapshot: Snapshot
+    messages: list[Any]  # the same objects as in the value, to recognise them by identity
+    copies: list[Any]  # deep copies, to recognise changes
     metadata: dict[str, Any]
 
 
-class _Saved(NamedTuple):
-    """How a conversation stands after it was saved."""
+class _StoredSession(NamedTuple):
+    """A session in the store, as read or after it was saved."""
 
     row: SessionRow
-    held: Snapshot
+    snapshot: Snapshot
     messages: list[Any]
     copies: list[Any]
     metadata: dict[str, Any]
 
     def base(self, key: str) -> _Base:
+        """Return the base of a value with these messages."""
         row = self.row
-        given, metadata = list(self.messages), copied(self.metadata)
-        return _Base(key, row.id, row.version, self.held, given, self.copies, metadata)
+        messages, metadata = list(self.messages), copy_json(self.metadata)
+        return _Base(key, row.id, row.version, self.snapshot, messages, self.copies, metadata)
 
 
-def _nothing(key: str) -> _Base:
+def _empty_base(key: str) -> _Base:
     return _Base(key, "", 0, Snapshot([], 0), [], [], {})
 
 
 class SessionManager:
-    """The conversations of a workspace. `store` is the Tertulia store below."""
+    """The sessions of a workspace. `store` is the Tertulia store that contains them."""
 
     def __init__(self, workspace: Path) -> None:
         self.workspace = Path(workspace).expanduser()
         self.sessions_dir = self.workspace / "sessions"
         self._lock = threading.RLock()
-        # Whoever holds a value gets the same one again; the latest are held here as well.
+        # A caller that still has a value gets the same one again; recent ones are also kept here.
         self._alive: WeakValueDictionary[str, Session] = WeakValueDictionary()
-        self._latest: OrderedDict[str, Session] = OrderedDict()
+        self._recent: OrderedDict[str, Session] = OrderedDict()
         self._bases: dict[int, _Base] = {}
-        self.store = store_folder.open_in(self.sessions_dir, _SETTINGS)
-        self.imported = store_folder.import_once(self.store, "nanobot", left_behind(self.workspace))
+        self.store = store_folder.open_store(self.sessions_dir, _SETTINGS)
+        self.imported = store_folder.import_once(
+            self.store, "nanobot", find_session_folders(self.workspace)
+        )
 
     def get_or_create(self, key: str) -> Session:
-        """The conversation of a key; an unknown one is new, and stored when it is saved.
+        """Return the session of a key; an unknown one is new, and stored when it is saved.
 
-        While a value is in use, this gives the same one, with what others stored meanwhile.
+        While a value is in use, the same one is returned, updated with the changes of others.
         """
         with self._lock:
             session = self._alive.get(key)
             if session is None:
                 session, base = self._read(key)
-                self._know(session, base)
+                self._set_base(session, base)
             elif not self._is_fresh(session):
                 read, base = self._read(key)
-                _become(session, read)
-                self._know(session, base._replace(given=list(session.messages)))
-            self._use(session)
+                _copy_into(session, read)
+                self._set_base(session, base._replace(messages=list(session.messages)))
+            self._mark_used(session)
             return session
 
     def save(self, session: Session, *, fsync: bool = False) -> None:
-        """Store what changed. It is durable when this returns, with `fsync` or without.
+        """Store the changes. They are durable when this returns, with or without `fsync`.
 
-        What others stored meanwhile stays, and stands in the session afterwards. `StaleWrite` where
-        both changed what was there before.
+        Changes of others are kept, and are in the session afterwards. Raise StaleWrite if both
+        changed messages that were already stored.
         """
         with self._lock:
             base = self._bases.get(id(session))
             if base is not None and base.key != session.key:
-                base = None  # its owner made another conversation of it
+                base = None  # the caller changed the key: it is another session now
             context = self.store.context
             now = context.clock.now()
             saved = context.db.write(lambda tx: _save(tx, self.store, session, base, now))
             if saved is not None:
                 context.notify()
-                _bring_up_to_date(session, saved)
-                self._know(session, saved.base(session.key))
-            self._use(session)
+                _update_value(session, saved)
+                self._set_base(session, saved.base(session.key))
+            self._mark_used(session)
 
     def flush_all(self) -> int:
-        """Save every conversation that is in use; how many they were.
+        """Save all sessions in use and return their number.
 
-        One that cannot be saved keeps none of the others from it; its error comes at the end.
+        If one cannot be saved, the others are saved all the same; then the first error is raised.
         """
         with self._lock:
             problems: list[Error] = []
@@ -150,58 +155,60 @@ class SessionManager:
                 try:
                     self.save(session)
                 except Error as problem:
-                    log.warning("session %r was not flushed: %s", session.key, problem)
+                    log.warning(
+                        "session %r was not saved, flushing the others: %s", session.key, problem
+                    )
                     problems.append(problem)
             if problems:
                 raise problems[0]
             return len(sessions)
 
     def invalidate(self, key: str) -> None:
-        """Forget the value that was handed out; what was not saved of it is not stored."""
+        """Forget the value of a key; changes that were not saved are lost."""
         with self._lock:
             self._alive.pop(key, None)
-            self._latest.pop(key, None)
+            self._recent.pop(key, None)
 
     def delete_session(self, key: str) -> bool:
-        """Remove a conversation with everything it holds; whether there was any."""
+        """Delete all sessions of a key with their messages; return whether there was any."""
         with self._lock:
             self.invalidate(key)
             stored_key = self.store.sessions.key(source_of(key))
-            found = False
-            while page := self.store.sessions.find(key=stored_key, limit=_PAGE).items:
-                found = True
+            has_any = False
+            while page := self.store.sessions.find(key=stored_key, limit=_PAGE_SIZE).items:
+                has_any = True
                 for session in page:
                     self.store.sessions.delete(session.id)
-            return found
+            return has_any
 
     def read_session_file(self, key: str) -> dict[str, Any] | None:
-        """A conversation as it is stored, as plain values; None if it is not."""
-        found = self._current(key)
-        if found is None:
+        """Return a stored session as plain values; None if it is not stored."""
+        session = self._get_current(key)
+        if session is None:
             return None
         return {
-            **_told(found),
-            "metadata": _shown(found.metadata),
-            "messages": self._messages(found),
+            **_to_dict(session),
+            "metadata": _without_import_note(session.metadata),
+            "messages": self.store.transcript(session.id).load(),
         }
 
     def list_sessions(self) -> list[dict[str, Any]]:
-        """Key, times and path of every conversation, newest activity first.
+        """Return key, times and path of every session, newest activity first.
 
-        The path is where its JSON lines stand after `export`.
+        The path is the one to which `export` writes the session.
         """
         return [
             {
-                **told,
-                "path": str(store_folder.export_path(self.workspace, told["key"], colons=True)),
+                **fields,
+                "path": str(store_folder.export_path(self.workspace, fields["key"], colons=True)),
             }
-            for told in map(_told, self._all())
+            for fields in map(_to_dict, self._find_current())
         ]
 
     def export(self, key: str) -> Path | None:
-        """Write a conversation in that system's own form and tell where; None if it is not stored.
+        """Write a session in nanobot's file format and return the path; None if it is not stored.
 
-        The first line tells about the conversation, each of the others is a message.
+        The first line describes the session, each of the others is a message.
         """
         session, base = self._read(key)
         if not base.session_id:
@@ -218,11 +225,11 @@ class SessionManager:
 
     @staticmethod
     def safe_key(key: str) -> str:
-        """A file name for a key: always the same, and no other key has it."""
+        """Return a file name for a key: always the same, and different for every other key."""
         return store_folder.safe_name(key, colons=True)
 
     def close(self) -> None:
-        """Close the store; what was saved is stored already."""
+        """Close the store; saved sessions are already stored."""
         self.store.close()
 
     def __enter__(self) -> Self:
@@ -236,100 +243,101 @@ class SessionManager:
     ) -> None:
         self.close()
 
-    # -- within
+    # -- private
 
-    def _current(self, key: str) -> core.Session | None:
+    def _get_current(self, key: str) -> core.Session | None:
         return self.store.sessions.current(self.store.sessions.key(source_of(key)))
 
-    def _all(self) -> Iterator[core.Session]:
+    def _find_current(self) -> Iterator[core.Session]:
         cursor = None
         while True:
-            page = self.store.sessions.find(state="current", limit=_PAGE, cursor=cursor)
+            page = self.store.sessions.find(state="current", limit=_PAGE_SIZE, cursor=cursor)
             yield from page.items
             cursor = page.next
             if cursor is None:
                 return
 
-    def _messages(self, found: core.Session) -> list[dict[str, Any]]:
-        return self.store.transcript(found.id).load()
-
     def _is_fresh(self, session: Session) -> bool:
-        """Whether a value may be handed out as it is: nothing happened, or its owner changed it."""
-        found = self._current(session.key)
+        """Return whether a value needs no update: it is current, or its owner changed it."""
+        stored = self._get_current(session.key)
         base = self._bases[id(session)]
-        stored = ("", 0) if found is None else (found.id, found.version)
-        return stored == (base.session_id, base.version) or _has_changed(session, base)
+        version = ("", 0) if stored is None else (stored.id, stored.version)
+        return version == (base.session_id, base.version) or _has_changed(session, base)
 
     def _read(self, key: str) -> tuple[Session, _Base]:
+        """Return the value of a key and its base; both are empty if the key is not stored."""
         stored_key = self.store.sessions.key(source_of(key))
 
-        def work(tx: Transaction) -> _Saved | None:
+        def work(tx: Transaction) -> _StoredSession | None:
             row = replace.current(tx, stored_key)
             if row is None:
                 return None
-            held, bodies = _hold(tx, row)
-            return _Saved(row, held, bodies, copied(bodies), _shown(from_json(row.metadata)))
+            snapshot, bodies = _read_snapshot(tx, row)
+            metadata = _without_import_note(from_json(row.metadata))
+            return _StoredSession(row, snapshot, bodies, copy_json(bodies), metadata)
 
-        found = self.store.context.db.read(work)
-        if found is None:
-            return Session(key), _nothing(key)
-        created_at, updated_at = map(from_micros, (found.row.created_at, found.row.updated_at))
+        stored = self.store.context.db.read(work)
+        if stored is None:
+            return Session(key), _empty_base(key)
+        created_at, updated_at = map(from_micros, (stored.row.created_at, stored.row.updated_at))
         session = Session(
             key,
-            found.messages,
-            local(created_at),
-            local(updated_at),
-            found.metadata,
-            found.held.offset,
+            stored.messages,
+            to_local(created_at),
+            to_local(updated_at),
+            stored.metadata,
+            stored.snapshot.offset,
         )
-        return session, found.base(key)
+        return session, stored.base(key)
 
-    def _know(self, session: Session, base: _Base) -> None:
+    def _set_base(self, session: Session, base: _Base) -> None:
         if id(session) not in self._bases:
             weakref.finalize(session, self._bases.pop, id(session), None)
         self._bases[id(session)] = base
 
-    def _use(self, session: Session) -> None:
-        self._alive[session.key] = self._latest[session.key] = session
-        self._latest.move_to_end(session.key)
-        for key in list(self._latest)[: max(0, len(self._latest) - _LATEST)]:
-            old = self._latest[key]
-            # What its owner changed and did not save must be found again.
-            if not _has_changed(old, self._bases[id(old)]):
-                del self._latest[key]
+    def _mark_used(self, session: Session) -> None:
+        """Keep a value in memory as the most recent one, and drop the oldest unchanged ones."""
+        self._alive[session.key] = self._recent[session.key] = session
+        self._recent.move_to_end(session.key)
+        for key in list(self._recent)[: max(0, len(self._recent) - _MAX_RECENT)]:
+            oldest = self._recent[key]
+            # A value with unsaved changes must be found again, so it is kept.
+            if not _has_changed(oldest, self._bases[id(oldest)]):
+                del self._recent[key]
 
 
-def _told(found: core.Session) -> dict[str, Any]:
+def _to_dict(session: core.Session) -> dict[str, Any]:
     return {
-        "key": key_of(found.origin),
-        "created_at": local(found.created_at).isoformat(),
-        "updated_at": local(found.updated_at).isoformat(),
+        "key": key_of(session.origin),
+        "created_at": to_local(session.created_at).isoformat(),
+        "updated_at": to_local(session.updated_at).isoformat(),
     }
 
 
-def _hold(tx: Transaction, row: SessionRow) -> tuple[Snapshot, list[dict[str, Any]]]:
-    """A transcript with the offset that system had given it, for as long as it is as imported.
+def _read_snapshot(tx: Transaction, row: SessionRow) -> tuple[Snapshot, list[dict[str, Any]]]:
+    """Return a transcript; while it is unchanged since its import, with nanobot's own offset.
 
-    The store goes no further than the person's last words, so that a model is always shown some.
+    The store's offset stops before the last user message, so that a model always gets a message.
     """
-    held, bodies = replace.snapshot(tx, row)
-    note = from_json(row.metadata).get(_NOTE)
+    snapshot, bodies = replace.snapshot(tx, row)
+    note = from_json(row.metadata).get(_IMPORT_NOTE)
     offset = note.get("last_consolidated") if isinstance(note, dict) else None
-    if not isinstance(offset, int) or not held.offset < offset <= len(bodies):
-        return held, bodies
-    is_as_imported = session_rows.current_view_of(tx, row.ref).made_by in ("start", "import")
-    return (held._replace(offset=offset) if is_as_imported else held), bodies
+    if not isinstance(offset, int) or not snapshot.offset < offset <= len(bodies):
+        return snapshot, bodies
+    is_unchanged = session_rows.current_view_of(tx, row.ref).made_by in ("start", "import")
+    return (snapshot._replace(offset=offset) if is_unchanged else snapshot), bodies
 
 
 def _has_changed(session: Session, base: _Base) -> bool:
     return (
         session.messages != base.copies
         or session.metadata != base.metadata
-        or session.last_consolidated != base.held.offset
+        or session.last_consolidated != base.snapshot.offset
     )
 
 
-def _become(session: Session, other: Session) -> None:
+def _copy_into(session: Session, other: Session) -> None:
+    """Replace the contents of a value by those of another one."""
     session.messages[:] = other.messages
     session.metadata.clear()
     session.metadata.update(other.metadata)
@@ -342,8 +350,12 @@ def _become(session: Session, other: Session) -> None:
 
 def _save(
     tx: Transaction, store: Store, session: Session, base: _Base | None, now: datetime
-) -> _Saved | None:
-    """Store what changed since the base; None where there is nothing to save and nowhere to."""
+) -> _StoredSession | None:
+    """Store the changes since the base.
+
+    Return None if the session was ended or deleted and there are no changes; raise StaleWrite if
+    there are.
+    """
     replace.check(session.messages)
     source = source_of(session.key)
     key = store.sessions.key(source)
@@ -351,62 +363,70 @@ def _save(
     if base is not None and base.session_id and (row is None or row.id != base.session_id):
         if not _has_changed(session, base):
             return None
-        raise _stale(session.key, "it was ended or deleted, and what was added to it is not stored")
-    created_at, updated_at = aware(session.created_at), aware(session.updated_at)
+        raise _stale_write(session.key, "it was ended or deleted, so its changes cannot be stored")
+    created_at, updated_at = to_utc(session.created_at), to_utc(session.updated_at)
     if row is None:
         row, base = (
             replace.begin(tx, store.context, source, key, created_at),
-            _nothing(session.key),
+            _empty_base(session.key),
         )
-        plan = _Plan(base.held, list(session.messages), session.last_consolidated)
+        plan = _Plan(base.snapshot, list(session.messages), session.last_consolidated)
     else:
-        plan = _plan(tx, row, session, base)
-        if base is not None and plan.theirs is not None:
+        plan = _make_plan(tx, row, session, base)
+        if base is not None and plan.stored_messages is not None:
             updated_at = max(updated_at, from_micros(row.updated_at))
-    laid = replace.apply(tx, row, plan.held, plan.parts, now, offset=plan.offset)
-    metadata = _merged_metadata(session.metadata, base, from_json(row.metadata))
+    snapshot = replace.apply(tx, row, plan.snapshot, plan.parts, now, offset=plan.offset)
+    metadata = _merge_metadata(session.metadata, base, from_json(row.metadata))
     replace.set_metadata(tx, row, metadata)
     replace.set_times(tx, row, created_at, updated_at)
     stored = replace.current(tx, key)
     assert stored is not None
-    return _Saved(stored, laid, *_laid_out(session, base, plan), _shown(metadata))
+    messages, copies = _saved_messages(session, base, plan)
+    return _StoredSession(stored, snapshot, messages, copies, _without_import_note(metadata))
 
 
 class _Plan(NamedTuple):
-    """What to make of what is held. `theirs` are its messages, where others may have changed it."""
+    """The parts of a snapshot's next version.
 
-    held: Snapshot
+    `stored_messages` are the messages in the store, if others may have changed them.
+    """
+
+    snapshot: Snapshot
     parts: list[Part]
     offset: int
-    theirs: list[Any] | None = None
+    stored_messages: list[Any] | None = None
 
 
-def _plan(tx: Transaction, row: SessionRow, session: Session, base: _Base | None) -> _Plan:
+def _make_plan(tx: Transaction, row: SessionRow, session: Session, base: _Base | None) -> _Plan:
     if base is not None and base.version == row.version:
-        return _Plan(base.held, _parts(session.messages, base), _wanted(session, base))
-    held, bodies = _hold(tx, row)
+        return _Plan(
+            base.snapshot, _parts(session.messages, base), _requested_offset(session, base)
+        )
+    snapshot, bodies = _read_snapshot(tx, row)
     if base is None:
-        # Nobody knows what it was made from: it says how the conversation is to be.
+        # The base of the value is unknown: its contents replace the stored ones.
         parts = replace.aligned(bodies, session.messages)
-        return _Plan(held, parts, session.last_consolidated, bodies)
-    return _merged(session, base, held, bodies)
+        return _Plan(snapshot, parts, session.last_consolidated, bodies)
+    return _merge(session, base, snapshot, bodies)
 
 
-def _laid_out(session: Session, base: _Base | None, plan: _Plan) -> tuple[list[Any], list[Any]]:
-    """The messages as they are stored now, and a copy of what they say."""
-    theirs = plan.theirs
-    if theirs is not None:
-        messages = [theirs[part] if isinstance(part, int) else part for part in plan.parts]
-        return messages, copied(messages)
+def _saved_messages(
+    session: Session, base: _Base | None, plan: _Plan
+) -> tuple[list[Any], list[Any]]:
+    """Return the messages as they are stored now, and deep copies of them."""
+    stored = plan.stored_messages
+    if stored is not None:
+        messages = [stored[part] if isinstance(part, int) else part for part in plan.parts]
+        return messages, copy_json(messages)
     before = [] if base is None else base.copies
     messages = list(session.messages)
-    copies = [before[part] if isinstance(part, int) else copied(part) for part in plan.parts]
+    copies = [before[part] if isinstance(part, int) else copy_json(part) for part in plan.parts]
     return messages, copies
 
 
 def _parts(messages: list[Any], base: _Base) -> list[Part]:
-    """The messages, with those that stayed as they were told by their numbers in the base."""
-    numbers = {id(one): number for number, one in enumerate(base.given)}
+    """Return the messages, with each unchanged one replaced by its index in the base."""
+    numbers = {id(message): number for number, message in enumerate(base.messages)}
     parts: list[Part] = []
     last = -1
     for message in messages:
@@ -416,88 +436,95 @@ def _parts(messages: list[Any], base: _Base) -> list[Part]:
             parts.append(number)
         else:
             parts.append(message)
-    # Who makes every message anew may have kept the newest ones.
+    # A caller that creates every message object anew may still have kept the newest messages.
     return parts if last >= 0 else replace.aligned(base.copies, messages)
 
 
-def _merged(session: Session, base: _Base, held: Snapshot, bodies: list[Any]) -> _Plan:
-    """What the owner of a value wants, on top of what others stored since it was made."""
-    mine = _parts(session.messages, base)
-    added = _new_at_end(mine)
-    head, tail = mine[: len(mine) - added], mine[len(mine) - added :]
-    before = base.held.places
+def _merge(session: Session, base: _Base, snapshot: Snapshot, bodies: list[Any]) -> _Plan:
+    """Apply the changes of a value to the messages that others stored since it was made.
+
+    Raise StaleWrite if both changed messages of the base.
+    """
+    own_parts = _parts(session.messages, base)
+    added = _count_new_at_end(own_parts)
+    head, tail = own_parts[: len(own_parts) - added], own_parts[len(own_parts) - added :]
+    before = base.snapshot.places
     if head == list(range(len(before))):
-        offset = _moved(_wanted(session, base), base, held)
-        parts = [*range(len(held.places)), *tail]
-    elif held.places[: len(before)] == before:
-        theirs = range(len(before), len(held.places))
-        offset = _wanted(session, base)
-        offset += len(theirs) if offset > len(head) else 0
-        parts = [*head, *theirs, *tail]
+        offset = _move_offset(_requested_offset(session, base), base, snapshot)
+        parts = [*range(len(snapshot.places)), *tail]
+    elif snapshot.places[: len(before)] == before:
+        added_by_others = range(len(before), len(snapshot.places))
+        offset = _requested_offset(session, base)
+        offset += len(added_by_others) if offset > len(head) else 0
+        parts = [*head, *added_by_others, *tail]
     else:
-        raise _stale(session.key, "another program changed what was there before, and so did you")
-    return _Plan(held, parts, offset, bodies)
+        raise _stale_write(
+            session.key, "another program also changed messages that were already stored"
+        )
+    return _Plan(snapshot, parts, offset, bodies)
 
 
-def _wanted(session: Session, base: _Base) -> int:
-    """The offset that its owner set. One that was left as it was stays with its message instead.
+def _requested_offset(session: Session, base: _Base) -> int:
+    """Return the offset that the owner set, or 0 if it is unchanged.
 
-    So who trims the list and forgets the offset has nothing skipped.
+    An unchanged offset stays at its message instead, so that no message is skipped if the owner
+    trims the list and does not adjust the offset.
     """
     offset = session.last_consolidated
-    return 0 if offset == base.held.offset else offset
+    return 0 if offset == base.snapshot.offset else offset
 
 
-def _new_at_end(parts: list[Part]) -> int:
-    kept = (number for number, part in enumerate(reversed(parts)) if isinstance(part, int))
-    return next(kept, len(parts))
+def _count_new_at_end(parts: list[Part]) -> int:
+    old = (number for number, part in enumerate(reversed(parts)) if isinstance(part, int))
+    return next(old, len(parts))
 
 
-def _moved(offset: int, base: _Base, held: Snapshot) -> int:
-    """Where an offset into a value stands in what is held now, with the new messages behind it."""
-    count = len(base.held.places)
+def _move_offset(offset: int, base: _Base, snapshot: Snapshot) -> int:
+    """Return the offset in the snapshot, followed by new messages, of an offset in the value."""
+    count = len(base.snapshot.places)
     if offset > count:
-        return len(held.places) + offset - count
-    last = base.held.places[offset - 1] if offset > 0 else None
-    return next((number for number, place in enumerate(held.places, 1) if place == last), 0)
+        return len(snapshot.places) + offset - count
+    last = base.snapshot.places[offset - 1] if offset > 0 else None
+    positions = enumerate(snapshot.places, 1)
+    return next((number for number, position in positions if position == last), 0)
 
 
-def _shown(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata without what an import wrote down for itself; that stays in the store."""
-    note = stored.get(_NOTE)
+def _without_import_note(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata without the note of an import, which stays in the store."""
+    note = stored.get(_IMPORT_NOTE)
     is_note = isinstance(note, dict) and note.get("from") == "nanobot"
-    return {name: one for name, one in stored.items() if name != _NOTE or not is_note}
+    return {name: value for name, value in stored.items() if name != _IMPORT_NOTE or not is_note}
 
 
-def _merged_metadata(
-    mine: Mapping[str, Any], base: _Base | None, theirs: Mapping[str, Any]
+def _merge_metadata(
+    own: Mapping[str, Any], base: _Base | None, stored: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What is stored, with what the owner of a value changed since it was made."""
-    before = _shown(theirs) if base is None else base.metadata
+    """Return the stored metadata with the changes that the owner made since the base."""
+    before = _without_import_note(stored) if base is None else base.metadata
     absent = object()
-    changed = {name: one for name, one in mine.items() if before.get(name, absent) != one}
-    kept = {name: one for name, one in theirs.items() if name in mine or name not in before}
-    return {**kept, **changed}
+    changed = {name: value for name, value in own.items() if before.get(name, absent) != value}
+    unchanged = {name: value for name, value in stored.items() if name in own or name not in before}
+    return {**unchanged, **changed}
 
 
-def _bring_up_to_date(session: Session, saved: _Saved) -> None:
-    """Let a value say what is stored, where others added to it or the offset was not taken back."""
+def _update_value(session: Session, saved: _StoredSession) -> None:
+    """Update a value to the saved state, which may have messages of others or another offset."""
     is_same = len(saved.messages) == len(session.messages) and all(
-        one is other for one, other in zip(saved.messages, session.messages, strict=True)
+        message is other for message, other in zip(saved.messages, session.messages, strict=True)
     )
     if not is_same:
         session.messages[:] = saved.messages
     if session.metadata != saved.metadata:
         session.metadata.clear()
         session.metadata.update(saved.metadata)
-    session.last_consolidated = saved.held.offset
+    session.last_consolidated = saved.snapshot.offset
     updated_at = from_micros(saved.row.updated_at)
-    if aware(session.updated_at) != updated_at:
-        session.updated_at = local(updated_at)
+    if to_utc(session.updated_at) != updated_at:
+        session.updated_at = to_local(updated_at)
 
 
-def _stale(key: str, what: str) -> StaleWrite:
+def _stale_write(key: str, reason: str) -> StaleWrite:
     return StaleWrite(
-        f"The conversation {key!r} was not saved: {what}.",
-        hint="invalidate(key), get_or_create(key) again, and repeat the change.",
+        f"The session {key!r} was not saved: {reason}.",
+        hint="Call invalidate(key) and get_or_create(key), then repeat the change.",
     )

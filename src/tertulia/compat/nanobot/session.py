@@ -1,4 +1,4 @@
-"""A conversation as nanobot's code holds it: a value that its owner changes and hands back."""
+"""nanobot's session value: its owner changes it and gives it back to be saved."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from tertulia.core.history.window import (
 from tertulia.core.message import TOOL, USER, Message
 from tertulia.records.transcript.replace import kind_of
 
-KEYS: Final = frozenset(
+HISTORY_KEYS: Final = frozenset(
     ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content")
 )
 
-# How far past the limit to look, to see that the window is cut.
-_SPARE = 4
-_TIME = re.compile(r"[0-9T:.+Z -]{10,40}")
+# How many messages beyond the limit are read, to recognise that the window is cut.
+_LOOKAHEAD = 4
+_TIMESTAMP = re.compile(r"[0-9T:.+Z -]{10,40}")
 _FORGED_TIME = re.compile(r"\[(?=\s*message\s+time\s*:)", re.IGNORECASE)
 
 
 def _now() -> datetime:
-    return datetime.now()  # noqa: DTZ005 — that system's times are local and have no zone
+    return datetime.now()  # noqa: DTZ005 — nanobot's times are local and have no zone
 
 
 @dataclass
 class Session:
-    """A conversation. `last_consolidated` is how many messages are summed up elsewhere."""
+    """A conversation. `last_consolidated` is the number of messages already summarised."""
 
     key: str
     messages: list[dict[str, Any]] = field(default_factory=list)
@@ -53,15 +53,15 @@ class Session:
     last_consolidated: int = 0
 
     def __post_init__(self) -> None:
-        metadata: object = self.metadata  # what was read from a damaged file may be anything
+        metadata: object = self.metadata  # a value read from a damaged file may be anything
         if not isinstance(metadata, dict):
             self.metadata = {}
-        # An offset past the end would hide everything that was said.
-        if not _is_offset(self.last_consolidated, len(self.messages)):
+        # An offset past the end would hide all messages.
+        if not _is_valid_offset(self.last_consolidated, len(self.messages)):
             self.last_consolidated = 0
 
     def add_message(self, role: str, content: Any, **fields: Any) -> None:
-        """Say something now."""
+        """Append a message with the current time."""
         now = _now()
         self.messages.append(
             {"role": role, "content": content, "timestamp": now.isoformat(), **fields}
@@ -71,33 +71,35 @@ class Session:
     def get_history(
         self, max_messages: int = 500, *, include_timestamps: bool = False
     ) -> list[dict[str, Any]]:
-        """What the model is shown of what is not consolidated: the newest turns, always legal.
+        """Return the newest turns that are not consolidated, in a form that models accept.
 
-        A limit of 0 or less is none. With `include_timestamps` the words of people and of the
-        assistant begin with the time they were said at, where that is known.
+        A limit of 0 or less means no limit. With `include_timestamps` the texts of users and of the
+        assistant begin with their time, if it is known.
         """
         offset = self.last_consolidated
-        fresh = self.messages[offset if _is_offset(offset, len(self.messages)) else 0 :]
-        limit = max_messages if max_messages > 0 else max(1, len(fresh))
-        rows, is_whole = _recent(fresh, limit)
-        shown = fit(blocks(rows), HistoryBudget(limit), weigher(Style()), whole=is_whole).blocks
-        history = [_own(message) for message in render(shown, "openai", Style())]
+        unconsolidated = self.messages[
+            offset if _is_valid_offset(offset, len(self.messages)) else 0 :
+        ]
+        limit = max_messages if max_messages > 0 else max(1, len(unconsolidated))
+        rows, is_whole = _newest_rows(unconsolidated, limit)
+        window = fit(blocks(rows), HistoryBudget(limit), weigher(Style()), whole=is_whole).blocks
+        history = [_copy_message(message) for message in render(window, "openai", Style())]
         if include_timestamps:
-            at = 0
-            for block in shown:
-                _stamp(history[at], block.row.body.get("timestamp"))
-                at += block.size
+            index = 0
+            for block in window:
+                _add_timestamp(history[index], block.row.body.get("timestamp"))
+                index += block.size
         return history
 
     def clear(self) -> None:
-        """Begin with nothing."""
+        """Remove all messages."""
         self.messages = []
         self.last_consolidated = 0
         self.metadata.pop("_last_summary", None)
         self.updated_at = _now()
 
     def retain_recent_legal_suffix(self, max_messages: int) -> None:
-        """Keep the newest messages, from the person's message that their turn begins with."""
+        """Keep the newest messages, extended back to the user message that starts their turn."""
         if max_messages <= 0:
             self.clear()
             return
@@ -109,49 +111,49 @@ class Session:
         self.updated_at = _now()
 
 
-def _is_offset(value: object, length: int) -> bool:
+def _is_valid_offset(value: object, length: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= length
 
 
 def _turn_start(messages: Sequence[Any], cut: int) -> int:
-    """Where the turn begins that a cut falls into; the next one where there is none before it."""
-    for at in chain(range(cut, -1, -1), range(cut + 1, len(messages))):
-        if _role(messages[at]) == USER:
-            return at
-    # Nobody has spoken: nothing can go before a result, whose call would be lost.
-    return next((at for at in range(cut, -1, -1) if _role(messages[at]) != TOOL), 0)
+    """Return the index of the user message at or before a cut, else of the next one after it."""
+    for index in chain(range(cut, -1, -1), range(cut + 1, len(messages))):
+        if _role(messages[index]) == USER:
+            return index
+    # There is no user message. Do not start at a tool result: its call would be lost.
+    return next((index for index in range(cut, -1, -1) if _role(messages[index]) != TOOL), 0)
 
 
-def _recent(messages: Sequence[Any], limit: int) -> tuple[list[Message], bool]:
-    """The newest messages as rows, as many as the limit can need; and whether that is all."""
-    taken: list[tuple[int, dict[str, Any]]] = []
+def _newest_rows(messages: Sequence[Any], limit: int) -> tuple[list[Message], bool]:
+    """Return as many of the newest messages as the limit can need, and whether those are all."""
+    selected: list[tuple[int, dict[str, Any]]] = []
     count = 0
-    has_person = False
-    for at in range(len(messages) - 1, -1, -1):
-        if count >= limit + _SPARE and has_person:
+    has_user = False
+    for index in range(len(messages) - 1, -1, -1):
+        if count >= limit + _LOOKAHEAD and has_user:
             break
-        body = messages[at]
+        body = messages[index]
         role, is_hidden = _role(body), _kind(body) in HIDDEN
-        if count >= limit + _SPARE and role not in PEOPLE:
-            continue  # the turn is longer than the limit: only its beginning is wanted
+        if count >= limit + _LOOKAHEAD and role not in PEOPLE:
+            continue  # the turn is longer than the limit: only its first message is needed
         if role in SHOWN and not is_hidden:
             count += 1
-            has_person = has_person or role in PEOPLE
-            taken.append((at, body))
-    taken.reverse()
-    is_whole = not taken or taken[0][0] == 0
-    return _rows(taken), is_whole
+            has_user = has_user or role in PEOPLE
+            selected.append((index, body))
+    selected.reverse()
+    is_whole = not selected or selected[0][0] == 0
+    return _rows(selected), is_whole
 
 
-def _rows(taken: Sequence[tuple[int, dict[str, Any]]]) -> list[Message]:
+def _rows(selected: Sequence[tuple[int, dict[str, Any]]]) -> list[Message]:
     rows: list[Message] = []
     turn = 0
-    for at, body in taken:
+    for index, body in selected:
         turn += body["role"] == USER
-        rows.append(Message(0, at, turn, body["role"], _kind(body), 0, None, body))
-    # A result whose call was not taken must not be given to another call.
+        rows.append(Message(0, index, turn, body["role"], _kind(body), 0, None, body))
+    # A tool result whose call was not selected must not be attached to another call.
     first = next((n for n, row in enumerate(rows) if row.role != TOOL), len(rows))
-    return rows[first:] if taken and taken[0][0] > 0 else rows
+    return rows[first:] if selected and selected[0][0] > 0 else rows
 
 
 def _role(message: Any) -> str | None:
@@ -163,35 +165,38 @@ def _kind(message: Any) -> str | None:
     return kind_of(message) if isinstance(message, dict) else None
 
 
-def _own(message: dict[str, Any]) -> dict[str, Any]:
-    """A message that its reader may change without changing the conversation."""
-    return {key: copied(value) for key, value in message.items() if key in KEYS}
+def _copy_message(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy that the reader may change without changing the session."""
+    return {key: copy_json(value) for key, value in message.items() if key in HISTORY_KEYS}
 
 
-def copied(value: Any) -> Any:
-    """JSON values copied; texts and numbers cannot change and are shared."""
+def copy_json(value: Any) -> Any:
+    """Return a deep copy of a JSON value; strings and numbers are immutable and shared."""
     if isinstance(value, dict):
-        return {key: copied(one) for key, one in value.items()}
+        return {key: copy_json(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [copied(one) for one in value]
+        return [copy_json(item) for item in value]
     return value
 
 
-def _stamp(message: dict[str, Any], timestamp: object) -> None:
-    """Put the time before the words. Where it is told, nobody's words can tell another one."""
-    if not isinstance(timestamp, str) or not _TIME.fullmatch(timestamp):
+def _add_timestamp(message: dict[str, Any], timestamp: object) -> None:
+    """Insert the time before the text, and disarm text that imitates such a time."""
+    if not isinstance(timestamp, str) or not _TIMESTAMP.fullmatch(timestamp):
         return
     head, content = f"[Message Time: {timestamp}]", message.get("content")
     if isinstance(content, str) and content:
-        message["content"] = f"{head}\n{_unforged(content)}"
+        message["content"] = f"{head}\n{_without_forged_time(content)}"
     elif isinstance(content, list):
-        message["content"] = [{"type": "text", "text": head}, *map(_unforged_part, content)]
+        message["content"] = [
+            {"type": "text", "text": head},
+            *map(_without_forged_time_part, content),
+        ]
 
 
-def _unforged(text: str) -> str:
+def _without_forged_time(text: str) -> str:
     return _FORGED_TIME.sub("(", text)
 
 
-def _unforged_part(part: dict[str, Any]) -> dict[str, Any]:
+def _without_forged_time_part(part: dict[str, Any]) -> dict[str, Any]:
     text = part.get("text")
-    return {**part, "text": _unforged(text)} if isinstance(text, str) else part
+    return {**part, "text": _without_forged_time(text)} if isinstance(text, str) else part

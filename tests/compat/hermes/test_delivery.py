@@ -1,3 +1,5 @@
+"""Hermes Agent's delivery targets."""
+
 from __future__ import annotations
 
 import pytest
@@ -28,23 +30,23 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("text", "target"), FORMS)
-def test_forms(text: str, target: DeliveryTarget) -> None:
+def test_parse_forms(text: str, target: DeliveryTarget) -> None:
     assert DeliveryTarget.parse(text) == target
     assert DeliveryTarget.parse(text, ORIGIN) == target
 
 
 @pytest.mark.parametrize("text", ["origin", " Origin"])
-def test_the_origin_is_its_chat_and_thread(text: str) -> None:
+def test_origin_has_chat_and_thread(text: str) -> None:
     found = DeliveryTarget.parse(text, ORIGIN)
     assert found == DeliveryTarget(Platform.TELEGRAM, "-100Ab", "7", is_origin=True)
     assert found.to_string() == "origin"
 
 
-def test_without_an_origin_it_is_local_and_still_the_origin() -> None:
+def test_missing_origin_is_local() -> None:
     assert DeliveryTarget.parse("origin") == DeliveryTarget(Platform.LOCAL, is_origin=True)
 
 
-def test_what_was_written_plainly_is_written_so_again() -> None:
+def test_plain_targets_round_trip() -> None:
     for text in ("local", "telegram", "telegram:42", "telegram:-100:7", "slack:C0Ab:17.5"):
         assert DeliveryTarget.parse(text).to_string() == text
 
@@ -54,7 +56,7 @@ def test_what_was_written_plainly_is_written_so_again() -> None:
     chat=st.text(min_size=1) | st.none(),
     thread=st.text(min_size=1) | st.none(),
 )
-def test_to_string_is_the_inverse_whatever_the_ids_are(
+def test_to_string_is_the_inverse_of_parse(
     platform: Platform, chat: str | None, thread: str | None
 ) -> None:
     thread = thread if chat else None

@@ -1,4 +1,4 @@
-"""Serving in a terminal or a pipe: when everything that was said is answered."""
+"""The terminal: waiting until everything that was typed is answered."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tertulia import Settings, Source, aio
-from tertulia.cli.run import _has_work
+from tertulia.cli.terminal_chat import has_unfinished_work
 
 
-def test_work_that_moves_on_while_it_is_looked_for_is_seen(
+def test_work_that_moves_between_queries_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def look() -> bool:
@@ -26,6 +26,6 @@ def test_work_that_moves_on_while_it_is_looked_for_is_seen(
                 return found
 
             monkeypatch.setattr(store.inbox, "find", find_and_move)
-            return await _has_work(store)
+            return await has_unfinished_work(store)
 
     assert asyncio.run(look())

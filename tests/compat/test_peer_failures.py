@@ -1,4 +1,4 @@
-"""What people suffered from in those systems, played through the façades."""
+"""Known failures of Hermes Agent and nanobot do not occur with the compatible APIs."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ for number in count():
 """
 
 
-def said(text: str, role: str = "user") -> dict[str, Any]:
+def message_of(text: str, role: str = "user") -> dict[str, Any]:
     return {"role": role, "content": text}
 
 
@@ -112,7 +112,7 @@ def check_all_came_in_order(contents: list[str], *, writers: int = 3, each: int 
 
 
 class TestHermes:
-    def test_a_reset_is_not_undone_by_a_crash(self, tmp_path: Path) -> None:
+    def test_reset_survives_a_crash(self, tmp_path: Path) -> None:
         died = subprocess.run(
             [sys.executable, "-c", RESET_AND_DIE, str(tmp_path)],
             capture_output=True,
@@ -123,10 +123,10 @@ class TestHermes:
         first, second = died.stdout.split()
         with SessionStore(tmp_path, GatewayConfig()) as store:
             assert store.get_or_create_session(ANN).session_id == second
-            assert store.load_transcript(second) == [said("fresh")]
-            assert store.load_transcript(first) == [said("a day of tokens")]
+            assert store.load_transcript(second) == [message_of("fresh")]
+            assert store.load_transcript(first) == [message_of("a day of tokens")]
 
-    def test_nothing_points_at_a_session_that_has_ended(self, tmp_path: Path) -> None:
+    def test_key_never_points_to_an_ended_session(self, tmp_path: Path) -> None:
         with SessionStore(tmp_path, GatewayConfig()) as store:
             first = store.get_or_create_session(ANN)
             store.store.sessions.end(first.session_id, "crash")
@@ -134,9 +134,7 @@ class TestHermes:
             assert second.session_id != first.session_id
             assert [one.session_id for one in store.list_sessions()] == [second.session_id]
 
-    def test_a_restart_does_not_start_the_idle_clock_again(
-        self, tmp_path: Path, clock: FakeClock
-    ) -> None:
+    def test_restart_does_not_reset_the_idle_time(self, tmp_path: Path, clock: FakeClock) -> None:
         config = GatewayConfig(default_reset_policy=SessionResetPolicy("idle", idle_minutes=60))
         with SessionStore(tmp_path, config) as store:
             store.get_or_create_session(ANN)
@@ -147,7 +145,7 @@ class TestHermes:
         with SessionStore(tmp_path, config) as store:
             assert store.get_or_create_session(ANN).auto_reset_reason == "idle"
 
-    def test_two_stores_erase_nothing_of_each_other(self, tmp_path: Path) -> None:
+    def test_two_stores_do_not_overwrite_each_other(self, tmp_path: Path) -> None:
         config = GatewayConfig()
         with SessionStore(tmp_path, config) as one, SessionStore(tmp_path, config) as other:
             ann, ben = one.get_or_create_session(ANN), other.get_or_create_session(BEN)
@@ -155,39 +153,37 @@ class TestHermes:
             assert other.get_or_create_session(BEN).session_id == ben.session_id
             assert len(one.list_sessions()) == len(other.list_sessions()) == 2
 
-    def test_a_failing_database_is_never_an_empty_history(self, tmp_path: Path) -> None:
+    def test_failing_database_is_not_an_empty_history(self, tmp_path: Path) -> None:
         store = SessionStore(tmp_path, GatewayConfig())
         entry = store.get_or_create_session(ANN)
-        store.append_to_transcript(entry.session_id, said("old friend"))
+        store.append_to_transcript(entry.session_id, message_of("old friend"))
         store.close()
         with pytest.raises(StoreError):
             store.load_transcript(entry.session_id)
         with pytest.raises(StoreError):
-            store.append_to_transcript(entry.session_id, said("lost?"))
+            store.append_to_transcript(entry.session_id, message_of("lost?"))
         with pytest.raises(StoreError):
             store.get_or_create_session(ANN)
         with pytest.raises(StoreError):
             store.has_any_sessions()
 
-    def test_a_clock_that_steps_back_changes_no_order(
-        self, tmp_path: Path, clock: FakeClock
-    ) -> None:
+    def test_clock_that_steps_back_keeps_the_order(self, tmp_path: Path, clock: FakeClock) -> None:
         with SessionStore(tmp_path, GatewayConfig()) as store:
             session_id = store.get_or_create_session(ANN).session_id
             for text in ("one", "two", "three"):
-                store.append_to_transcript(session_id, said(text))
+                store.append_to_transcript(session_id, message_of(text))
                 clock.forward(hours=-1)
             contents = [one["content"] for one in store.load_transcript(session_id)]
             assert contents == ["one", "two", "three"]
 
-    def test_chats_whose_ids_have_colons_stay_apart(self, tmp_path: Path) -> None:
+    def test_chat_ids_with_colons_are_separate(self, tmp_path: Path) -> None:
         one = SessionSource(Platform.MATRIX, "a:b", chat_type="group", thread_id="c")
         other = SessionSource(Platform.MATRIX, "a", chat_type="group", thread_id="b:c")
         with SessionStore(tmp_path, GatewayConfig()) as store:
             ids = {store.get_or_create_session(source).session_id for source in (one, other)}
         assert len(ids) == 2
 
-    def test_why_a_session_ended_can_be_asked(self, tmp_path: Path, clock: FakeClock) -> None:
+    def test_end_reason_is_explained(self, tmp_path: Path, clock: FakeClock) -> None:
         config = GatewayConfig(default_reset_policy=SessionResetPolicy("idle", idle_minutes=5))
         with SessionStore(tmp_path, config) as store:
             first = store.get_or_create_session(ANN)
@@ -195,14 +191,14 @@ class TestHermes:
             store.get_or_create_session(ANN)
             assert "ended: reason idle" in store.store.sessions.explain(first.session_id)
 
-    def test_an_unknown_price_is_unknown(self, tmp_path: Path) -> None:
+    def test_unknown_price_is_not_zero(self, tmp_path: Path) -> None:
         with SessionStore(tmp_path, GatewayConfig()) as store:
             entry = store.get_or_create_session(ANN)
             store.update_session(entry.session_key, 10, 5, model="nobody-sells-this")
             assert store.list_sessions()[0].cost_status == "unknown"
             assert store.store.sessions.require(entry.session_id).cost_usd is None
 
-    def test_many_programs_lose_nothing(self, tmp_path: Path) -> None:
+    def test_concurrent_programs_lose_nothing(self, tmp_path: Path) -> None:
         write_at_once(HERMES_WRITER, tmp_path)
         with SessionStore(tmp_path, GatewayConfig()) as store:
             (entry,) = store.list_sessions()
@@ -213,14 +209,14 @@ class TestHermes:
 
 
 class TestNanobot:
-    def test_many_programs_lose_nothing(self, tmp_path: Path) -> None:
+    def test_concurrent_programs_lose_nothing(self, tmp_path: Path) -> None:
         write_at_once(NANOBOT_WRITER, tmp_path)
         with SessionManager(tmp_path) as manager:
             session = manager.get_or_create("telegram:42")
             check_all_came_in_order([one["content"] for one in session.messages])
             assert manager.store.check() == []
 
-    def test_what_was_saved_survives_a_kill_and_nothing_is_half_saved(self, tmp_path: Path) -> None:
+    def test_kill_loses_no_saved_message(self, tmp_path: Path) -> None:
         writer = subprocess.Popen(
             [sys.executable, "-c", SAVE_UNTIL_KILLED, str(tmp_path)],
             stdout=subprocess.PIPE,
@@ -245,7 +241,7 @@ class TestNanobot:
             manager.save(session)
             assert manager.store.check() == []
 
-    def test_a_save_does_not_write_the_conversation_again(self, tmp_path: Path) -> None:
+    def test_save_writes_only_changes(self, tmp_path: Path) -> None:
         with SessionManager(tmp_path) as manager:
             manager.store._indexer.stop()  # what it writes later is no part of a save
             session = manager.get_or_create("telegram:42")
@@ -261,7 +257,7 @@ class TestNanobot:
             found = manager.store.sessions.find(limit=1).items[0]
             assert len(manager.store.transcript(found.id).revisions()) == 1
 
-    def test_damage_is_not_overwritten_by_the_next_save(self, tmp_path: Path) -> None:
+    def test_save_does_not_overwrite_damage(self, tmp_path: Path) -> None:
         path = tmp_path / "sessions" / "telegram_42.jsonl"
         path.parent.mkdir()
         head = b'{"_type": "metadata", "key": "telegram:42"}\n'
@@ -275,7 +271,7 @@ class TestNanobot:
             assert [report.problems != () for report in manager.imported] == [True]
         assert path.read_bytes() == damaged
 
-    def test_a_failing_database_is_never_a_new_conversation(self, tmp_path: Path) -> None:
+    def test_failing_database_is_not_a_new_session(self, tmp_path: Path) -> None:
         manager = SessionManager(tmp_path)
         session = manager.get_or_create("telegram:42")
         session.add_message("user", "old friend")
@@ -290,7 +286,7 @@ class TestNanobot:
         with pytest.raises(StoreError):
             manager.list_sessions()
 
-    def test_a_huge_result_does_not_fill_the_window(self, tmp_path: Path) -> None:
+    def test_huge_tool_result_does_not_fill_the_window(self, tmp_path: Path) -> None:
         with SessionManager(tmp_path) as manager:
             session = manager.get_or_create("telegram:42")
             session.add_message("user", "read that page")

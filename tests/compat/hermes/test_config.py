@@ -1,3 +1,5 @@
+"""Hermes Agent's configuration values."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -17,7 +19,7 @@ HOME = HomeChannel(Platform.TELEGRAM, "42", "Home")
 
 
 class TestPlatform:
-    def test_has_the_names_that_code_uses(self) -> None:
+    def test_platform_has_the_promised_names(self) -> None:
         for name in (
             "LOCAL", "TELEGRAM", "DISCORD", "WHATSAPP", "SLACK", "SIGNAL", "MATRIX", "EMAIL", "SMS",
             "HOMEASSISTANT", "API_SERVER", "WEBHOOK",
@@ -25,38 +27,38 @@ class TestPlatform:
             assert Platform[name].value == name.lower()
 
     @pytest.mark.parametrize("value", ["myspace", "", None, "Telegram", 7])
-    def test_an_unknown_value_is_an_error(self, value: object) -> None:
+    def test_unknown_value_raises(self, value: object) -> None:
         with pytest.raises(ValueError, match="valid Platform"):
             Platform(value)
 
 
 class TestHomeChannel:
-    def test_goes_to_a_dict_and_back(self) -> None:
+    def test_dict_round_trip(self) -> None:
         assert HOME.to_dict() == {"platform": "telegram", "chat_id": "42", "name": "Home"}
         assert HomeChannel.from_dict(HOME.to_dict()) == HOME
 
-    def test_an_id_becomes_text_and_a_name_has_a_default(self) -> None:
+    def test_id_becomes_text_and_name_has_a_default(self) -> None:
         assert HomeChannel.from_dict({"platform": "telegram", "chat_id": 42}) == HOME
 
 
 class TestPlatformConfig:
-    def test_goes_to_a_dict_and_back(self) -> None:
+    def test_dict_round_trip(self) -> None:
         full = PlatformConfig(True, "t", "k", HOME, {"a": [1]})
         assert PlatformConfig.from_dict(full.to_dict()) == full
 
-    def test_writes_no_secret_that_is_not_there(self) -> None:
+    def test_dict_has_only_set_secrets(self) -> None:
         assert PlatformConfig().to_dict() == {"enabled": False, "extra": {}}
 
     def test_missing_keys_have_defaults(self) -> None:
         assert PlatformConfig.from_dict({}) == PlatformConfig()
 
-    def test_extra_is_not_shared(self) -> None:
+    def test_extra_is_not_shared_between_instances(self) -> None:
         PlatformConfig().extra["a"] = 1
         assert PlatformConfig().extra == {}
 
 
 class TestSessionResetPolicy:
-    def test_goes_to_a_dict_and_back(self) -> None:
+    def test_dict_round_trip(self) -> None:
         policy = SessionResetPolicy("idle", 5, 30, False, ("sms",))
         assert policy.to_dict() == {
             "mode": "idle",
@@ -72,7 +74,7 @@ class TestSessionResetPolicy:
         empty = dict.fromkeys(SessionResetPolicy().to_dict())
         assert SessionResetPolicy.from_dict(empty) == SessionResetPolicy()
 
-    def test_midnight_is_no_missing_hour(self) -> None:
+    def test_hour_zero_is_kept(self) -> None:
         assert SessionResetPolicy.from_dict({"at_hour": 0}).at_hour == 0
 
 
@@ -93,7 +95,7 @@ class TestGatewayConfig:
         assert config.get_home_channel(Platform.TELEGRAM) == HOME
         assert config.get_home_channel(Platform.SLACK) is None
 
-    def test_policy_of_the_platform_then_of_the_type_then_the_default(self) -> None:
+    def test_policy_order_is_platform_type_default(self) -> None:
         by_platform, by_type = SessionResetPolicy("idle"), SessionResetPolicy("daily")
         config = GatewayConfig(
             reset_by_platform={Platform.TELEGRAM: by_platform}, reset_by_type={"group": by_type}
@@ -104,7 +106,7 @@ class TestGatewayConfig:
         assert config.get_reset_policy(Platform.SLACK, "dm") is config.default_reset_policy
         assert config.get_reset_policy() == SessionResetPolicy()
 
-    def test_goes_to_a_dict_and_back(self) -> None:
+    def test_dict_round_trip(self) -> None:
         config = GatewayConfig(
             platforms={Platform.TELEGRAM: PlatformConfig(True, "t", home_channel=HOME)},
             default_reset_policy=SessionResetPolicy("none"),
@@ -122,7 +124,7 @@ class TestGatewayConfig:
         assert GatewayConfig.from_dict({}) == GatewayConfig()
         assert GatewayConfig().reset_triggers == ["/new", "/reset"]
 
-    def test_what_nobody_knows_is_left_out(self) -> None:
+    def test_unknown_platforms_are_left_out(self) -> None:
         config = GatewayConfig.from_dict(
             {
                 "platforms": {"myspace": {"enabled": True}, "telegram": "yes", "slack": {}},
@@ -134,11 +136,11 @@ class TestGatewayConfig:
         assert list(config.platforms) == [Platform.SLACK]
         assert config.reset_by_platform == {Platform.SLACK: SessionResetPolicy("none")}
 
-    def test_it_is_an_object_and_no_mapping(self) -> None:
+    def test_config_is_not_a_mapping(self) -> None:
         assert not isinstance(GatewayConfig(), Mapping)
         assert not hasattr(GatewayConfig(), "get")
 
-    def test_sessions_stand_under_the_home(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_default_sessions_dir_is_in_the_home(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HERMES_HOME", "some-home")
         assert GatewayConfig().sessions_dir == Path("some-home") / "sessions"
         monkeypatch.delenv("HERMES_HOME")

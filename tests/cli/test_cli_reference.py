@@ -1,4 +1,4 @@
-"""docs/cli.md is what the program says of itself."""
+"""docs/cli.md is generated from the commands and complete."""
 
 from __future__ import annotations
 
@@ -15,29 +15,28 @@ from tertulia.cli import (
     main,
 )
 from tertulia.cli.cli_reference import (
-    SHAPES,
+    JSON_OUTPUT,
     reference,
 )
-from tests.cli.conftest import Demo, Typed
-from tests.transfer.filled_stores import program
+from tests.cli.conftest import CommandLine, Demo, background_process
 
 SHOW = "sessions show"
 PAGE = Path(__file__).resolve().parents[2] / "docs/cli.md"
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_page_is_up_to_date() -> None:
     assert PAGE.read_text("utf-8") == reference(), (
         "run: python -m tertulia.cli.cli_reference > docs/cli.md"
     )
 
 
-def test_it_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = reference()
     monkeypatch.setenv("COLUMNS", "40")
     assert reference() == wide
 
 
-def test_every_command_and_option_is_there() -> None:
+def test_page_lists_every_command_and_option() -> None:
     page = reference()
     sections = {part.split("\n", 1)[0]: part for part in page.split("\n## ")}
     everywhere = sections["Options of every command"]
@@ -50,18 +49,18 @@ def test_every_command_and_option_is_there() -> None:
                     assert any(opt in section + everywhere for opt in param.opts)
 
 
-def test_what_programs_get_is_told_of_every_command_that_has_json() -> None:
-    told = set()
+def test_page_lists_every_command_with_json() -> None:
+    text = set()
     for name, command in main.commands.items():
         inner = command.commands if isinstance(command, click.Group) else {"": command}
         for leaf, found in inner.items():
             if any("--json" in param.opts for param in found.params):
-                told.add(f"{name} {leaf}".strip())
-    assert set(SHAPES) == told
+                text.add(f"{name} {leaf}".strip())
+    assert set(JSON_OUTPUT) == text
 
 
-@pytest.mark.parametrize("command", SHAPES)
-def test_the_fields_are_the_ones_that_are_told(typed: Typed, demo: Demo, command: str) -> None:
+@pytest.mark.parametrize("command", JSON_OUTPUT)
+def test_json_has_the_documented_fields(cli: CommandLine, demo: Demo, command: str) -> None:
     more = {
         "sessions rename": ["x"],
         "sessions search": ["message"],
@@ -76,32 +75,34 @@ def test_the_fields_are_the_ones_that_are_told(typed: Typed, demo: Demo, command
         "bench": ["--turns", "10"],
     }
     if command.startswith("schedules") and command != "schedules add":
-        number = str(typed.json("schedules", "add", "every 2h", "look")["id"])
-        typed("schedules", "run", number)
+        number = str(cli.json("schedules", "add", "every 2h", "look")["id"])
+        cli("schedules", "run", number)
         more[command] = [] if command == "schedules list" else [number]
     if command == "pair approve":
         with tertulia.open(demo.path) as store:
             more[command] = [str(store.people.ask(Source("signal", "7", user_id="7")))]
     if command == "ps":
         with tertulia.open(demo.path) as store:
-            store.processes.begin(program(store))
+            store.processes.begin(background_process(store))
     more |= {f"import {kind}": ["."] for kind in ("hermes", "nanobot", "openclaw", "jsonl")}
     noun, _, verb = command.partition(" ")
     needs_id = noun == "sessions" and verb not in ("list", "search")
     words = [*([demo.old] if needs_id else []), *more.get(command, [])]
     if command == "import archive":
-        typed("export", "--output", "a.zip")
-        typed = Typed("new.db")
-    given = typed.json(*command.split(), *words)
+        cli("export", "--output", "a.zip")
+        cli = CommandLine("new.db")
+    given = cli.json(*command.split(), *words)
     if isinstance(given, list):
         given = given[0]
-    shape = re.sub(r"\(.*?\)", "", SHAPES[command].replace("as `sessions show`", SHAPES[SHOW]))
+    shape = re.sub(
+        r"\(.*?\)", "", JSON_OUTPUT[command].replace("as `sessions show`", JSON_OUTPUT[SHOW])
+    )
     fields = set(re.findall(r"`(\w+)`", shape))
     if re.search(r"\bsessions?\b", re.sub(r"`.*?`", "", shape)):
         fields |= set(Session.__struct_fields__)
     assert set(given) == fields
 
 
-def test_every_exit_code_is_there() -> None:
+def test_page_lists_every_exit_code() -> None:
     for code, meaning in errors.EXIT_CODES.items():
         assert f"| {code} | {meaning} |" in reference()

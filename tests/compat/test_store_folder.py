@@ -1,4 +1,4 @@
-"""A façade on a folder that the other system used: its conversations go on, its files stay."""
+"""The first use of a folder with another system's files: they are imported and not changed."""
 
 from __future__ import annotations
 
@@ -31,11 +31,15 @@ with SessionManager(Path(sys.argv[1])) as manager:
 """
 
 
-def said(text: str, role: str = "user") -> dict[str, Any]:
+def message_of(text: str, role: str = "user") -> dict[str, Any]:
     return {"role": role, "content": text, "timestamp": "2026-02-03T04:05:06.000007"}
 
 
-TALK = [said("what is a tertulia?"), said("a circle of talk", "assistant"), said("and who comes?")]
+TALK = [
+    message_of("what is a tertulia?"),
+    message_of("a circle of talk", "assistant"),
+    message_of("and who comes?"),
+]
 
 
 def lines(*records: Any) -> str:
@@ -61,7 +65,7 @@ def hermes_home(home: Path) -> Path:
     }
     (sessions / "sessions.json").write_text(json.dumps({entry["session_key"]: entry}))
     (sessions / f"{current}.jsonl").write_text(lines(*TALK), encoding="utf-8")
-    (sessions / f"{ended}.jsonl").write_text(lines(said("long ago")), encoding="utf-8")
+    (sessions / f"{ended}.jsonl").write_text(lines(message_of("long ago")), encoding="utf-8")
     return sessions
 
 
@@ -88,7 +92,7 @@ def snapshot(place: Path) -> dict[Path, bytes]:
 
 
 class TestHermes:
-    def test_conversations_go_on(self, tmp_path: Path) -> None:
+    def test_imported_sessions_continue(self, tmp_path: Path) -> None:
         sessions = hermes_home(tmp_path)
         before = snapshot(tmp_path)
         with SessionStore(sessions, GatewayConfig(default_reset_policy=NEVER)) as store:
@@ -101,23 +105,23 @@ class TestHermes:
             entry = store.get_or_create_session(ANN)
             assert entry.session_id == "20260203_040506_aaaaaaaa"
             assert store.load_transcript(entry.session_id) == TALK
-            assert store.load_transcript("20260101_010101_bbbbbbbb") == [said("long ago")]
-            store.append_to_transcript(entry.session_id, said("more"))
+            assert store.load_transcript("20260101_010101_bbbbbbbb") == [message_of("long ago")]
+            store.append_to_transcript(entry.session_id, message_of("more"))
             assert store.get_transcript_path(entry.session_id).parent != sessions
             assert store.has_any_sessions()
         assert {path: before[path] for path in before} == {
             path: raw for path, raw in snapshot(tmp_path).items() if path in before
         }
-        assert store_folder.holds_store(sessions)
+        assert store_folder.has_store(sessions)
 
-    def test_the_policy_is_asked_of_what_was_imported(self, tmp_path: Path) -> None:
+    def test_policy_applies_to_imported_sessions(self, tmp_path: Path) -> None:
         sessions = hermes_home(tmp_path)
         with SessionStore(sessions, GatewayConfig()) as store:
             entry = store.get_or_create_session(ANN)
         assert entry.session_id != "20260203_040506_aaaaaaaa"
         assert (entry.was_auto_reset, entry.reset_had_activity) == (True, True)
 
-    def test_once(self, tmp_path: Path) -> None:
+    def test_files_are_imported_once(self, tmp_path: Path) -> None:
         sessions = hermes_home(tmp_path)
         config = GatewayConfig(default_reset_policy=NEVER)
         with SessionStore(sessions, config) as store:
@@ -127,12 +131,12 @@ class TestHermes:
             assert store.load_transcript("20260203_040506_aaaaaaaa") == TALK[:1]
             assert store.store.sessions.count() == 2
 
-    def test_any_folder_may_hold_them(self, tmp_path: Path) -> None:
+    def test_files_are_found_in_any_folder(self, tmp_path: Path) -> None:
         elsewhere = hermes_home(tmp_path).rename(tmp_path / "elsewhere")
         with SessionStore(elsewhere, GatewayConfig()) as store:
             assert store.store.sessions.count() == 2
 
-    def test_an_empty_folder_is_not_imported(self, tmp_path: Path) -> None:
+    def test_empty_folder_is_not_imported(self, tmp_path: Path) -> None:
         with SessionStore(tmp_path / "sessions", GatewayConfig()) as store:
             assert store.imported == []
             store.get_or_create_session(ANN)
@@ -141,7 +145,7 @@ class TestHermes:
             assert store.imported == []
             assert store.store.sessions.count() == 1
 
-    def test_damage_is_told_with_its_place(
+    def test_damage_is_logged_with_file_and_line(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         sessions = hermes_home(tmp_path)
@@ -155,7 +159,7 @@ class TestHermes:
 
 
 class TestNanobot:
-    def test_conversations_go_on(self, tmp_path: Path) -> None:
+    def test_imported_sessions_continue(self, tmp_path: Path) -> None:
         sessions = tmp_path / "sessions"
         nanobot_file(sessions / "telegram_42.jsonl", "telegram:42", *TALK, offset=1)
         nanobot_file(sessions / "heartbeat.jsonl", "heartbeat", *TALK[:1])
@@ -196,7 +200,7 @@ class TestNanobot:
             assert [one["key"] for one in manager.list_sessions()] == ["telegram:42"]
 
     @pytest.mark.parametrize("written", ["../../elsewhere", "", "\x00", WORKSPACE_ID + "/.."])
-    def test_an_id_leads_nowhere_else(self, tmp_path: Path, written: str) -> None:
+    def test_invalid_workspace_id_is_ignored(self, tmp_path: Path, written: str) -> None:
         workspace = tmp_path / "a" / "workspace"
         (workspace / ".nanobot").mkdir(parents=True)
         (workspace / ".nanobot" / "workspace-id").write_text(written)
@@ -204,7 +208,7 @@ class TestNanobot:
         with SessionManager(workspace) as manager:
             assert manager.list_sessions() == []
 
-    def test_an_offset_that_hides_all_is_kept_as_it_was(self, tmp_path: Path) -> None:
+    def test_offset_at_the_end_is_kept(self, tmp_path: Path) -> None:
         nanobot_file(tmp_path / "sessions" / "cli_1.jsonl", "cli:1", *TALK, offset=3)
         with SessionManager(tmp_path) as manager:
             session = manager.get_or_create("cli:1")
@@ -220,14 +224,14 @@ class TestNanobot:
             manager.save(session)
             assert session.last_consolidated == 1
 
-    def test_what_was_deleted_stays_deleted(self, tmp_path: Path) -> None:
+    def test_deleted_session_stays_deleted(self, tmp_path: Path) -> None:
         nanobot_file(tmp_path / "sessions" / "cli_1.jsonl", "cli:1", *TALK)
         with SessionManager(tmp_path) as manager:
             assert manager.delete_session("cli:1")
         with SessionManager(tmp_path) as manager:
             assert manager.list_sessions() == []
 
-    def test_an_import_that_was_interrupted_is_done_again(
+    def test_interrupted_import_is_repeated(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         nanobot_file(tmp_path / "sessions" / "cli_1.jsonl", "cli:1", *TALK)
@@ -240,14 +244,14 @@ class TestNanobot:
             assert manager.get_or_create("cli:1").messages == TALK
             assert manager.store.sessions.count() == 1
 
-    def test_exports_are_not_taken_for_that_systems_files(self, tmp_path: Path) -> None:
+    def test_exports_are_not_imported(self, tmp_path: Path) -> None:
         with SessionManager(tmp_path) as manager:
             manager.save(Session("cli:1", list(TALK)))
             assert manager.export("cli:1") is not None
         with SessionManager(tmp_path) as manager:
             assert manager.imported == []
 
-    def test_programs_that_start_at_once_import_it_once(self, tmp_path: Path) -> None:
+    def test_concurrent_programs_import_once(self, tmp_path: Path) -> None:
         for number in range(40):
             nanobot_file(tmp_path / "sessions" / f"cli_{number}.jsonl", f"cli:{number}", *TALK)
         programs = [

@@ -1,0 +1,181 @@
+"""Open the store, build the gateway and serve it until a signal; `chat` and `run` share this."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tertulia.cli import (
+    locations,
+    output,
+)
+from tertulia.cli.options import CommandOptions
+from tertulia.config.schema import Config
+
+if TYPE_CHECKING:
+    from tertulia import aio
+    from tertulia.agents.base import Agent
+    from tertulia.aio.connect import PendingStore
+    from tertulia.gateway.app import Gateway
+    from tertulia.gateway.expiry import Flush
+    from tertulia.http.settings import HttpSettings
+    from tertulia.platforms.base import Adapter
+    from tertulia.platforms.terminal import TerminalAdapter
+    from tertulia.processes.registry import ProcessRegistry
+
+log = logging.getLogger("tertulia.gateway")
+
+
+def open_store(options: CommandOptions, config: Config) -> PendingStore:
+    """Open the store for a gateway; create it if there is none, readable by this user only."""
+    from tertulia import aio
+
+    location = locations.store_location(options)
+    locations.local_zone()
+    locations.create_private_file(location)
+    return aio.open(location, settings=config.settings)
+
+
+async def serve_gateway(
+    options: CommandOptions,
+    config: Config,
+    store: aio.Store,
+    agent: Agent,
+    adapters: list[Adapter],
+    terminal: TerminalAdapter | None,
+    *,
+    http: HttpSettings | None = None,
+) -> None:
+    """Run the gateway until a signal, or until the user leaves the terminal.
+
+    Raise the problem that ended the terminal, if there was one.
+    """
+    from tertulia.gateway.app import Gateway
+    from tertulia.gateway.logging_setup import (
+        Logged,
+        writing,
+    )
+
+    logged_agent = Logged(agent)
+    gateway = Gateway(
+        store,
+        logged_agent,
+        adapters,
+        rules=config.rules,
+        flush=_memory_flush(config, store, logged_agent),
+        folder=os.path.join(locations.data_folder(), "schedules"),
+        processes=_process_registry(config, store),
+    )
+    with writing(config.log, store.sync.redactor, is_quiet=terminal is not None):
+        _stop_at_signals(gateway)
+        print_text = None if terminal is None else partial(output.print_text, options)
+        leaving = None
+        if terminal is not None and print_text is not None:
+            leaving = asyncio.create_task(_stop_when_left(terminal, gateway, print_text))
+        try:
+            async with _serve_http(gateway, http, print_text):
+                await gateway.run()
+        finally:
+            if leaving is not None:
+                leaving.cancel()
+                with suppress(asyncio.CancelledError):
+                    await leaving
+    if terminal is not None and terminal.problem is not None:
+        raise terminal.problem
+
+
+def _memory_flush(config: Config, store: aio.Store, agent: Agent) -> Flush | None:
+    """Return the function that saves memories when a session ends, or None if that is off.
+
+    It is off for the parrot, which would only repeat the request as a memory.
+    """
+    if not config.store.remember or config.agent.kind == "parrot":
+        return None
+    from tertulia.gateway.memory_files import FileMemory
+    from tertulia.gateway.memory_flush import MemoryFlush
+
+    folder = config.gateway.memory or os.path.join(locations.data_folder(), "memory")
+    return MemoryFlush(store, agent, FileMemory(folder, agent=config.store.agent))
+
+
+def _process_registry(config: Config, store: aio.Store) -> ProcessRegistry | None:
+    """Return the registry of the agent's background processes, or None if it may start none."""
+    if not config.processes.enabled:
+        return None
+    from tertulia.config.build import environment_of
+    from tertulia.processes.registry import ProcessRegistry
+
+    folder = os.path.join(locations.data_folder(), "processes")
+    work = config.processes.folder or os.path.join(locations.data_folder(), "work")
+    return ProcessRegistry(
+        store.sync,
+        folder,
+        work=work,
+        rules=config.processes.rules(),
+        environment=environment_of(config.processes, work),
+    )
+
+
+@asynccontextmanager
+async def _serve_http(
+    gateway: Gateway, http: HttpSettings | None, print_text: Callable[[str], None] | None
+) -> AsyncIterator[None]:
+    """Serve HTTP while the block runs, if it is enabled.
+
+    The address is logged, and printed at the terminal, where the log is not shown.
+    """
+    if http is None:
+        yield
+        return
+    from tertulia.http.server import serve
+
+    async with serve(gateway, http) as server:
+        log.info("HTTP on %s, described at /openapi.json", server.url)
+        if print_text is not None:
+            print_text(f"HTTP is served on {server.url}; /openapi.json there describes it.\n")
+        yield
+
+
+async def _stop_when_left(
+    terminal: TerminalAdapter, gateway: Gateway, print_text: Callable[[str], None]
+) -> None:
+    """Stop the gateway when the user has left the terminal.
+
+    One ctrl-C is then enough to leave without the answer that is being written.
+    """
+    await terminal.finished.wait()
+    if terminal.is_answering and terminal.problem is None:
+        print_text(
+            "\nThe answer is finished first. ctrl-C leaves at once; then it is shown the next time."
+        )
+    _end_process_at(signal.SIGINT)
+    gateway.stop()
+
+
+def _stop_at_signals(gateway: Gateway) -> None:
+    """Let the first signal stop the gateway gracefully, and the second end the process."""
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        _end_process_at(number)
+        gateway.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with suppress(NotImplementedError):  # Windows has only Ctrl-C, as an exception
+            loop.add_signal_handler(number, stop, number)
+
+
+def _end_process_at(number: signal.Signals) -> None:
+    """Restore the default action of a signal, which ends the process at once.
+
+    A KeyboardInterrupt instead would be raised inside the code that closes everything.
+    """
+    with suppress(NotImplementedError):
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)

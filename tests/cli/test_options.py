@@ -1,0 +1,48 @@
+"""The options that all commands share."""
+
+from __future__ import annotations
+
+import click
+from click.testing import CliRunner
+
+from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
+
+
+@click.group(cls=CommandGroup)
+def group() -> None:
+    """Group."""
+
+
+@group.command()
+@click.argument("word", type=TEXT, default="")
+@json_option
+@click.pass_obj
+def command(options: CommandOptions, word: str) -> None:
+    """Print the options. This sentence is not part of the short help."""
+    click.echo(f"{options.store} {options.config} {options.json} {options.no_color} {word!a}")
+
+
+def invoke(*args: str) -> str:
+    result = CliRunner().invoke(group, list(args), obj=CommandOptions())
+    assert result.exit_code == 0, result.output
+    return result.output.strip()
+
+
+def test_options_are_accepted_before_and_after_the_command() -> None:
+    expected = "x c True True ''"
+    assert invoke("--store", "x", "--config", "c", "--no-color", "command", "--json") == expected
+    assert invoke("command", "--store", "x", "--config", "c", "--no-color", "--json") == expected
+
+
+def test_value_nearest_to_the_command_wins() -> None:
+    assert invoke("--store", "far", "command", "--store", "near").startswith("near ")
+    assert invoke("command").startswith("None ")
+
+
+def test_bytes_that_are_not_utf8_are_replaced() -> None:
+    assert invoke("command", "caf\udce9 é").endswith(r"'caf? \xe9'")
+
+
+def test_short_help_is_the_first_sentence() -> None:
+    assert "Print the options." in invoke("--help")
+    assert "not part" not in invoke("--help")

@@ -1,0 +1,22 @@
+"""`tertulia pair`: approve and revoke."""
+
+from __future__ import annotations
+
+import tertulia
+from tertulia import Source
+from tests.cli.conftest import CommandLine, Demo
+
+
+def test_approve_and_revoke(cli: CommandLine, demo: Demo) -> None:
+    with tertulia.open(demo.path) as store:
+        code = store.people.ask(Source("signal", "7", user_id="7", user_name="Bo"))
+    assert code is not None
+    waiting = cli.json("pair", "list")["waiting"]
+    assert [one["id"] for one in waiting] == ["signal:7"]
+    assert code not in str(waiting)
+    assert "asks" in cli("pair", "list").stdout
+    assert cli.error("pair", "approve", "WRONG000", expect=3)["code"] == "not_found"
+    assert cli.json("pair", "approve", code)["role"] == "member"
+    assert [one["id"] for one in cli.json("pair", "list")["people"]] == ["signal:7"]
+    assert "may no longer write" in cli("pair", "revoke", "signal:7").stdout
+    assert cli.json("pair", "list") == {"waiting": [], "people": []}

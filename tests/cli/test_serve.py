@@ -1,0 +1,65 @@
+"""Opening the store for a gateway, and stopping the gateway at signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tertulia.cli import serve
+from tertulia.cli.options import CommandOptions
+from tertulia.config.schema import Config
+
+
+class RecordingGateway:
+    """Counts how often it was stopped."""
+
+    def __init__(self) -> None:
+        self.stops = 0
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+def test_open_store_creates_a_private_file(tmp_path: Path) -> None:
+    options = CommandOptions()
+    options.store = str(tmp_path / "talk.db")
+
+    async def count_sessions() -> int:
+        async with serve.open_store(options, Config()) as store:
+            return len((await store.sessions.find()).items)
+
+    assert asyncio.run(count_sessions()) == 0
+    assert stat.S_IMODE(os.stat(options.store).st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are sent otherwise there")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_first_signal_stops_the_gateway_and_the_second_ends_the_process(
+    number: signal.Signals,
+) -> None:
+    gateway = RecordingGateway()
+
+    async def receive_one_signal() -> Any:
+        serve._stop_at_signals(cast(Any, gateway))
+        os.kill(os.getpid(), number)
+        while not gateway.stops:  # noqa: ASYNC110  set by the signal handler
+            await asyncio.sleep(0.001)
+        return signal.getsignal(number)
+
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        assert asyncio.run(receive_one_signal()) == signal.SIG_DFL
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert gateway.stops == 1
+
+
+def test_the_parrot_saves_no_memories() -> None:
+    assert serve._memory_flush(Config(), cast(Any, None), cast(Any, None)) is None

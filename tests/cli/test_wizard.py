@@ -1,0 +1,71 @@
+"""The questions that create a configuration file."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tertulia.cli import locations, wizard
+from tertulia.cli.options import CommandOptions
+from tertulia.errors import ConfigError
+
+
+@click.command()
+def ask() -> None:
+    wizard.create_config(CommandOptions())
+
+
+@pytest.mark.parametrize(
+    ("answers", "agent"),
+    [
+        ("\n", {"kind": "parrot"}),
+        (
+            "openai\nmy-model\n\nMY_KEY\n",
+            {"kind": "openai", "model": "my-model", "api_key_env": "MY_KEY"},
+        ),
+        (
+            "anthropic\n\n\n",
+            {
+                "kind": "anthropic",
+                "model": "claude-sonnet-4-5",
+                "api_key_env": "ANTHROPIC_API_KEY",
+            },
+        ),
+        (
+            "command\n'my agent' --fast\n",
+            {"kind": "command", "command": ["my agent", "--fast"]},
+        ),
+        (
+            "http\nnot an address\nhttp://localhost:1234/agent\n",
+            {"kind": "http", "url": "http://localhost:1234/agent"},
+        ),
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+)
+def test_answers_become_the_agent_section(answers: str, agent: dict[str, Any]) -> None:
+    result = CliRunner().invoke(ask, input=answers)
+    assert result.exit_code == 0, result.output
+    path = locations.default_config_path()
+    assert f"Written to {path}." in result.output
+    assert tomllib.loads(Path(path).read_text("utf-8"))["agent"] == agent
+
+
+def test_unclosed_quote_is_asked_again() -> None:
+    result = CliRunner().invoke(ask, input="command\n'open\nagent\n")
+    assert "A quote is not closed." in result.output
+    assert result.exit_code == 0
+
+
+def test_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("mine")
+    with pytest.raises(ConfigError, match="already a configuration"):
+        wizard.write_config(str(path), "new")
+    assert path.read_text() == "mine"
+    wizard.write_config(str(path), "new", is_forced=True)
+    assert path.read_text() == "new"
