@@ -24,8 +24,9 @@ from tertulia.storage import rows
 from tertulia.storage.base import Database, Row, Transaction
 from tertulia.storage.rows import session_row, to_micros
 
-_SESSIONS_PER_READ = 100
-_MESSAGES_PER_READ = 200
+# How many are read in one transaction.
+_SESSIONS = 100
+_MESSAGES = 200
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +84,8 @@ def sessions(db: Database, selection: Selection) -> Iterator[Session]:
 def messages(db: Database, session_id: str) -> Iterator[Message]:
     """Yield the messages in the view of a session, oldest first; `NotFound` if it is unknown."""
     for log, first, last in db.read(lambda tx: _spans(tx, session_id)):
-        for start in range(first, last + 1, _MESSAGES_PER_READ):
-            part = Span(log, start, min(last, start + _MESSAGES_PER_READ - 1))
+        for start in range(first, last + 1, _MESSAGES):
+            part = Span(log, start, min(last, start + _MESSAGES - 1))
             for row in db.read(partial(_rows, session_id=session_id, part=part)):
                 # The large parts of a message are read only when it is reached.
                 yield db.read(partial(rows.message, row))
@@ -114,7 +115,7 @@ def _params(tx: Transaction, selection: Selection) -> dict[str, object]:
         "person": None if person is None else resolve(tx, person, selection.platform),
         "since": None if since is None else to_micros(since),
         "state": selection.state,
-        "limit": _SESSIONS_PER_READ,
+        "limit": _SESSIONS,
     }
 
 

@@ -110,7 +110,7 @@ class Processes:
             row = tx.one("processes_count_running", {"node": params["node"]})
             if row is not None and row[0] >= at_most:
                 raise IllegalMove(
-                    f"{row[0]} programs are running; the limit is {at_most}.",
+                    f"{row[0]} programs are running, and no more than {at_most} are allowed.",
                     hint="Wait until a program ends, or end one: process, action kill.",
                 )
             tx.run("process_insert", params)
