@@ -254,7 +254,7 @@ class Store:
             )
         if moving is not None:
             raise NotAStore(
-                f"A store is being moved to {self.path}, and is not complete yet.",
+                f"A store is being moved to {self.path}, and is not whole yet.",
                 hint="Wait for that move, or run it again: tertulia store move OLD NEW",
                 where=self.path,
             )

@@ -38,9 +38,10 @@ class ThreadExecutor:
     and return together. A thread switch for each of them would cost more than the call itself.
     """
 
+    _batcher: CommitBatcher | None = None  # a class default: a subclass may have no pool
+
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="tertulia")
-        self._batcher: CommitBatcher | None = None
 
     def batch_calls_of(self, store: BatchingStore) -> None:
         """Let `run_batched` share thread switches and commits, if the database has one writer."""

@@ -295,7 +295,7 @@ class People:
             if row is not None and row[0] == redeemer:
                 # Raised inside the transaction: its rollback keeps the code valid.
                 raise IllegalMove(
-                    "The code was made in this same chat.", hint="Type it in the other chat."
+                    "The code was made in this very chat.", hint="Type it in the other chat."
                 )
             if row is None:
                 tx.run("wrong_code_insert", {"place": redeemer, "now": to_micros(now)})
