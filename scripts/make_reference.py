@@ -1,9 +1,10 @@
-"""Writes `docs/reference.md` from the code. `tests/docs/test_reference.py` compares.
+"""Generate `docs/reference.md` from the code.
 
     python scripts/make_reference.py
 
-Settings, values, calls and errors stand there with what their docstrings say. The modules are read
-and not imported, so that it needs nothing installed.
+It lists settings, values, calls and errors with their docstrings. The modules are parsed and not
+imported, so nothing has to be installed. `tests/docs/test_reference.py` compares the page with the
+output of this script.
 """
 
 from __future__ import annotations
@@ -33,54 +34,54 @@ VALUES = (
     ("core.session", "Notice"),
     ("core.session", "Page"),
     ("core.message", "Message"),
-    ("records.transcript", "Revision"),
+    ("records.transcript.transcript", "Revision"),
     ("core.usage", "Usage"),
     ("records.search", "Hit"),
     ("core.message", "ToolCall"),
-    ("records.inbox", "Arrival"),
-    ("records.outbox", "Parcel"),
+    ("records.queues.inbox", "InboxItem"),
+    ("records.queues.outbox", "Delivery"),
     ("records.schedules", "Schedule"),
-    ("records.schedules", "Occurrence"),
+    ("records.schedules", "ScheduleRun"),
 )
-# The third is how a program comes by one.
+# Module, class, and the expression that returns one.
 CALLS = (
     ("store", "Store", 'tertulia.open("talk.db")'),
-    ("records.sessions", "Sessions", "store.sessions"),
-    ("records.turns", "Turn", "store.turn(source, text)"),
-    ("records.transcript", "Transcript", "store.transcript(session_id)"),
-    ("records.usage", "Ledger", "store.usage"),
+    ("records.sessions.sessions", "Sessions", "store.sessions"),
+    ("records.turns.turn", "Turn", "store.turn(source, text)"),
+    ("records.transcript.transcript", "Transcript", "store.transcript(session_id)"),
+    ("records.usage", "UsageLedger", "store.usage"),
     ("records.people", "People", "store.people"),
-    ("records.inbox", "Inbox", "store.inbox"),
-    ("records.outbox", "Outbox", "store.outbox"),
+    ("records.queues.inbox", "Inbox", "store.inbox"),
+    ("records.queues.outbox", "Outbox", "store.outbox"),
     ("records.schedules", "Schedules", "store.schedules"),
 )
-# Public only because the async side calls it.
-WITHIN = {"abandon", "busy", "give_up", "ignore", "leave", "listen", "pause", "renew"}
-WITHIN |= {"try_to_enter"}
-# What a setting means, where the docstring of its class has no line for it.
+# Methods of Turn that are public only because the async turn calls them.
+NOT_LISTED = {"abandon", "busy", "give_up", "ignore", "leave", "listen", "pause", "renew"}
+NOT_LISTED |= {"try_to_enter"}
+# The meaning of settings for which the docstring of the class has no line.
 MEANINGS = {
-    "Policies.default": "for every chat that no other entry names",
-    "Policies.platforms": "by the name of the platform; asked first",
-    "Policies.chat_types": "by the type of the chat; asked second",
-    "ResetPolicy.mode": "which rules hold: silence (`idle`), the hour (`daily`), `both` or `none`",
+    "Policies.default": "for every chat that no other entry applies to",
+    "Policies.platforms": "by the name of the platform; looked up first",
+    "Policies.chat_types": "by the type of the chat; looked up second",
+    "ResetPolicy.mode": "which rules apply: silence (`idle`), the hour (`daily`), `both` or `none`",
     "ResetPolicy.at_hour": "the hour of the daily rule, 0 to 23",
     "ResetPolicy.idle_minutes": "how long a silence the idle rule allows",
-    "ResetPolicy.notify": "whether the person should be told that the session ended",
+    "ResetPolicy.notify": "whether the user is told that the session ended",
     "Budget.per": "whose usage is added up",
-    "Budget.period": "since when; a session's limit holds for its whole life",
+    "Budget.period": "the time it covers; a session's limit covers its whole life",
     "Budget.usd": "the limit in dollars",
     "Budget.tokens": "the limit in tokens",
-    "Budget.only": "the one person, platform or session it is for; None: each of them",
+    "Budget.only": "the one person, platform or session it applies to; None: each of them",
     "HomeChannel.chat_id": "the id of the chat",
-    "HomeChannel.name": "how the agent is told of it",
+    "HomeChannel.name": "its name in the agent's context",
     "HomeChannel.thread_id": "a thread in that chat",
 }
 
 HEAD = """# Reference
 
-This page is made from the code: `python scripts/make_reference.py`. The other pages explain; this
-one lists. The same calls, to be awaited, are in `tertulia.aio`: see [async](async.md). The commands
-are in [the command line](cli.md).
+This page is generated from the code: `python scripts/make_reference.py`. It lists; the other pages
+explain. `tertulia.aio` has the same calls with `await`: see [async](async.md). The commands are in
+[the command line](cli.md).
 """
 _LISTED = re.compile(r" {0,4}(\w+) {2,}(\S.*)")
 
@@ -96,7 +97,7 @@ def main() -> None:
 
 
 def written() -> str:
-    """The page as it should be."""
+    """Return the text of the page."""
     parts = (HEAD, *_settings(), *_calls(), *_values(), *_errors())
     return "\n".join(part.strip("\n") + "\n" for part in parts)
 
@@ -104,29 +105,29 @@ def written() -> str:
 def _settings() -> Iterator[str]:
     yield "## Settings\n\nAll are frozen values: `tertulia.open(where, settings=Settings(…))`."
     for module, name in SETTINGS:
-        told = dict(_listed(module, name))
+        meanings = dict(_listed_meanings(module, name))
         fields = _fields(module, name)
-        _refuse_strangers(name, {field.name for field in fields})
+        _refuse_unknown_meanings(name, {field.name for field in fields})
         lines = [f"### {name}", "", _summary(_class(module, name)), ""]
         lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
         for field in fields:
             cells = (f"`{field.name}`", _code(field.type), _code(field.default))
-            lines.append(f"| {' | '.join(cells)} | {_meaning(name, field.name, told)} |")
+            lines.append(f"| {' | '.join(cells)} | {_meaning(name, field.name, meanings)} |")
         yield "\n".join(lines)
 
 
 def _calls() -> Iterator[str]:
     opening = next(node for node in _functions(_module("store")) if node.name == "open")
     yield f"## Calls\n\n{_call(opening, 'tertulia.')}"
-    for module, name, where in CALLS:
+    for module, name, expression in CALLS:
         node = _class(module, name)
-        lines = [f"### {name}: `{where}`", "", _summary(node), ""]
-        calls = (item for item in _functions(node) if name != "Turn" or item.name not in WITHIN)
+        lines = [f"### {name}: `{expression}`", "", _summary(node), ""]
+        calls = (item for item in _functions(node) if name != "Turn" or item.name not in NOT_LISTED)
         yield "\n".join((*lines, *map(_call, calls)))
 
 
 def _values() -> Iterator[str]:
-    yield "## Values\n\nWhat the calls take and give. All are frozen."
+    yield "## Values\n\nArguments and results of the calls. All are frozen."
     for module, name in VALUES:
         node = _class(module, name)
         lines = [f"### {name}", "", _summary(node), ""]
@@ -134,36 +135,37 @@ def _values() -> Iterator[str]:
             default = f" = {field.default}" if field.default else ""
             lines.append(f"- `{field.name}: {field.type}{default}`")
         calls = (
-            _call(item, f"{name}." if _is(item, "classmethod") else "") for item in _functions(node)
+            _call(item, f"{name}." if _has_decorator(item, "classmethod") else "")
+            for item in _functions(node)
         )
         yield "\n".join((*lines, *calls))
 
 
 def _errors() -> Iterator[str]:
     yield (
-        "## Errors\n\nWhatever Tertulia raises is a `tertulia.Error`. Each has a `code`, a `hint` "
-        "that tells the\nnext step where there is one, and `retryable`: whether the same call can "
+        "## Errors\n\nEvery error that Tertulia raises is a `tertulia.Error`. Each has a `code`, a "
+        "`hint` with the next\nstep if there is one, and `retryable`: whether the same call can "
         "succeed later."
     )
     rows = ["| error | under | code | retryable | meaning |", "|---|---|---|---|---|"]
-    known: dict[str, tuple[str, bool]] = {}
+    classes: dict[str, tuple[str, bool]] = {}
     for node in _module("errors").body:
         if not isinstance(node, ast.ClassDef):
             continue
         base = ast.unparse(node.bases[0])
-        code, is_retryable = known.get(base, ("", False))
+        code, is_retryable = classes.get(base, ("", False))
         own = {field.name: field.default for field in _assigned(node)}
         code = ast.literal_eval(own["code"]) if "code" in own else code
         if "retryable" in own:
             is_retryable = own["retryable"] == "True"
-        known[node.name] = code, is_retryable
-        under = f"`{base}`" if base in known else ""
+        classes[node.name] = code, is_retryable
+        under = f"`{base}`" if base in classes else ""
         word = "yes" if is_retryable else "no"
         rows.append(f"| `{node.name}` | {under} | `{code}` | {word} | {_summary(node)} |")
     yield "\n".join(rows)
 
 
-# -- reading the code
+# -- parsing
 
 
 @cache
@@ -173,20 +175,20 @@ def _module(name: str) -> ast.Module:
 
 @cache
 def _choices() -> dict[str, str]:
-    """What is allowed for each name that stands for a few words: `Name = Literal["a", "b"]`."""
-    found = {}
+    """Return the allowed words of every type alias of the form `Name = Literal["a", "b"]`."""
+    choices = {}
     for path in sorted(SOURCES.glob("**/*.py")):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
-                given = node.value
-                if ast.unparse(given.value) == "Literal" and isinstance(given.slice, ast.Tuple):
-                    words = " | ".join(ast.unparse(word) for word in given.slice.elts)
-                    found[ast.unparse(node.targets[0])] = words
-    return found
+                alias = node.value
+                if ast.unparse(alias.value) == "Literal" and isinstance(alias.slice, ast.Tuple):
+                    words = " | ".join(ast.unparse(word) for word in alias.slice.elts)
+                    choices[ast.unparse(node.targets[0])] = words
+    return choices
 
 
 def _type(node: ast.expr | None) -> str:
-    """An annotation, with the words that are allowed instead of the name for them."""
+    """Return the text of an annotation, with the allowed words in place of a type alias."""
     text = "None" if node is None else ast.unparse(node)
     return re.sub(r"\w+", lambda name: _choices().get(name[0], name[0]), text)
 
@@ -197,13 +199,13 @@ def _class(module: str, name: str) -> ast.ClassDef:
 
 
 def _fields(module: str, name: str) -> list[Field]:
-    """The fields of a value, then those of a base that stands in the same module."""
+    """Return the fields of a value, then those of its private bases in the same module."""
     node = _class(module, name)
-    found = list(_assigned(node))
+    fields = list(_assigned(node))
     for base in node.bases:
         if isinstance(base, ast.Name) and base.id.startswith("_"):
-            found += _fields(module, base.id)
-    return found
+            fields += _fields(module, base.id)
+    return fields
 
 
 def _assigned(node: ast.ClassDef) -> Iterator[Field]:
@@ -216,36 +218,38 @@ def _assigned(node: ast.ClassDef) -> Iterator[Field]:
 
 
 def _functions(node: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef]:
-    """The public ones."""
-    found = (item for item in node.body if isinstance(item, ast.FunctionDef))
-    return (item for item in found if not item.name.startswith("_"))
+    """Return the public functions or methods."""
+    functions = (item for item in node.body if isinstance(item, ast.FunctionDef))
+    return (item for item in functions if not item.name.startswith("_"))
 
 
-def _is(item: ast.FunctionDef, word: str) -> bool:
+def _has_decorator(item: ast.FunctionDef, word: str) -> bool:
     return any(word in ast.unparse(decorator) for decorator in item.decorator_list)
 
 
 def _call(item: ast.FunctionDef, before: str = "") -> str:
-    """One entry: how it is called, and what its docstring begins with."""
-    given = "" if _is(item, "property") else f"({', '.join(_parameters(item.args))})"
-    arrow = ": " if _is(item, "property") else " -> "
-    words = _summary(item)
-    shown = f"- `{before}{item.name}{given}{arrow}{_type(item.returns)}`"
-    return f"{shown}\n  {words}" if words else shown
+    """Return one entry: the signature, and the first paragraph of the docstring."""
+    parameters = (
+        "" if _has_decorator(item, "property") else f"({', '.join(_parameters(item.args))})"
+    )
+    arrow = ": " if _has_decorator(item, "property") else " -> "
+    summary = _summary(item)
+    signature = f"- `{before}{item.name}{parameters}{arrow}{_type(item.returns)}`"
+    return f"{signature}\n  {summary}" if summary else signature
 
 
-def _parameters(given: ast.arguments) -> Iterator[str]:
-    """Each parameter with its type and default."""
-    required = len(given.args) - len(given.defaults)
-    for place, item in enumerate(given.args):
+def _parameters(args: ast.arguments) -> Iterator[str]:
+    """Yield each parameter with its type and default."""
+    required = len(args.args) - len(args.defaults)
+    for index, item in enumerate(args.args):
         if item.arg not in ("self", "cls"):
-            yield _parameter(item, given.defaults[place - required] if place >= required else None)
-    if given.kwonlyargs:
+            yield _parameter(item, args.defaults[index - required] if index >= required else None)
+    if args.kwonlyargs:
         yield "*"
-    for item, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+    for item, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
         yield _parameter(item, default)
-    if given.kwarg:
-        yield f"**{_parameter(given.kwarg, None)}"
+    if args.kwarg:
+        yield f"**{_parameter(args.kwarg, None)}"
 
 
 def _parameter(item: ast.arg, default: ast.expr | None) -> str:
@@ -254,31 +258,31 @@ def _parameter(item: ast.arg, default: ast.expr | None) -> str:
 
 
 def _summary(node: ast.ClassDef | ast.FunctionDef) -> str:
-    """The first paragraph of a docstring, on one line."""
+    """Return the first paragraph of a docstring, on one line."""
     return " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
 
 
-def _listed(module: str, name: str) -> Iterator[tuple[str, str]]:
-    """Fields with their meaning, where a docstring lists them as `name    meaning`."""
+def _listed_meanings(module: str, name: str) -> Iterator[tuple[str, str]]:
+    """Yield fields with the meaning that a class docstring lists for them: `name    meaning`."""
     for line in (ast.get_docstring(_class(module, name)) or "").splitlines():
-        if found := _LISTED.fullmatch(line):
-            yield found[1], found[2].strip()
+        if match := _LISTED.fullmatch(line):
+            yield match[1], match[2].strip()
 
 
-def _meaning(name: str, field: str, told: dict[str, str]) -> str:
+def _meaning(name: str, field: str, listed: dict[str, str]) -> str:
     entry = f"{name}.{field}"
-    if field in told and entry in MEANINGS:
+    if field in listed and entry in MEANINGS:
         raise LookupError(f"{entry} has its meaning in the docstring: remove it from MEANINGS")
-    if field not in told and entry not in MEANINGS:
+    if field not in listed and entry not in MEANINGS:
         raise LookupError(f"{entry} needs a line in the docstring of {name}, or in MEANINGS")
-    return (told.get(field) or MEANINGS[entry]).replace("|", r"\|")
+    return (listed.get(field) or MEANINGS[entry]).replace("|", r"\|")
 
 
-def _refuse_strangers(name: str, fields: set[str]) -> None:
+def _refuse_unknown_meanings(name: str, fields: set[str]) -> None:
     for entry in MEANINGS:
         owner, _, field = entry.partition(".")
         if owner == name and field not in fields:
-            raise LookupError(f"{entry} is no setting any more: remove it from MEANINGS")
+            raise LookupError(f"{entry} is not a setting any more: remove it from MEANINGS")
 
 
 def _code(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A store: one database with its records. This is what a library user holds."""
+"""The store: one database with its records. `tertulia.open` returns one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from tertulia.core import validate
-from tertulia.core.context_prompt import (
-    PreviousSession,
-    PromptContext,
-    context_prompt,
-)
+from tertulia.core.context_prompt import PreviousSession, PromptContext, context_prompt
 from tertulia.core.session import Page, Session
 from tertulia.core.settings import Settings, zone
 from tertulia.core.source import Source
@@ -52,12 +48,12 @@ from tertulia.storage.connect import open_database
 def open(
     where: str | os.PathLike[str], *, settings: Settings | None = None, clock: Clock | None = None
 ) -> Store:
-    """Open the store at a path, `sqlite:///path` or `postgresql://…`; a new one is made."""
+    """Open the store at a path, `sqlite:///path` or `postgresql://…`; create a missing one."""
     return Store(where, settings=settings, clock=clock)
 
 
 class Store:
-    """Conversations in one database."""
+    """The conversations in one database."""
 
     def __init__(
         self,
@@ -70,13 +66,13 @@ class Store:
         self._db: Database = open_database(where, self.settings)
         self.path = self._db.name
         try:
-            self._refuse_moved()
+            self._check_not_moved()
         except BaseException:
             self._db.close()
             raise
         self._search = Search(self._db)
         self._indexer = Indexer(self._search)
-        # The inner seam: records, importers and the APIs of other systems share it.
+        # The inner interface: records, importers and the APIs of other systems use it.
         self.context = StoreContext(
             self._db,
             replace(self.settings, policies=registry.policies(self.settings.policies)),
@@ -97,7 +93,7 @@ class Store:
         self.processes = Processes(self.context)
 
     def transcript(self, session_id: str) -> Transcript:
-        """The messages of a session."""
+        """Return the transcript of a session."""
         return Transcript(self.context, session_id)
 
     def turn(
@@ -109,26 +105,26 @@ class Store:
         media: Sequence[Any] = (),
         wait: float = 30.0,
     ) -> Turn:
-        """One exchange, as a context manager.
+        """Return one turn, as a context manager.
 
-        Entering dedupes by the platform's message id, opens the session under its policy, takes
-        the lease and stores what the person said. Who comes while another turn is under way waits
-        in order of arrival, up to `wait` seconds, then gets `SessionBusy`.
+        Entering it dedupes by the platform's message id, opens the session under its policy, takes
+        the lease and stores the user's message. While another turn is running in the session,
+        entering waits, first come first served, and raises `SessionBusy` after `wait` seconds.
         """
         validate.number("wait", wait)
         validate.many("media", media)
-        message = None if message_id is None else str(message_id)
+        platform_id = None if message_id is None else str(message_id)
         return Turn(
             self.context,
             self.sessions,
             self._local_turns,
-            UserMessage(source, text, message, tuple(media)),
+            UserMessage(source, text, platform_id, tuple(media)),
             wait=wait,
-            prompt=lambda session, said: self.context_prompt(session, said.source),
+            prompt=lambda session, message: self.context_prompt(session, message.source),
         )
 
     def for_person(self, source: Source) -> PersonView:
-        """The store through the eyes of who writes from a source: what they may see, no more."""
+        """Return a view of the store with only the sessions that a source's user may see."""
         return PersonView(self.context, self.sessions, self._search, source)
 
     def search(
@@ -141,18 +137,20 @@ class Store:
         limit: int = 20,
         cursor: str | None = None,
     ) -> Page[Hit]:
-        """Messages that hold all words of the query, best first.
+        """Return a page of messages that contain all words of the query, best match first.
 
-        Words are found in any case and without their accents. `"a phrase"` stands together,
-        `begin*` stands for every word that begins so. With `person` only that person's sessions
-        are looked at.
+        Case and accents are ignored. `"a phrase"` matches these words next to each other, `begin*`
+        matches every word that begins so. With `person` only that person's sessions are searched.
         """
         return self._search.find(
             query, person=person, platform=platform, key=key, limit=limit, cursor=cursor
         )
 
     def context_prompt(self, session: Session, source: Source | None = None) -> str:
-        """What the agent is told about where it is, for a session and who writes in it now."""
+        """Return the part of the system prompt that tells the agent where it is and who writes.
+
+        `source` is where the current message came from; without it, the origin of the session.
+        """
         source = source or session.origin
         context = PromptContext(
             source=source,
@@ -169,56 +167,59 @@ class Store:
 
     @cached_property
     def redactor(self) -> Redactor:
-        """Pseudonyms keyed with this installation's secret, for prompts, logs and exports."""
+        """The redactor of this store: pseudonyms keyed with its secret, for prompts and exports."""
         row = self._db.read(lambda tx: tx.one("installation_get", {"name": "secret"}))
         assert row is not None
         return Redactor(bytes.fromhex(row[0]), registry.needs_raw_ids)
 
     def expunge(self, *, ended_before: datetime) -> int:
-        """Remove for good every session that ended before a moment; how many there were."""
+        """Delete every session that ended before a time, permanently; return how many."""
         validate.moment("ended_before", ended_before)
-        removed = 0
-        while found := self.sessions.ended(before=ended_before):
-            for session_id in found:
+        deleted = 0
+        while session_ids := self.sessions.ended(before=ended_before):
+            for session_id in session_ids:
                 self.sessions.delete(session_id)
-            removed += len(found)
-        return removed
+            deleted += len(session_ids)
+        return deleted
 
     @property
     def one_writer(self) -> bool:
-        """Whether the database has one writer at a time, so that calls may share its commits."""
+        """True if the database has one writer at a time: then calls can share a commit."""
         return self._db.one_writer
 
     def in_one_commit(self, calls: Callable[[], None]) -> None:
-        """Run calls of this store that share one commit; none is told its result before it."""
+        """Run a function whose calls of this store share one commit.
+
+        Hand out no result of these calls before this returns: until then nothing is stored.
+        """
         self._db.in_one_commit(calls)
 
     def now(self) -> datetime:
-        """The moment, by the store's clock."""
+        """Return the current time of the store's clock."""
         return self.context.clock.now()
 
     def check(self) -> list[str]:
-        """Every fault in the store, in words; an empty list if it is sound."""
+        """Return a description of every fault in the store; an empty list if there is none."""
         return self._db.check()
 
     def backup(self, target: str | os.PathLike[str], *, progress: Progress | None = None) -> None:
-        """Copy the store to a new file while it is in use."""
+        """Copy the store to a new file; it can be in use meanwhile."""
         self._db.backup(os.fspath(target), progress=progress)
 
     def vacuum(self) -> tuple[int, int]:
-        """Give unused space back; the size in bytes before and after."""
+        """Free unused disk space; return the size in bytes before and after."""
         return self._db.vacuum()
 
     def rebuild_search(self) -> None:
-        """Make the search index anew from the messages."""
+        """Clear the search index and build it again from the messages."""
         self._search.rebuild()
 
     def settle(self) -> None:
-        """Wait until the search index has caught up."""
+        """Index all messages that are not indexed yet, and return when that is done."""
         self._search.catch_up()
 
     def close(self) -> None:
-        """Close the store; what was acknowledged is stored already."""
+        """Close the store. Every call that returned is stored already."""
         self._indexer.stop()
         self._db.close()
 
@@ -235,16 +236,16 @@ class Store:
 
     def _previous(self, session: Session) -> PreviousSession | None:
         if session.parent_id is None or session.parent_kind == "fork":
-            return None  # a fork shows what came before it
-        before = self.sessions.get(session.parent_id)
-        if before is None or before.end_reason is None:
+            return None  # the view of a fork contains the messages of its parent
+        previous = self.sessions.get(session.parent_id)
+        if previous is None or previous.end_reason is None:
             return None
-        return PreviousSession(before.id, before.end_reason, before.title)
+        return PreviousSession(previous.id, previous.end_reason, previous.title)
 
-    def _refuse_moved(self) -> None:
-        """A store that was moved, or is on its way, is none to write to."""
-        found = self._db.read(lambda tx: tx.one("installation_moves"))
-        moved_to, moving = found or (None, None)
+    def _check_not_moved(self) -> None:
+        """Raise `NotAStore` if the store was moved away, or is still being moved here."""
+        row = self._db.read(lambda tx: tx.one("installation_moves"))
+        moved_to, moving = row or (None, None)
         if moved_to is not None:
             raise NotAStore(
                 f"The conversations in {self.path} were moved to {moved_to}.",
@@ -265,11 +266,14 @@ class Store:
 
 
 def machine_zone() -> tzinfo:
-    """The machine's zone by name. Where Unix keeps it in a link, that is read without tzlocal."""
+    """Return the machine's time zone by its name; raise `ConfigError` if it is unknown.
+
+    On most Unix systems /etc/localtime is a link that names it; reading that needs no tzlocal.
+    """
     if not os.environ.get("TZ"):
         with contextlib.suppress(OSError, ConfigError):
-            _, found, name = os.readlink("/etc/localtime").partition("/zoneinfo/")
-            if found:
+            _, separator, name = os.readlink("/etc/localtime").partition("/zoneinfo/")
+            if separator:
                 return zone(name)
     import tzlocal
 
@@ -277,7 +281,7 @@ def machine_zone() -> tzinfo:
         return tzlocal.get_localzone()
     except (LookupError, ValueError, OSError) as problem:
         raise ConfigError(
-            f"The machine's time zone cannot be told: {problem}.",
+            f"The machine's time zone cannot be determined: {problem}.",
             hint="Set TZ to a name such as Europe/Madrid, or give Settings(zone=…).",
             field="zone",
         ) from problem

@@ -1,13 +1,13 @@
-"""The same store, to be awaited: `store = await tertulia.aio.open("talk.db")`.
+"""The async API of the store: `store = await tertulia.aio.open("talk.db")`.
 
     async with tertulia.aio.open("talk.db") as store:
         async with store.turn(source, "hola") as turn:
             await turn.add_assistant("¡hola!")
 
-Each call hops to a thread once, for its whole transaction, so that nothing blocks the event loop
-and a cancelled task cannot tear a transaction: what it began is committed or not, as a whole.
+Each call runs its whole transaction in a thread. So nothing blocks the event loop, and cancelling a
+task cannot split a transaction: it is committed as a whole, or not at all.
 
-Values and errors are those of `tertulia`, and stand here under the same names.
+Values and errors are those of `tertulia`, and can be imported from here under the same names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Opening a store from async code."""
+"""Open a store from async code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def open(
 
 
 class PendingStore:
-    """A store that is about to be opened."""
+    """A store that is not open yet: `await` it, or use it in `async with`."""
 
     def __init__(
         self, where: str | os.PathLike[str], settings: Settings | None, clock: Clock | None
@@ -55,17 +55,17 @@ class PendingStore:
             executor.run(sync.open, self._where, settings=self._settings, clock=self._clock)
         )
         try:
-            opened = await asyncio.shield(opening)
+            store = await asyncio.shield(opening)
         except asyncio.CancelledError:
-            # Whoever asked is gone; the file must not stay open for nobody.
+            # No task will get the store: close it as soon as it is open.
             opening.add_done_callback(_close_unclaimed)
             executor.stop()
             raise
         except BaseException:
             executor.stop()
             raise
-        executor.share(opened)
-        return Store(opened, executor)
+        executor.batch_calls_of(store)
+        return Store(store, executor)
 
 
 def _close_unclaimed(opening: asyncio.Future[sync.Store]) -> None:

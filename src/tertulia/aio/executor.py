@@ -1,4 +1,4 @@
-"""The one place where the async side waits."""
+"""Threads that run the calls of a sync store for async code: the one place that waits."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Callers that wait for the same commit share it, so a few more threads than cores pay off.
+# Threads that wait for the same commit share it, so more threads than cores are worth it.
 _THREADS = 16
-# More calls in one commit than this would only make the last of them wait for the first.
-_TOGETHER = 256
-# What is told at once is gone on with at once: more of it would keep the event loop too long.
-_AT_ONCE = 32
+# In a larger batch, the first calls would only wait longer for the commit after the last.
+_CALLS_PER_COMMIT = 256
+# Each result resumes a task at once; more of them in one callback would block the event loop.
+_RESULTS_PER_CALLBACK = 32
 
 
-class Shared(Protocol):
-    """A store, as far as its calls may share a commit."""
+class BatchingStore(Protocol):
+    """The part of a store that lets its calls share a commit."""
 
     @property
     def one_writer(self) -> bool: ...
@@ -31,37 +31,41 @@ class Shared(Protocol):
 
 
 class ThreadExecutor:
-    """Threads that run calls of a store; none is started before the first call.
+    """A thread pool that runs calls of a store; no thread is started before the first call.
 
-    `run` is for any call. `join` is for short ones that do nothing but read and write: where the
-    database has one writer, those that wait at a moment go to one thread together, share a commit,
-    and come back together. A hop for each of them would cost more than the call itself.
+    `run` is for any call. `run_batched` is for short calls that only read and write: if the
+    database has one writer, all calls that are waiting go to one thread together, share a commit,
+    and return together. A thread switch for each of them would cost more than the call itself.
     """
+
+    _batcher: CommitBatcher | None = None  # a class default: a subclass may have no pool
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="tertulia")
-        self._joint: CommitBatcher | None = None
 
-    def share(self, store: Shared) -> None:
-        """Let short calls share hops and commits from now on, if the database is one for that."""
+    def batch_calls_of(self, store: BatchingStore) -> None:
+        """Let `run_batched` share thread switches and commits, if the database has one writer."""
         if store.one_writer:
-            self._joint = CommitBatcher(store, self._pool)
+            self._batcher = CommitBatcher(store, self._pool)
 
     def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """Run a call in a thread of its own."""
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._pool, partial(call, *args, **kwargs))
 
     def run_batched(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
-        if self._joint is None:
+        """Run a short call in one thread and one commit with others that wait, if possible."""
+        if self._batcher is None:
             return self.run(call, *args, **kwargs)
-        return self._joint.put(partial(call, *args, **kwargs))
+        return self._batcher.put(partial(call, *args, **kwargs))
 
     def stop(self) -> None:
+        """Accept no more calls; those that were accepted still run."""
         self._pool.shutdown(wait=False)
 
 
 class _Call:
-    """A call that waits for its thread, then for its commit."""
+    """A call in a batch, with its result and the future of the task that awaits it."""
 
     __slots__ = ("call", "future", "problem", "result")
 
@@ -72,14 +76,16 @@ class _Call:
         self.problem: BaseException | None = None
 
     def run(self) -> None:
+        """Run the call and keep its result or exception until the commit."""
         try:
             self.result = self.call()
-        except BaseException as problem:  # noqa: BLE001 — raised again where it is awaited
+        except BaseException as problem:  # noqa: BLE001 — raised again in the awaiting task
             self.problem = problem
 
     def settle(self) -> None:
+        """Pass the result or the exception to the awaiting task."""
         if self.future.done():
-            return  # whoever waited for it is gone
+            return  # the task was cancelled
         if self.problem is None:
             self.future.set_result(self.result)
         else:
@@ -87,9 +93,12 @@ class _Call:
 
 
 class CommitBatcher:
-    """The calls that wait for one thread. It is one of the pool, as long as there are any."""
+    """A queue of calls that one thread runs, a batch per commit.
 
-    def __init__(self, store: Shared, pool: ThreadPoolExecutor) -> None:
+    It occupies a thread of the pool only while there are calls.
+    """
+
+    def __init__(self, store: BatchingStore, pool: ThreadPoolExecutor) -> None:
         self._store = store
         self._pool = pool
         self._lock = threading.Lock()
@@ -97,58 +106,60 @@ class CommitBatcher:
         self._is_busy = False
 
     def put(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        """Queue a call and return the future of its result, which comes after its commit."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._lock:
             self._waiting.append(_Call(call, future))
-            begins = not self._is_busy
+            was_idle = not self._is_busy
             self._is_busy = True
-        if begins:
-            self._begin()
+        if was_idle:
+            self._start_thread()
         return future
 
-    def _begin(self) -> None:
+    def _start_thread(self) -> None:
         try:
-            self._pool.submit(self._work)
+            self._pool.submit(self._run_batches)
         except RuntimeError:  # the store is closed
             with self._lock:
                 self._waiting.clear()
                 self._is_busy = False
             raise
 
-    def _work(self) -> None:
-        while batch := self._take():
+    def _run_batches(self) -> None:
+        while batch := self._next_batch():
             try:
-                self._store.in_one_commit(partial(_run, batch))
-            except BaseException as problem:  # noqa: BLE001 — whoever waits must hear of it
-                for one in batch:
-                    one.problem = one.problem or problem
+                self._store.in_one_commit(partial(_run_calls, batch))
+            except BaseException as problem:  # noqa: BLE001 — raised again in the awaiting tasks
+                for call in batch:
+                    call.problem = call.problem or problem
             _settle(batch)
 
-    def _take(self) -> list[_Call]:
+    def _next_batch(self) -> list[_Call]:
         with self._lock:
-            batch, self._waiting = self._waiting[:_TOGETHER], self._waiting[_TOGETHER:]
+            batch = self._waiting[:_CALLS_PER_COMMIT]
+            self._waiting = self._waiting[_CALLS_PER_COMMIT:]
             self._is_busy = bool(batch)
             return batch
 
 
-def _run(batch: Sequence[_Call]) -> None:
-    for one in batch:
-        if not one.future.cancelled():  # not begun yet: then it is not done at all
-            one.run()
+def _run_calls(batch: Sequence[_Call]) -> None:
+    for call in batch:
+        if not call.future.cancelled():  # a call cancelled before it began is not run at all
+            call.run()
 
 
 def _settle(batch: Sequence[_Call]) -> None:
-    """Give the results to the event loop in one go."""
+    """Pass the results to their event loops, with one wake-up for each loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
-    for one in batch:
-        by_loop.setdefault(one.future.get_loop(), []).append(one)
-    for loop, own in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # it is closed, and nobody waits any more
-            loop.call_soon_threadsafe(_tell, loop, own)
+    for call in batch:
+        by_loop.setdefault(call.future.get_loop(), []).append(call)
+    for loop, calls in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits any more
+            loop.call_soon_threadsafe(_settle_in_loop, loop, calls)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, batch: Sequence[_Call]) -> None:
-    for one in batch[:_AT_ONCE]:
-        one.settle()
-    if len(batch) > _AT_ONCE:
-        loop.call_soon(_tell, loop, batch[_AT_ONCE:])
+def _settle_in_loop(loop: asyncio.AbstractEventLoop, calls: Sequence[_Call]) -> None:
+    for call in calls[:_RESULTS_PER_CALLBACK]:
+        call.settle()
+    if len(calls) > _RESULTS_PER_CALLBACK:
+        loop.call_soon(_settle_in_loop, loop, calls[_RESULTS_PER_CALLBACK:])

@@ -1,4 +1,4 @@
-"""A turn in async code: each step in a thread, and the waiting done by the event loop."""
+"""The async turn: each step runs in a thread, and the event loop does the waiting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tertulia.records.turns import turn as sync
 
 
 class Turn:
-    """One exchange. Used in an `async with` block; see `tertulia.Turn`."""
+    """One turn, for use in an `async with` block; see `tertulia.Turn`."""
 
     def __init__(self, turn: sync.Turn, executor: ThreadExecutor) -> None:
         self.sync = turn
@@ -46,7 +46,7 @@ class Turn:
 
     @property
     def is_cut_off(self) -> bool:
-        """With `duplicate`: nobody has answered it, and it is too late to go on with it."""
+        """True if a duplicate has no answer and it is too late to continue its turn."""
         return self.sync.is_cut_off
 
     @property
@@ -64,7 +64,7 @@ class Turn:
         timestamps: Timestamps = "none",
         format: Format = "openai",
     ) -> list[dict[str, Any]]:
-        """What the model is shown, the person's message last."""
+        """Return the messages for the model, the user's message last."""
         return await self._executor.run_batched(
             self.sync.history, max_messages, max_tokens, timestamps, format
         )
@@ -80,8 +80,8 @@ class Turn:
         more: bool = False,
         **fields: Any,
     ) -> None:
-        """Store what the model said; without tool calls it is the answer."""
-        await self._said(
+        """Store a message of the model; without tool calls it is the answer."""
+        await self._run_step(
             self.sync.add_assistant,
             text,
             tool_calls=tool_calls,
@@ -93,7 +93,7 @@ class Turn:
         )
 
     async def add_tool_result(self, call_id: str, content: Any, *, name: str | None = None) -> None:
-        """Store the result of a call of this turn."""
+        """Store the result of a tool call of this turn."""
         try:
             await self._executor.run_batched(self.sync.add_tool_result, call_id, content, name=name)
         except StoreError:
@@ -107,11 +107,14 @@ class Turn:
         usage: Usage | None = None,
         is_last: bool = False,
     ) -> int:
-        """Store messages as they are, in one transaction; the last sequence number."""
-        return await self._said(self.sync.extend, messages, usage=usage, is_last=is_last)
+        """Store messages unchanged, in one transaction; return the last sequence number."""
+        return await self._run_step(self.sync.extend, messages, usage=usage, is_last=is_last)
 
-    async def _said(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What the model said, which may end the turn. Where its commit fails, it has not."""
+    async def _run_step(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a call that stores a step and may end the turn.
+
+        If its commit fails, restore the state of the turn from before the call.
+        """
         before = self.sync.standing
         try:
             return await self._executor.run_batched(call, *args, **kwargs)
@@ -120,63 +123,66 @@ class Turn:
             raise
 
     async def add_usage(self, usage: Usage) -> None:
-        """Enter a model call that left no message."""
+        """Enter the usage of a model call that stored no message."""
         await self._executor.run_batched(self.sync.add_usage, usage)
 
-    async def take_in(self, arrival: InboxItem) -> None:
-        """Let this turn answer a message that waits in the inbox for the same conversation."""
-        await self._executor.run_batched(self.sync.take_in, arrival)
+    async def take_in(self, item: InboxItem) -> None:
+        """Let this turn answer a message of the same conversation that waits in the inbox."""
+        await self._executor.run_batched(self.sync.take_in, item)
 
     async def deliver(self, text: str, to: str = "origin", *, delivery: str | None = None) -> str:
-        """Put a message into the outbox; the id of the delivery."""
+        """Put a text into the outbox; return the id of the delivery."""
         return await self._executor.run_batched(self.sync.deliver, text, to, delivery=delivery)
 
     async def __aenter__(self) -> Self:
         try:
             if not await self._try_to_enter():
-                await self._queue()
+                await self._wait_to_enter()
         except BaseException:
             await asyncio.shield(self._executor.run(self.sync.abandon))
             raise
         return self
 
-    async def _queue(self) -> None:
-        """Try again whenever a turn of this process has left the conversation, and now and then."""
+    async def _wait_to_enter(self) -> None:
+        """Try to enter whenever a turn of this process leaves the session, and at intervals.
+
+        Raise `SessionBusy` when the time to wait is over.
+        """
         loop = asyncio.get_running_loop()
-        channel = asyncio.Event()
+        has_left = asyncio.Event()
 
         def notify() -> None:
-            loop.call_soon_threadsafe(channel.set)
+            loop.call_soon_threadsafe(has_left.set)
 
         deadline = loop.time() + self.sync.wait
         self.sync.listen(notify)
         try:
             while not await self._try_to_enter():
-                left = self._left(deadline - loop.time())
+                left = self._require_time_left(deadline - loop.time())
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(channel.wait(), min(self.sync.pause, left))
-                channel.clear()
+                    await asyncio.wait_for(has_left.wait(), min(self.sync.pause, left))
+                has_left.clear()
         finally:
             self.sync.ignore(notify)
 
-    def _left(self, seconds: float) -> float:
+    def _require_time_left(self, seconds: float) -> float:
         if seconds <= 0:
             raise self.sync.busy()
         return seconds
 
     async def _try_to_enter(self) -> bool:
-        """One try. A task that is cancelled waits for the end of its try, and gives it up."""
-        trying = asyncio.ensure_future(self._executor.run_batched(self._enter))
+        """Try once to enter. A cancelled task waits for the end of its attempt first."""
+        attempt = asyncio.ensure_future(self._executor.run_batched(self._enter))
         try:
-            return await asyncio.shield(trying)
+            return await asyncio.shield(attempt)
         except asyncio.CancelledError:
-            await asyncio.wait([trying])
+            await asyncio.wait([attempt])
             raise
 
     def _enter(self) -> bool:
         if not self.sync.try_to_enter():
             return False
-        # Rendered in this thread, since it may read the session before this one.
+        # Rendered in this thread, because it may read the previous session.
         assert self.sync.context_prompt
         return True
 
@@ -187,8 +193,8 @@ class Turn:
         trace: TracebackType | None,
     ) -> None:
         if self.sync.is_over:
-            self.sync.leave(failed=problem is not None)  # its answer has closed it: no database
+            self.sync.leave(failed=problem is not None)  # the answer ended it: no write
             return
-        # Not joined with others: where their transaction cannot begin, this process leaves anyway.
+        # Not batched: releasing the lease must not depend on other calls' transaction.
         leaving = self._executor.run(self.sync.leave, failed=problem is not None)
         await asyncio.shield(leaving)

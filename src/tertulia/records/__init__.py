@@ -1,1 +1,1 @@
-"""The verbs. Each public call is one transaction."""
+"""Operations on the records of a store. Each public call is one transaction."""

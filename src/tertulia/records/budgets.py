@@ -1,4 +1,4 @@
-"""Whether a turn may still be paid for."""
+"""Budgets: refuse a turn when a spending limit is reached."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros
 
-_AT_ONCE = 1000
-# Shared by whoever writes to the ledger, had alone by whoever adds it up.
+_BATCH = 1000
+# A lock: shared by transactions that write to the ledger, exclusive for those that add it up.
 LEDGER = "ledger"
 
 
 def check(
     tx: Transaction, context: StoreContext, row: SessionRow, person: str | None, now: datetime
 ) -> None:
-    """Raise `BudgetExceeded` if a limit that concerns this session is reached."""
+    """Raise `BudgetExceeded` if a budget that applies to this session is spent."""
     for budget in context.settings.budgets:
-        if _concerns(budget, row, person):
+        if _applies(budget, row, person):
             tokens, cost = _used(tx, context, budget, row, person, now)
             limit = budget.spent(tokens, cost / NANO)
             if limit is not None:
                 raise BudgetExceeded(
-                    f"The budget is spent: {limit} ({_words(budget)}).",
+                    f"The budget is spent: {limit} ({_scope_text(budget)}).",
                     hint=_hint(budget),
                     per=budget.per,
                     period=budget.period,
                 )
 
 
-def _concerns(budget: Budget, row: SessionRow, person: str | None) -> bool:
+def _applies(budget: Budget, row: SessionRow, person: str | None) -> bool:
     if budget.only is None:
         return budget.per != "person" or person is not None
     return budget.only == {"person": person, "platform": row.platform, "session": row.id}.get(
@@ -49,10 +49,11 @@ def _used(
     person: str | None,
     now: datetime,
 ) -> tuple[int, int]:
+    """Return the tokens and the cost (in billionths of a dollar) that count for a budget."""
     if budget.per == "session":
         return row.input + row.output + row.cache_read + row.cache_write, row.cost or 0
     bring_up_to_date(tx, context)
-    found = tx.one(
+    sums = tx.one(
         "spending_sum",
         {
             "since": _first_day(budget, now.astimezone(context.zone)),
@@ -60,26 +61,28 @@ def _used(
             "person": person if budget.per == "person" else None,
         },
     )
-    assert found is not None
-    return int(found[0]), int(found[1])
+    assert sums is not None
+    return int(sums[0]), int(sums[1])
 
 
 def will_spend(tx: Transaction, context: StoreContext) -> None:
-    """Said before a row of the ledger is written, where budgets are."""
+    """Take the shared ledger lock if there are budgets; call this before writing to the ledger."""
     if context.settings.budgets:
         tx.hold(LEDGER, shared=True)
 
 
 def bring_up_to_date(tx: Transaction, context: StoreContext) -> None:
-    """Add what the ledger got since a budget was asked last; each call is added once, ever."""
-    tx.hold(LEDGER)  # whoever has a number of the ledger and has not committed yet is waited for
+    """Add the ledger rows since the last budget check to the sums; each row is added only once."""
+    # Waits for transactions that have taken a ledger id and not committed yet: rows are added in
+    # the order of their ids, so a row that appeared later with a lower id would never be added.
+    tx.hold(LEDGER)
     row = tx.one("installation_get", {"name": "spending_upto"})
     upto = int(row[0]) if row else 0
-    while found := tx.all("usage_since", {"after": upto, "limit": _AT_ONCE}):
-        for id_, at, platform, person, tokens, cost in found:
+    while rows := tx.all("usage_since", {"after": upto, "limit": _BATCH}):
+        for id_, at, platform, person, tokens, cost in rows:
             day = from_micros(at).astimezone(context.zone).toordinal()
-            used = {"day": day, "tokens": tokens, "cost": cost}
-            tx.run("spending_add", {**used, "platform": platform, "person": person})
+            spending = {"day": day, "tokens": tokens, "cost": cost}
+            tx.run("spending_add", {**spending, "platform": platform, "person": person})
             upto = id_
         tx.run("installation_set", {"name": "spending_upto", "value": str(upto)})
 
@@ -92,14 +95,14 @@ def _first_day(budget: Budget, local: datetime) -> int:
 
 def _hint(budget: Budget) -> str:
     if budget.per == "session":
-        return "A new session starts anew; the owner can raise it."
+        return "A new session starts at zero; the owner can raise the budget."
     if budget.period == "ever":
-        return "The owner can raise it."
-    return f"It starts anew with the next {budget.period}; the owner can raise it."
+        return "The owner can raise the budget."
+    return f"It starts at zero with the next {budget.period}; the owner can raise the budget."
 
 
-def _words(budget: Budget) -> str:
+def _scope_text(budget: Budget) -> str:
     if budget.per == "session":
         return "this session"
-    whom = "everyone together" if budget.per == "everyone" else f"this {budget.per}"
-    return whom if budget.period == "ever" else f"{whom}, this {budget.period}"
+    scope = "everyone together" if budget.per == "everyone" else f"this {budget.per}"
+    return scope if budget.period == "ever" else f"{scope}, this {budget.period}"

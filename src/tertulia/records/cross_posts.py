@@ -1,4 +1,7 @@
-"""Deliveries are recorded in the conversation where they arrive, so that the agent there knows."""
+"""Cross-posts: deliveries to another conversation, recorded in its transcript.
+
+So the agent of that conversation knows what its users have read.
+"""
 
 from __future__ import annotations
 
@@ -11,42 +14,38 @@ from tertulia.core.message import ASSISTANT, DELIVERY, draft
 from tertulia.core.source import CHAT_TYPES, Source
 from tertulia.records import session_rows
 from tertulia.records.queues.outbox import Delivery
-from tertulia.records.sessions.sessions import (
-    NeedsGuard,
-    OpenSession,
-)
+from tertulia.records.sessions.sessions import NeedsGuard, OpenSession
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.transcript import append_in
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
 
 
-def source_of(tx: Transaction, context: StoreContext, parcel: Delivery, origin: Source) -> Source:
-    """The conversation where a delivery arrives, as somebody there would write from it."""
-    if (parcel.platform, parcel.chat_id) == (origin.platform, origin.chat_id or None):
-        return replace(origin, thread_id=parcel.thread_id)
-    found = [
+def source_of(tx: Transaction, context: StoreContext, delivery: Delivery, origin: Source) -> Source:
+    """Return the source that a user in the chat of a delivery would write from."""
+    if (delivery.platform, delivery.chat_id) == (origin.platform, origin.chat_id or None):
+        return replace(origin, thread_id=delivery.thread_id)
+    candidates = [
         Source(
-            parcel.platform,
-            parcel.chat_id or "",
-            account=parcel.account,
-            thread_id=parcel.thread_id,
+            delivery.platform,
+            delivery.chat_id or "",
+            account=delivery.account,
+            thread_id=delivery.thread_id,
             chat_type=chat_type,
         )
         for chat_type in CHAT_TYPES
     ]
-    # Of a chat that only its id is known of, the type is that of the conversation there; where
-    # there is none yet, a private one begins.
-    current = (
-        one
-        for one in found
-        if tx.one("session_current", {"key": session_rows.key_of(context, one)}) is not None
+    # The target has no chat type: use the one with a current session, else the first one, `dm`.
+    with_session = (
+        source
+        for source in candidates
+        if tx.one("session_current", {"key": session_rows.key_of(context, source)}) is not None
     )
-    return next(current, found[0])
+    return next(with_session, candidates[0])
 
 
 class CrossPost(NamedTuple):
-    """A text that was put into the outbox, on its way to a conversation."""
+    """A text that is delivered to a conversation and recorded there."""
 
     context: StoreContext
     source: Source
@@ -55,16 +54,20 @@ class CrossPost(NamedTuple):
     has_processes: bool | None
 
     def record(self, tx: Transaction, *, said_in: str | None) -> NeedsGuard | None:
-        """Write it down where it arrives, under the policy there, unless it was said in there."""
+        """Append the text to the current session of the target, which its policy may end first.
+
+        Do nothing if that session is `said_in`, whose transcript has the text already. Return a
+        `NeedsGuard` if the caller has to find out first whether processes run for the key.
+        """
         key = session_rows.key_of(self.context, self.source)
-        # Nobody is there to be told what the policy ended: whoever answers will be.
-        attempt = OpenSession(
+        # The notice of a session that the policy ends here is kept for the next user message.
+        opening = OpenSession(
             self.context, self.source, key, self.now, False, self.has_processes, is_told=False
         )
-        found = attempt.find(tx)
-        if isinstance(found, NeedsGuard):
-            return found
-        if found[0].id != said_in:
-            said = [draft({"role": ASSISTANT, "content": self.text})]
-            append_in(tx, found[0].id, said, None, to_micros(self.now), kinds=[DELIVERY])
+        result = opening.find(tx)
+        if isinstance(result, NeedsGuard):
+            return result
+        if result[0].id != said_in:
+            drafts = [draft({"role": ASSISTANT, "content": self.text})]
+            append_in(tx, result[0].id, drafts, None, to_micros(self.now), kinds=[DELIVERY])
         return None

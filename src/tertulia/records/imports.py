@@ -1,10 +1,12 @@
-"""Sessions that arrive from another system: many in one transaction, and each of them once.
+"""Imports: sessions from another system, many in one transaction, each of them only once.
 
-A session comes in parcels. The first one makes it, each brings messages, the last one settles what
-is known of it as a whole. A parcel and the note of how far the session has come are one
-transaction, so that an import that was killed goes on where it stopped.
+A session is imported in batches. The first batch creates it, each batch adds messages, and the last
+one carries the `ImportSummary`: everything that is known only of the session as a whole. A batch
+and the progress of its session are stored in one transaction, so an import that was killed
+continues where it stopped.
 
-While it arrives, a session has ended: it becomes current, if it was, with its last parcel.
+While it is being imported, a session counts as ended. If it was current in the other system, it
+becomes current with its last batch.
 """
 
 from __future__ import annotations
@@ -16,11 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tertulia.core import title as titles
-from tertulia.core.history.view import (
-    Span,
-    View,
-    opened,
-)
+from tertulia.core.history.view import Span, View, opened
 from tertulia.core.message import INTERNAL, SUMMARY, Draft, draft, to_json
 from tertulia.core.source import Source
 from tertulia.errors import StaleWrite
@@ -35,21 +33,21 @@ IMPORTED = "imported"
 
 
 class ImportedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as it is known before its messages are read."""
+    """A session to import, as it is known before its messages are read."""
 
-    name: str  # unique among everything that ever arrives
-    id: str | None  # the id to keep, if nobody has it
+    name: str  # unique among all imported sessions, for ever
+    id: str | None  # the id to keep, unless another session has it
     key: str
     agent: str
     source: Source
     person: str | None
     display_name: str | None
     created_at: int
-    derived_key: str | None = None  # the key that its person's next message has, if it is another
+    derived_key: str | None = None  # the key of the user's next message, if it differs from `key`
 
 
 class ImportedMessage(NamedTuple):
-    """A message on its way."""
+    """A message to import."""
 
     draft: Draft
     at: int
@@ -57,7 +55,7 @@ class ImportedMessage(NamedTuple):
 
 
 class ImportSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a session when all of its messages are here."""
+    """Facts about an imported session that are known once all its messages were read."""
 
     created_at: int
     updated_at: int
@@ -72,199 +70,207 @@ class ImportSummary(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
     charges: tuple[Charge, ...] = ()
     side_charges: tuple[Charge, ...] = ()  # in the ledger, but not in the session's totals
-    hidden: tuple[tuple[int, int], ...] = ()  # first and last number of what is not shown
+    hidden: tuple[tuple[int, int], ...] = ()  # ranges of message numbers, last included, to hide
     consolidated: int = 0  # how many of the first messages the model is no longer shown
-    summary: str | None = None  # what it is shown instead
+    summary: str | None = None  # the text that the model is shown instead of them
 
 
 class ImportBatch(NamedTuple):
-    """Some messages of one session, and what happens with it."""
+    """Consecutive messages of one imported session; the last batch has its summary."""
 
-    newcomer: ImportedSession
-    begins: bool
-    taken_before: int
-    entries: Sequence[ImportedMessage]
-    digest: str
-    settlement: ImportSummary | None
-    was_complete: bool = False
+    session: ImportedSession
+    is_first: bool
+    stored_before: int  # how many messages of the session earlier batches have stored
+    messages: Sequence[ImportedMessage]
+    digest: str  # of all messages up to the end of this batch
+    summary: ImportSummary | None
+    was_complete: bool = False  # an earlier import had finished the session; this one adds to it
 
 
 class ImportProgress(NamedTuple):
-    """How far a session has come."""
+    """Stored progress of an imported session."""
 
     session_id: str
     ref: int
-    taken: int
+    taken: int  # how many messages were stored
     digest: str
     is_complete: bool
-    has_gone_on: bool  # something was said in it here
+    has_gone_on: bool  # messages were added to it in this store
 
 
 class Imports:
-    """The sessions of a store that came from elsewhere."""
+    """The imported sessions of a store."""
 
     def __init__(self, context: StoreContext) -> None:
         self._context = context
         self._db = context.db
 
     def standing(self, name: str) -> ImportProgress | None:
-        """How far the session of that name has come; None if nothing of it is here."""
-        return self._db.read(lambda tx: _standing(tx, name))
+        """Return the progress of the session with that name; None if nothing of it is stored."""
+        return self._db.read(lambda tx: _get_progress(tx, name))
 
     def in_the_way(self, key: str, updated_at: int) -> str | None:
-        """The session that stays current for a key when one with that last activity comes."""
+        """Return the id of the session that would stay current for a key, or None.
+
+        `updated_at` is the last activity of the session to import under that key.
+        """
 
         def work(tx: Transaction) -> str | None:
             current = _current(tx, key)
-            if current is None or _makes_way(tx, current, updated_at):
+            if current is None or _is_replaceable(tx, current, updated_at):
                 return None
             return current.id
 
         return self._db.read(work)
 
-    def write(self, parcels: Sequence[ImportBatch]) -> list[str]:
-        """Store parcels in one transaction; the ids of their sessions."""
+    def write(self, batches: Sequence[ImportBatch]) -> list[str]:
+        """Store batches in one transaction and return the ids of their sessions.
+
+        Raise `StaleWrite` if another import has stored messages of the same session meanwhile.
+        """
         now = to_micros(self._context.clock.now())
-        return self._db.write(lambda tx: [_take(tx, parcel, now) for parcel in parcels])
+        return self._db.write(lambda tx: [_store_batch(tx, batch, now) for batch in batches])
 
 
 class Digest:
-    """Of messages one after the other, so that the first of them can be known again."""
+    """A running hash of messages, to recognise those that an earlier import has stored."""
 
     def __init__(self) -> None:
         self._hash = blake2b(digest_size=16)
 
-    def add(self, item: Draft) -> None:
-        self._hash.update(item.body.encode())
-        if item.away is not None:
-            self._hash.update(item.away.encode())
+    def add(self, message: Draft) -> None:
+        """Hash one more message."""
+        self._hash.update(message.body.encode())
+        if message.away is not None:
+            self._hash.update(message.away.encode())
 
     def __str__(self) -> str:
         return self._hash.hexdigest()
 
 
-def _standing(tx: Transaction, name: str) -> ImportProgress | None:
+def _get_progress(tx: Transaction, name: str) -> ImportProgress | None:
     row = tx.one("newcomer_get", {"name": name})
     if row is None:
         return None
-    session_id, ref, taken, digest, is_complete, has_gone_on = row
-    return ImportProgress(session_id, ref, taken, digest, bool(is_complete), bool(has_gone_on))
+    session_id, ref, stored, digest, is_complete, has_gone_on = row
+    return ImportProgress(session_id, ref, stored, digest, bool(is_complete), bool(has_gone_on))
 
 
-def _take(tx: Transaction, parcel: ImportBatch, now: int) -> str:
-    name = parcel.newcomer.name
-    standing = _standing(tx, name)
-    if (standing is None) != parcel.begins or (standing and standing.taken != parcel.taken_before):
+def _store_batch(tx: Transaction, batch: ImportBatch, now: int) -> str:
+    """Store one batch and the progress of its session; return the id of the session."""
+    name = batch.session.name
+    progress = _get_progress(tx, name)
+    if (progress is None) != batch.is_first or (progress and progress.taken != batch.stored_before):
         raise StaleWrite(
             "Another import of the same sessions is under way.",
             hint="Let one of them finish, then run the import again.",
         )
-    session_id, ref = standing[:2] if standing else _begin(tx, parcel.newcomer, now)
-    drafts = [entry.draft for entry in parcel.entries]
+    session_id, ref = progress[:2] if progress else _insert_session(tx, batch.session, now)
+    drafts = [message.draft for message in batch.messages]
     if drafts:
         transcript.append_in(
             tx, session_id, drafts, None, now, is_activity=False,
-            times=[entry.at for entry in parcel.entries],
-            kinds=[entry.kind for entry in parcel.entries],
+            times=[message.at for message in batch.messages],
+            kinds=[message.kind for message in batch.messages],
         )  # fmt: skip
-    settlement = parcel.settlement
-    if settlement is not None and parcel.was_complete:
-        tx.run("arrived_later", {"ref": ref, "updated_at": settlement.updated_at})
-    elif settlement is not None:
-        _settle(tx, session_id, ref, parcel.newcomer, settlement, now)
+    summary = batch.summary
+    if summary is not None and batch.was_complete:
+        tx.run("arrived_later", {"ref": ref, "updated_at": summary.updated_at})
+    elif summary is not None:
+        _apply_summary(tx, session_id, ref, batch.session, summary, now)
     advance = {
         "name": name,
-        "taken": parcel.taken_before + len(drafts),
-        "digest": parcel.digest,
-        "is_complete": int(settlement is not None or parcel.was_complete),
+        "taken": batch.stored_before + len(drafts),
+        "digest": batch.digest,
+        "is_complete": int(summary is not None or batch.was_complete),
     }
     tx.run("newcomer_advance", advance)
     return session_id
 
 
-def _begin(tx: Transaction, newcomer: ImportedSession, now: int) -> tuple[str, int]:
-    source = newcomer.source
-    session_id = _free_id(tx, newcomer)
+def _insert_session(tx: Transaction, session: ImportedSession, now: int) -> tuple[str, int]:
+    """Create an imported session; return its id and its row number."""
+    source = session.source
+    session_id = _free_id(tx, session)
     row = tx.one(
         "arriving_insert",
         {
             "id": session_id,
-            "key": newcomer.key,
-            "agent": session_rows.storable(newcomer.agent),
+            "key": session.key,
+            "agent": session_rows.storable(session.agent),
             "platform": session_rows.storable(source.platform),
             "chat_type": session_rows.storable(source.chat_type),
-            "person": newcomer.person,
-            "owner": newcomer.person or newcomer.key,
+            "person": session.person,
+            "owner": session.person or session.key,
             "origin": to_json(source.to_dict()),
-            "display_name": session_rows.storable(newcomer.display_name),
-            "created_at": newcomer.created_at,
+            "display_name": session_rows.storable(session.display_name),
+            "created_at": session.created_at,
         },
     )
     assert row is not None
     ref = int(row[0])
-    if newcomer.person is not None:
-        session_rows.remember_person(tx, source, newcomer.person, from_micros(now))
-    session_rows.first_view(tx, ref, View.whole(ref), "start", from_micros(newcomer.created_at), 0)
-    session_rows.event(
-        tx, ref, from_micros(now), "began", {"from": newcomer.name.partition(":")[0]}
-    )
+    if session.person is not None:
+        session_rows.remember_person(tx, source, session.person, from_micros(now))
+    session_rows.first_view(tx, ref, View.whole(ref), "start", from_micros(session.created_at), 0)
+    session_rows.event(tx, ref, from_micros(now), "began", {"from": session.name.partition(":")[0]})
     tx.run("unindexed_put", {"session": ref})
-    tx.run("newcomer_insert", {"name": newcomer.name, "session": ref, "now": now})
+    tx.run("newcomer_insert", {"name": session.name, "session": ref, "now": now})
     return session_id, ref
 
 
-def _free_id(tx: Transaction, newcomer: ImportedSession) -> str:
-    """The id it had, else one that follows from its name."""
-    if newcomer.id is not None and tx.one("session_by_id", {"id": newcomer.id}) is None:
-        return newcomer.id
-    stamp = from_micros(newcomer.created_at).strftime("%Y%m%d_%H%M%S")
-    bits = newcomer.name
+def _free_id(tx: Transaction, session: ImportedSession) -> str:
+    """Return the id the session had, or one derived from its name if that id is in use."""
+    if session.id is not None and tx.one("session_by_id", {"id": session.id}) is None:
+        return session.id
+    stamp = from_micros(session.created_at).strftime("%Y%m%d_%H%M%S")
+    bits = session.name
     while True:
         bits = blake2b(bits.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
-        found = f"{stamp}_{bits}"
-        if tx.one("session_by_id", {"id": found}) is None:
-            return found
+        session_id = f"{stamp}_{bits}"
+        if tx.one("session_by_id", {"id": session_id}) is None:
+            return session_id
 
 
-def _settle(
+def _apply_summary(
     tx: Transaction,
     session_id: str,
     ref: int,
-    newcomer: ImportedSession,
-    found: ImportSummary,
+    session: ImportedSession,
+    summary: ImportSummary,
     now: int,
 ) -> None:
-    ended_at, reason = found.ended_at, found.end_reason
-    current = _current(tx, newcomer.key) if ended_at is None else None
-    if current is not None and _makes_way(tx, current, found.updated_at):
+    """Finish an imported session. It becomes current only if no newer session has its key."""
+    ended_at, reason = summary.ended_at, summary.end_reason
+    current = _current(tx, session.key) if ended_at is None else None
+    if current is not None and _is_replaceable(tx, current, summary.updated_at):
         session_rows.end(
-            tx, current, IMPORTED, from_micros(max(current.updated_at, found.created_at))
+            tx, current, IMPORTED, from_micros(max(current.updated_at, summary.created_at))
         )
     elif current is not None:
-        ended_at, reason = found.updated_at, IMPORTED
+        ended_at, reason = summary.updated_at, IMPORTED
     tx.run(
         "arriving_settle",
         {
             "ref": ref,
-            "title": _free_title(tx, ref, newcomer, found.title),
-            "created_at": found.created_at,
-            "updated_at": found.updated_at,
+            "title": _free_title(tx, ref, session, summary.title),
+            "created_at": summary.created_at,
+            "updated_at": summary.updated_at,
             "ended_at": ended_at,
             "end_reason": session_rows.storable(reason),
-            "parent_id": session_rows.storable(found.parent_id),
-            "parent_kind": found.parent_kind,
-            "last_prompt": found.last_prompt,
-            "model": session_rows.storable(found.model),
-            "provider": session_rows.storable(found.provider),
-            "metadata": to_json(found.metadata),
+            "parent_id": session_rows.storable(summary.parent_id),
+            "parent_kind": summary.parent_kind,
+            "last_prompt": summary.last_prompt,
+            "model": session_rows.storable(summary.model),
+            "provider": session_rows.storable(summary.provider),
+            "metadata": to_json(summary.metadata),
         },
     )
-    _charge(tx, session_id, found)
-    _show(tx, ref, found, now)
-    if ended_at is None and newcomer.derived_key is not None:
-        _link(tx, newcomer.derived_key, newcomer.key, now)
-    told = {"reason": reason, "updated": from_micros(found.updated_at).isoformat()}
-    session_rows.event(tx, ref, from_micros(now), IMPORTED, told)
+    _enter_charges(tx, session_id, summary)
+    _hide_messages(tx, ref, summary, now)
+    if ended_at is None and session.derived_key is not None:
+        _link(tx, session.derived_key, session.key, now)
+    details = {"reason": reason, "updated": from_micros(summary.updated_at).isoformat()}
+    session_rows.event(tx, ref, from_micros(now), IMPORTED, details)
 
 
 def _current(tx: Transaction, key: str) -> SessionRow | None:
@@ -272,101 +278,107 @@ def _current(tx: Transaction, key: str) -> SessionRow | None:
     return None if row is None else session_row(row)
 
 
-def _makes_way(tx: Transaction, current: SessionRow, updated_at: int) -> bool:
-    """Whether a current session only came from elsewhere, and something newer comes now.
+def _is_replaceable(tx: Transaction, current: SessionRow, updated_at: int) -> bool:
+    """Return whether an imported session with that last activity may replace the current one.
 
-    So it is when a conversation was reset there between two imports.
+    The current session must itself be imported, unchanged since then, and not newer. This happens
+    when a conversation was reset in the other system between two imports.
     """
     row = tx.one("newcomer_of", {"session": current.ref})
     return row is not None and not row[0] and current.updated_at <= updated_at
 
 
 def _link(tx: Transaction, derived: str, key: str, now: int) -> None:
-    """Let the person's next message find the conversation, unless it has one of its own here."""
-    known = {"key": derived}
+    """Link a derived key to the imported conversation, unless it has sessions or a link here.
+
+    So the user's next message continues the imported conversation.
+    """
     for statement in ("link_of", "session_current", "session_latest_ended"):
-        if tx.one(statement, known) is not None:
+        if tx.one(statement, {"key": derived}) is not None:
             return
     tx.run("link_insert", {"key": derived, "shared_key": key, "now": now})
 
 
 def _free_title(
-    tx: Transaction, ref: int, newcomer: ImportedSession, title: str | None
+    tx: Transaction, ref: int, session: ImportedSession, title: str | None
 ) -> str | None:
-    words = titles.one_line(session_rows.storable(title) or "")[: titles.LENGTH].rstrip()
-    owner = newcomer.person or newcomer.key
-    number, found = 1, words
-    while found:
-        if tx.one("session_title_taken", {"owner": owner, "title": found, "ref": ref}) is None:
-            return found
+    """Return the title, with a number appended if its owner has it already; None if it is empty."""
+    base_title = titles.one_line(session_rows.storable(title) or "")[: titles.LENGTH].rstrip()
+    owner = session.person or session.key
+    number, candidate = 1, base_title
+    while candidate:
+        if tx.one("session_title_taken", {"owner": owner, "title": candidate, "ref": ref}) is None:
+            return candidate
         number += 1
-        mark = f" ({number})"
-        found = words[: titles.LENGTH - len(mark)] + mark
+        suffix = f" ({number})"
+        candidate = base_title[: titles.LENGTH - len(suffix)] + suffix
     return None
 
 
-def _charge(tx: Transaction, session_id: str, found: ImportSummary) -> None:
+def _enter_charges(tx: Transaction, session_id: str, summary: ImportSummary) -> None:
     base = {
-        "id": session_id, "count": 0, "turns": 0, "is_activity": False, "now": found.updated_at,
+        "id": session_id, "count": 0, "turns": 0, "is_activity": False, "now": summary.updated_at,
     }  # fmt: skip
     owner: tuple[Any, ...] | None = None
-    for charge in found.charges:
+    for charge in summary.charges:
         row = tx.one("session_append_with_usage", {**base, **charge})
         assert row is not None
         owner = row[2:5]
-        tx.run("usage_insert", {**base, **charge, **_owner(owner)})
-    for charge in found.side_charges:
+        tx.run("usage_insert", {**base, **charge, **_owner_params(owner)})
+    for charge in summary.side_charges:
         if owner is None:
             session = session_rows.require(tx, session_id)
             owner = (session.turns, session.platform, session.person)
-        tx.run("usage_insert", {**base, **charge, **_owner(owner)})
+        tx.run("usage_insert", {**base, **charge, **_owner_params(owner)})
 
 
-def _owner(found: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip(("turn", "platform", "person"), found, strict=True))
+def _owner_params(owner: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(zip(("turn", "platform", "person"), owner, strict=True))
 
 
-def _show(tx: Transaction, ref: int, found: ImportSummary, now: int) -> None:
-    """Leave out what the other system no longer showed, and what it had summed up."""
-    if not found.hidden and not found.consolidated:
+def _hide_messages(tx: Transaction, ref: int, summary: ImportSummary, now: int) -> None:
+    """Leave out of the view the messages that the other system had hidden or summarised."""
+    if not summary.hidden and not summary.consolidated:
         return
-    seen = session_rows.current_view_of(tx, ref)
-    spans = _without(Span(ref, 1, seen.last_seq), found.hidden)
-    before = seen.last_seq
+    current = session_rows.current_view_of(tx, ref)
+    spans = _without(Span(ref, 1, current.last_seq), summary.hidden)
+    before = current.last_seq
     summary_seq, after = None, None
-    if found.consolidated:
-        place = _place_of(spans, found.consolidated)
-        after = Span(ref, place, place)
-        if found.summary:
-            seen, summary_seq = _put_summary(tx, seen, found.summary, now)
-    view = opened(spans, ref, seen.last_seq)
+    if summary.consolidated:
+        seq = _seq_of_shown(spans, summary.consolidated)
+        after = Span(ref, seq, seq)
+        if summary.summary:
+            current, summary_seq = _append_summary(tx, current, summary.summary, now)
+    view = opened(spans, ref, current.last_seq)
     transcript.show(
-        tx, seen, view, "import", now, before=before, summary_seq=summary_seq, after=after
+        tx, current, view, "import", now, before=before, summary_seq=summary_seq, after=after
     )
 
 
-def _put_summary(
-    tx: Transaction, seen: CurrentView, words: str, now: int
+def _append_summary(
+    tx: Transaction, current: CurrentView, text: str, now: int
 ) -> tuple[CurrentView, int]:
-    seq = seen.last_seq + 1
-    told = draft({"role": SUMMARY, "content": words})
-    tx.run("session_add_rows", {"ref": seen.ref, "count": 1})
-    transcript.insert(tx, seen.ref, seq, [told], now, turns=[seen.turns], kind=INTERNAL)
-    return seen._replace(last_seq=seq), seq
+    """Append a summary message; return the view after it and its sequence number."""
+    seq = current.last_seq + 1
+    message = draft({"role": SUMMARY, "content": text})
+    tx.run("session_add_rows", {"ref": current.ref, "count": 1})
+    transcript.insert(tx, current.ref, seq, [message], now, turns=[current.turns], kind=INTERNAL)
+    return current._replace(last_seq=seq), seq
 
 
 def _without(whole: Span, hidden: Sequence[tuple[int, int]]) -> list[Span]:
-    found: list[Span] = []
+    """Return the parts of a span that remain without the hidden ranges."""
+    spans: list[Span] = []
     first = whole.first
     for begin, end in hidden:
         if begin > first:
-            found.append(Span(whole.log, first, begin - 1))
+            spans.append(Span(whole.log, first, begin - 1))
         first = end + 1
-    return [*found, Span(whole.log, first, whole.last)] if first <= whole.last else found
+    return [*spans, Span(whole.log, first, whole.last)] if first <= whole.last else spans
 
 
-def _place_of(spans: Sequence[Span], count: int) -> int:
-    """The sequence number of the message with that number among those that are shown."""
+def _seq_of_shown(spans: Sequence[Span], count: int) -> int:
+    """Return the sequence number of the `count`-th shown message, or of the last one."""
     for span in spans:
         if count <= span.size:
             return span.first + count - 1

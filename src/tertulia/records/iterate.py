@@ -1,7 +1,7 @@
-"""Sessions and messages one after the other, however many there are: memory stays flat.
+"""Iterate over sessions and messages with constant memory, however many there are.
 
-Neither holds a transaction open while its reader is at work. Messages are append-only, so that what
-was seen at the beginning is what is read to the end.
+No transaction stays open while the caller works on an item. Messages are append-only, so a loop
+reads exactly the messages that were in the view when it began.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from tertulia.storage import rows
 from tertulia.storage.base import Database, Row, Transaction
 from tertulia.storage.rows import session_row, to_micros
 
+# How many are read in one transaction.
 _SESSIONS = 100
 _MESSAGES = 200
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions; without any of it, all. With `ids` those, in that order."""
+    """A filter for sessions; empty, it selects all. With `ids` these sessions, in that order."""
 
     ids: tuple[str, ...] = ()
     platform: str | None = None
@@ -49,20 +50,23 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.ids and msgspec.structs.replace(self, ids=()) != Selection():
             raise ConfigError(
-                "Sessions are named, and others are asked for by what they are.",
-                hint="Give either ids, or platform, key, person, state and time.",
+                "Session ids cannot be combined with other filters.",
+                hint="Give either ids, or platform, key, person, state and active_since.",
             )
 
 
 class SessionSummary(NamedTuple):
-    """A summary that stands for the oldest `messages` of those that are seen."""
+    """The summary that replaces the oldest `messages` messages of a session's view."""
 
     text: str
     messages: int
 
 
 def sessions(db: Database, selection: Selection) -> Iterator[Session]:
-    """Those sessions, in the order they began; `NotFound` at once if one of `ids` is unknown."""
+    """Yield the selected sessions in the order they began.
+
+    Raise `NotFound` before the first one if one of `ids` is unknown.
+    """
     if selection.ids:
         unique = tuple(dict.fromkeys(selection.ids))
         for name in unique:
@@ -70,38 +74,39 @@ def sessions(db: Database, selection: Selection) -> Iterator[Session]:
         for name in unique:
             yield db.read(partial(session_rows.require, session_id=name)).session()
         return
-    asked = db.read(lambda tx: _asked(tx, selection))
-    while found := _page(db, asked):
-        for row in found:
+    params = db.read(lambda tx: _params(tx, selection))
+    while page := _read_page(db, params):
+        for row in page:
             yield session_row(row).session()
-        asked["after"] = found[-1][0]
+        params["after"] = page[-1][0]
 
 
 def messages(db: Database, session_id: str) -> Iterator[Message]:
-    """The messages of a session that are seen, oldest first."""
+    """Yield the messages in the view of a session, oldest first; `NotFound` if it is unknown."""
     for log, first, last in db.read(lambda tx: _spans(tx, session_id)):
         for start in range(first, last + 1, _MESSAGES):
             part = Span(log, start, min(last, start + _MESSAGES - 1))
             for row in db.read(partial(_rows, session_id=session_id, part=part)):
-                # What is large in a message is fetched when its turn comes.
+                # The large parts of a message are read only when it is reached.
                 yield db.read(partial(rows.message, row))
 
 
 def summary(db: Database, session_id: str) -> SessionSummary | None:
-    """What is told of a session's oldest messages instead of themselves, if they were summed up."""
+    """Return the summary of a session's oldest messages, or None if none were summarised."""
 
     def work(tx: Transaction) -> SessionSummary | None:
-        seen = session_rows.current_view(tx, session_id)
-        standing = transcript.summary_of(tx, seen)
-        if standing is None:
+        current = session_rows.current_view(tx, session_id)
+        message = transcript.summary_of(tx, current)
+        if message is None:
             return None
-        fresh = sum(span.size for span in seen.fresh())
-        return SessionSummary(text_of(standing.body), seen.view.count(seen.last_seq) - fresh)
+        after_summary = sum(span.size for span in current.fresh())
+        count = current.view.count(current.last_seq) - after_summary
+        return SessionSummary(text_of(message.body), count)
 
     return db.read(work)
 
 
-def _asked(tx: Transaction, selection: Selection) -> dict[str, object]:
+def _params(tx: Transaction, selection: Selection) -> dict[str, object]:
     person, since = selection.person, selection.active_since
     return {
         "after": 0,
@@ -114,15 +119,16 @@ def _asked(tx: Transaction, selection: Selection) -> dict[str, object]:
     }
 
 
-def _page(db: Database, asked: dict[str, object]) -> list[Row]:
-    return db.read(lambda tx: tx.all("sessions_in_order", asked))
+def _read_page(db: Database, params: dict[str, object]) -> list[Row]:
+    return db.read(lambda tx: tx.all("sessions_in_order", params))
 
 
 def _spans(tx: Transaction, session_id: str) -> list[Span]:
-    seen = session_rows.current_view(tx, session_id)
-    return seen.view.spans(seen.last_seq)
+    current = session_rows.current_view(tx, session_id)
+    return current.view.spans(current.last_seq)
 
 
 def _rows(tx: Transaction, session_id: str, part: Span) -> list[Row]:
-    session_rows.require(tx, session_id)  # deleted meanwhile: what is left of it is not the session
+    # If the session was deleted meanwhile, raise: forks may still have some of its messages.
+    session_rows.require(tx, session_id)
     return tx.all("messages_of", {"session": part.log, "first": part.first, "last": part.last})

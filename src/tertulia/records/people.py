@@ -1,7 +1,7 @@
-"""Who writes: identities, roles, pairing codes, and chats of one person that are linked.
+"""People: identities, roles, pairing codes, and linked chats of one person.
 
-A stranger in a direct message gets a pairing code, which the owner approves. A person who writes
-from two places proves it with a code: made in the one, typed in the other.
+An unknown user in a direct message gets a pairing code, which the owner approves. A person who
+writes from two chats links them with a code: made in one chat, typed in the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 Role = Literal["owner", "member", "guest"]
-# From the one who may do most to the one who may do least.
+# From the most permissions to the fewest; `require_role` compares positions.
 ROLES: tuple[Role, ...] = ("owner", "member", "guest")
 
 CODE_LIFE: Final = timedelta(hours=1)
@@ -35,7 +35,7 @@ WRONG_TRIES: Final = 5
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who has written."""
+    """A person who has written to this store."""
 
     id: str
     platform: str
@@ -49,7 +49,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pairing(msgspec.Struct, frozen=True):
-    """A stranger who asked to be let in."""
+    """A pending pairing request of an unknown user."""
 
     person: str
     platform: str
@@ -65,49 +65,55 @@ class People:
         self._db = context.db
 
     def person_of(self, source: Source) -> str | None:
-        """The identity of who wrote, as `find(person=…)` and `search(person=…)` take it."""
+        """Return the identity of a source's user, or None if the source names no user.
+
+        `find(person=…)` and `search(person=…)` take such an identity.
+        """
         validate.source(source)
         return keys.person_of(source)
 
     def get(self, person: str) -> Person | None:
-        """What is known of a person."""
+        """Return the stored person of an identity or user id, or None."""
         row = self._db.read(lambda tx: tx.one("person_get", {"person": resolve(tx, person, None)}))
-        return None if row is None else _person(row)
+        return None if row is None else _to_person(row)
 
     def find(self, *, role: Role | None = None, limit: int = 100, after: str = "") -> list[Person]:
-        """People by identity, from the one after `after` on."""
+        """Return people in the order of their identities, beginning after `after`."""
         if role is not None:
             _check_role(role)
         params = {"role": role, "limit": limit, "after": after}
-        return [_person(row) for row in self._db.read(lambda tx: tx.all("people_page", params))]
+        return [_to_person(row) for row in self._db.read(lambda tx: tx.all("people_page", params))]
 
     def set_zone(self, person: str, zone: str | None) -> None:
-        """The time zone a person lives in: daily resets follow it."""
+        """Set the time zone of a person, which daily resets follow.
+
+        Raise `ConfigError` for an unknown zone, `NotFound` for an unknown person.
+        """
         if zone is not None:
             zone_named(zone)
         self._set("person_set_zone", person, "zone", zone)
 
     def set_role(self, person: str, role: Role) -> None:
-        """What a person may do."""
+        """Set the role of a person; raise `NotFound` for an unknown person."""
         _check_role(role)
         self._set("person_set_role", person, "role", role)
 
     def role_of(self, source: Source) -> Role:
-        """What whoever wrote may do. The terminal is the owner's; a stranger is a guest."""
+        """Return the role of a source's user: owner on the terminal, guest if unknown."""
         if source.platform == "local":
             return "owner"
         identity = keys.person_of(source)
         if identity is None:
             return "guest"
         row = self._db.read(lambda tx: tx.one("person_get", {"person": identity}))
-        return "guest" if row is None else _person(row).role
+        return "guest" if row is None else _to_person(row).role
 
     def remember(self, source: Source, *, role: Role) -> None:
-        """Know whoever wrote from now on, with a role."""
+        """Store a source's user with a role; raise `ConfigError` if the source names no user."""
         _check_role(role)
         identity = keys.person_of(source)
         if identity is None:
-            raise ConfigError("Nobody is named by this source.", hint="Give it a user_id.")
+            raise ConfigError("This source names no user.", hint="Give it a user_id.")
         now = self._context.clock.now()
 
         def work(tx: Transaction) -> None:
@@ -117,7 +123,7 @@ class People:
         self._db.write(work)
 
     def require_role(self, source: Source, role: Role) -> None:
-        """Raise `AccessDenied` unless whoever wrote has that role or a higher one."""
+        """Raise `AccessDenied` unless a source's user has that role or a higher one."""
         _check_role(role)
         if ROLES.index(self.role_of(source)) > ROLES.index(role):
             raise AccessDenied(f"This needs the role {role}.", hint="Ask the owner.", role=role)
@@ -125,10 +131,10 @@ class People:
     # -- pairing
 
     def ask(self, source: Source) -> str | None:
-        """A code for a stranger to show the owner; None where they asked too often or too many do.
+        """Return a pairing code that an unknown user can show to the owner, or None.
 
-        A code lives one hour, a person gets one every ten minutes, and at most three wait at a time
-        on a platform: whoever asks beyond that learns nothing.
+        A code is valid for one hour, a person gets one every ten minutes, and at most three are
+        pending at a time on a platform. Beyond these limits the result is None, without a reason.
         """
         identity = keys.person_of(source)
         if identity is None:
@@ -143,18 +149,22 @@ class People:
         return code if self._db.write(work) else None
 
     def waiting(self) -> list[Pairing]:
-        """Strangers whose code is still good."""
+        """Return the pairing requests whose code is still valid."""
         now = to_micros(self._context.clock.now())
-        found = self._db.read(lambda tx: tx.all("codes_list", {"purpose": "pair"}))
+        rows = self._db.read(lambda tx: tx.all("codes_list", {"purpose": "pair"}))
         return [
             Pairing(subject, platform, from_micros(made_at), from_micros(until))
-            for subject, platform, _, made_at, until in found
+            for subject, platform, _, made_at, until in rows
             if until > now
         ]
 
     def approve(self, code: str, *, role: Role = "member", by: str = "owner") -> Person:
-        """Let the person with this code in. Five wrong codes lock `by` out for an hour."""
-        _check_role(role)  # first: a code is used up by being looked at
+        """Give the person with this code a role, and return the person.
+
+        Raise `NotFound` for a wrong code; five wrong codes lock `by` out for an hour
+        (`AccessDenied`).
+        """
+        _check_role(role)  # before the lookup, because looking a code up uses it up
         now = self._context.clock.now()
         identity = self._redeem(code, "pair", by, now)[0]
         self.set_role(identity, role)
@@ -165,7 +175,11 @@ class People:
     # -- linking
 
     def offer_link(self, source: Source) -> str:
-        """A code that proves, typed elsewhere, that both places are the same person's."""
+        """Return a code that links this direct message with the chat where it is typed.
+
+        Typing it proves that both chats belong to the same person. Raise `IllegalMove` in a group,
+        or if a code was made less than ten minutes ago.
+        """
         key = self._dm_key(source)
         now = self._context.clock.now()
         code = pairing_code.new_code()
@@ -174,11 +188,17 @@ class People:
             return self._put_code(tx, code, "link", source, key, now)
 
         if not self._db.write(work):
-            raise IllegalMove("A code was made a short while ago.", hint="Wait ten minutes.")
+            raise IllegalMove(
+                "A code was made less than ten minutes ago.", hint="Wait ten minutes."
+            )
         return code
 
     def accept_link(self, source: Source, code: str) -> str:
-        """Let this direct message share the conversation the code was made in; its key."""
+        """Link this direct message with the conversation the code was made in; return its key.
+
+        Raise `NotFound` for a wrong code, `AccessDenied` after five, `IllegalMove` in a group or in
+        the chat where the code was made.
+        """
         key = self._dm_key(source)
         now = self._context.clock.now()
         other = self._redeem(code, "link", key, now)[0]
@@ -191,12 +211,12 @@ class People:
         return self._db.write(work)
 
     def unlink(self, source: Source) -> bool:
-        """Give this direct message its own conversation again; whether it was linked."""
+        """Give this direct message its own conversation again; return whether it was linked."""
         key = self._dm_key(source)
         return self._db.write(lambda tx: tx.changed("link_delete", {"key": key})) > 0
 
     def linked(self, source: Source) -> list[str]:
-        """The keys that share the conversation of this direct message, its own included."""
+        """Return the keys that share the conversation of this direct message, its own included."""
         key = self._dm_key(source)
 
         def work(tx: Transaction) -> list[str]:
@@ -206,13 +226,13 @@ class People:
 
         return self._db.read(work)
 
-    # -- within
+    # -- internals
 
     def _dm_key(self, source: Source) -> str:
         validate.source(source)
         if source.chat_type != "dm":
             raise IllegalMove(
-                "Only direct messages can be linked.", hint="A group belongs to all who are in it."
+                "Only direct messages can be linked.", hint="A group belongs to all its members."
             )
         return keys.session_key(source, agent=self._context.settings.agent)
 
@@ -222,28 +242,29 @@ class People:
 
         if self._db.write(work) == 0:
             raise NotFound(
-                f"Nobody called {person!r} has written here yet.",
+                f"There is no person {person!r}: nobody with that identity has written here yet.",
                 hint="Give an identity, such as telegram:42; store.people.find() lists them.",
             )
 
     def _put_code(
         self, tx: Transaction, code: str, purpose: str, source: Source, subject: str, now: datetime
     ) -> bool:
+        """Store a code for a subject; return False if a limit on codes is reached."""
         tx.run("codes_expire", {"now": to_micros(now)})
         recent = tx.one("code_of_subject", {"subject": subject, "purpose": purpose})
         if recent is not None and recent[0] > to_micros(now - ASK_AGAIN):
             return False
-        place = {
+        account = {
             "platform": session_rows.storable(source.platform),
             "account": session_rows.storable(source.account),
         }
-        (pending,) = tx.one("codes_pending", {"purpose": purpose, **place}) or (0,)
+        (pending,) = tx.one("codes_pending", {"purpose": purpose, **account}) or (0,)
         if purpose == "pair" and pending >= PENDING_CODES:
             return False
         tx.run(
             "code_insert",
             {
-                **place,
+                **account,
                 "hash": pairing_code.hashed(code, self._secret(tx)),
                 "purpose": purpose,
                 "subject": subject,
@@ -253,35 +274,39 @@ class People:
         )
         return True
 
-    def _redeem(self, code: str, purpose: str, place: str, now: datetime) -> Row:
-        """The subject of a code, which is used up; or an error, and the wrong try is counted."""
+    def _redeem(self, code: str, purpose: str, redeemer: str, now: datetime) -> Row:
+        """Use a code up and return the row with its subject.
+
+        Raise `NotFound` for a wrong code and count the attempt; raise `AccessDenied` without a
+        lookup after too many of them. `redeemer` is whose attempts are counted.
+        """
         validate.text("code", code)
 
         def work(tx: Transaction) -> Row | None:
             since = to_micros(now - CODE_LIFE)
-            (wrong,) = tx.one("wrong_codes_count", {"place": place, "since": since}) or (0,)
+            (wrong,) = tx.one("wrong_codes_count", {"place": redeemer, "since": since}) or (0,)
             if wrong >= WRONG_TRIES:
                 raise AccessDenied(
                     "Too many wrong codes.", hint="Try again in an hour.", retry_after=3600
                 )
             tx.run("codes_expire", {"now": to_micros(now)})
-            taken = {"hash": pairing_code.hashed(code, self._secret(tx)), "purpose": purpose}
-            found = tx.one("code_take", taken)
-            if found is not None and found[0] == place:
-                # Raised in here, so that the code is not used up by it.
+            lookup = {"hash": pairing_code.hashed(code, self._secret(tx)), "purpose": purpose}
+            row = tx.one("code_take", lookup)
+            if row is not None and row[0] == redeemer:
+                # Raised inside the transaction: its rollback keeps the code valid.
                 raise IllegalMove(
-                    "The code was made in this very chat.", hint="Type it in the other one."
+                    "The code was made in this very chat.", hint="Type it in the other chat."
                 )
-            if found is None:
-                tx.run("wrong_code_insert", {"place": place, "now": to_micros(now)})
+            if row is None:
+                tx.run("wrong_code_insert", {"place": redeemer, "now": to_micros(now)})
             else:
-                tx.run("wrong_codes_forget", {"place": place, "since": since})
-            return found
+                tx.run("wrong_codes_forget", {"place": redeemer, "since": since})
+            return row
 
-        found = self._db.write(work)
-        if found is None:
+        row = self._db.write(work)
+        if row is None:
             raise NotFound("That code is not known.", hint="It may be older than an hour.")
-        return found
+        return row
 
     def _secret(self, tx: Transaction) -> bytes:
         row = tx.one("installation_get", {"name": "secret"})
@@ -295,43 +320,43 @@ def _check_role(role: str) -> None:
 
 
 def shared_key(tx: Transaction, key: str) -> str:
-    """The key of the conversation that a key is linked to, else the key itself."""
+    """Return the key of the conversation that a key is linked to, else the key itself."""
     row = tx.one("link_of", {"key": key})
     return key if row is None else str(row[0])
 
 
 def linked_key(tx: Transaction, source: Source, key: str) -> str:
-    """The key a source writes to: only direct messages are ever linked."""
+    """Return the key of the conversation a source writes to; only direct messages are linked."""
     return shared_key(tx, key) if source.chat_type == "dm" else key
 
 
 def is_linked(tx: Transaction, shared: str) -> bool:
-    """Whether any other chat shares the conversation of a key."""
+    """Return whether any other chat shares the conversation of a key."""
     return bool(tx.all("links_of", {"shared_key": shared}))
 
 
 def resolve(tx: Transaction, person: str, platform: str | None) -> str:
-    """The identity for what was given: an identity itself, or a user id that only one person has.
+    """Return the identity of a person given as an identity, or as a user id.
 
-    Ids of two platforms may be alike. Then a bare id is refused, for it could show one person the
-    conversations of another.
+    Users of two platforms can have the same user id. Then a bare id raises `ConfigError`, because
+    it could show one person the conversations of another.
     """
     if ":" in person or tx.one("person_get", {"person": person}) is not None:
-        return person  # no bare id: in an identity each colon of an id is escaped
-    found = tx.all("people_called", {"user_id": person})
+        return person  # not a bare id: within an identity, each colon of an id is escaped
+    rows = tx.all("people_called", {"user_id": person})
     if platform is not None:
-        found = [row for row in found if row[1] == platform]
-    identities = sorted({row[0] for row in found})
+        rows = [row for row in rows if row[1] == platform]
+    identities = sorted({row[0] for row in rows})
     if len(identities) > 1:
         raise ConfigError(
             f"{person!r} is the id of {len(identities)} people.",
-            hint=f"Say which: {', '.join(identities[:5])}.",
+            hint=f"Give one of the identities: {', '.join(identities[:5])}.",
             field="person",
         )
     return identities[0] if identities else person
 
 
-def _person(row: Row) -> Person:
+def _to_person(row: Row) -> Person:
     person, platform, account, user_id, user_id_alt, name, zone, role, created_at = row
     return Person(
         id=person,

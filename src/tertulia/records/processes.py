@@ -1,11 +1,11 @@
-"""Processes: what the store knows of background programs, so that none is lost with a gateway.
+"""Processes: the stored state of background programs, so that none is lost with a gateway.
 
 starting → running → exited    its program ended by itself
-                   → killed    somebody ended it
-                   → lost      it is gone, and nobody can say how it ended
+                   → killed    it was ended on request
+                   → lost      it is gone, and how it ended is unknown
 
-What happens to a program and what its conversation is told of it are one transaction: it is told
-once, whoever notices, and however often a gateway is lost at that moment.
+A change of a program's state and the report of it to its conversation are one transaction. So each
+change is reported once, whichever node notices it, and even if a gateway is lost at that moment.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, session_row, to_micros
 
 ProcessState = Literal["starting", "running", "exited", "killed", "lost", "forgotten"]
-"""How a program stands; `forgotten`: its conversation was deleted, and it is to be ended."""
+"""The state of a program; `forgotten`: its conversation was deleted, so it has to be ended."""
 
 ALIVE: Final[tuple[ProcessState, ...]] = ("starting", "running")
 _MICRO: Final = timedelta(microseconds=1)
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """A background program as it stood in the store at one moment.
+    """A background program, as the store had it at one moment.
 
-    A pid alone says nothing: it may be another program's by now. The mark beside it says when that
-    program began. The keeper holds the program's terminal and writes down its output.
+    A pid alone identifies nothing: another program may have it by now. The mark beside it records
+    when that program began. The keeper is the supervisor process, which has the program's terminal
+    and writes its output to files. `told` is how many bytes of the output were reported to its
+    conversation, `told_at` when something was last reported.
     """
 
     id: str
@@ -68,7 +70,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a running program and its keeper are."""
+    """The pids and start marks of a running program and of its keeper."""
 
     keeper_pid: int
     keeper_mark: str
@@ -84,7 +86,10 @@ class Processes:
         self._db = context.db
 
     def begin(self, process: Process, *, at_most: int = 64) -> Process:
-        """Note a program that is about to be started; on one node there are so many at most."""
+        """Store a program that is about to be started.
+
+        Raise `IllegalMove` if `at_most` programs are running on its node already.
+        """
         params = {
             "id": process.id,
             "key": session_rows.storable(process.key),
@@ -102,11 +107,11 @@ class Processes:
 
         def work(tx: Transaction) -> Process:
             tx.hold(f"processes of {process.node}")
-            counted = tx.one("processes_count_running", {"node": params["node"]})
-            if counted is not None and counted[0] >= at_most:
+            row = tx.one("processes_count_running", {"node": params["node"]})
+            if row is not None and row[0] >= at_most:
                 raise IllegalMove(
-                    f"{counted[0]} programs are running, and no more than {at_most} may.",
-                    hint="Wait for one to end, or end one: process, action kill.",
+                    f"{row[0]} programs are running, and no more than {at_most} are allowed.",
+                    hint="Wait until a program ends, or end one: process, action kill.",
                 )
             tx.run("process_insert", params)
             return _require(tx, process.id)
@@ -114,7 +119,7 @@ class Processes:
         return self._db.write(work)
 
     def began(self, process_id: str, identity: Identity) -> Process:
-        """A program runs now."""
+        """Store that a program runs now, with its pids; raise `NotFound` for an unknown id."""
         params = {"id": process_id, **msgspec.structs.asdict(identity)}
 
         def work(tx: Transaction) -> Process:
@@ -131,7 +136,10 @@ class Processes:
         exit_code: int | None = None,
         news: str | None = None,
     ) -> bool:
-        """Note that a program has ended, and tell its conversation; False if somebody has."""
+        """Store that a program has ended, and report `news` to its conversation.
+
+        Return False, and do nothing, if its end is stored already.
+        """
         now = self._context.clock.now()
         params = {
             "id": process.id,
@@ -143,17 +151,19 @@ class Processes:
         def work(tx: Transaction) -> bool:
             if tx.changed("process_end", params) == 0:
                 return False
-            self._tell(tx, process, news, f"process:{process.id}:end")
+            self._report(tx, process, news, f"process:{process.id}:end")
             return True
 
-        return self._done(process, work, news)
+        return self._write(process, work, news)
 
     def tell(self, process: Process, news: str | None, *, told: int) -> bool:
-        """Tell the conversation how a program stands; False if another node was first.
+        """Report `news` of a program to its conversation.
 
-        `told` is how much of the output it has been told of from now on.
+        `told` is how many bytes of the output are reported to it, this report included.
+        Return False, and do nothing, if another node has reported meanwhile.
         """
-        # Each telling has a moment of its own, or two in one tick of the clock would be one.
+        # Each report needs its own time, because the time is part of the delivery's key: two
+        # reports in one tick of the clock would count as one.
         now = max(to_micros(self._context.clock.now()), to_micros(process.told_at) + 1)
         before = to_micros(process.told_at)
         params = {"id": process.id, "told": told, "now": now, "before": before}
@@ -161,51 +171,52 @@ class Processes:
         def work(tx: Transaction) -> bool:
             if tx.changed("process_tell", params) == 0:
                 return False
-            self._tell(tx, process, news, f"process:{process.id}:{now}")
+            self._report(tx, process, news, f"process:{process.id}:{now}")
             return True
 
-        return self._done(process, work, news)
+        return self._write(process, work, news)
 
     def get(self, process_id: str) -> Process | None:
-        """The program of that id, or None."""
+        """Return the program with that id, or None."""
         return self._db.read(lambda tx: _get(tx, process_id))
 
     def require(self, process_id: str) -> Process:
-        """The program of that id."""
+        """Return the program with that id; raise `NotFound` if there is none."""
         return self._db.read(lambda tx: _require(tx, process_id))
 
     def find(self, *, key: str | None = None) -> list[Process]:
-        """The programs of a conversation, or all, in the order they began."""
+        """Return the programs of a conversation, or all without a key, in the order they began."""
         if key is None:
-            return self._db.read(lambda tx: list(map(_process, tx.all("processes_all"))))
+            return self._db.read(lambda tx: list(map(_to_process, tx.all("processes_all"))))
         return self._db.read(
-            lambda tx: list(map(_process, tx.all("processes_of_key", {"key": key})))
+            lambda tx: list(map(_to_process, tx.all("processes_of_key", {"key": key})))
         )
 
     def of_node(self, node: str) -> list[Process]:
-        """All of one machine, those whose conversation was deleted too."""
+        """Return the programs of one node, including those whose conversation was deleted."""
         return self._db.read(
-            lambda tx: list(map(_process, tx.all("processes_of_node", {"node": node})))
+            lambda tx: list(map(_to_process, tx.all("processes_of_node", {"node": node})))
         )
 
     def delete(self, process_id: str) -> None:
-        """Forget a program."""
+        """Delete a program from the store; an unknown id changes nothing."""
         self._db.write(lambda tx: tx.run("process_delete", {"id": process_id}))
 
-    def _done(
+    def _write(
         self, process: Process, work: Callable[[Transaction], bool], news: str | None
     ) -> bool:
-        # As a turn does: in the lane of the conversation, and of the chat within that.
-        done = self._db.write(work, lane=session_rows.lane_of(process.key))
-        if done and news is not None:
+        # Takes the lane of the conversation, then that of the chat: the same order as a turn, so
+        # the two cannot deadlock.
+        is_changed = self._db.write(work, lane=session_rows.lane_of(process.key))
+        if is_changed and news is not None:
             self._db.notify(outbox.CHANNEL)
             self._context.notify()
-        return done
+        return is_changed
 
-    def _tell(self, tx: Transaction, process: Process, news: str | None, delivery: str) -> None:
-        """Write it into the conversation, and send it to where the program was started.
+    def _report(self, tx: Transaction, process: Process, news: str | None, delivery: str) -> None:
+        """Append the news to the conversation, and deliver it to where the program was started.
 
-        Some conversations have no place to send to: who writes there asks, and reads it then.
+        A program without an origin has no chat to deliver to: its news is only in the transcript.
         """
         if news is None:
             return
@@ -215,37 +226,37 @@ class Processes:
         session_id = None
         if current is not None:
             session_id = session_row(current).id
-            said = draft({"role": ASSISTANT, "content": news})
+            message = draft({"role": ASSISTANT, "content": news})
             transcript.append_in(
-                tx, session_id, [said], None, now, is_activity=False, kinds=[DELIVERY]
+                tx, session_id, [message], None, now, is_activity=False, kinds=[DELIVERY]
             )
         if process.origin is None:
             return
-        made = outbox.deliveries_to(
+        parts = outbox.deliveries_to(
             self._context, news, "origin", process.origin, session_id=session_id, delivery=delivery
         )
-        outbox.put_in(tx, made, now)
+        outbox.put_in(tx, parts, now)
 
 
 def _get(tx: Transaction, process_id: str) -> Process | None:
     row = tx.one("process_get", {"id": process_id})
-    return None if row is None else _process(row)
+    return None if row is None else _to_process(row)
 
 
 def _require(tx: Transaction, process_id: str) -> Process:
-    found = _get(tx, process_id)
-    if found is None:
+    process = _get(tx, process_id)
+    if process is None:
         raise NotFound(
             f"There is no process {process_id!r}.",
-            hint="Those that are known: process, action list; or: tertulia ps.",
+            hint="To list them: process, action list; or: tertulia ps.",
         )
-    return found
+    return process
 
 
-def _process(row: Row) -> Process:
+def _to_process(row: Row) -> Process:
     (id_, key, session_id, origin, node, folder, command, cwd, environment, is_pty, state,
-     keeper_pid, keeper_mark, pid, mark, exit_code, began_at, ended_at, check_interval, told,
-     told_at) = row  # fmt: skip
+     keeper_pid, keeper_mark, pid, mark, exit_code, began_at, ended_at, check_interval,
+     told_length, told_at) = row  # fmt: skip
     source = from_json(origin)
     return Process(
         id=id_,
@@ -267,7 +278,7 @@ def _process(row: Row) -> Process:
         began_at=from_micros(began_at),
         ended_at=None if ended_at is None else from_micros(ended_at),
         check_interval=None if check_interval is None else check_interval * _MICRO,
-        told=told,
+        told=told_length,
         told_at=from_micros(told_at),
     )
 

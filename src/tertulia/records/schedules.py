@@ -1,14 +1,14 @@
-"""Schedules: tasks that run later or repeatedly, and deliver what comes of them to a target.
+"""Schedules: tasks that run later or repeatedly, and deliver their result to a target.
 
-A schedule plans its next time. When that has come, a claim makes an *occurrence* of it, unique by
-schedule and planned time, so that any number of nodes run each once:
+A schedule stores its next planned time. Once that has come, a claim creates a run of it (an
+*occurrence*), unique by schedule and planned time, so that any number of nodes run each time once:
 
-waiting → taken → sending → done      it ran; what it said is in the outbox, then delivered
-                          → taken     the platform did not take it: it is kept elsewhere
+waiting → taken → sending → done      it ran; its result is in the outbox, then delivered
+                          → taken     the platform refused the result: a worker claims it again
                 → done                it ran, and there was nothing to deliver
-                → waiting             it failed and will be tried again; or its taker was lost
+                → waiting             it failed and is tried again, or its lease ran out
                 → failed              it could not be run
-skipped                               it was missed, and its schedule wants it so
+skipped                               its time was missed, and the schedule's misfire rule skips it
 """
 
 from __future__ import annotations
@@ -29,29 +29,22 @@ from tertulia.core.target import ORIGIN, Target
 from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records import session_rows
-from tertulia.records.cross_posts import (
-    CrossPost,
-    source_of,
-)
+from tertulia.records.cross_posts import CrossPost, source_of
 from tertulia.records.people import linked_key
 from tertulia.records.queues import base
 from tertulia.records.queues.outbox import CHANNEL as OUTBOX_CHANNEL
-from tertulia.records.queues.outbox import (
-    Delivery,
-    deliveries_to,
-    put_in,
-)
+from tertulia.records.queues.outbox import Delivery, deliveries_to, put_in
 from tertulia.records.sessions.sessions import NeedsGuard
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 CHANNEL: Final = "schedules"
-# Whoever plans or takes does so one after the other.
+# Changes of plans and claims run one at a time, under this lock.
 CLAIMS: Final = "claims of schedules"
 TRIES: Final = 5
 LONGEST_TASK: Final = 4000
-_FAR: Final = 2**63 - 1
+_MAX_ID: Final = 2**63 - 1
 
 ScheduleState = Literal["active", "paused", "over"]
 RunsIn = Literal["own", "origin"]
@@ -60,7 +53,7 @@ OccurrenceState = Literal["waiting", "taken", "sending", "done", "failed", "skip
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A task with its time. `next_at` is None where it will not run any more by itself."""
+    """A task with its times. `next_at` is None if it is not going to run again by itself."""
 
     id: int
     owner: str
@@ -77,7 +70,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a schedule. `since` is the first planned time that it stands for."""
+    """One run of a schedule. `since` is the first of the planned times that it stands for."""
 
     id: int
     schedule: Schedule
@@ -94,12 +87,15 @@ class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def came_back(self) -> bool:
-        """Whether it ran, and what it said was not taken by the platform."""
+        """True if it has run before, and the platform did not accept its result."""
         return self.delivery is not None
 
 
 class Schedules:
-    """The schedules of a store. With `by`, what is not of that person is not found."""
+    """The schedules of a store.
+
+    With `by`, calls find only the schedules that the user of that source may see.
+    """
 
     def __init__(self, context: StoreContext) -> None:
         self._context = context
@@ -116,20 +112,21 @@ class Schedules:
         session: RunsIn = "own",
         misfire: Misfire = "once",
     ) -> Schedule:
-        """Plan a task for whoever writes from a source; `when` is as in "every 2h".
+        """Create a schedule for the user of a source; `when` is a text such as "every 2h".
 
-        Times are those of `zone`, else of the person's zone, else of the store's.
+        Times are in `zone`, else in the user's zone, else in the store's. Raise `ConfigError` for
+        a time, target or task that is not valid.
         """
-        base.check_word("session", session, RUNS_IN)
-        base.check_word("misfire", misfire, MISFIRES)
+        base.check_choice("session", session, RUNS_IN)
+        base.check_choice("misfire", misfire, MISFIRES)
         now = self._context.clock.now()
         rule = parse(when, now=now, zone=zone or self._zone_of(source))
         first = next_after(rule, now)
-        assert first is not None  # else it was refused
+        assert first is not None  # parse() refuses times that are over
         params = {
             "owner": self._owner(source),
             "origin": to_json(source.to_dict()),
-            "task": _task(task),
+            "task": _valid_task(task),
             "rule": msgspec.json.encode(rule).decode(),
             "misfire": misfire,
             "target": session_rows.storable(str(Target.parse(target, source, known=PLATFORMS))),
@@ -142,34 +139,37 @@ class Schedules:
             key = linked_key(tx, source, self._key(source))
             row = tx.one("schedule_put", {**params, "key": key})
             assert row is not None
-            return _schedule(row)
+            return _to_schedule(row)
 
-        made = self._db.write(work, lane=CLAIMS)
+        schedule = self._db.write(work, lane=CLAIMS)
         self._db.notify(CHANNEL)
-        return made
+        return schedule
 
     def get(self, schedule_id: int, *, by: Source | None = None) -> Schedule | None:
-        """That schedule, or None."""
-        return self._db.read(lambda tx: self._seen(tx, schedule_id, by))
+        """Return a schedule, or None."""
+        return self._db.read(lambda tx: self._get(tx, schedule_id, by))
 
     def require(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
-        """That schedule; `NotFound` if there is none."""
+        """Return a schedule; raise `NotFound` if there is none."""
         return self._db.read(lambda tx: self._require(tx, schedule_id, by))
 
     def find(
         self, *, by: Source | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page[Schedule]:
-        """Schedules in the order they were made."""
+        """Return a page of schedules in the order they were created."""
         base.check_limit(limit)
-        params: dict[str, Any] = {"after": base.after(cursor), "limit": limit + 1}
+        params: dict[str, Any] = {"after": base.id_before_page(cursor), "limit": limit + 1}
         if by is None:
             rows = self._db.read(lambda tx: tx.all("schedules_find", params))
         else:
             rows = self._db.read(lambda tx: tx.all("schedules_of", params | self._scope(tx, by)))
-        return base.page([_schedule(row) for row in rows], limit)
+        return base.page_of([_to_schedule(row) for row in rows], limit)
 
     def pause(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
-        """Let it run no more until it is resumed; what is under way goes on."""
+        """Pause a schedule until it is resumed; a run in progress continues.
+
+        Raise `IllegalMove` if the schedule is over.
+        """
 
         def change(schedule: Schedule) -> tuple[ScheduleState, datetime | None]:
             if schedule.state == "over":
@@ -179,32 +179,38 @@ class Schedules:
         return self._change(schedule_id, by, change)
 
     def resume(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
-        """Let it run again, from now on: what a pause left out is not made up for."""
+        """Resume a schedule from now on; times missed during the pause are not run.
+
+        Raise `IllegalMove` if no planned time is left.
+        """
         now = self._context.clock.now()
 
         def change(schedule: Schedule) -> tuple[ScheduleState, datetime | None]:
-            after = next_after(schedule.rule, now)
-            if after is None:
+            next_at = next_after(schedule.rule, now)
+            if next_at is None:
                 raise IllegalMove(
                     f"The time of schedule {schedule.id} has passed.",
                     hint="Run it now, or make a new one.",
                 )
-            return "active", after
+            return "active", next_at
 
         return self._change(schedule_id, by, change)
 
     def remove(self, schedule_id: int, *, by: Source | None = None) -> None:
-        """Delete it with the history of its runs; what it said stays where it was said."""
+        """Delete a schedule and the history of its runs; delivered results stay in their chats."""
 
         def work(tx: Transaction) -> None:
-            found = {"id": self._require(tx, schedule_id, by).id}
-            tx.run("occurrences_delete", found)
-            tx.run("schedule_delete", found)
+            params = {"id": self._require(tx, schedule_id, by).id}
+            tx.run("occurrences_delete", params)
+            tx.run("schedule_delete", params)
 
         self._db.write(work, lane=CLAIMS)
 
     def run_now(self, schedule_id: int, *, by: Source | None = None) -> ScheduleRun:
-        """Have it run as soon as somebody can, whatever its state; its plan stays as it is."""
+        """Put in a run that is due at once, whatever the schedule's state, and return it.
+
+        The planned times do not change.
+        """
         now = self._context.clock.now()
 
         def work(tx: Transaction) -> ScheduleRun:
@@ -215,11 +221,11 @@ class Schedules:
             key = {"schedule": schedule.id, "planned_at": to_micros(planned)}
             row = tx.one("occurrence_planned", key)
             assert row is not None
-            return _occurrence(row, schedule)
+            return _to_run(row, schedule)
 
-        made = self._db.write(work, lane=CLAIMS)
+        run = self._db.write(work, lane=CLAIMS)
         self._db.notify(CHANNEL)
-        return made
+        return run
 
     def history(
         self,
@@ -229,23 +235,23 @@ class Schedules:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[ScheduleRun]:
-        """Its runs, the newest first."""
+        """Return a page of a schedule's runs, the newest first."""
         base.check_limit(limit)
-        before = cursors.read(cursor, 1)[0] if cursor else _FAR
+        before = cursors.read(cursor, 1)[0] if cursor else _MAX_ID
 
         def work(tx: Transaction) -> list[ScheduleRun]:
             schedule = self._require(tx, schedule_id, by)
             params = {"schedule": schedule.id, "before": before, "limit": limit + 1}
-            return [_occurrence(row, schedule) for row in tx.all("occurrences_of", params)]
+            return [_to_run(row, schedule) for row in tx.all("occurrences_of", params)]
 
-        return base.page(self._db.read(work), limit)
+        return base.page_of(self._db.read(work), limit)
 
     # -- running
 
     def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[ScheduleRun]:
-        """Take what is due, one occurrence of a schedule at a time; nobody else gets it.
+        """Claim runs that are due, at most one of each schedule; no other worker gets them.
 
-        Whoever takes longer than the lease renews it, or another taker gets the occurrence.
+        Renew a claim that takes longer than the lease, or another worker gets the run.
         """
         base.check_limit(limit)
         now = self._context.clock.now()
@@ -254,57 +260,63 @@ class Schedules:
             "lease": base.lease_micros(lease_seconds),
             "limit": limit,
             "tries": TRIES,
-            "problem": "Every node that took it was lost.",
+            "problem": "Every node that claimed the run was lost.",
         }
 
         def work(tx: Transaction) -> list[ScheduleRun]:
             for row in tx.all("schedules_due", params):
-                _plan(tx, _schedule(row), now)
+                _plan(tx, _to_schedule(row), now)
             tx.run("occurrences_lost", params)
             tx.run("occurrences_sent")
             rows = tx.all("occurrences_take_back", params)
             if len(rows) < limit:
                 rows += tx.all("occurrences_claim", {**params, "limit": limit - len(rows)})
-            found = sorted(rows, key=lambda row: (row[2], row[0]))
-            return [_occurrence(row, self._require(tx, row[1], None)) for row in found]
+            rows = sorted(rows, key=lambda row: (row[2], row[0]))  # by planned time
+            return [_to_run(row, self._require(tx, row[1], None)) for row in rows]
 
         return self._db.write(work, lane=CLAIMS)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until there is something to claim; False if nothing came in that time."""
-        return base.wait(self._context, CHANNEL, [("occurrences_are_due", {})], seconds)
+        """Wait until something can be claimed; return False if nothing can after `seconds`."""
+        return base.wait_until_due(self._context, CHANNEL, [("occurrences_are_due", {})], seconds)
 
     def renew(self, occurrence: ScheduleRun, *, lease_seconds: float = 60) -> None:
-        """Keep a claim for longer."""
+        """Extend the lease of a claim; raise `StaleWrite` if the claim was lost."""
         lease = base.lease_micros(lease_seconds)
         params = {"id": occurrence.id, "attempts": occurrence.attempts, "lease": lease}
         lane = _lane(occurrence)
         if self._db.write(lambda tx: tx.changed("occurrence_renew", params), lane=lane) == 0:
-            raise _taken_over()
+            raise _stale()
 
     def deliver(self, occurrence: ScheduleRun, text: str, *, session_id: str | None = None) -> None:
-        """It ran in a session: put what it said into the outbox, for its target.
+        """Settle a run with a result, and put that into the outbox for the schedule's target.
 
-        In the same transaction that is recorded in the conversation where it arrives, unless it was
-        said there. `ConfigError` if there is no such target.
+        `session_id` is the session it ran in. The same transaction records the result in the
+        conversation of the target, unless the run was in that conversation. Raise `ConfigError` if
+        there is no such target, `StaleWrite` if the claim was lost.
         """
-        made = self._parcels(occurrence.schedule, text, occurrence.schedule.target, occurrence.id)
-        made = [msgspec.structs.replace(part, session_id=session_id) for part in made]
-        settled = self._settled(
-            occurrence, "sending", result=text, session_id=session_id, delivery=made[0].delivery
+        parts = self._deliveries(
+            occurrence.schedule, text, occurrence.schedule.target, occurrence.id
+        )
+        parts = [msgspec.structs.replace(part, session_id=session_id) for part in parts]
+        params = self._settle_params(
+            occurrence, "sending", result=text, session_id=session_id, delivery=parts[0].delivery
         )
 
-        def first(tx: Transaction) -> None:
-            _settle(tx, settled)
+        def settle(tx: Transaction) -> None:
+            _settle(tx, params)
 
-        self._announce(occurrence.schedule, made, text, said_in=session_id, first=first)
+        self._put_and_record(occurrence.schedule, parts, text, said_in=session_id, settle=settle)
         self._db.notify(CHANNEL)
 
     def tell(self, occurrence: ScheduleRun, text: str) -> None:
-        """Say something about a run to whoever made its schedule, and to nobody else; once."""
+        """Deliver a remark about a run to the chat where its schedule was created.
+
+        Each run can have one remark: a second one is not delivered.
+        """
         schedule = occurrence.schedule
-        made = self._parcels(schedule, text, ORIGIN, f"{occurrence.id}:told")
-        self._announce(schedule, made, text, said_in=None)
+        parts = self._deliveries(schedule, text, ORIGIN, f"{occurrence.id}:told")
+        self._put_and_record(schedule, parts, text, said_in=None)
 
     def done(
         self,
@@ -314,11 +326,13 @@ class Schedules:
         session_id: str | None = None,
         problem: str | None = None,
     ) -> None:
-        """It ran, and nothing is to be delivered; `problem` says what was wrong all the same."""
-        delivery = occurrence.delivery
-        params = self._settled(
+        """Settle a run that has nothing to deliver; `problem` describes what went wrong in it.
+
+        Raise `StaleWrite` if the claim was lost.
+        """
+        params = self._settle_params(
             occurrence, "done", result=result, session_id=session_id, problem=problem,
-            delivery=delivery,
+            delivery=occurrence.delivery,
         )  # fmt: skip
         self._db.write(lambda tx: _settle(tx, params), lane=_lane(occurrence))
         self._db.notify(CHANNEL)
@@ -331,16 +345,19 @@ class Schedules:
         retry_after: float | None = None,
         for_good: bool = False,
     ) -> None:
-        """It could not be run: try again after some seconds, or give up."""
+        """Settle a run that failed; raise `StaleWrite` if the claim was lost.
+
+        It is tried again after `retry_after` seconds, or never with `for_good`.
+        """
         state: OccurrenceState = "failed" if for_good else "waiting"
-        params = self._settled(
+        params = self._settle_params(
             occurrence, state, problem=problem, retry_after=retry_after,
             delivery=occurrence.delivery,
         )  # fmt: skip
         self._db.write(lambda tx: _settle(tx, params), lane=_lane(occurrence))
         self._db.notify(CHANNEL)
 
-    # -- within
+    # -- internals
 
     def _change(
         self,
@@ -356,7 +373,7 @@ class Schedules:
         self._db.notify(CHANNEL)
         return changed
 
-    def _settled(
+    def _settle_params(
         self,
         occurrence: ScheduleRun,
         state: OccurrenceState,
@@ -372,7 +389,7 @@ class Schedules:
             "id": occurrence.id,
             "attempts": occurrence.attempts,
             "state": state,
-            "not_before": to_micros(base.later(now, retry_after)),
+            "not_before": to_micros(base.time_after(now, retry_after)),
             "ended_at": None if state == "waiting" else to_micros(now),
             "session_id": session_id,
             "result": session_rows.storable(result),
@@ -380,66 +397,73 @@ class Schedules:
             "delivery": delivery,
         }
 
-    def _parcels(self, schedule: Schedule, text: str, to: str, name: int | str) -> list[Delivery]:
+    def _deliveries(
+        self, schedule: Schedule, text: str, to: str, name: int | str
+    ) -> list[Delivery]:
         return deliveries_to(self._context, text, to, schedule.origin, delivery=f"schedule:{name}")
 
-    def _announce(
+    def _put_and_record(
         self,
         schedule: Schedule,
-        made: list[Delivery],
+        parts: list[Delivery],
         text: str,
         *,
         said_in: str | None,
-        first: Callable[[Transaction], None] | None = None,
+        settle: Callable[[Transaction], None] | None = None,
     ) -> None:
-        """Put a delivery in and record it where it arrives, all in one transaction."""
+        """Put a delivery in and record it in its target's conversation, in one transaction.
+
+        `settle` runs first in that transaction.
+        """
         now = self._context.clock.now()
-        source = self._db.read(lambda tx: source_of(tx, self._context, made[0], schedule.origin))
+        source = self._db.read(lambda tx: source_of(tx, self._context, parts[0], schedule.origin))
         has_processes: bool | None = None
 
         def work(tx: Transaction) -> NeedsGuard | None:
-            if first is not None:
-                first(tx)
-            if tx.one("outbox_get", {"delivery": made[0].delivery}) is not None:
-                return None  # a node was lost after it had been put in
-            arriving = CrossPost(self._context, source, text, now, has_processes)
-            if (asked := arriving.record(tx, said_in=said_in)) is not None:
-                return asked
-            put_in(tx, made, to_micros(now))
+            if settle is not None:
+                settle(tx)
+            if tx.one("outbox_get", {"delivery": parts[0].delivery}) is not None:
+                return None  # a node put it in before, and was lost then
+            post = CrossPost(self._context, source, text, now, has_processes)
+            if (guard := post.record(tx, said_in=said_in)) is not None:
+                return guard
+            put_in(tx, parts, to_micros(now))
             return None
 
-        while (
-            asked := self._db.write(work, lane=session_rows.lane_of(self._key(source)))
-        ) is not None:
-            # The guard is foreign code: it is asked outside the transaction, which then runs anew.
-            has_processes = self._context.has_processes(asked.key)
+        lane = session_rows.lane_of(self._key(source))
+        while (guard := self._db.write(work, lane=lane)) is not None:
+            # The guard is user code: call it outside the transaction, then run that again.
+            has_processes = self._context.has_processes(guard.key)
         self._db.notify(OUTBOX_CHANNEL)
         self._context.notify()
 
     def _require(self, tx: Transaction, schedule_id: int, by: Source | None) -> Schedule:
-        found = self._seen(tx, schedule_id, by)
-        if found is None:
+        schedule = self._get(tx, schedule_id, by)
+        if schedule is None:
             raise NotFound(
                 f"There is no schedule {schedule_id}.",
                 hint="List them with /schedule, or: tertulia schedules list",
             )
-        return found
+        return schedule
 
-    def _seen(self, tx: Transaction, schedule_id: int, by: Source | None) -> Schedule | None:
-        if not 0 < schedule_id <= _FAR:
+    def _get(self, tx: Transaction, schedule_id: int, by: Source | None) -> Schedule | None:
+        if not 0 < schedule_id <= _MAX_ID:
             return None
         row = tx.one("schedule_get", {"id": schedule_id})
         if row is None:
             return None
-        found = _schedule(row)
+        schedule = _to_schedule(row)
         if by is not None:
             scope = self._scope(tx, by)
-            if found.owner != scope["owner"] and found.key != scope["key"]:
-                return None  # whether it exists is not told either
-        return found
+            if schedule.owner != scope["owner"] and schedule.key != scope["key"]:
+                return None  # as if it did not exist
+        return schedule
 
     def _scope(self, tx: Transaction, source: Source) -> dict[str, str]:
-        """Whose schedules somebody sees: their own, and those of a chat linked to theirs."""
+        """Return the owner and the key whose schedules a user sees.
+
+        A user sees their own schedules and, in a direct message, those of linked chats.
+        """
         is_private = source.chat_type == "dm"
         key = linked_key(tx, source, self._key(source)) if is_private else ""
         return {"owner": self._owner(source), "key": key}
@@ -457,7 +481,7 @@ class Schedules:
 
 
 def _plan(tx: Transaction, schedule: Schedule, now: datetime) -> None:
-    """Make occurrences of what is due, and plan the next one."""
+    """Put in the runs of a schedule that are due, and set its next planned time."""
     assert schedule.next_at is not None
     due: Due = decide(schedule.rule, schedule.next_at, now, schedule.misfire)
     if due.skipped is not None:
@@ -478,7 +502,7 @@ def _put(
     is_manual: bool = False,
     is_skipped: bool = False,
 ) -> bool:
-    """Enter an occurrence; False if there is one for that time."""
+    """Put in a run; return False if the schedule has one for that time already."""
     params = {
         "schedule": schedule.id,
         "planned_at": to_micros(planned),
@@ -487,7 +511,7 @@ def _put(
         "state": "skipped" if is_skipped else "waiting",
         "now": to_micros(now),
         "ended_at": to_micros(now) if is_skipped else None,
-        "problem": "It was missed." if is_skipped else None,
+        "problem": "The planned time was missed." if is_skipped else None,
     }
     return tx.changed("occurrence_put", params) > 0
 
@@ -498,40 +522,40 @@ def _set(
     at = None if next_at is None else to_micros(next_at)
     row = tx.one("schedule_set", {"id": schedule.id, "state": state, "next_at": at})
     assert row is not None
-    return _schedule(row)
+    return _to_schedule(row)
 
 
 def _settle(tx: Transaction, params: dict[str, Any]) -> None:
     if tx.changed("occurrence_settle", params) == 0:
-        raise _taken_over()
+        raise _stale()
 
 
 def _lane(occurrence: ScheduleRun) -> str:
     return f"schedule {occurrence.schedule.id}"
 
 
-def _task(text: str) -> str:
+def _valid_task(text: str) -> str:
     task = (session_rows.storable(text) or "").strip()
     if not 1 <= len(task) <= LONGEST_TASK:
         raise ConfigError(
             f"The task has {len(task)} characters.",
-            hint=f"Say what is to be done, in 1 to {LONGEST_TASK} characters.",
+            hint=f"Describe the task in 1 to {LONGEST_TASK} characters.",
             field="task",
         )
     return task
 
 
-def _taken_over() -> StaleWrite:
+def _stale() -> StaleWrite:
     return StaleWrite(
-        "The run is no longer yours.",
-        hint="Its schedule was removed, or another node took it after the lease had run out.",
+        "This worker no longer has the run.",
+        hint="Its schedule was removed, or its lease ran out and another node claimed it.",
     )
 
 
 _read_rule = msgspec.json.Decoder(Rule).decode
 
 
-def _schedule(row: Row) -> Schedule:
+def _to_schedule(row: Row) -> Schedule:
     (id_, owner, key, origin, task, rule, misfire, target, session, state, next_at,
      created_at) = row  # fmt: skip
     return Schedule(
@@ -550,7 +574,7 @@ def _schedule(row: Row) -> Schedule:
     )
 
 
-def _occurrence(row: Row, schedule: Schedule) -> ScheduleRun:
+def _to_run(row: Row, schedule: Schedule) -> ScheduleRun:
     (id_, _, planned_at, since_at, is_manual, state, attempts, ended_at, session_id, delivery,
      result, problem) = row  # fmt: skip
     return ScheduleRun(

@@ -1,4 +1,7 @@
-"""Full text over messages. The index follows behind the turns and can be rebuilt at any time."""
+"""Full-text search over messages.
+
+The index is updated after the turns, not within them, and can be rebuilt at any time.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +27,16 @@ from tertulia.storage.rows import view_from, whole_body
 
 log = logging.getLogger("tertulia.search")
 
-# One step of the indexer holds the write lock, so it is kept to a few milliseconds.
+# One step of the indexer has the write lock; these limits keep it to a few milliseconds.
 STEP_MESSAGES = 100
 STEP_SESSIONS = 50
-# So many steps a search does itself, so that it finds what was said a moment ago.
+# A search does up to this many steps itself first, to find messages stored a moment ago.
 CATCH_UP_STEPS = 5
-_ROUND = 50
+_HITS_PER_QUERY = 50
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A message that matches, with the lines around the match; a higher score is better."""
+    """A matching message, with the text around the match; a higher score is a better match."""
 
     session_id: str
     seq: int
@@ -44,7 +47,7 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 class Search:
-    """The index of a store."""
+    """The search index of a store."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -61,32 +64,35 @@ class Search:
         limit: int = 20,
         cursor: str | None = None,
     ) -> Page[Hit]:
-        """Messages that hold all words of the query, best first.
+        """Return a page of messages that contain all words of the query, best match first.
 
-        Words are found in any case and without their accents. `"a phrase"` stands together,
-        `begin*` stands for every word that begins so. A person's search sees that person's
-        sessions, those of the conversation they share by a link, and nothing else.
+        Case and accents are ignored. `"a phrase"` matches these words next to each other, `begin*`
+        matches every word that begins so. With `person`, only the sessions of that person and those
+        under the key `shared`, which the person's chat is linked to, are searched.
         """
         validate.whole("limit", limit, 1, 200)
         validate.text("query", query)
         for name, value in (("person", person), ("platform", platform), ("key", key)):
             validate.text(name, value, optional=True)
-        # A query ends for FTS5 at a zero character; in the index it stands between words.
+        # FTS5 ends a query at a zero character, but its index treats one as a word separator.
         phrases = search_terms.terms(query.replace("\0", " "))
         if not phrases:
             return Page(())
         try:
             self.catch_up(steps=CATCH_UP_STEPS)
         except StoreError:
-            # What is indexed is found; why the rest is not is for whoever looks after the store.
-            log.exception("the search index could not be brought up to date")
+            # Search the messages that are indexed; the operator sees in the log why others are not.
+            log.exception("search index update failed, searching the messages indexed so far")
         offset = cursors.read(cursor, 1)[0] if cursor else 0
-        asked = _Question(phrases, person, platform, key, shared)
-        return self._db.read(lambda tx: _answer(tx, asked, limit, offset))
+        search = _Query(phrases, person, platform, key, shared)
+        return self._db.read(lambda tx: _find_hits(tx, search, limit, offset))
 
     def catch_up(self, *, steps: int | None = None) -> bool:
-        """Index what is not indexed yet; whether nothing is left."""
-        self._follow_rule()
+        """Index messages that are not indexed yet, in at most `steps` steps.
+
+        Return whether the index is up to date.
+        """
+        self._clear_if_outdated()
         while steps is None or steps > 0:
             if self._db.write(_step) == 0:
                 return True
@@ -94,18 +100,18 @@ class Search:
         return False
 
     def rebuild(self) -> None:
-        """Forget the index and make it anew from the messages."""
+        """Clear the index and build it again from the messages."""
         self._db.write(_clear)
         self.catch_up()
 
-    def _follow_rule(self) -> None:
-        """An index that was made by another rule finds nothing by this one: it is made anew."""
+    def _clear_if_outdated(self) -> None:
+        """Clear an index that was built with other rules for words, which would not match ours."""
         if self._is_checked:
             return
 
         def work(tx: Transaction) -> None:
-            made_by = tx.one("installation_get", {"name": "search_rule"})
-            if made_by is None or made_by[0] != str(search_terms.RULE):
+            row = tx.one("installation_get", {"name": "search_rule"})
+            if row is None or row[0] != str(search_terms.RULE):
                 _clear(tx)
 
         self._db.write(work)
@@ -118,7 +124,7 @@ def _clear(tx: Transaction) -> None:
     tx.run("installation_set", {"name": "search_rule", "value": str(search_terms.RULE)})
 
 
-class _Question(NamedTuple):
+class _Query(NamedTuple):
     phrases: list[search_terms.Phrase]
     person: str | None
     platform: str | None
@@ -127,32 +133,35 @@ class _Question(NamedTuple):
 
 
 def add(tx: Transaction, ref: int, first: int, last: int, limit: int = 2**31) -> int:
-    """Index messages of a log; the last one that was there, or `last` if none was."""
-    found = tx.all(
+    """Index at most `limit` messages of a log, from `first` to `last`.
+
+    Return the number of the last indexed message, or `last` if there is none in that range.
+    """
+    messages = tx.all(
         "search_messages", {"session": ref, "first": first, "last": last, "limit": limit}
     )
-    tx.many("search_add", _entries(tx, ref, found))
-    return found[-1][0] if found else last
+    tx.many("search_add", _entries(tx, ref, messages))
+    return messages[-1][0] if messages else last
 
 
 def forget(tx: Transaction, ref: int) -> None:
-    """Take a session out of the index; that needs the very words that went in."""
+    """Remove a session from the index. To remove a text, FTS5 needs exactly the text added."""
     span = {"session": ref, "first": 1, "last": marked(tx, ref), "limit": 500}
-    while found := tx.all("search_messages", span):
-        tx.many("search_forget", _entries(tx, ref, found))
-        span["first"] = found[-1][0] + 1
+    while messages := tx.all("search_messages", span):
+        tx.many("search_forget", _entries(tx, ref, messages))
+        span["first"] = messages[-1][0] + 1
     tx.run("card_forget", {"session": ref})
 
 
 def marked(tx: Transaction, ref: int) -> int:
-    """Up to which message a log has been indexed."""
+    """Return the number of the last indexed message of a log."""
     row = tx.one("search_marked", {"session": ref})
     assert row is not None
     return int(row[0])
 
 
 def _step(tx: Transaction) -> int:
-    """Index a bounded number of messages; how much was done."""
+    """Index a bounded number of messages; return in how many sessions, 0 if none was left."""
     left = STEP_MESSAGES
     done = 0
     backlog = tx.all("search_backlog", {"limit": STEP_SESSIONS})
@@ -162,69 +171,69 @@ def _step(tx: Transaction) -> int:
             card = search_terms.folded(f"{title or ''} {name or ''}")
             tx.run("card_add", {"session": ref, "text": tx.search_entry(card)})
             tx.run("card_mark", {"session": ref})
-        seen = indexed
+        indexed_now = indexed
         if indexed < last and left > 0:
-            seen = add(tx, ref, indexed + 1, last, left)
-            tx.run("search_mark", {"session": ref, "seq": seen})
-            left -= seen - indexed
-        if seen >= last:
+            indexed_now = add(tx, ref, indexed + 1, last, left)
+            tx.run("search_mark", {"session": ref, "seq": indexed_now})
+            left -= indexed_now - indexed
+        if indexed_now >= last:
             tx.run("unindexed_drop", {"session": ref})
         done += 1
     return done
 
 
-def _entries(tx: Transaction, ref: int, found: list[Row]) -> Iterator[dict[str, Any]]:
-    for seq, text in _texts(tx, found):
+def _entries(tx: Transaction, ref: int, messages: list[Row]) -> Iterator[dict[str, Any]]:
+    for seq, text in _texts(tx, messages):
         yield {"place": (ref << 32) + seq, "text": tx.search_entry(text)}
 
 
-def _texts(tx: Transaction, found: list[Row]) -> Iterator[tuple[int, str]]:
-    for seq, body, away in found:
+def _texts(tx: Transaction, messages: list[Row]) -> Iterator[tuple[int, str]]:
+    for seq, body, away in messages:
         text = search_terms.folded(text_of(whole_body(body, away, tx)))
         if text and not text.isspace():
             yield seq, text
 
 
-def _answer(tx: Transaction, asked: _Question, limit: int, offset: int) -> Page[Hit]:
-    person = None if asked.person is None else resolve(tx, asked.person, asked.platform)
+def _find_hits(tx: Transaction, query: _Query, limit: int, offset: int) -> Page[Hit]:
+    person = None if query.person is None else resolve(tx, query.person, query.platform)
     params: dict[str, Any] = {
-        "words": tx.search_question(asked.phrases),
+        "words": tx.search_question(query.phrases),
         "person": person,
-        "platform": asked.platform,
-        "key": asked.key,
-        "shared": asked.shared,
-        "limit": _ROUND,
+        "platform": query.platform,
+        "key": query.key,
+        "shared": query.shared,
+        "limit": _HITS_PER_QUERY,
         "offset": offset,
     }
     hits: list[Hit] = []
     while True:
-        found = tx.all("search_hits", params)
-        for rank, session_id, last_seq, ranges, *row in found:
-            place = params["offset"]
+        hit_rows = tx.all("search_hits", params)
+        for rank, session_id, last_seq, ranges, *row in hit_rows:
+            position = params["offset"]
             params["offset"] += 1
             message = rows.message(tuple(row), tx)
-            shown_in = _shown_in(tx, message, session_id, view_from(ranges), last_seq)
+            shown_in = _session_showing(tx, message, session_id, view_from(ranges), last_seq)
             if shown_in is None:
                 continue
             if len(hits) == limit:
-                return Page(tuple(hits), cursors.write(place))
-            text = search_terms.snippet(text_of(message.body), asked.phrases)
+                return Page(tuple(hits), cursors.write(position))
+            text = search_terms.snippet(text_of(message.body), query.phrases)
             hits.append(Hit(shown_in, message.seq, message.role, text, message.at, -rank))
-        if len(found) < _ROUND:
+        if len(hit_rows) < _HITS_PER_QUERY:
             return Page(tuple(hits))
 
 
-def _shown_in(
+def _session_showing(
     tx: Transaction, message: Message, session_id: str, view: View, last_seq: int
 ) -> str | None:
-    """The session that shows a message: its own, else a fork of it; None where none does.
+    """Return the id of a session that shows a message: its own, else a fork; None if none does.
 
-    What was undone or cleared away is not shown, though the log still has it.
+    A message that was undone or cleared is not shown, although the log still has it.
     """
     if view.holds(message.session, message.seq, last_seq):
         return session_id
     for (fork,) in tx.all("borrower_ids", {"log": message.session}):
-        seen = session_rows.current_view(tx, fork)
-        if seen.view.holds(message.session, message.seq, seen.last_seq):
+        current = session_rows.current_view(tx, fork)
+        if current.view.holds(message.session, message.seq, current.last_seq):
             return str(fork)
     return None

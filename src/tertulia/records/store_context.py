@@ -1,4 +1,4 @@
-"""What every record needs: the database, the settings, the clock and the zone."""
+"""The context that all records of one open store share: database, settings, clock, time zone."""
 
 from __future__ import annotations
 
@@ -43,26 +43,29 @@ class UtcClock(NamedTuple):
 
 
 class StoreContext(NamedTuple):
-    """One open store, as its records see it."""
+    """The parts of one open store that its records use."""
 
     db: Database
     settings: Settings
     clock: Clock
     zone: tzinfo
-    notify: Callable[[], None]  # says that there is something new to index
-    catch_up: Callable[[], object]  # indexes what is new, as far as that is quickly done
-    redactor: Callable[[], Redactor | None]  # for what leaves the store, where that is asked for
+    notify: Callable[[], None]  # wakes the indexer: there are new messages
+    catch_up: Callable[[], object]  # indexes new messages, in a bounded number of steps
+    redactor: Callable[[], Redactor | None]  # for prompts and logs; None if redaction is off
 
     def shown(self, key: str) -> str:
-        """A key as logs may show it."""
+        """Return a key as logs may show it: redacted if `Settings.redact_pii` is on."""
         redactor = self.redactor()
         return key if redactor is None else redactor.key(key)
 
     def has_processes(self, key: str) -> bool:
-        """Whether work goes on for a conversation. Foreign code is asked: in no transaction."""
+        """Return whether processes run for a conversation.
+
+        This calls user code (`Settings.has_active_processes`): never within a transaction.
+        """
         guard = self.settings.has_active_processes
         return bool(guard and guard(key))
 
     def zone_of(self, person_zone: str | None) -> tzinfo:
-        """The person's zone where it is known, else the store's."""
+        """Return the zone of that name, or the store's zone for None."""
         return self.zone if person_zone is None else zone(person_zone)

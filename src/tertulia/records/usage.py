@@ -1,4 +1,7 @@
-"""The ledger: one row per model call, and the totals of its session in the same transaction."""
+"""The usage ledger: one row per model call.
+
+The totals of the session are updated in the same transaction.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,21 @@ from tertulia.storage.rows import UNREADABLE, damaged, from_micros, to_micros
 By = Literal["day", "model", "platform", "person", "session"]
 WAYS: tuple[By, ...] = ("day", "model", "platform", "person", "session")
 
-# The columns of one call, ready for both the ledger and the totals.
+# The columns of one model call, for both the ledger and the totals of its session.
 Charge = dict[str, Any]
 
 _QUARTER_HOUR = 900_000_000
 
 
 class UsageLedger:
-    """What the conversations of a store have used."""
+    """Tokens and cost of the model calls of a store."""
 
     def __init__(self, context: StoreContext) -> None:
         self._context = context
         self._db = context.db
 
     def add(self, session_id: str, usage: Usage) -> None:
-        """Enter one model call."""
+        """Enter one model call; raise `NotFound` if there is no such session."""
         cost, now = charge(usage), to_micros(self._context.clock.now())
 
         def work(tx: Transaction) -> None:
@@ -48,30 +51,33 @@ class UsageLedger:
     def sum(
         self, by: By = "day", since: datetime | None = None, until: datetime | None = None
     ) -> dict[str, Usage]:
-        """Usage by group, from `since` on and before `until`. Days are those of the store's zone.
+        """Return usage by group, from `since` on and before `until`. Days are in the store's zone.
 
-        A sum whose `cost_status` is "unknown" holds calls without a price: its cost is what is
-        known of it, or None.
+        A sum whose `cost_status` is "unknown" contains calls without a price: its cost is the sum
+        of the others, or None.
         """
         if by not in WAYS:
             raise ConfigError(f"by is {by!r}.", hint=f"Allowed: {', '.join(WAYS)}.", field="by")
-        params = {"since": _moment(since, "since"), "until": _moment(until, "until")}
+        params = {
+            "since": _optional_micros(since, "since"),
+            "until": _optional_micros(until, "until"),
+        }
         rows = self._db.read(lambda tx: tx.all(f"usage_sum_{by}", params))
-        found: dict[str, Usage] = {}
+        sums: dict[str, Usage] = {}
         try:
             for group, _calls, *counts in rows:
                 name = self._day(group) if by == "day" else group
-                found[name] = _added(found.get(name), counts)
+                sums[name] = _add_counts(sums.get(name), counts)
         except UNREADABLE as problem:
             raise damaged("the ledger", problem) from problem
-        return found
+        return sums
 
     def _day(self, quarter: int) -> str:
         return f"{from_micros(quarter * _QUARTER_HOUR).astimezone(self._context.zone):%Y-%m-%d}"
 
 
 def add_in(tx: Transaction, session_id: str, cost: Charge, now: int) -> None:
-    """Enter one model call within a transaction."""
+    """Enter one model call within a transaction; raise `NotFound` for an unknown session."""
     params = {
         **cost,
         "id": session_id,
@@ -88,7 +94,7 @@ def add_in(tx: Transaction, session_id: str, cost: Charge, now: int) -> None:
 
 
 def charge(usage: Usage) -> Charge:
-    """A call's columns; its cost estimated where it was not reported."""
+    """Return the columns of a model call, its cost estimated if it was not reported."""
     if not isinstance(usage, Usage):
         raise ConfigError(
             f"usage is {usage!r}.", hint="Give Usage(input=812, output=64).", field="usage"
@@ -116,25 +122,25 @@ def charge(usage: Usage) -> Charge:
     }
 
 
-def _added(before: Usage | None, counts: list[Any]) -> Usage:
+def _add_counts(before: Usage | None, counts: list[Any]) -> Usage:
     *tokens, cost, certainty = counts
     if before is not None:
-        old = (getattr(before, name) for name in _TOKENS)
-        tokens = [one + other for one, other in zip(old, tokens, strict=True)]
+        old_tokens = (getattr(before, name) for name in _TOKENS)
+        tokens = [old + new for old, new in zip(old_tokens, tokens, strict=True)]
         cost = _sum_costs(to_nano(before.cost_usd), cost)
         certainty = min(certainty, STATUSES.index(before.cost_status or "unknown"))
     return Usage(*tokens, cost_usd=from_nano(cost), cost_status=STATUSES[certainty])
 
 
-def _sum_costs(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else one + other
+def _sum_costs(first: int | None, second: int | None) -> int | None:
+    return second if first is None else first if second is None else first + second
 
 
-def _moment(moment: datetime | None, name: str) -> int | None:
-    if moment is None:
+def _optional_micros(time: datetime | None, name: str) -> int | None:
+    if time is None:
         return None
-    validate.moment(name, moment)
-    return to_micros(moment)
+    validate.moment(name, time)
+    return to_micros(time)
 
 
 _TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")

@@ -1,4 +1,11 @@
-"""What the inbox and the outbox have in common."""
+"""Checks, waiting and paging shared by the queues.
+
+A queue keeps order within a *lane*: the ordering key of an entry. The lane of an inbox item is its
+conversation, the lane of a delivery is its chat, the lane of a schedule run is its schedule. Only
+the head of a lane can be claimed, so entries of one lane are worked off one after the other, and
+entries of different lanes side by side. `Database.write(work, lane=…)` and `Transaction.hold(lane)`
+take the same string: two transactions with the same lane never run at the same time.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +24,10 @@ from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
 
 LIMIT: Final = 1000
-_LOOK_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 1.0
+
+# A statement that returns one truthy value if something is due, with its parameters but for `now`.
+DueQuery = tuple[str, dict[str, Any]]
 
 
 class _Numbered(Protocol):
@@ -28,8 +38,8 @@ class _Numbered(Protocol):
 N = TypeVar("N", bound=_Numbered)
 
 
-def check_word(name: str, value: object, allowed: Sequence[str]) -> None:
-    """Refuse a word that is none of the allowed ones."""
+def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
+    """Raise `ConfigError` unless the value of parameter `name` is one of the allowed words."""
     if value not in allowed:
         raise ConfigError(
             f"{name} is {value!r}.", hint=f"Allowed: {', '.join(allowed)}.", field=name
@@ -37,16 +47,20 @@ def check_word(name: str, value: object, allowed: Sequence[str]) -> None:
 
 
 def check_limit(limit: int) -> None:
+    """Raise `ConfigError` unless a page or claim size is between 1 and `LIMIT`."""
     validate.whole("limit", limit, 1, LIMIT)
 
 
 def check_claimed(name: str, value: object, kind: type) -> None:
-    """Refuse what was never claimed from a box."""
+    """Raise `ConfigError` unless the value is an entry of the type that `claim()` returns."""
     if not isinstance(value, kind):
-        raise ConfigError(f"{name} is {value!r}.", hint="Give what claim() gave.", field=name)
+        raise ConfigError(
+            f"{name} is {value!r}.", hint="Pass an entry that claim() returned.", field=name
+        )
 
 
 def lease_micros(seconds: float) -> int:
+    """Return a lease time in microseconds; raise `ConfigError` unless it is above 0."""
     validate.number("lease_seconds", seconds)
     if not 0 < seconds < 1e9:
         raise ConfigError(
@@ -57,34 +71,34 @@ def lease_micros(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
-def wait(
-    context: StoreContext, channel: str, asked: Sequence[tuple[str, dict[str, Any]]], seconds: float
+def wait_until_due(
+    context: StoreContext, channel: str, queries: Sequence[DueQuery], seconds: float
 ) -> bool:
-    """Wait for a bell until one of some statements says that something is due.
+    """Wait until one of the queries reports something due; return False after `seconds`.
 
-    The bell is a hint that may be missed, and time makes things due too: so it is asked again and
-    again all the same.
+    A notification on the channel is only a hint: it can be missed, and time makes entries due
+    without one. So the queries are run at least once a second all the same.
     """
     validate.number("seconds", seconds)
     deadline = time.monotonic() + seconds
     while True:
         notifications = context.db.notifications(channel)
         now = to_micros(context.clock.now())
-        if context.db.read(partial(_is_due, asked=asked, now=now)):
+        if context.db.read(partial(_is_due, queries=queries, now=now)):
             return True
         left = deadline - time.monotonic()
         if left <= 0:
             return False
-        context.db.wait(channel, notifications, min(left, _LOOK_SECONDS))
+        context.db.wait(channel, notifications, min(left, _POLL_SECONDS))
 
 
-def _is_due(tx: Transaction, asked: Sequence[tuple[str, dict[str, Any]]], now: int) -> bool:
-    rows = (tx.one(statement, {**params, "now": now}) for statement, params in asked)
+def _is_due(tx: Transaction, queries: Sequence[DueQuery], now: int) -> bool:
+    rows = (tx.one(statement, {**params, "now": now}) for statement, params in queries)
     return any(row is not None and row[0] for row in rows)
 
 
-def later(now: datetime, seconds: float | None) -> datetime:
-    """The moment to try again."""
+def time_after(now: datetime, seconds: float | None) -> datetime:
+    """Return the time `seconds` after `now`, or `now` for None and for negative numbers."""
     if seconds is not None:
         validate.number("retry_after", seconds)
     try:
@@ -95,12 +109,15 @@ def later(now: datetime, seconds: float | None) -> datetime:
         ) from problem
 
 
-def after(cursor: str | None) -> int:
-    """The number that a page begins after."""
+def id_before_page(cursor: str | None) -> int:
+    """Return the id after which the page of a cursor begins; 0 without a cursor."""
     return cursors.read(cursor, 1)[0] if cursor else 0
 
 
-def page(found: Sequence[N], limit: int) -> Page[N]:
-    """A page of what was found, which is one more than the limit if there is more."""
-    more = len(found) > limit
-    return Page(tuple(found[:limit]), cursors.write(found[limit - 1].id) if more else None)
+def page_of(entries: Sequence[N], limit: int) -> Page[N]:
+    """Return a page of at most `limit` entries.
+
+    Pass one entry more than the limit if there are more: then the page has a cursor for the next.
+    """
+    has_more = len(entries) > limit
+    return Page(tuple(entries[:limit]), cursors.write(entries[limit - 1].id) if has_more else None)

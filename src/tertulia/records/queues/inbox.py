@@ -1,10 +1,10 @@
-"""The inbox: what was accepted and is to be answered, in order for each conversation.
+"""The inbox: accepted messages that are to be answered, in order within each conversation.
 
 waiting → taken → done
-                → waiting   it failed and will be tried again; or its taker was lost
+                → waiting   it failed and is tried again, or the lease of its claim ran out
                 → dead      it cannot be answered
-        → done              a turn that was under way has taken it in
-gathered                    it is answered together with the message before it
+        → done              a turn that was already running answers it too (`Turn.take_in`)
+gathered                    its text was added to the message before it and is answered with that
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 CHANNEL: Final = "inbox"
-# Whoever takes from the box does so one after the other; each only takes heads of lanes.
+# Claims run one at a time, under this lock; each claims only the heads of lanes.
 CLAIMS: Final = "claims from the inbox"
 
 ArrivalState = Literal["waiting", "taken", "done", "dead", "gathered"]
 ARRIVAL_STATES: tuple[ArrivalState, ...] = ("waiting", "taken", "done", "dead", "gathered")
-# A person who never stops writing is answered after so many times the pause.
-_LONGEST_GATHERING: Final = 5
+# A user who never stops writing is answered after this many times `gather_seconds`.
+_MAX_GATHER_PAUSES: Final = 5
 
 
 class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was accepted. `is_new` is False where it had come before."""
+    """An accepted message. `is_new` is False if the same message had been accepted before."""
 
     id: int
     key: str
@@ -57,7 +57,7 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inbox:
-    """What a store has accepted."""
+    """The accepted messages of a store."""
 
     def __init__(self, context: StoreContext) -> None:
         self._context = context
@@ -72,48 +72,50 @@ class Inbox:
         media: Sequence[Any] = (),
         gather_seconds: float = 0,
     ) -> InboxItem:
-        """Accept a message. One that came before changes nothing and is given back as it stands.
+        """Store a message for answering and return its inbox item.
 
-        With `gather_seconds` it waits that long for more: what the same person writes meanwhile is
-        added to it, and answered together.
+        A message with the same dedupe key changes nothing: the stored item is returned as it is.
+        With `gather_seconds` the message waits that long for more: further messages of the same
+        user in that time are added to it and answered together with it.
         """
         validate.source(source)
         validate.many("media", media)
         validate.number("gather_seconds", gather_seconds)
-        message = None if message_id is None else str(message_id)
+        platform_id = None if message_id is None else str(message_id)
         key = session_rows.key_of(self._context, source)
-        arrival = UserMessage(source, text, message, ()).dedupe_key
+        dedupe_key = UserMessage(source, text, platform_id, ()).dedupe_key
         now = self._context.clock.now()
         params = {
-            "arrival": arrival,
+            "arrival": dedupe_key,
             "source": to_json(source.to_dict()),
-            "body": to_json({"text": text, "message_id": message, "media": list(media)}),
+            "body": to_json({"text": text, "message_id": platform_id, "media": list(media)}),
             "now": to_micros(now),
-            "not_before": to_micros(base.later(now, gather_seconds)),
+            "not_before": to_micros(base.time_after(now, gather_seconds)),
         }
 
         def work(tx: Transaction) -> InboxItem:
-            known = tx.one("inbox_by_arrival", {"arrival": arrival}) if arrival else None
-            if known is not None:
-                return _arrival(known)
-            shared = linked_key(tx, source, key)
-            if shared != key:
-                tx.hold(session_rows.lane_of(shared))
-            asked = {**params, "key": shared}
-            row = _gather(tx, asked, gather_seconds) if gather_seconds else None
-            row = row or tx.one("inbox_put", asked)
+            if dedupe_key:
+                row = tx.one("inbox_by_arrival", {"arrival": dedupe_key})
+                if row is not None:
+                    return _to_item(row)
+            shared_key = linked_key(tx, source, key)
+            if shared_key != key:
+                tx.hold(session_rows.lane_of(shared_key))
+            new = {**params, "key": shared_key}
+            row = _gather(tx, new, gather_seconds) if gather_seconds else None
+            row = row or tx.one("inbox_put", new)
             assert row is not None
-            return _arrival(row, is_new=True)
+            return _to_item(row, is_new=True)
 
-        accepted = self._db.write(work, lane=session_rows.lane_of(key))
-        if accepted.is_new:
+        item = self._db.write(work, lane=session_rows.lane_of(key))
+        if item.is_new:
             self._db.notify(CHANNEL)
-        return accepted
+        return item
 
     def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[InboxItem]:
-        """Take the oldest waiting message of each conversation that has none under way.
+        """Claim the oldest waiting message of each conversation that has no claimed one.
 
-        Whoever takes longer than the lease renews it, or another taker gets the message.
+        Renew a claim that takes longer than the lease, or another worker gets the message.
         """
         base.check_limit(limit)
         params = {
@@ -124,40 +126,44 @@ class Inbox:
 
         def work(tx: Transaction) -> list[InboxItem]:
             tx.run("inbox_expire")
-            return sorted(map(_arrival, tx.all("inbox_claim", params)), key=lambda a: a.id)
+            return sorted(map(_to_item, tx.all("inbox_claim", params)), key=lambda item: item.id)
 
         return self._db.write(work, lane=CLAIMS)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until there is something to claim; False if nothing came in that time."""
-        return base.wait(self._context, CHANNEL, [("inbox_is_due", {})], seconds)
+        """Wait until something can be claimed; return False if nothing can after `seconds`."""
+        return base.wait_until_due(self._context, CHANNEL, [("inbox_is_due", {})], seconds)
 
-    def renew(self, arrival: InboxItem, *, lease_seconds: float = 60) -> None:
-        """Keep a claim for longer."""
+    def renew(self, item: InboxItem, *, lease_seconds: float = 60) -> None:
+        """Extend the lease of a claim; raise `StaleWrite` if another worker has the message."""
         lease = base.lease_micros(lease_seconds)
-        params = {"id": arrival.id, "attempts": arrival.attempts, "lease": lease}
-        if self._db.write(lambda tx: tx.changed("inbox_renew", params), lane=_lane(arrival)) == 0:
-            raise _taken_over()
+        params = {"id": item.id, "attempts": item.attempts, "lease": lease}
+        if self._db.write(lambda tx: tx.changed("inbox_renew", params), lane=_lane(item)) == 0:
+            raise _stale()
 
-    def done(self, arrival: InboxItem) -> None:
-        """It was answered."""
-        self._settle(arrival, "done", None, None)
+    def done(self, item: InboxItem) -> None:
+        """Settle a claimed message as answered; raise `StaleWrite` if the claim was lost."""
+        self._settle(item, "done", None, None)
 
-    def dismiss(self, arrival: InboxItem) -> None:
-        """Settle a message that still waits and needs no answer; `StaleWrite` if it was taken."""
-        self._db.write(lambda tx: take_in(tx, arrival), lane=_lane(arrival))
+    def dismiss(self, item: InboxItem) -> None:
+        """Settle a waiting message that needs no answer; raise `StaleWrite` if it was claimed."""
+        self._db.write(lambda tx: take_in(tx, item), lane=_lane(item))
         self._db.notify(CHANNEL)
 
     def failed(
         self,
-        arrival: InboxItem,
+        item: InboxItem,
         problem: str,
         *,
         retry_after: float | None = None,
         for_good: bool = False,
     ) -> None:
-        """It was not answered: try again after some seconds, or give up."""
-        self._settle(arrival, "dead" if for_good else "waiting", problem, retry_after)
+        """Settle a claimed message as not answered.
+
+        It is tried again after `retry_after` seconds, or never with `for_good`. Raise `StaleWrite`
+        if the claim was lost.
+        """
+        self._settle(item, "dead" if for_good else "waiting", problem, retry_after)
 
     def find(
         self,
@@ -167,130 +173,141 @@ class Inbox:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[InboxItem]:
-        """Accepted messages in the order they came."""
+        """Return a page of accepted messages, oldest first."""
         base.check_limit(limit)
         if state is not None:
-            base.check_word("state", state, ARRIVAL_STATES)
-        params = {"state": state, "key": key, "after": base.after(cursor), "limit": limit + 1}
+            base.check_choice("state", state, ARRIVAL_STATES)
+        params = {
+            "state": state,
+            "key": key,
+            "after": base.id_before_page(cursor),
+            "limit": limit + 1,
+        }
         statement = "inbox_find"
         if key is not None:
             statement = "inbox_find_by_key"
         elif state is not None:
             statement = "inbox_find_by_state"
-        found = self._db.read(lambda tx: [_arrival(row) for row in tx.all(statement, params)])
-        return base.page(found, limit)
+        items = self._db.read(lambda tx: [_to_item(row) for row in tx.all(statement, params)])
+        return base.page_of(items, limit)
 
     def _settle(
-        self, arrival: InboxItem, state: ArrivalState, problem: str | None, after: float | None
+        self, item: InboxItem, state: ArrivalState, problem: str | None, after: float | None
     ) -> None:
-        base.check_claimed("arrival", arrival, InboxItem)
-        later = base.later(self._context.clock.now(), after)
+        base.check_claimed("item", item, InboxItem)
+        not_before = base.time_after(self._context.clock.now(), after)
         params = {
-            "id": arrival.id,
+            "id": item.id,
             "state": state,
-            "attempts": arrival.attempts,
+            "attempts": item.attempts,
             "problem": session_rows.storable(problem),
-            "not_before": to_micros(later),
+            "not_before": to_micros(not_before),
         }
-        self._db.write(lambda tx: _settle(tx, params), lane=_lane(arrival))
+        self._db.write(lambda tx: _settle(tx, params), lane=_lane(item))
         self._db.notify(CHANNEL)
 
 
-def _gather(tx: Transaction, asked: Mapping[str, Any], seconds: float) -> Row | None:
-    """Add a message to the one before it, if that still waits for more from the same person."""
-    row = tx.one("inbox_newest", {"key": asked["key"]})
-    if row is None or row[3] != asked["source"]:
+def _gather(tx: Transaction, new: Mapping[str, Any], seconds: float) -> Row | None:
+    """Add a message to the one before it if that still waits for more from the same user.
+
+    Return the row that remembers the new message, or None if it has to be put in by itself.
+    """
+    row = tx.one("inbox_newest", {"key": new["key"]})
+    if row is None or row[3] != new["source"]:
         return None
-    before, new = _arrival(row), from_json(asked["body"])
-    now = from_micros(asked["now"])
+    before, content = _to_item(row), from_json(new["body"])
+    now = from_micros(new["now"])
     if before.state != "waiting" or before.attempts or before.not_before <= now:
         return None
-    latest = base.later(before.received_at, seconds * _LONGEST_GATHERING)
-    grown = {
+    latest = base.time_after(before.received_at, seconds * _MAX_GATHER_PAUSES)
+    combined = {
         "id": before.id,
         "body": to_json(
             {
-                "text": "\n".join(text for text in (before.text, new["text"]) if text) or None,
+                "text": "\n".join(text for text in (before.text, content["text"]) if text) or None,
                 "message_id": before.message_id,
-                "media": [*before.media, *new["media"]],
+                "media": [*before.media, *content["media"]],
             }
         ),
-        "not_before": min(asked["not_before"], to_micros(latest)),
+        "not_before": min(new["not_before"], to_micros(latest)),
     }
-    tx.run("inbox_grow", grown)
-    # What it said stands in the one before; here it is only known to have come.
-    empty = to_json({"text": None, "message_id": new["message_id"], "media": []})
-    return tx.one("inbox_put_gathered", {**asked, "body": empty, "into": before.id})
+    tx.run("inbox_grow", combined)
+    # The text is in the item before; this row only keeps the dedupe key of the new message.
+    empty = to_json({"text": None, "message_id": content["message_id"], "media": []})
+    return tx.one("inbox_put_gathered", {**new, "body": empty, "into": before.id})
 
 
-def settle_answered(tx: Transaction, arrival: InboxItem) -> None:
-    """A message that was claimed is answered by the turn whose answer is being stored."""
-    tx.hold(_lane(arrival))
+def settle_answered(tx: Transaction, item: InboxItem) -> None:
+    """Settle a claimed message as answered, in the transaction that stores its answer."""
+    tx.hold(_lane(item))
     params = {
-        "id": arrival.id,
+        "id": item.id,
         "state": "done",
-        "attempts": arrival.attempts,
+        "attempts": item.attempts,
         "problem": None,
-        "not_before": to_micros(arrival.not_before),
+        "not_before": to_micros(item.not_before),
     }
     _settle(tx, params)
 
 
 def _settle(tx: Transaction, params: Mapping[str, Any]) -> None:
-    settled = tx.one("inbox_settle", params)
-    if settled is None:
-        raise _taken_over()
+    row = tx.one("inbox_settle", params)
+    if row is None:
+        raise _stale()
     if params["state"] != "waiting":
-        promote(tx, settled[0])
+        promote(tx, row[0])
 
 
-def take_in(tx: Transaction, arrival: InboxItem) -> None:
-    """A message that waits is answered by a turn under way."""
-    tx.hold(_lane(arrival))
-    # What it said stands in the transcript, and is forgotten with that.
-    empty = to_json({"text": None, "message_id": arrival.message_id, "media": []})
-    params = {"id": arrival.id, "attempts": arrival.attempts, "body": empty}
-    settled = tx.one("inbox_take_in", params)
-    if settled is None:
-        raise _taken_over()
-    promote(tx, settled[0])
+def take_in(tx: Transaction, item: InboxItem) -> None:
+    """Settle a waiting message as answered by a turn that was already running.
+
+    Raise `StaleWrite` if it is no longer waiting.
+    """
+    tx.hold(_lane(item))
+    # The text is in the transcript of the turn now, and is deleted together with that.
+    empty = to_json({"text": None, "message_id": item.message_id, "media": []})
+    params = {"id": item.id, "attempts": item.attempts, "body": empty}
+    row = tx.one("inbox_take_in", params)
+    if row is None:
+        raise _stale()
+    promote(tx, row[0])
 
 
 def promote(tx: Transaction, key: str) -> None:
-    """Let the oldest message that waits in a conversation be the next one, if none is."""
+    """Mark the oldest waiting message of a conversation as its head, if no message is."""
     tx.run("inbox_promote", {"key": key})
 
 
 def forget(tx: Transaction, session: int) -> None:
-    """Delete what was accepted for the turns of a session."""
+    """Delete the accepted messages that the turns of a session answered."""
     tx.run("inbox_delete_gathered", {"session": session})
     for (key,) in sorted(set(tx.all("inbox_delete", {"session": session}))):
         tx.hold(session_rows.lane_of(key))
         promote(tx, key)
 
 
-def _lane(arrival: InboxItem) -> str:
-    return session_rows.lane_of(arrival.key)
+def _lane(item: InboxItem) -> str:
+    return session_rows.lane_of(item.key)
 
 
-def _taken_over() -> StaleWrite:
+def _stale() -> StaleWrite:
     return StaleWrite(
-        "The message is no longer yours.",
-        hint="Another taker claimed it after the lease had run out.",
+        "Another worker has claimed or settled the message.",
+        hint="Do not answer it. A claim can be lost once its lease has run out; renew it in time.",
     )
 
 
-def _arrival(row: Row, *, is_new: bool = False) -> InboxItem:
+def _to_item(row: Row, *, is_new: bool = False) -> InboxItem:
     (id_, _, key, source, body, state, attempts, not_before, received_at, problem,
      gathered_into) = row  # fmt: skip
-    said = from_json(body)
+    content = from_json(body)
     return InboxItem(
         id=id_,
         key=key,
         source=Source.from_dict(from_json(source)),
-        text=said["text"],
-        message_id=said["message_id"],
-        media=tuple(said["media"]),
+        text=content["text"],
+        message_id=content["message_id"],
+        media=tuple(content["media"]),
         state=state,
         attempts=attempts,
         not_before=from_micros(not_before),

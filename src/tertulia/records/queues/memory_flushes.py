@@ -1,7 +1,8 @@
-"""Memory flushes: what a conversation that ended by itself leaves to be remembered.
+"""Memory flushes: ended sessions whose memory is still to be saved.
 
-A session that a policy ends, whoever noticed it, is noted here in the same transaction where
-`Settings.remember` is on. Whoever saves memories claims it; it is tried at most three times.
+A session that its policy ends is put in here in the same transaction, whichever process ends it,
+if `Settings.remember` is on. The gateway claims it and saves its memory; it is tried at most three
+times.
 """
 
 from __future__ import annotations
@@ -19,31 +20,31 @@ TRIES: Final = 3
 
 
 class MemoryFlushes:
-    """Sessions whose memory is to be saved."""
+    """The sessions of a store whose memory is still to be saved."""
 
     def __init__(self, context: StoreContext) -> None:
         self._context = context
         self._db = context.db
 
     def claim(self, limit: int = 10, *, lease_seconds: float = 300) -> list[Session]:
-        """Take sessions whose memory is due; nobody else gets them while the lease lasts."""
+        """Claim sessions whose memory is due; no other worker gets them while the lease lasts."""
         base.check_limit(limit)
         params = {"limit": limit, "lease": base.lease_micros(lease_seconds)}
 
         def work(tx: Transaction) -> list[Session]:
-            found = []
+            sessions = []
             for ref, attempts in tx.all("flush_claim", params):
                 row = tx.one("session_by_ref", {"ref": ref})
                 if row is None or attempts > TRIES:
                     self._end(tx, ref, "given up" if row else None)
                 else:
-                    found.append(session_row(row).session())
-            return found
+                    sessions.append(session_row(row).session())
+            return sessions
 
         return self._db.write(work)
 
     def done(self, session_id: str) -> None:
-        """What was to be remembered is saved."""
+        """Settle a session as saved; raise `NotFound` if there is no such session."""
 
         def work(tx: Transaction) -> None:
             self._end(tx, session_rows.require(tx, session_id).ref, "saved")

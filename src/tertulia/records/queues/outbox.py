@@ -1,9 +1,9 @@
-"""The outbox: what is to be delivered, in order for each chat, each with an idempotency key.
+"""The outbox: texts to deliver, in order within each chat, each with an idempotency key.
 
 waiting → sending → sent
-                  → waiting   it failed and will be tried again
-                  → dead      it was refused for good
-                  → unknown   nobody can say whether it arrived; it is not repeated by itself
+                  → waiting   it failed and is tried again
+                  → dead      the platform refused it for good
+                  → unknown   it may or may not have arrived; it is not repeated automatically
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DELIVERY_STATES: tuple[DeliveryState, ...] = ("waiting", "sending", "sent", "unk
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to deliver. `delivery` is the key a platform is given so that it comes once."""
+    """One text to deliver. `delivery` is its idempotency key, which the platform is given."""
 
     id: int = 0
     delivery: str
@@ -61,7 +61,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outbox:
-    """What a store has to deliver."""
+    """The deliveries of a store."""
 
     def __init__(self, context: StoreContext) -> None:
         self._context = context
@@ -76,22 +76,22 @@ class Outbox:
         session_id: str | None = None,
         delivery: str | None = None,
     ) -> Delivery:
-        """Put a message in. The same `delivery` twice is put in once.
+        """Put a text in and return its delivery. The same `delivery` key is put in only once.
 
-        What is too long for its platform is put in as several parts; the first one is returned.
+        A text that is too long for its platform is put in as several parts; the first is returned.
         """
-        made = deliveries_to(
+        parts = deliveries_to(
             self._context, text, to, origin, session_id=session_id, delivery=delivery
         )
         now = to_micros(self._context.clock.now())
 
         def work(tx: Transaction) -> Delivery:
-            put_in(tx, made, now)
-            return _require(tx, made[0].delivery)
+            put_in(tx, parts, now)
+            return _require(tx, parts[0].delivery)
 
-        put = self._db.write(work, lane=lane_of(made[0]))
+        first = self._db.write(work, lane=lane_of(parts[0]))
         self._db.notify(CHANNEL)
-        return put
+        return first
 
     def claim(
         self,
@@ -101,12 +101,12 @@ class Outbox:
         platforms: Collection[str] | None = None,
         idempotent: Collection[str] = (),
     ) -> list[Delivery]:
-        """Take what is due for sending; nobody else gets it while the lease lasts.
+        """Claim deliveries that are due; no other sender gets them while the lease lasts.
 
-        Of each chat that is the oldest, and only when nothing older is still under way. Whoever
-        takes longer than the lease renews it, or the outcome becomes unknown. With `platforms`
-        only what is for these is taken. `idempotent` are platforms that drop a delivery they have
-        had: there, what a lost sender had is sent again.
+        Of each chat only the oldest delivery is claimed, and only when no earlier one is being
+        sent. Renew a claim that takes longer than the lease, or its outcome becomes unknown. With
+        `platforms` only deliveries to these are claimed. `idempotent` names platforms that drop a
+        delivery they have had: there, the deliveries of a lost sender are sent again.
         """
         base.check_limit(limit)
         params = {
@@ -116,54 +116,58 @@ class Outbox:
         }
 
         def work(tx: Transaction) -> list[Delivery]:
-            for id_, platform, *place in tx.all("outbox_lost"):
+            for id_, platform, *rest_of_chat in tx.all("outbox_lost"):
                 if platform in idempotent:
                     tx.run("outbox_resend", {"id": id_})
                 else:
                     tx.run("outbox_lose", {"id": id_})
-                    promote(tx, (platform, *place))
+                    promote(tx, (platform, *rest_of_chat))
             if platforms is None:
                 rows = tx.all("outbox_claim", params)
             else:
                 rows = _claim_for(tx, sorted(platforms), params)
-            return sorted(map(_parcel, rows), key=lambda p: p.id)
+            return sorted(map(_to_delivery, rows), key=lambda delivery: delivery.id)
 
         return self._db.write(work, lane=CLAIMS)
 
     def wait(self, seconds: float, *, platforms: Collection[str] | None = None) -> bool:
-        """Wait until there is something to claim; False if nothing came in that time."""
-        asked: list[tuple[str, dict[str, Any]]] = [("outbox_is_due", {})]
+        """Wait until something can be claimed; return False if nothing can after `seconds`."""
+        queries: list[base.DueQuery] = [("outbox_is_due", {})]
         if platforms is not None:
-            asked = [("outbox_is_due_for", {"platform": name}) for name in sorted(platforms)]
-        return base.wait(self._context, CHANNEL, asked, seconds)
+            queries = [("outbox_is_due_for", {"platform": name}) for name in sorted(platforms)]
+        return base.wait_until_due(self._context, CHANNEL, queries, seconds)
 
-    def renew(self, parcel: Delivery, *, lease_seconds: float = 60) -> None:
-        """Keep a claim for longer."""
+    def renew(self, delivery: Delivery, *, lease_seconds: float = 60) -> None:
+        """Extend the lease of a claim; raise `StaleWrite` if the claim was lost."""
         lease = base.lease_micros(lease_seconds)
-        params = {"id": parcel.id, "attempts": parcel.attempts, "lease": lease}
+        params = {"id": delivery.id, "attempts": delivery.attempts, "lease": lease}
 
         def work(tx: Transaction) -> None:
             if tx.changed("outbox_renew", params) == 0:
-                raise _taken_over(tx, parcel)
+                raise _stale(tx, delivery)
 
-        self._db.write(work, lane=lane_of(parcel))
+        self._db.write(work, lane=lane_of(delivery))
 
-    def done(self, parcel: Delivery) -> Delivery:
-        """It was sent."""
-        return self._settle(parcel, "sent", None, None)
+    def done(self, delivery: Delivery) -> Delivery:
+        """Settle a claimed delivery as sent; raise `StaleWrite` if the claim was lost."""
+        return self._settle(delivery, "sent", None, None)
 
     def failed(
         self,
-        parcel: Delivery,
+        delivery: Delivery,
         problem: str,
         *,
         retry_after: float | None = None,
         outcome: Literal["retry", "unknown", "dead"] = "retry",
     ) -> Delivery:
-        """It was not sent: try again after some seconds, give up, or say that nobody knows."""
-        base.check_word("outcome", outcome, ("retry", "unknown", "dead"))
+        """Settle a claimed delivery as not sent, and return it; `StaleWrite` if the claim was lost.
+
+        By `outcome` it is tried again after `retry_after` seconds ("retry"), is never sent
+        ("dead"), or may have arrived ("unknown").
+        """
+        base.check_choice("outcome", outcome, ("retry", "unknown", "dead"))
         state: DeliveryState = "waiting" if outcome == "retry" else outcome
-        return self._settle(parcel, state, problem, retry_after)
+        return self._settle(delivery, state, problem, retry_after)
 
     def find(
         self,
@@ -173,43 +177,43 @@ class Outbox:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Delivery]:
-        """Deliveries in the order they were put in."""
+        """Return a page of deliveries in the order they were put in."""
         base.check_limit(limit)
         if state is not None:
-            base.check_word("state", state, DELIVERY_STATES)
+            base.check_choice("state", state, DELIVERY_STATES)
         params = {
             "state": state,
             "session_id": session_id,
-            "after": base.after(cursor),
+            "after": base.id_before_page(cursor),
             "limit": limit + 1,
         }
         statement = "outbox_find" if state is None else "outbox_find_by_state"
-        found = self._db.read(lambda tx: [_parcel(row) for row in tx.all(statement, params)])
-        return base.page(found, limit)
+        deliveries = self._db.read(lambda tx: list(map(_to_delivery, tx.all(statement, params))))
+        return base.page_of(deliveries, limit)
 
     def _settle(
-        self, parcel: Delivery, state: DeliveryState, problem: str | None, after: float | None
+        self, delivery: Delivery, state: DeliveryState, problem: str | None, after: float | None
     ) -> Delivery:
-        base.check_claimed("parcel", parcel, Delivery)
+        base.check_claimed("delivery", delivery, Delivery)
         now = self._context.clock.now()
         params = {
-            "id": parcel.id,
+            "id": delivery.id,
             "state": state,
-            "attempts": parcel.attempts,
+            "attempts": delivery.attempts,
             "problem": session_rows.storable(problem),
             "now": to_micros(now),
-            "not_before": to_micros(base.later(now, after)),
+            "not_before": to_micros(base.time_after(now, after)),
         }
 
         def work(tx: Transaction) -> Delivery:
             row = tx.one("outbox_settle", params)
             if row is None:
-                raise _taken_over(tx, parcel)
-            settled = _parcel(row)
+                raise _stale(tx, delivery)
+            settled = _to_delivery(row)
             promote(tx, _chat(settled))
             return settled
 
-        settled = self._db.write(work, lane=lane_of(parcel))
+        settled = self._db.write(work, lane=lane_of(delivery))
         self._db.notify(CHANNEL)
         return settled
 
@@ -223,7 +227,10 @@ def deliveries_to(
     session_id: str | None = None,
     delivery: str | None = None,
 ) -> list[Delivery]:
-    """A delivery made ready: its target is resolved to a real place, its text is in parts."""
+    """Return the deliveries of a text: the target resolved to a chat, a long text in parts.
+
+    Raise `ConfigError` if the target is invalid or names a platform without a home channel.
+    """
     validate.text("text", text)
     validate.text("to", to)
     validate.text("delivery", delivery, optional=True)
@@ -238,14 +245,17 @@ def deliveries_to(
                 field="to",
             )
         chat_id, thread_id = home.chat_id, home.thread_id
-    is_back = origin is not None and (target.platform, chat_id) == (origin.platform, origin.chat_id)
+    is_origin_chat = origin is not None and (target.platform, chat_id) == (
+        origin.platform,
+        origin.chat_id,
+    )
     first = Delivery(
         delivery=_id_of(delivery) if delivery else os.urandom(16).hex(),
         session_id=session_id,
         target=session_rows.storable(str(target)) or "",
         platform=target.platform,
         account=session_rows.storable(origin.account) or ""
-        if origin is not None and is_back
+        if origin is not None and is_origin_chat
         else "",
         chat_id=session_rows.storable(chat_id),
         thread_id=session_rows.storable(thread_id),
@@ -257,51 +267,54 @@ def deliveries_to(
 
 
 def _id_of(delivery: str) -> str:
-    """As it was given, unless it is nothing that every database can index."""
+    """Return the key unchanged if every database can index it, else a hash of it."""
     is_plain = delivery.isprintable() and len(delivery.encode()) <= keys.LONGEST_PART
     return delivery if is_plain else keys.part_of(delivery)
 
 
 def _part(whole: Delivery, number: int, text: str) -> Delivery:
-    """The first part has the key of the whole, so that it is known whether it was put in."""
+    """Return one part of a delivery. The first part has the key of the whole.
+
+    So looking that key up tells whether the delivery was put in.
+    """
     delivery = whole.delivery if number == 0 else f"{whole.delivery}/{number + 1}"
     return msgspec.structs.replace(whole, delivery=delivery, body={"text": text})
 
 
-def put_in(tx: Transaction, made: Sequence[Delivery], now: int) -> None:
-    """Put the parts of a delivery in within a transaction."""
-    tx.hold(lane_of(made[0]))
-    for parcel in made:
+def put_in(tx: Transaction, parts: Sequence[Delivery], now: int) -> None:
+    """Put the parts of a delivery in, within a transaction."""
+    tx.hold(lane_of(parts[0]))
+    for delivery in parts:
         params = {
-            "delivery": parcel.delivery,
-            "session_id": parcel.session_id,
-            "target": parcel.target,
-            "platform": parcel.platform,
-            "account": parcel.account,
-            "chat_id": parcel.chat_id,
-            "thread_id": parcel.thread_id,
-            "body": to_json(parcel.body),
+            "delivery": delivery.delivery,
+            "session_id": delivery.session_id,
+            "target": delivery.target,
+            "platform": delivery.platform,
+            "account": delivery.account,
+            "chat_id": delivery.chat_id,
+            "thread_id": delivery.thread_id,
+            "body": to_json(delivery.body),
             "now": now,
         }
         tx.run("outbox_put", params)
 
 
 def _claim_for(tx: Transaction, platforms: Sequence[str], params: Mapping[str, Any]) -> list[Row]:
-    found: list[Row] = []
+    rows: list[Row] = []
     for name in platforms:
-        left = params["limit"] - len(found)
+        left = params["limit"] - len(rows)
         if left:
-            found += tx.all("outbox_claim_for", {**params, "platform": name, "limit": left})
-    return found
+            rows += tx.all("outbox_claim_for", {**params, "platform": name, "limit": left})
+    return rows
 
 
-def lane_of(parcel: Delivery) -> str:
-    """The lane of a chat: what is put in and sent there goes one after the other."""
-    return _lane(*_chat(parcel))
+def lane_of(delivery: Delivery) -> str:
+    """Return the lane of a delivery: its chat."""
+    return _lane(*_chat(delivery))
 
 
-def _chat(parcel: Delivery) -> Row:
-    return parcel.platform, parcel.account, parcel.chat_id, parcel.thread_id
+def _chat(delivery: Delivery) -> Row:
+    return delivery.platform, delivery.account, delivery.chat_id, delivery.thread_id
 
 
 def _lane(*chat: str | None) -> str:
@@ -309,7 +322,7 @@ def _lane(*chat: str | None) -> str:
 
 
 def promote(tx: Transaction, chat: Row) -> None:
-    """Let the oldest delivery that waits for a chat be the next one, if none is."""
+    """Mark the oldest waiting delivery of a chat as its head, if no delivery is."""
     tx.hold(_lane(*chat))
     platform, account, chat_id, thread_id = chat
     params = {
@@ -322,16 +335,16 @@ def promote(tx: Transaction, chat: Row) -> None:
 
 
 def forget(tx: Transaction, session_id: str) -> None:
-    """Delete what a session has to deliver, and what it delivered."""
+    """Delete all deliveries of a session, sent ones included."""
     for chat in sorted(set(tx.all("outbox_delete", {"session_id": session_id})), key=str):
         promote(tx, chat)
 
 
-def _taken_over(tx: Transaction, parcel: Delivery) -> StaleWrite:
-    found = _require(tx, parcel.delivery)
+def _stale(tx: Transaction, delivery: Delivery) -> StaleWrite:
+    stored = _require(tx, delivery.delivery)
     return StaleWrite(
-        f"The delivery is {found.state} and no longer yours.",
-        hint="Another sender claimed it after the lease had run out.",
+        f"This sender no longer has the delivery, which is {stored.state} now.",
+        hint="The claim was lost after its lease had run out; renew it in time.",
     )
 
 
@@ -339,12 +352,12 @@ def _require(tx: Transaction, delivery: str) -> Delivery:
     row = tx.one("outbox_get", {"delivery": delivery})
     if row is None:
         raise NotFound(
-            f"There is no delivery {delivery!r}.", hint="store.outbox.find() lists them."
+            f"There is no delivery {delivery!r}.", hint="store.outbox.find() lists them all."
         )
-    return _parcel(row)
+    return _to_delivery(row)
 
 
-def _parcel(row: Row) -> Delivery:
+def _to_delivery(row: Row) -> Delivery:
     (id_, delivery, session_id, target, platform, account, chat_id, thread_id, body, state,
      attempts, not_before, created_at, sent_at, problem) = row  # fmt: skip
     return Delivery(

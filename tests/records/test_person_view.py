@@ -1,4 +1,4 @@
-"""Reads that serve a person return nothing of anybody else."""
+"""A person's view of a store contains nothing of anybody else."""
 
 from __future__ import annotations
 
@@ -30,39 +30,39 @@ def ids(store: Store, source: Source) -> set[str]:
     return {session.id for session in store.for_person(source).find().items}
 
 
-def test_in_private_a_person_sees_all_of_theirs(store: Store) -> None:
+def test_direct_message_shows_all_sessions_of_the_person(store: Store) -> None:
     own = {store.sessions.open(ANA).id, store.sessions.open(ANA_IN_GROUP).id}
     assert ids(store, ANA) == own
     assert {hit.session_id for hit in store.for_person(ANA).search("secret").items} == own
 
 
-def test_in_a_group_a_person_sees_that_conversation_only(store: Store) -> None:
+def test_group_shows_only_its_own_conversation(store: Store) -> None:
     here = {store.sessions.open(ANA_IN_GROUP).id}
     assert ids(store, ANA_IN_GROUP) == here
     assert {hit.session_id for hit in store.for_person(ANA_IN_GROUP).search("secret").items} == here
 
 
-def test_another_s_session_is_not_found(store: Store) -> None:
+def test_session_of_another_person_is_not_found(store: Store) -> None:
     other = store.sessions.open(BOB).id
-    eyes = store.for_person(ANA)
-    assert eyes.get(other) is None
+    view = store.for_person(ANA)
+    assert view.get(other) is None
     with pytest.raises(NotFound) as caught:
-        eyes.transcript(other)
+        view.transcript(other)
     with pytest.raises(NotFound) as nothing:
-        eyes.transcript("20200101_000000_00000000")
-    # The two must not be told apart, but for the id that was asked for.
+        view.transcript("20200101_000000_00000000")
+    # Apart from the id, the two messages must be the same.
     assert str(caught.value).replace(other, "X") == str(nothing.value).replace(
         "20200101_000000_00000000", "X"
     )
 
 
-def test_a_filter_cannot_widen_what_is_seen(store: Store) -> None:
-    eyes = store.for_person(ANA)
-    assert {s.id for s in eyes.find(person="telegram:43").items} == ids(store, ANA)
-    assert eyes.find(key=store.sessions.key(BOB)).items == ()
+def test_filters_cannot_show_sessions_of_others(store: Store) -> None:
+    view = store.for_person(ANA)
+    assert {s.id for s in view.find(person="telegram:43").items} == ids(store, ANA)
+    assert view.find(key=store.sessions.key(BOB)).items == ()
 
 
-def test_the_same_id_on_two_platforms_is_two_people(store: Store) -> None:
+def test_same_user_id_on_two_platforms_is_two_people(store: Store) -> None:
     other = store.sessions.open(Source("discord", "x", user_id="42"))
     assert other.id not in ids(store, ANA)
     with pytest.raises(ConfigError, match="2 people"):
@@ -75,23 +75,23 @@ people = st.integers(0, 3)
 
 @settings(max_examples=20)
 @given(st.lists(st.tuples(people, st.sampled_from(["dm", "group", "shared"])), max_size=12))
-def test_nobody_ever_sees_another_s_words(
-    new_place: Callable[[], str], said: list[tuple[int, str]]
+def test_nobody_ever_sees_messages_of_another(
+    new_place: Callable[[], str], writes: list[tuple[int, str]]
 ) -> None:
     with tertulia.open(new_place(), settings=Settings(durability="fast")) as store:
-        for who, where in said:
+        for who, where in writes:
             source = _source(who, where)
             session = store.sessions.open(source)
             store.transcript(session.id).append({"role": "user", "content": f"word from {who}"})
         for who in range(4):
-            eyes = store.for_person(_source(who, "dm"))
-            seen = [
+            view = store.for_person(_source(who, "dm"))
+            contents = [
                 message["content"]
-                for session in eyes.find(limit=100).items
-                for message in eyes.transcript(session.id).load()
+                for session in view.find(limit=100).items
+                for message in view.transcript(session.id).load()
             ]
-            assert set(seen) <= {f"word from {who}"}
-            assert len(seen) == sum(1 for speaker, _ in said if speaker == who)
+            assert set(contents) <= {f"word from {who}"}
+            assert len(contents) == sum(1 for speaker, _ in writes if speaker == who)
 
 
 def _source(who: int, where: str) -> Source:

@@ -1,4 +1,4 @@
-"""`import tertulia` is light: no web, model or platform code, no network, no thread."""
+"""`import tertulia` is cheap: no web, model or platform code, no network, no thread."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ HEAVY = (
 )
 
 
-def test_import_is_light() -> None:
+def test_import_loads_no_heavy_module_and_starts_no_thread() -> None:
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     )
-    found = json.loads(run.stdout)
-    assert found["threads"] == ["MainThread"]
-    assert [name for name in HEAVY if name in found["modules"]] == []
+    result = json.loads(run.stdout)
+    assert result["threads"] == ["MainThread"]
+    assert [name for name in HEAVY if name in result["modules"]] == []
 
 
-def test_agents_load_no_network_before_they_call() -> None:
+def test_importing_agents_loads_no_http_client() -> None:
     program = "import sys, tertulia.agents; print('httpx2' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert run.stdout.strip() == b"False"
 
 
-def test_a_star_import_leaves_the_builtins_alone() -> None:
+def test_star_import_does_not_replace_builtins() -> None:
     program = "before = open\nfrom tertulia import *\nassert open is before"
     subprocess.run([sys.executable, "-c", program], check=True)

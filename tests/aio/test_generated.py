@@ -1,4 +1,4 @@
-"""The async side is made from the sync one, and behaves like it."""
+"""The generated async records: same as the script writes, and they behave like the sync ones."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import pytest
 import tertulia
 from tertulia import NotFound, Source, Usage
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 
 
-def test_is_what_the_script_writes() -> None:
+def test_file_is_what_the_script_generates() -> None:
     spec = importlib.util.spec_from_file_location("make_aio", ROOT / "scripts/make_aio.py")
     assert spec is not None
     assert spec.loader is not None
     make_aio = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make_aio)
-    is_now = (ROOT / "src/tertulia/aio/_generated.py").read_text("utf-8")
-    assert is_now == make_aio.written(), "run: python scripts/make_aio.py"
+    text = (ROOT / "src/tertulia/aio/_generated.py").read_text("utf-8")
+    assert text == make_aio.generate(), "run: python scripts/make_aio.py"
 
 
-def test_has_every_name_of_the_sync_side() -> None:
-    own = {"Store", "Turn"}
+def test_aio_exports_every_name_of_the_sync_api() -> None:
+    async_classes = {"Store", "Turn"}
     for name in tertulia.__all__:
         is_same = getattr(tertulia.aio, name) is getattr(tertulia, name)
-        assert is_same == (name not in own), name
+        assert is_same == (name not in async_classes), name
     assert set(tertulia.__all__) <= set(tertulia.aio.__all__)
 
 
-def test_keeps_a_conversation(tmp_path: Path) -> None:
-    async def talk() -> None:
+def test_records_can_be_awaited(tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with tertulia.aio.open(tmp_path / "talk.db") as store:
             session = await store.sessions.open(Source("telegram", "42", user_id="42"))
             transcript = store.transcript(session.id)
@@ -49,16 +49,12 @@ def test_keeps_a_conversation(tmp_path: Path) -> None:
             assert [hit.seq for hit in (await store.search("hola")).items] != []
             with pytest.raises(NotFound):
                 await store.sessions.require("nobody")
-        store = await tertulia.aio.open(tmp_path / "talk.db")
-        assert store.path == store.sync.path
-        assert await store.sessions.count() == 1
-        await store.close()
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
 def test_many_tasks_on_one_session_lose_nothing(tmp_path: Path) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         async with tertulia.aio.open(tmp_path / "talk.db") as store:
             source = Source("telegram", "42", user_id="42")
             sessions = await asyncio.gather(*(store.sessions.open(source) for _ in range(40)))
@@ -67,14 +63,14 @@ def test_many_tasks_on_one_session_lose_nothing(tmp_path: Path) -> None:
             await asyncio.gather(
                 *(transcript.append({"role": "user", "content": str(n)}) for n in range(200))
             )
-            said = {message["content"] for message in await transcript.load()}
-            assert said == {str(n) for n in range(200)}
+            contents = {message["content"] for message in await transcript.load()}
+            assert contents == {str(n) for n in range(200)}
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
-def test_a_cancelled_call_is_stored_whole_or_not_at_all(tmp_path: Path) -> None:
-    async def talk() -> None:
+def test_cancelled_call_is_stored_whole_or_not_at_all(tmp_path: Path) -> None:
+    async def scenario() -> None:
         async with tertulia.aio.open(tmp_path / "talk.db") as store:
             session = await store.sessions.open(Source("telegram", "42"))
             transcript = store.transcript(session.id)
@@ -84,8 +80,8 @@ def test_a_cancelled_call_is_stored_whole_or_not_at_all(tmp_path: Path) -> None:
             for task in tasks[::2]:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            said = [message["content"] for message in await transcript.load()]
-            assert said == ["a", "b"] * (len(said) // 2)
-            assert len(said) >= 2 * len(tasks[1::2])
+            contents = [message["content"] for message in await transcript.load()]
+            assert contents == ["a", "b"] * (len(contents) // 2)
+            assert len(contents) >= 2 * len(tasks[1::2])
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
