@@ -13,6 +13,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from tertulia.core import validate
+from tertulia.core.clock import Clock, SystemClock, UtcClock
 from tertulia.core.context_prompt import (
     PreviousSession,
     PromptContext,
@@ -34,12 +35,7 @@ from tertulia.records.queues.outbox import Outbox
 from tertulia.records.schedules import Schedules
 from tertulia.records.search import CATCH_UP_STEPS, Hit, Search
 from tertulia.records.sessions.sessions import Sessions
-from tertulia.records.store_context import (
-    Clock,
-    StoreContext,
-    SystemClock,
-    UtcClock,
-)
+from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.records.turns.local_turns import local_turns_of
 from tertulia.records.turns.turn import Turn

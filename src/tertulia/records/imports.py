@@ -23,6 +23,7 @@ from tertulia.core.history.view import (
 )
 from tertulia.core.message import INTERNAL, SUMMARY, Draft, draft, to_json
 from tertulia.core.source import Source
+from tertulia.core.text.storable import storable
 from tertulia.errors import StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.store_context import StoreContext
@@ -190,13 +191,13 @@ def _begin(tx: Transaction, newcomer: ImportedSession, now: int) -> tuple[str, i
         {
             "id": session_id,
             "key": newcomer.key,
-            "agent": session_rows.storable(newcomer.agent),
-            "platform": session_rows.storable(source.platform),
-            "chat_type": session_rows.storable(source.chat_type),
+            "agent": storable(newcomer.agent),
+            "platform": storable(source.platform),
+            "chat_type": storable(source.chat_type),
             "person": newcomer.person,
             "owner": newcomer.person or newcomer.key,
             "origin": to_json(source.to_dict()),
-            "display_name": session_rows.storable(newcomer.display_name),
+            "display_name": storable(newcomer.display_name),
             "created_at": newcomer.created_at,
         },
     )
@@ -250,12 +251,12 @@ def _settle(
             "created_at": found.created_at,
             "updated_at": found.updated_at,
             "ended_at": ended_at,
-            "end_reason": session_rows.storable(reason),
-            "parent_id": session_rows.storable(found.parent_id),
+            "end_reason": storable(reason),
+            "parent_id": storable(found.parent_id),
             "parent_kind": found.parent_kind,
             "last_prompt": found.last_prompt,
-            "model": session_rows.storable(found.model),
-            "provider": session_rows.storable(found.provider),
+            "model": storable(found.model),
+            "provider": storable(found.provider),
             "metadata": to_json(found.metadata),
         },
     )
@@ -293,7 +294,7 @@ def _link(tx: Transaction, derived: str, key: str, now: int) -> None:
 def _free_title(
     tx: Transaction, ref: int, newcomer: ImportedSession, title: str | None
 ) -> str | None:
-    words = titles.one_line(session_rows.storable(title) or "")[: titles.LENGTH].rstrip()
+    words = titles.one_line(storable(title) or "")[: titles.LENGTH].rstrip()
     owner = newcomer.person or newcomer.key
     number, found = 1, words
     while found:

@@ -26,6 +26,7 @@ from tertulia.core.schedule import MISFIRES, Due, Misfire, Rule, decide, next_af
 from tertulia.core.session import Page
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN, Target
+from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records import session_rows
@@ -132,7 +133,7 @@ class Schedules:
             "task": _task(task),
             "rule": msgspec.json.encode(rule).decode(),
             "misfire": misfire,
-            "target": session_rows.storable(str(Target.parse(target, source, known=PLATFORMS))),
+            "target": storable(str(Target.parse(target, source, known=PLATFORMS))),
             "session": session,
             "next_at": to_micros(first),
             "now": to_micros(now),
@@ -375,8 +376,8 @@ class Schedules:
             "not_before": to_micros(base.later(now, retry_after)),
             "ended_at": None if state == "waiting" else to_micros(now),
             "session_id": session_id,
-            "result": session_rows.storable(result),
-            "problem": session_rows.storable(problem),
+            "result": storable(result),
+            "problem": storable(problem),
             "delivery": delivery,
         }
 
@@ -511,7 +512,7 @@ def _lane(occurrence: ScheduleRun) -> str:
 
 
 def _task(text: str) -> str:
-    task = (session_rows.storable(text) or "").strip()
+    task = (storable(text) or "").strip()
     if not 1 <= len(task) <= LONGEST_TASK:
         raise ConfigError(
             f"The task has {len(task)} characters.",
