@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tertulia.core.text.prompt_safe import (
     LIMIT,
-    REACH,
-    clean,
-    inert,
+    MAX_INPUT,
+    clean_line,
     plain,
+    quote_text,
 )
 
 any_text = st.text(alphabet=st.characters(exclude_categories=()))
@@ -35,7 +35,7 @@ QUOTE_LIKE = set('"“”„‟«»″‴〝〞〟＂❝❞״ʺ˝')
 
 
 def content(text: str) -> str:
-    made = inert(text)
+    made = quote_text(text)
     assert (made[0], made[-1]) == ('"', '"')
     return made[1:-1]
 
@@ -43,7 +43,7 @@ def content(text: str) -> str:
 class TestPromises:
     @given(texts)
     def test_one_line(self, text: str) -> None:
-        assert len(inert(text).splitlines()) == 1
+        assert len(quote_text(text).splitlines()) == 1
 
     @given(texts)
     def test_nothing_hidden(self, text: str) -> None:
@@ -80,7 +80,7 @@ class TestPromises:
     def test_every_character_there_is(self) -> None:
         every = [chr(code) for code in range(sys.maxunicode + 1)]
         for start in range(0, len(every), 4096):
-            shown = clean("a".join(every[start : start + 4096]))
+            shown = clean_line("a".join(every[start : start + 4096]))
             assert len(shown.splitlines()) == 1
             assert not {unicodedata.category(char)[0] for char in shown} & {"C"}
             assert not set(shown) & (QUOTE_LIKE | set("`*~<>[]\\"))
@@ -106,7 +106,7 @@ class TestReadable:
         ],
     )
     def test_an_everyday_name_stays_as_it_is(self, text: str) -> None:
-        assert inert(text) == f'"{text}"'
+        assert quote_text(text) == f'"{text}"'
 
     @pytest.mark.parametrize(
         ("text", "shown"),
@@ -137,7 +137,7 @@ class TestReadable:
         ],
     )
     def test_how_it_is_made_harmless(self, text: str, shown: str) -> None:
-        assert inert(text) == f'"{shown}"'
+        assert quote_text(text) == f'"{shown}"'
         assert plain(text) == shown
 
 
@@ -150,13 +150,13 @@ class TestCut:
         assert cut == "x" * (LIMIT - 1) + "…"
         assert len(cut) == LIMIT == 240
 
-    @given(st.integers(REACH - 2, 3 * REACH))
+    @given(st.integers(MAX_INPUT - 2, 3 * MAX_INPUT))
     @example(10_000)
     def test_a_long_text_ends_with_the_ellipsis(self, length: int) -> None:
         assert plain("y" * length).endswith("y…")
 
     def test_what_was_out_of_reach_counts_as_cut(self) -> None:
-        assert plain("\u200b" * REACH + "name") == "…"
+        assert plain("\u200b" * MAX_INPUT + "name") == "…"
 
     def test_a_cut_word_leaves_no_active_underscore(self) -> None:
         assert plain("aa_bb", 4) == "aaˍ…"

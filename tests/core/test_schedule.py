@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tertulia.core import schedule
-from tertulia.core.schedule import Cron, Every, Once, decide, local_moment, next_after, parse
+from tertulia.core.schedule import Cron, Every, Once, decide, local_to_utc, next_after, parse
 from tertulia.errors import ConfigError
 
 # Changes at 1, 2 and 3 o'clock, at midnight, by half an hour, southern, none.
@@ -68,10 +68,10 @@ class TestWords:
             ("", "Write for example"),
             ("tomorrow", "Write for example"),
             ("every", "Write for example"),
-            ("every 2", "length of time"),
-            ("every 0h", "length of time"),
-            ("every -2h", "length of time"),
-            ("every 2 hands", "length of time"),
+            ("every 2", "duration"),
+            ("every 0h", "duration"),
+            ("every -2h", "duration"),
+            ("every 2 hands", "duration"),
             ("every 59s", "at least one minute"),
             ("every 99999w", "at most ten years"),
             ("at 2020-01-01 09:00", "has passed"),
@@ -216,7 +216,7 @@ class TestLocalMoments:
     ) -> None:
         zone = ZoneInfo(name)
         naive = datetime(2026, 1, 1) + timedelta(minutes=15 * quarter)
-        found = local_moment(naive, zone)
+        found = local_to_utc(naive, zone)
         shown = found.astimezone(zone).replace(tzinfo=None)
         earlier = (found - timedelta(seconds=1)).astimezone(zone).replace(tzinfo=None)
         assert earlier < naive <= shown
@@ -249,7 +249,7 @@ class TestDowntime:
     def test_all_has_a_bound_and_keeps_the_newest(self) -> None:
         rule = Every(60, self.planned - timedelta(seconds=60))
         due = decide(rule, self.planned, self.back, "all")
-        assert len(due.runs) == schedule.MOST_RUNS
+        assert len(due.runs) == schedule.MAX_RUNS
         assert due.runs[-1] == self.back
         assert due.runs == tuple(sorted(due.runs))
 

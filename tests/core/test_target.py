@@ -158,5 +158,5 @@ class TestHomeChannel:
         assert HomeChannel(**numbers) == HomeChannel("42", thread_id="7")
 
     def test_a_chat_is_needed(self) -> None:
-        with pytest.raises(ConfigError, match="id of its chat"):
+        with pytest.raises(ConfigError, match="no chat id"):
             HomeChannel("")
