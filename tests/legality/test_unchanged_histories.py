@@ -28,8 +28,8 @@ from tertulia.core.history.window import (
 )
 from tertulia.core.message import Message
 from tertulia.records.transcript.transcript import Transcript
-from tests.history import material
-from tests.history.validators import faults
+from tests.legality import generated_messages
+from tests.legality.validators import faults
 
 Body = dict[str, Any]
 
@@ -104,12 +104,12 @@ def legal_transcripts(draw: st.DrawFn) -> list[Body]:
 @given(bodies=legal_transcripts())
 def test_a_legal_transcript_comes_out_as_it_is(bodies: list[Body]) -> None:
     assert faults("openai", bodies) == []
-    assert shown(material.rows_of(bodies)) == bodies
+    assert shown(generated_messages.rows_of(bodies)) == bodies
 
 
 @given(bodies=legal_transcripts(), max_messages=st.integers(1, 30))
 def test_only_the_window_takes_something_away(bodies: list[Body], max_messages: int) -> None:
-    found = shown(material.rows_of(bodies), HistoryBudget(max_messages))
+    found = shown(generated_messages.rows_of(bodies), HistoryBudget(max_messages))
     turns = [place for place, body in enumerate(bodies) if body["role"] == "user"]
     newest = bodies[turns[-1] :]
     if len(newest) <= max_messages:
@@ -132,18 +132,18 @@ def test_through_a_store_too(store: Store, bodies: list[Body]) -> None:
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(rows=material.stored_rows())
+@given(rows=generated_messages.stored_rows())
 def test_what_was_mended_needs_no_mending(rows: list[Message]) -> None:
     once = shown(rows, style=Style(authors=True))
-    again = material.rows_of(once)
+    again = generated_messages.rows_of(once)
     if once and once[0]["role"] == "assistant":
         # It stood there as a delivery, which a message in the OpenAI form cannot say.
-        again[:1] = material.rows_of(once[:1], kind="delivery")
+        again[:1] = generated_messages.rows_of(once[:1], kind="delivery")
     assert shown(again, style=Style(authors=True)) == once
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(bodies=material.transcripts())
+@given(bodies=generated_messages.transcripts())
 def test_mended_and_stored_again_it_is_shown_the_same(store: Store, bodies: list[Body]) -> None:
     talk, again = new_talk(store), new_talk(store)
     talk.extend(bodies)
@@ -165,13 +165,16 @@ def pieces(form: Format, messages: Sequence[Body]) -> list[str]:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@given(turns=st.lists(material.sound_turns(), min_size=2, max_size=8), style=material.timestamps)
+@given(
+    turns=st.lists(generated_messages.sound_turns(), min_size=2, max_size=8),
+    style=generated_messages.timestamps,
+)
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_a_new_turn_changes_nothing_before_it(
     form: Format, turns: list[list[Body]], style: Any
 ) -> None:
     """Also where earlier turns were cut off, and where every turn uses the same call ids."""
-    rows = material.rows_of(list(itertools.chain.from_iterable(turns)))
+    rows = generated_messages.rows_of(list(itertools.chain.from_iterable(turns)))
     before: list[str] = []
     for count in range(1, len(turns) + 1):
         size = sum(map(len, turns[:count]))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.history.validators import faults
+from tests.legality.validators import faults
 
 Message = dict[str, Any]
 

@@ -39,8 +39,8 @@ from tertulia.records import session_rows as acts_of
 from tertulia.records.transcript import transcript as transcripts_of
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.storage.base import Transaction
-from tests.history import material
-from tests.history.validators import faults
+from tests.legality import generated_messages
+from tests.legality.validators import faults
 from tests.servers.postgres import Server
 
 EXAMPLES = settings.default.max_examples if settings.default else 200
@@ -98,12 +98,12 @@ def assert_begins_well(shown: Shown, deliveries: Sequence[object]) -> None:
 
 @thorough
 @given(
-    rows=material.stored_rows(),
-    summary=st.none() | material.message("summary"),
-    max_messages=material.message_limits,
-    max_tokens=material.token_limits,
-    timestamps=material.timestamps,
-    form=material.formats,
+    rows=generated_messages.stored_rows(),
+    summary=st.none() | generated_messages.message("summary"),
+    max_messages=generated_messages.message_limits,
+    max_tokens=generated_messages.token_limits,
+    timestamps=generated_messages.timestamps,
+    form=generated_messages.formats,
     whole=st.booleans(),
 )
 def test_any_rows_give_a_legal_history(
@@ -116,7 +116,7 @@ def test_any_rows_give_a_legal_history(
     whole: bool,
 ) -> None:
     style = Style(timestamps, authors=True, pictures=form == "anthropic")
-    found = [] if summary is None else [Block(material.rows_of([summary])[0])]
+    found = [] if summary is None else [Block(generated_messages.rows_of([summary])[0])]
     found += blocks(rows)
     budget = HistoryBudget(max_messages, max_tokens)
     shown = fit(found, budget, weigher(style), whole=whole)
@@ -255,28 +255,52 @@ def act(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[tupl
 
 
 few = st.integers(0, 4)
-traces = st.lists(material.odd_texts, max_size=2)
+traces = st.lists(generated_messages.odd_texts, max_size=2)
 acts = st.one_of(
-    act("append", material.people | material.assistants | material.results | material.strangers),
-    act("extend", material.transcripts()),
-    act("extend", material.transcripts()),
-    act("rewrite", material.transcripts()),
-    act("add_of_kind", st.sampled_from(["command", "internal", "delivery"]), material.people),
-    act("add_of_kind", st.just("delivery"), material.assistants),
+    act(
+        "append",
+        generated_messages.people
+        | generated_messages.assistants
+        | generated_messages.results
+        | generated_messages.strangers,
+    ),
+    act("extend", generated_messages.transcripts()),
+    act("extend", generated_messages.transcripts()),
+    act("rewrite", generated_messages.transcripts()),
+    act(
+        "add_of_kind",
+        st.sampled_from(["command", "internal", "delivery"]),
+        generated_messages.people,
+    ),
+    act("add_of_kind", st.just("delivery"), generated_messages.assistants),
     act("undo", st.integers(1, 3)),
     act("redo", few),
     act("clear", few),
     act("keep_recent", st.integers(0, 12)),
     act("restore", few),
     act("compact", few),
-    act("edit", few, material.people | material.assistants | material.results),
+    act(
+        "edit",
+        few,
+        generated_messages.people | generated_messages.assistants | generated_messages.results,
+    ),
     act("remove", few),
     act("fork", few),
-    act("turn", st.sampled_from("12"), material.texts, traces, st.integers(0, 3), st.booleans()),
+    act(
+        "turn",
+        st.sampled_from("12"),
+        generated_messages.texts,
+        traces,
+        st.integers(0, 3),
+        st.booleans(),
+    ),
 )
 questions = st.lists(
     st.tuples(
-        material.message_limits, material.token_limits, material.timestamps, material.formats
+        generated_messages.message_limits,
+        generated_messages.token_limits,
+        generated_messages.timestamps,
+        generated_messages.formats,
     ),
     min_size=1,
     max_size=4,
