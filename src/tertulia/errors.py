@@ -2,37 +2,37 @@
 
     Error                     code, hint, retryable
     ├── ConfigError           a setting or an argument is not allowed
-    ├── NotFound              nothing stands under that id
-    ├── Conflict              somebody else was first
-    │   ├── SessionBusy       another turn holds the session
-    │   ├── StaleWrite        the row changed since it was read
-    │   ├── LeaseLost         another holder took the session over
-    │   └── Duplicate         the name or id is taken
-    ├── IllegalMove           the operation makes no sense in this state
-    ├── StoreError            the database said no
+    ├── NotFound              no object with that id
+    ├── Conflict              another writer changed the data first
+    │   ├── SessionBusy       another turn has the lease of the session
+    │   ├── StaleWrite        the row changed after it was read
+    │   ├── LeaseLost         another holder took the lease of the session
+    │   └── Duplicate         the name or id is already in use
+    ├── IllegalMove           the operation is not possible in the current state
+    ├── StoreError            the database reported an error
     │   ├── StoreUnavailable  locked, unreachable or read-only: try again later
     │   ├── StoreFull         no space left
     │   ├── StoreCorrupt      the file is damaged
-    │   ├── NotAStore         the file is something else
+    │   ├── NotAStore         the file is not a Tertulia store
     │   └── SchemaMismatch    the store is older or newer than this program
-    ├── PlatformError         a chat platform did not take what it was sent
+    ├── PlatformError         a chat platform did not accept a message
     │   ├── PlatformUnavailable  it cannot be reached: try again later
-    │   ├── RateLimited       it wants a pause of `retry_after` seconds
-    │   ├── TooLarge          the message is longer than it takes
-    │   ├── Refused           it will never take it: the bot was blocked, the chat is gone
-    │   └── OutcomeUnknown    nobody can say whether it arrived
-    ├── AgentError            the agent, or a model it asked, gave no answer
+    │   ├── RateLimited       it asks to wait `retry_after` seconds
+    │   ├── TooLarge          the message is longer than it accepts
+    │   ├── Refused           it will never accept it: the bot was blocked, the chat is gone
+    │   └── OutcomeUnknown    it is unknown whether the message arrived
+    ├── AgentError            the agent, or the model it called, gave no answer
     │   ├── AgentTimeout      it took too long
-    │   ├── AgentStopped      it was told to stop
-    │   ├── AgentUnavailable  it cannot be reached, or has too much to do: try again later
-    │   ├── AgentFailed       it failed, or what it gave cannot be used
-    │   └── ContextOverflow   it was given more than its model can read
-    ├── PlaceUnavailable      where programs run cannot be reached: try again later
-    ├── AccessDenied          not yours
-    └── BudgetExceeded        the limit is spent
+    │   ├── AgentStopped      it was stopped on request
+    │   ├── AgentUnavailable  it cannot be reached or is overloaded: try again later
+    │   ├── AgentFailed       it failed, or its answer cannot be used
+    │   └── ContextOverflow   the conversation is longer than its model accepts
+    ├── PlaceUnavailable      the environment that runs programs cannot be reached: try again later
+    ├── AccessDenied          the caller may not read or change this
+    └── BudgetExceeded        the budget is used up
 
-Code that retries looks at `retryable` (and `retry_after`, where an error has one) and at nothing
-else; nobody reads the text of an error to decide.
+Code that retries reads `retryable` (and `retry_after`, if the error has one) and nothing else. No
+code reads the text of an error to decide. The docstring of a class is its default message.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from typing import Any, ClassVar
 
 
 class Error(Exception):
-    """Something went wrong in Tertulia."""
+    """Tertulia reported an error."""
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
@@ -53,7 +53,7 @@ class Error(Exception):
         super().__init__(self.message if hint is None else f"{self.message} {hint}")
 
     def __getattr__(self, name: str) -> Any:
-        # What an error knows (`field`, `retry_after`, …) is read like an attribute of it.
+        # Expose the data of an error (`field`, `retry_after`, …) as its attributes.
         try:
             return self.__dict__["data"][name]
         except KeyError:
@@ -74,64 +74,64 @@ class ConfigError(Error):
 
 
 class NotFound(Error):
-    """Nothing stands under that id."""
+    """No object with that id."""
 
     code = "not_found"
 
 
 class Conflict(Error):
-    """Somebody else was first."""
+    """Another writer changed the data first."""
 
     code = "conflict"
 
 
 class SessionBusy(Conflict):
-    """Another turn holds the session."""
+    """Another turn is running in the session."""
 
     code = "session_busy"
     retryable = True
 
 
 class StaleWrite(Conflict):
-    """The row changed since it was read."""
+    """The row changed after it was read."""
 
     code = "stale_write"
     retryable = True
 
 
 class LeaseLost(Conflict):
-    """Another holder took the session over."""
+    """Another holder took the lease of the session."""
 
     code = "lease_lost"
 
 
 class Duplicate(Conflict):
-    """The name or id is taken."""
+    """The name or id is already in use."""
 
     code = "duplicate"
 
 
 class IllegalMove(Error):
-    """The operation makes no sense in this state."""
+    """The operation is not possible in the current state."""
 
     code = "illegal_move"
 
 
 class StoreError(Error):
-    """The database said no."""
+    """The database reported an error."""
 
     code = "store"
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached now."""
+    """The store is not available now."""
 
     code = "store_unavailable"
     retryable = True
 
 
 class StoreFull(StoreError):
-    """There is no space left for the store."""
+    """No space is left for the store."""
 
     code = "store_full"
     retryable = True
@@ -150,13 +150,13 @@ class NotAStore(StoreError):
 
 
 class SchemaMismatch(StoreError):
-    """The store and this program are of different versions."""
+    """The store was made by a different version of Tertulia."""
 
     code = "schema_mismatch"
 
 
 class PlatformError(Error):
-    """The platform did not take the message."""
+    """The platform did not accept the message."""
 
     code = "platform"
 
@@ -169,7 +169,7 @@ class PlatformUnavailable(PlatformError):
 
 
 class RateLimited(PlatformError):
-    """The platform wants a pause."""
+    """The platform limits the rate of messages."""
 
     code = "rate_limited"
     retryable = True
@@ -182,13 +182,13 @@ class TooLarge(PlatformError):
 
 
 class Refused(PlatformError):
-    """The platform will never take this."""
+    """The platform refused the message for good."""
 
     code = "refused"
 
 
 class OutcomeUnknown(PlatformError):
-    """Nobody can say whether the message arrived."""
+    """It is unknown whether the message arrived."""
 
     code = "outcome_unknown"
 
@@ -226,25 +226,25 @@ class AgentFailed(AgentError):
 
 
 class ContextOverflow(AgentError):
-    """The conversation is longer than the model can read."""
+    """The conversation is longer than the model accepts."""
 
     code = "context_overflow"
 
 
 class PlaceUnavailable(Error):
-    """The place where programs run cannot be reached now."""
+    """The environment that runs programs cannot be reached now."""
 
     code = "place_unavailable"
     retryable = True
 
 
 class AccessDenied(Error):
-    """This is not yours to see or change."""
+    """You may not read or change this."""
 
     code = "access_denied"
 
 
 class BudgetExceeded(Error):
-    """The limit is spent."""
+    """The budget is used up."""
 
     code = "budget_exceeded"

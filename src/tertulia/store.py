@@ -13,7 +13,12 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from tertulia.core import validate
-from tertulia.core.context_prompt import PreviousSession, PromptContext, context_prompt
+from tertulia.core.clock import Clock, SystemClock, UtcClock
+from tertulia.core.context_prompt import (
+    PreviousSession,
+    PromptContext,
+    context_prompt,
+)
 from tertulia.core.session import Page, Session
 from tertulia.core.settings import Settings, zone
 from tertulia.core.source import Source
@@ -30,12 +35,7 @@ from tertulia.records.queues.outbox import Outbox
 from tertulia.records.schedules import Schedules
 from tertulia.records.search import CATCH_UP_STEPS, Hit, Search
 from tertulia.records.sessions.sessions import Sessions
-from tertulia.records.store_context import (
-    Clock,
-    StoreContext,
-    SystemClock,
-    UtcClock,
-)
+from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.records.turns.local_turns import local_turns_of
 from tertulia.records.turns.turn import Turn

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tertulia.records.store_context import SystemClock
+from tertulia.core.clock import SystemClock
 from tertulia.testing.clock import FakeClock
 
 

@@ -1,6 +1,6 @@
-"""Keys: the everyday ones letter by letter, and the proof that no two conversations share one.
+"""Keys: exact values of ordinary ones, and the proof that no two conversations share one.
 
-What a conversation is stands here a second time, as a plain tuple, made without looking at keys.
+The conversation of a source is defined here a second time, as a plain tuple, without keys.
 Three things are then held against it: any two sources have one key exactly when they have one
 conversation; a reader written only from the documented form gets the conversation back out of the
 key; and all sources over a small set of the nastiest ids have been tried, each with each.
@@ -20,7 +20,7 @@ from tertulia.core.source import CHAT_TYPES, Source
 
 
 class Case(NamedTuple):
-    """A source with the settings it is looked at under."""
+    """A source with the settings for its key."""
 
     source: Source
     agent: str = "main"
@@ -48,7 +48,7 @@ class Conversation(NamedTuple):
 
 
 def conversation_of(case: Case) -> Conversation:
-    """Who talks with which agent, and where. An empty string stands for nothing."""
+    """Return the agent, the chat and the person of a case. An empty string means absent."""
     source, participant = case.source, ""
     if source.chat_type != "dm" and case.per_user:
         participant = source.user_id_alt or source.user_id or ""
@@ -204,8 +204,8 @@ def crowds(draw: st.DrawFn) -> list[Case]:
     parts = st.lists(st.sampled_from(words), min_size=4, max_size=4)
     kinds = st.sampled_from(("dm", "group", words[-1]))
     rules = draw(settings)
-    found = draw(st.lists(st.tuples(kinds, parts), min_size=2, max_size=12))
-    return [_case(["t", account, kind, *rest], rules) for kind, (account, *rest) in found]
+    drawn = draw(st.lists(st.tuples(kinds, parts), min_size=2, max_size=12))
+    return [_case(["t", account, kind, *rest], rules) for kind, (account, *rest) in drawn]
 
 
 # The everyday keys
@@ -242,7 +242,7 @@ class TestEverydayKeys:
             (Source("slack", "D1", account="T1"), "agent:main:slack:T1:dm:D1"),
         ],
     )
-    def test_letter_by_letter(self, source: Source, key: str) -> None:
+    def test_exact_keys(self, source: Source, key: str) -> None:
         assert session_key(source) == key
 
     @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ class TestEverydayKeys:
             (Source("telegram", "42", user_id="7"), "agent:main:telegram:dm:42"),
         ],
     )
-    def test_one_session_for_all_in_a_chat(self, source: Source, key: str) -> None:
+    def test_shared_chat_has_one_key(self, source: Source, key: str) -> None:
         assert session_key(source, per_user=False) == key
 
     @pytest.mark.parametrize(
@@ -264,21 +264,21 @@ class TestEverydayKeys:
             (Source("telegram", "42", thread_id="17"), "agent:main:telegram:dm:42:17"),
         ],
     )
-    def test_one_session_for_all_in_a_thread(self, source: Source, key: str) -> None:
+    def test_shared_thread_has_one_key(self, source: Source, key: str) -> None:
         assert session_key(source, threads_shared=True) == key
 
-    def test_another_agent(self) -> None:
+    def test_key_contains_the_agent(self) -> None:
         assert session_key(Source("telegram", "42"), agent="cook") == "agent:cook:telegram:dm:42"
 
-    def test_the_alternative_user_id_goes_first(self) -> None:
+    def test_alternative_user_id_wins(self) -> None:
         both = group(user_id="+34600", user_id_alt="8b1c-uuid")
         assert session_key(both) == "agent:main:telegram:group:-100:8b1c-uuid"
         assert session_key(both) == session_key(group(user_id="+34711", user_id_alt="8b1c-uuid"))
 
-    def test_two_people_in_a_group_talk_apart(self) -> None:
+    def test_people_in_a_group_have_different_keys(self) -> None:
         assert session_key(group(user_id="1")) != session_key(group(user_id="2"))
 
-    def test_names_topics_and_other_chat_ids_play_no_part(self) -> None:
+    def test_names_topics_and_alternative_chat_ids_do_not_matter(self) -> None:
         plain = group(user_id="42")
         dressed = group(
             user_id="42", user_name="Ana", chat_name="Café", chat_topic="x", chat_id_alt="y"
@@ -303,7 +303,7 @@ class TestEverydayKeys:
             "🙂",
         ],
     )
-    def test_everyday_ids_stay_as_they_are(self, part: str) -> None:
+    def test_ordinary_ids_stay_unchanged(self, part: str) -> None:
         assert escape(part) == part
         assert session_key(Source("matrix", part)) == f"agent:main:matrix:dm:{part}"
 
@@ -312,7 +312,7 @@ class TestMarks:
     """The pairs that could be taken for each other, one by one."""
 
     @pytest.mark.parametrize(
-        ("one", "other"),
+        ("first", "second"),
         [
             (group(thread_id="17"), group(user_id="17")),
             (group(thread_id="17"), group(user_id="~17")),
@@ -334,40 +334,40 @@ class TestMarks:
             (Source("t", "a"), Source("t", "a\x00")),
         ],
     )
-    def test_pairs(self, one: Source, other: Source) -> None:
-        assert conversation_of(Case(one)) != conversation_of(Case(other))
-        assert session_key(one) != session_key(other)
+    def test_similar_sources_have_different_keys(self, first: Source, second: Source) -> None:
+        assert conversation_of(Case(first)) != conversation_of(Case(second))
+        assert session_key(first) != session_key(second)
 
 
 class TestInjective:
     @given(st.tuples(cases(), cases()))
-    def test_any_two(self, pair: tuple[Case, Case]) -> None:
+    def test_two_conversations_never_share_a_key(self, pair: tuple[Case, Case]) -> None:
         self.hold(pair)
 
     @given(moved())
-    def test_a_separator_a_part_or_a_mark_moved(self, pair: tuple[Case, Case]) -> None:
+    def test_moved_separator_part_or_mark_changes_the_key(self, pair: tuple[Case, Case]) -> None:
         self.hold(pair)
 
     @given(recut())
-    def test_one_line_cut_in_two_ways(self, pair: tuple[Case, Case]) -> None:
+    def test_same_text_split_differently_changes_the_key(self, pair: tuple[Case, Case]) -> None:
         self.hold(pair)
 
     @given(crowds())
-    def test_a_crowd_with_few_words(self, crowd: list[Case]) -> None:
+    def test_many_sources_with_few_texts_have_distinct_keys(self, crowd: list[Case]) -> None:
         for pair in itertools.combinations(crowd, 2):
             self.hold(pair)
 
     @staticmethod
     def hold(pair: tuple[Case, Case]) -> None:
-        one, other = pair
-        assert (one.key == other.key) == (conversation_of(one) == conversation_of(other))
+        first, second = pair
+        assert (first.key == second.key) == (conversation_of(first) == conversation_of(second))
 
     @given(cases())
-    def test_a_key_can_be_read_back(self, case: Case) -> None:
+    def test_key_can_be_parsed_back(self, case: Case) -> None:
         assume(":~~" not in case.key)  # a part that is too long stands there as its hash
         assert read(case.key) == conversation_of(case)
 
-    def test_all_sources_over_a_few_nasty_ids(self) -> None:
+    def test_all_sources_over_a_few_difficult_ids(self) -> None:
         words = ("", "a", "b", "dm", "~a", "a:b", "%64m")
         types = ("dm", "group", "a", "~a", "a:b", "dm:a")
         seen: dict[str, Conversation] = {}
@@ -386,13 +386,13 @@ class TestInjective:
 
 class TestForm:
     @given(cases())
-    def test_a_key_is_one_printable_word_of_valid_unicode(self, case: Case) -> None:
+    def test_key_is_one_printable_word_of_valid_unicode(self, case: Case) -> None:
         assert case.key.encode().decode() == case.key
         assert case.key.split() == [case.key]
         assert not any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in case.key)
 
     @given(cases())
-    def test_a_key_is_the_same_every_time(self, case: Case) -> None:
+    def test_key_is_deterministic(self, case: Case) -> None:
         again = Source.from_dict(case.source.to_dict())
         assert case._replace(source=again).key == case.key
 
@@ -400,7 +400,7 @@ class TestForm:
     @example("\ud83d\ude42")
     @example("%3A:~%")
     @example("\x00\n\u202e\ufeff")
-    def test_escape_there_and_back(self, part: str) -> None:
+    def test_unescape_reverses_escape(self, part: str) -> None:
         escaped = escape(part)
         assert unescape(escaped) == part
         assert escaped.encode().decode() == escaped
@@ -408,8 +408,8 @@ class TestForm:
         assert "~" not in escaped
 
     @given(ids, ids)
-    def test_escaped_parts_stay_different(self, one: str, other: str) -> None:
-        assert (escape(one) == escape(other)) == (one == other)
+    def test_escaped_parts_stay_different(self, first: str, second: str) -> None:
+        assert (escape(first) == escape(second)) == (first == second)
 
 
 class TestPeople:
@@ -428,13 +428,13 @@ class TestPeople:
             (Source("telegram", "", thread_id="17"), None),
         ],
     )
-    def test_who_wrote(self, source: Source, person: str | None) -> None:
+    def test_person_of_a_source(self, source: Source, person: str | None) -> None:
         assert person_of(source) == person
 
     @given(ids.filter(bool), ids.filter(bool), ids)
     @example("slack", "~T1:U1", "")
     @example("slack", "U1", "T1")
-    def test_a_person_can_be_read_back(self, platform: str, user: str, account: str) -> None:
+    def test_person_id_can_be_parsed_back(self, platform: str, user: str, account: str) -> None:
         person = person_id(platform, user, account=account)
         assume("~~" not in person)  # a part that is too long stands there as its hash
         place, *marked, last = person.split(":")

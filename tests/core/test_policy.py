@@ -27,7 +27,7 @@ ZONES = [
 ]
 
 
-class Sitting(NamedTuple):
+class SessionStub(NamedTuple):
     updated_at: datetime
     ended_at: datetime | None = None
 
@@ -38,7 +38,7 @@ def utc(text: str) -> datetime:
 
 class TestIdle:
     policy = ResetPolicy("idle", idle_minutes=30)
-    quiet = Sitting(utc("2026-05-01 12:00:00"))
+    quiet = SessionStub(utc("2026-05-01 12:00:00"))
 
     @pytest.mark.parametrize(
         ("now", "reason"),
@@ -50,12 +50,10 @@ class TestIdle:
             ("2027-05-01 12:00:00", "idle"),
         ],
     )
-    def test_ends_when_now_is_past_the_last_activity_and_the_limit(
-        self, now: str, reason: str | None
-    ) -> None:
+    def test_expires_after_idle_minutes(self, now: str, reason: str | None) -> None:
         assert self.policy.decide(self.quiet, utc(now)) == reason
 
-    def test_a_clock_that_stepped_back_ends_nothing(self) -> None:
+    def test_clock_that_steps_back_ends_nothing(self) -> None:
         assert self.policy.decide(self.quiet, utc("2020-01-01 00:00:00")) is None
 
 
@@ -74,33 +72,33 @@ class TestDaily:
             ("2026-04-29 23:00:00", "2026-05-01 03:00:00", "daily"),
         ],
     )
-    def test_ends_what_lies_before_the_latest_occurrence(
+    def test_expires_if_activity_is_before_the_latest_occurrence(
         self, activity: str, now: str, reason: str | None
     ) -> None:
-        assert self.policy.decide(Sitting(utc(activity)), utc(now)) == reason
+        assert self.policy.decide(SessionStub(utc(activity)), utc(now)) == reason
 
-    def test_the_hour_is_that_of_the_zone(self) -> None:
-        evening = Sitting(utc("2026-07-01 20:00:00"))
+    def test_hour_is_in_the_zone(self) -> None:
+        evening = SessionStub(utc("2026-07-01 20:00:00"))
         assert self.policy.decide(evening, utc("2026-07-02 01:59:59"), zone=MADRID) is None
         assert self.policy.decide(evening, utc("2026-07-02 02:00:00"), zone=MADRID) == "daily"
 
-    def test_the_zone_of_now_counts_where_none_is_given(self) -> None:
-        evening = Sitting(utc("2026-07-01 20:00:00"))
+    def test_zone_defaults_to_that_of_now(self) -> None:
+        evening = SessionStub(utc("2026-07-01 20:00:00"))
         assert self.policy.decide(evening, utc("2026-07-02 02:00:00").astimezone(MADRID)) == "daily"
         assert self.policy.decide(evening, utc("2026-07-02 02:00:00")) is None
 
-    def test_an_hour_that_the_clock_shows_twice_counts_once(self) -> None:
+    def test_repeated_hour_counts_once(self) -> None:
         # In Madrid on 2026-10-25 it is 2:00 twice: at 00:00 and at 01:00 UTC.
         policy = ResetPolicy("daily", at_hour=2)
-        between = Sitting(utc("2026-10-25 00:30:00"))
+        between = SessionStub(utc("2026-10-25 00:30:00"))
         assert policy.decide(between, utc("2026-10-25 01:30:00"), zone=MADRID) is None
-        before = Sitting(utc("2026-10-24 23:59:59"))
+        before = SessionStub(utc("2026-10-24 23:59:59"))
         assert policy.decide(before, utc("2026-10-25 00:00:00"), zone=MADRID) == "daily"
 
-    def test_an_hour_that_the_clock_leaves_out_counts_when_it_jumps(self) -> None:
+    def test_skipped_hour_counts_at_the_clock_change(self) -> None:
         # In Madrid on 2026-03-29 the clock goes from 2:00 to 3:00, at 01:00 UTC.
         policy = ResetPolicy("daily", at_hour=2)
-        before = Sitting(utc("2026-03-29 00:59:59"))
+        before = SessionStub(utc("2026-03-29 00:59:59"))
         assert policy.decide(before, utc("2026-03-29 00:59:59"), zone=MADRID) is None
         assert policy.decide(before, utc("2026-03-29 01:00:00"), zone=MADRID) == "daily"
 
@@ -108,16 +106,21 @@ class TestDaily:
 class TestBothAndNone:
     def test_both_ends_by_either_rule(self) -> None:
         policy = ResetPolicy("both", at_hour=4, idle_minutes=60)
-        assert policy.decide(Sitting(utc("2026-05-01 10:00")), utc("2026-05-01 11:00:01")) == "idle"
+        assert (
+            policy.decide(SessionStub(utc("2026-05-01 10:00")), utc("2026-05-01 11:00:01"))
+            == "idle"
+        )
         quick = ResetPolicy("both", at_hour=4, idle_minutes=600)
-        assert quick.decide(Sitting(utc("2026-05-01 03:59")), utc("2026-05-01 04:00")) == "daily"
+        assert (
+            quick.decide(SessionStub(utc("2026-05-01 03:59")), utc("2026-05-01 04:00")) == "daily"
+        )
 
     def test_none_never_ends(self) -> None:
         policy = ResetPolicy("none")
-        assert policy.decide(Sitting(utc("1970-01-01")), utc("2100-01-01")) is None
+        assert policy.decide(SessionStub(utc("1970-01-01")), utc("2100-01-01")) is None
 
-    def test_what_has_ended_is_not_ended_again(self) -> None:
-        ended = Sitting(utc("2026-01-01"), ended_at=utc("2026-01-02"))
+    def test_ended_session_does_not_end_again(self) -> None:
+        ended = SessionStub(utc("2026-01-01"), ended_at=utc("2026-01-02"))
         assert ResetPolicy().decide(ended, utc("2027-01-01")) is None
 
 
@@ -143,22 +146,22 @@ class TestOverrides:
 
 
 class TestExplain:
-    def test_names_the_moments_and_the_verdict(self) -> None:
+    def test_names_the_times_and_the_decision(self) -> None:
         words = ResetPolicy("both", idle_minutes=30).explain(
-            Sitting(utc("2026-07-01 20:00")), utc("2026-07-01 21:00"), zone=MADRID
+            SessionStub(utc("2026-07-01 20:00")), utc("2026-07-01 21:00"), zone=MADRID
         )
         assert "last activity 2026-07-01 22:00:00 CEST" in words
         assert "idle after 30 minutes, that is 2026-07-01 22:30:00 CEST" in words
         assert words.endswith("so it is over (idle)")
 
-    def test_one_minute_is_one(self) -> None:
+    def test_one_minute_is_singular(self) -> None:
         moment = utc("2026-07-01 20:00")
         assert "idle after 1 minute, " in ResetPolicy("idle", idle_minutes=1).explain(
-            Sitting(moment), moment, zone=MADRID
+            SessionStub(moment), moment, zone=MADRID
         )
 
     def test_none_says_that_it_never_ends(self) -> None:
-        words = ResetPolicy("none").explain(Sitting(utc("2026-07-01")), utc("2026-07-02"))
+        words = ResetPolicy("none").explain(SessionStub(utc("2026-07-01")), utc("2026-07-02"))
         assert "never ends by itself" in words
 
 
@@ -174,9 +177,7 @@ class TestMistakes:
             ("idle_minutes", -5),
         ],
     )
-    def test_an_impossible_policy_is_refused_with_what_is_allowed(
-        self, name: str, value: object
-    ) -> None:
+    def test_invalid_policy_is_refused_with_allowed_values(self, name: str, value: object) -> None:
         with pytest.raises(ConfigError) as caught:
             ResetPolicy(**{name: value})  # type: ignore[arg-type]
         assert caught.value.field == name
@@ -191,17 +192,17 @@ hours = st.integers(0, 23)
 
 
 @given(hours, moments, zones)
-def test_an_occurrence_is_the_newest_that_is_not_in_the_future(
+def test_latest_occurrence_is_the_newest_not_in_the_future(
     hour: int, now: datetime, zone: ZoneInfo
 ) -> None:
-    found = latest_occurrence(hour, now, zone)
-    assert found <= now
+    occurrence = latest_occurrence(hour, now, zone)
+    assert occurrence <= now
     # No later one before now: every minute until now is no other occurrence.
-    assert latest_occurrence(hour, found, zone) == found
+    assert latest_occurrence(hour, occurrence, zone) == occurrence
     # A day holds one; the longest day (clock set back) has 25 hours, a skipped day adds 24.
-    assert now - found <= timedelta(hours=49)
+    assert now - occurrence <= timedelta(hours=49)
     if zone.key != "Pacific/Apia":
-        assert now - found <= timedelta(hours=25)
+        assert now - occurrence <= timedelta(hours=25)
 
 
 @given(hours, zones, moments)
@@ -212,11 +213,11 @@ def test_each_calendar_day_has_one_occurrence(hour: int, zone: ZoneInfo, start: 
 
 
 @given(moments, moments, hours, st.integers(1, 10_000), zones)
-def test_deciding_is_pure_and_only_ever_turns_from_none_to_a_reason(
+def test_decision_is_pure_and_only_changes_from_none_to_a_reason(
     activity: datetime, now: datetime, hour: int, idle: int, zone: ZoneInfo
 ) -> None:
     policy = ResetPolicy("both", at_hour=hour, idle_minutes=idle)
-    quiet = Sitting(activity)
+    quiet = SessionStub(activity)
     first = policy.decide(quiet, now, zone=zone)
     assert policy.decide(quiet, now, zone=zone) == first
     if first is not None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tertulia.core import schedule
-from tertulia.core.schedule import Cron, Every, Once, decide, local_moment, next_after, parse
+from tertulia.core.schedule import Cron, Every, Once, decide, local_to_utc, next_after, parse
 from tertulia.errors import ConfigError
 
 # Changes at 1, 2 and 3 o'clock, at midnight, by half an hour, southern, none.
@@ -32,17 +32,17 @@ def utc(text: str) -> datetime:
 
 
 def following(rule: schedule.Rule, moment: datetime, count: int) -> list[str]:
-    found = []
+    occurrences = []
     for _ in range(count):
         after = next_after(rule, moment)
         assert after is not None
         assert after > moment
-        found.append(f"{after:%m-%d %H:%M}")
+        occurrences.append(f"{after:%m-%d %H:%M}")
         moment = after
-    return found
+    return occurrences
 
 
-class TestWords:
+class TestParse:
     @pytest.mark.parametrize(
         ("words", "rule"),
         [
@@ -59,7 +59,7 @@ class TestWords:
             ("  cron  0 9 * *  mon-fri ", Cron("0 9 * * MON-FRI", "Europe/Madrid")),
         ],
     )
-    def test_are_read(self, words: str, rule: schedule.Rule) -> None:
+    def test_rules_are_parsed(self, words: str, rule: schedule.Rule) -> None:
         assert parse(words, now=NOW, zone="Europe/Madrid") == rule
 
     @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ class TestWords:
             ("", "Write for example"),
             ("tomorrow", "Write for example"),
             ("every", "Write for example"),
-            ("every 2", "length of time"),
-            ("every 0h", "length of time"),
-            ("every -2h", "length of time"),
-            ("every 2 hands", "length of time"),
+            ("every 2", "duration"),
+            ("every 0h", "duration"),
+            ("every -2h", "duration"),
+            ("every 2 hands", "duration"),
             ("every 59s", "at least one minute"),
             ("every 99999w", "at most ten years"),
             ("at 2020-01-01 09:00", "has passed"),
@@ -86,16 +86,16 @@ class TestWords:
             ("cron 0 9 * FEB MON#6", "minute, hour, day"),
         ],
     )
-    def test_that_are_none_are_refused_with_a_way_out(self, words: str, told: str) -> None:
+    def test_invalid_rules_are_refused_with_a_hint(self, words: str, told: str) -> None:
         with pytest.raises(ConfigError, match=told):
             parse(words, now=NOW, zone="America/Santiago")
 
-    def test_a_zone_that_does_not_exist_is_told(self) -> None:
+    def test_unknown_zone_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="no time zone"):
             parse("every 2h", now=NOW, zone="Mars/Olympus")
 
     @given(st.text(max_size=40), st.sampled_from(["", "every ", "at ", "in ", "cron "]))
-    def test_whatever_is_written_is_read_or_refused(self, words: str, kind: str) -> None:
+    def test_any_text_is_parsed_or_refused(self, words: str, kind: str) -> None:
         try:
             rule = parse(kind + words, now=NOW, zone="UTC")
         except ConfigError:
@@ -105,7 +105,7 @@ class TestWords:
         assert first > NOW
 
     @pytest.mark.parametrize("words", ["every 1d2h3m", "every 90m", "at 2026-11-20 09:00 UTC"])
-    def test_a_description_is_read_back_as_the_same(self, words: str) -> None:
+    def test_description_parses_to_the_same_rule(self, words: str) -> None:
         rule = parse(words, now=NOW, zone="UTC")
         assert parse(schedule.describe(rule), now=NOW, zone="UTC") == rule
 
@@ -122,18 +122,18 @@ class TestClockChanges:
         rule = Cron("30 2 * * *", "Europe/Madrid")
         assert following(rule, utc("2026-10-24 12:00"), 2) == ["10-25 00:30", "10-26 01:30"]
 
-    def test_asked_in_the_hour_that_comes_again_it_does_not_run_again(self) -> None:
+    def test_repeated_hour_runs_once(self) -> None:
         rule = Cron("30 2 * * *", "Europe/Madrid")
         assert following(rule, utc("2026-10-25 01:10"), 1) == ["10-26 01:30"]
 
-    def test_every_hour_is_every_hour_that_passes(self) -> None:
+    def test_hourly_rule_runs_every_hour_that_passes(self) -> None:
         rule = Cron("0 * * * *", "Europe/Madrid")
         assert following(rule, utc("2026-10-24 23:30"), 4) == [
             "10-25 00:00", "10-25 01:00", "10-25 02:00", "10-25 03:00",
         ]  # fmt: skip
         assert following(rule, utc("2026-03-29 00:30"), 2) == ["03-29 01:00", "03-29 02:00"]
 
-    def test_an_interval_has_the_same_length_on_every_day(self) -> None:
+    def test_interval_has_the_same_length_on_every_day(self) -> None:
         rule = Every(86_400, utc("2026-03-28 10:00"))
         assert following(rule, utc("2026-03-28 10:00"), 2) == ["03-29 10:00", "03-30 10:00"]
 
@@ -144,7 +144,7 @@ class TestClockChanges:
             ("at 2026-10-25 02:30", "2026-10-25 00:30"),
         ],
     )
-    def test_a_time_that_is_left_out_or_comes_twice(self, words: str, moment: str) -> None:
+    def test_skipped_and_repeated_times(self, words: str, moment: str) -> None:
         assert parse(words, now=NOW, zone="Europe/Madrid") == Once(utc(moment))
 
     @settings(max_examples=60, deadline=None)
@@ -154,7 +154,7 @@ class TestClockChanges:
         st.integers(0, 59),
         st.integers(0, 364 * 24 * 60),
     )
-    def test_a_time_of_day_comes_once_on_every_day(
+    def test_time_of_day_comes_once_on_every_day(
         self, name: str, hour: int, minute: int, start: int
     ) -> None:
         """Against the plain rule, day by day: each local date has one occurrence."""
@@ -163,8 +163,8 @@ class TestClockChanges:
         moment = utc("2026-01-01 00:00") + timedelta(minutes=start)
         day = moment.astimezone(zone).date() - timedelta(days=2)
         expected = [_on(day + timedelta(days=n), hour, minute, zone) for n in range(12)]
-        wanted = [one for one in expected if one > moment][:7]
-        assert following(rule, moment, 7) == [f"{one:%m-%d %H:%M}" for one in wanted]
+        expected_times = [time for time in expected if time > moment][:7]
+        assert following(rule, moment, 7) == [f"{time:%m-%d %H:%M}" for time in expected_times]
 
     @settings(max_examples=40, deadline=None)
     @given(
@@ -172,29 +172,27 @@ class TestClockChanges:
         st.sampled_from(["*/15 * * * *", "0 * * * *", "*/20 1-3 * * *", "30 * * * SUN"]),
         st.integers(0, 364 * 24 * 60),
     )
-    def test_a_star_runs_at_every_minute_that_fits(
-        self, name: str, fields: str, start: int
-    ) -> None:
+    def test_star_runs_at_every_matching_minute(self, name: str, fields: str, start: int) -> None:
         """Against a walk over every minute that passes, as the clocks on the wall show it."""
         zone = ZoneInfo(name)
         moment = utc("2026-01-01 00:00") + timedelta(minutes=start)
-        wanted, at = [], moment
+        expected_times, at = [], moment
         for _ in range(3 * 24 * 60):
             at += timedelta(minutes=1)
             if _fits(fields, at.astimezone(zone)):
-                wanted.append(f"{at:%m-%d %H:%M}")
-        count = min(12, len(wanted))
-        assert following(Cron(fields, name), moment, count) == wanted[:count]
+                expected_times.append(f"{at:%m-%d %H:%M}")
+        count = min(12, len(expected_times))
+        assert following(Cron(fields, name), moment, count) == expected_times[:count]
 
 
 def _on(day: date, hour: int, minute: int, zone: ZoneInfo) -> datetime:
     """The first minute of a day at which the wall clock shows that time, or is past it."""
-    wanted = datetime(day.year, day.month, day.day, hour, minute)
-    at = wanted.replace(tzinfo=UTC) - timedelta(hours=15)
-    while at.astimezone(zone).replace(tzinfo=None) < wanted:
+    local = datetime(day.year, day.month, day.day, hour, minute)
+    at = local.replace(tzinfo=UTC) - timedelta(hours=15)
+    while at.astimezone(zone).replace(tzinfo=None) < local:
         at += timedelta(minutes=15)
     at -= timedelta(minutes=15)
-    while at.astimezone(zone).replace(tzinfo=None) < wanted:
+    while at.astimezone(zone).replace(tzinfo=None) < local:
         at += timedelta(minutes=1)
     return at
 
@@ -208,18 +206,16 @@ def _fits(fields: str, local: datetime) -> bool:
     }[fields]
 
 
-class TestLocalMoments:
+class TestLocalToUtc:
     @settings(max_examples=100)
     @given(st.sampled_from(ZONES), st.integers(0, 365 * 96))
-    def test_the_wall_clock_shows_it_or_has_just_jumped_over_it(
-        self, name: str, quarter: int
-    ) -> None:
+    def test_local_time_is_shown_or_was_just_skipped(self, name: str, quarter: int) -> None:
         zone = ZoneInfo(name)
         naive = datetime(2026, 1, 1) + timedelta(minutes=15 * quarter)
-        found = local_moment(naive, zone)
-        shown = found.astimezone(zone).replace(tzinfo=None)
-        earlier = (found - timedelta(seconds=1)).astimezone(zone).replace(tzinfo=None)
-        assert earlier < naive <= shown
+        time = local_to_utc(naive, zone)
+        shown_time = time.astimezone(zone).replace(tzinfo=None)
+        earlier = (time - timedelta(seconds=1)).astimezone(zone).replace(tzinfo=None)
+        assert earlier < naive <= shown_time
 
 
 class TestDowntime:
@@ -229,13 +225,13 @@ class TestDowntime:
     planned = utc("2026-03-02 09:00")
     back = utc("2026-03-09 08:00")
 
-    def test_once_runs_once_for_all(self) -> None:
+    def test_once_runs_once_for_all_missed(self) -> None:
         due = decide(self.rule, self.planned, self.back, "once")
         assert due.runs == (utc("2026-03-08 09:00"),)
         assert (due.since, due.skipped) == (self.planned, None)
         assert due.next == utc("2026-03-09 09:00")
 
-    def test_skip_runs_none_and_says_so(self) -> None:
+    def test_skip_runs_none_and_reports_it(self) -> None:
         due = decide(self.rule, self.planned, self.back, "skip")
         assert due.runs == ()
         assert due.skipped == utc("2026-03-08 09:00")
@@ -246,40 +242,40 @@ class TestDowntime:
         assert due.runs == tuple(utc(f"2026-03-0{day} 09:00") for day in range(2, 9))
         assert due.next == utc("2026-03-09 09:00")
 
-    def test_all_has_a_bound_and_keeps_the_newest(self) -> None:
+    def test_all_is_limited_to_the_newest(self) -> None:
         rule = Every(60, self.planned - timedelta(seconds=60))
         due = decide(rule, self.planned, self.back, "all")
-        assert len(due.runs) == schedule.MOST_RUNS
+        assert len(due.runs) == schedule.MAX_RUNS
         assert due.runs[-1] == self.back
         assert due.runs == tuple(sorted(due.runs))
 
     @pytest.mark.parametrize("misfire", schedule.MISFIRES)
-    def test_who_is_a_little_late_runs_it_under_every_policy(
+    def test_occurrence_within_the_grace_time_runs_with_every_policy(
         self, misfire: schedule.Misfire
     ) -> None:
         due = decide(self.rule, self.planned, self.planned + timedelta(minutes=4), misfire)
         assert (due.runs, due.skipped) == ((self.planned,), None)
 
-    def test_skip_still_runs_what_is_in_time(self) -> None:
+    def test_skip_runs_occurrences_within_the_grace_time(self) -> None:
         due = decide(self.rule, self.planned, utc("2026-03-09 09:01"), "skip")
         assert due.runs == (utc("2026-03-09 09:00"),)
         assert due.skipped == utc("2026-03-08 09:00")
 
-    def test_a_task_for_one_moment_that_was_missed(self) -> None:
+    def test_missed_single_run(self) -> None:
         rule = Once(self.planned)
         assert decide(rule, self.planned, self.back, "once").runs == (self.planned,)
         skipped = decide(rule, self.planned, self.back, "skip")
         assert (skipped.runs, skipped.skipped, skipped.next) == ((), self.planned, None)
 
 
-class TestClocksThatJump:
-    def test_a_day_forward_misses_what_it_jumped_over(self) -> None:
+class TestClockJumps:
+    def test_clock_jump_forward_misses_occurrences(self) -> None:
         rule = Every(3600, utc("2026-03-01 00:00"))
         planned = utc("2026-03-01 01:00")
         due = decide(rule, planned, planned + timedelta(days=1), "once")
         assert (due.runs, due.next) == ((utc("2026-03-02 01:00"),), utc("2026-03-02 02:00"))
 
-    def test_a_day_back_and_what_comes_next_stays_what_it_was(self) -> None:
+    def test_clock_jump_back_does_not_change_the_next_occurrence(self) -> None:
         rule = Every(3600, utc("2026-03-02 00:00"))
         assert next_after(rule, utc("2026-03-01 00:00")) == utc("2026-03-02 01:00")
 
@@ -291,7 +287,7 @@ class TestClocksThatJump:
         st.lists(st.integers(0, 60 * 24 * 40), min_size=1, max_size=6),
         st.sampled_from(schedule.MISFIRES),
     )
-    def test_however_time_goes_on_nothing_runs_twice_and_what_is_next_lies_ahead(
+    def test_nothing_runs_twice_and_next_is_in_the_future(
         self, rule: schedule.Rule, steps: list[int], misfire: schedule.Misfire
     ) -> None:
         planned, now = next_after(rule, NOW), NOW
@@ -303,7 +299,7 @@ class TestClocksThatJump:
                 continue
             due = decide(rule, planned, now, misfire)
             assert list(due.runs) == sorted(set(due.runs))
-            assert all(planned <= one <= now for one in due.runs)
+            assert all(planned <= time <= now for time in due.runs)
             assert not set(ran) & set(due.runs)
             ran += due.runs
             planned = due.next

@@ -29,7 +29,7 @@ sources = st.builds(
 
 
 class TestDefaults:
-    def test_a_platform_and_a_chat_are_enough(self) -> None:
+    def test_platform_and_chat_are_enough(self) -> None:
         source = Source("telegram", "42")
         assert source.account == ""
         assert source.chat_type == "dm"
@@ -39,13 +39,13 @@ class TestDefaults:
         assert source.user_id_alt is None
         assert source.chat_id_alt is None
 
-    def test_the_terminal(self) -> None:
+    def test_local_source(self) -> None:
         source = Source.local()
         assert (source.platform, source.chat_id) == ("local", "cli")
         assert source.chat_name == "CLI terminal"
         assert source.chat_type == "dm"
 
-    def test_a_source_is_a_frozen_value(self) -> None:
+    def test_source_is_frozen(self) -> None:
         source = Source("telegram", "42")
         with pytest.raises(AttributeError):
             source.chat_id = "43"  # type: ignore[misc]
@@ -74,19 +74,19 @@ class TestIds:
         assert (source.chat_id, source.user_id, source.thread_id) == ("0", "0", "0")
 
     @pytest.mark.parametrize("name", ["user_id", "thread_id", "user_id_alt", "chat_id_alt"])
-    def test_an_empty_optional_id_is_no_id(self, name: str) -> None:
+    def test_empty_optional_id_is_none(self, name: str) -> None:
         empty: dict[str, Any] = {name: ""}
         assert Source("telegram", "42", **empty) == Source("telegram", "42")
 
-    def test_a_missing_chat_is_an_empty_one(self) -> None:
+    def test_missing_chat_is_empty_text(self) -> None:
         nothing: Any = None
         assert Source("telegram", nothing).chat_id == ""
 
-    def test_no_chat_type_is_a_dm(self) -> None:
+    def test_missing_chat_type_is_dm(self) -> None:
         assert Source("telegram", "42", chat_type="").chat_type == "dm"
 
     @pytest.mark.parametrize("platform", ["", None, 5])
-    def test_a_platform_is_needed(self, platform: Any) -> None:
+    def test_platform_is_required(self, platform: Any) -> None:
         with pytest.raises(ConfigError, match="platform") as caught:
             Source(platform, "42")
         assert caught.value.field == "platform"
@@ -94,16 +94,16 @@ class TestIds:
 
 
 class TestParticipant:
-    def test_the_alternative_id_goes_first(self) -> None:
+    def test_alternative_id_wins(self) -> None:
         assert Source("signal", "g", user_id="+34600", user_id_alt="uuid").participant == "uuid"
 
-    def test_the_user_id_stands_in(self) -> None:
+    def test_user_id_without_an_alternative(self) -> None:
         assert Source("signal", "g", user_id="+34600").participant == "+34600"
         assert Source("signal", "g", user_id="+34600", user_id_alt="").participant == "+34600"
 
 
 class TestDicts:
-    def test_what_is_written(self) -> None:
+    def test_to_dict(self) -> None:
         assert Source("telegram", "42").to_dict() == {
             "platform": "telegram",
             "chat_id": "42",
@@ -115,7 +115,7 @@ class TestDicts:
             "chat_topic": None,
         }
 
-    def test_alternative_ids_and_the_account_are_written_when_set(self) -> None:
+    def test_to_dict_has_alternative_ids_and_account_only_if_set(self) -> None:
         written = Source(
             "signal", "g", account="second", user_id_alt="uuid", chat_id_alt="internal"
         ).to_dict()
@@ -123,7 +123,7 @@ class TestDicts:
         assert written["user_id_alt"] == "uuid"
         assert written["chat_id_alt"] == "internal"
 
-    def test_only_the_platform_is_needed(self) -> None:
+    def test_from_dict_needs_only_the_platform(self) -> None:
         assert Source.from_dict({"platform": "telegram"}) == Source("telegram", "")
 
     def test_missing_and_null_fields_default(self) -> None:
@@ -135,22 +135,22 @@ class TestDicts:
         source = Source.from_dict(data)
         assert (source.chat_id, source.user_id, source.thread_id) == ("-100", "42", "0")
 
-    def test_an_unknown_platform_chat_type_and_field_do_no_harm(self) -> None:
+    def test_from_dict_accepts_unknown_platform_chat_type_and_field(self) -> None:
         data = {"platform": "pigeon", "chat_id": "loft", "chat_type": "flock", "colour": "grey"}
         source = Source.from_dict(data)
         assert (source.platform, source.chat_type) == ("pigeon", "flock")
 
     @pytest.mark.parametrize("data", [{}, {"chat_id": "42"}, {"platform": None}, {"platform": ""}])
-    def test_no_platform_is_an_error(self, data: dict[str, Any]) -> None:
+    def test_from_dict_without_a_platform_is_refused(self, data: dict[str, Any]) -> None:
         with pytest.raises(ConfigError, match="platform"):
             Source.from_dict(data)
 
     @given(sources)
-    def test_there_and_back(self, source: Source) -> None:
+    def test_from_dict_reverses_to_dict(self, source: Source) -> None:
         assert Source.from_dict(source.to_dict()) == source
 
     @given(sources)
-    def test_what_is_written_is_plain(self, source: Source) -> None:
+    def test_to_dict_has_plain_values(self, source: Source) -> None:
         for name, value in source.to_dict().items():
             assert value is None or type(value) is str, name
 
@@ -189,9 +189,9 @@ class TestDescription:
             ),
         ],
     )
-    def test_in_words(self, source: Source, words: str) -> None:
+    def test_description(self, source: Source, words: str) -> None:
         assert source.description == words
 
     @given(sources)
-    def test_there_is_one_for_every_source(self, source: Source) -> None:
+    def test_every_source_has_a_description(self, source: Source) -> None:
         assert isinstance(source.description, str)

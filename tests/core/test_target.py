@@ -28,22 +28,22 @@ class TestForms:
     def test_local(self) -> None:
         assert Target.parse("local", known=KNOWN) == Target("local")
 
-    def test_local_is_always_known(self) -> None:
+    def test_local_is_always_valid(self) -> None:
         assert Target.parse("local") == Target("local")
 
     @pytest.mark.parametrize("text", ["telegram", "Telegram", " TELEGRAM "])
-    def test_a_platform_in_any_case_is_its_home(self, text: str) -> None:
+    def test_platform_in_any_case_is_its_home(self, text: str) -> None:
         assert Target.parse(text, known=KNOWN) == Target("telegram")
 
-    def test_a_chat(self) -> None:
+    def test_chat(self) -> None:
         target = Target.parse("Telegram:-100aBc", known=KNOWN)
         assert target == Target("telegram", "-100aBc", is_explicit=True)
 
-    def test_a_thread(self) -> None:
+    def test_thread(self) -> None:
         target = Target.parse("slack:C1:1712.5", known=KNOWN)
         assert target == Target("slack", "C1", "1712.5", is_explicit=True)
 
-    def test_a_colon_inside_an_id(self) -> None:
+    def test_colon_inside_an_id(self) -> None:
         target = Target.parse("telegram:a%3Ab:c", known=KNOWN)
         assert (target.chat_id, target.thread_id) == ("a:b", "c")
         assert str(target) == "telegram:a%3Ab:c"
@@ -54,25 +54,25 @@ class TestForms:
 
 
 class TestOrigin:
-    def test_it_is_the_chat_and_thread_of_the_source(self) -> None:
+    def test_origin_is_the_chat_and_thread_of_the_source(self) -> None:
         source = Source("telegram", "-100", chat_type="group", thread_id="7", user_id="42")
         assert Target.parse("Origin", source) == Target("telegram", "-100", "7", is_origin=True)
 
-    def test_without_one_it_is_local_and_still_the_origin(self) -> None:
+    def test_missing_origin_is_local_and_still_the_origin(self) -> None:
         assert Target.parse("origin", known=KNOWN) == Target("local", is_origin=True)
 
-    def test_a_source_known_only_by_its_thread(self) -> None:
+    def test_origin_with_only_a_thread(self) -> None:
         source = Source("telegram", "", thread_id="7")
         target = Target.parse("origin", source)
         assert (target.chat_id, target.thread_id) == (None, "7")
 
-    def test_its_platform_is_known(self) -> None:
+    def test_platform_of_the_origin_is_valid(self) -> None:
         source = Source("carrier pigeon", "42")
         assert Target.parse("Carrier Pigeon:9", source).platform == "carrier pigeon"
 
 
 class TestRefused:
-    def test_the_nearest_platform_is_named(self) -> None:
+    def test_hint_names_the_nearest_platform(self) -> None:
         with pytest.raises(ConfigError) as caught:
             Target.parse("telegarm:42", known=KNOWN)
         assert "'telegarm:42'" in caught.value.message
@@ -80,7 +80,7 @@ class TestRefused:
         assert "'telegram'" in caught.value.hint
         assert caught.value.field == "target"
 
-    def test_where_none_is_near_all_are_named(self) -> None:
+    def test_hint_names_all_platforms_if_none_is_near(self) -> None:
         with pytest.raises(ConfigError, match="Known: discord, local, slack, telegram"):
             Target.parse("zzz", known=KNOWN)
 
@@ -88,20 +88,20 @@ class TestRefused:
         "text",
         ["", ":", "telegram:", "telegram::7", "telegram:1:", "telegram:1:2:3", "origin:1", "a b"],
     )
-    def test_what_is_no_form(self, text: str) -> None:
+    def test_invalid_forms(self, text: str) -> None:
         with pytest.raises(ConfigError):
             Target.parse(text, known=KNOWN)
 
-    def test_an_escape_that_is_no_character(self) -> None:
+    def test_invalid_escape(self) -> None:
         with pytest.raises(ConfigError, match="%25"):
             Target.parse("telegram:%FF", known=KNOWN)
 
-    def test_a_thread_without_a_chat(self) -> None:
+    def test_thread_without_a_chat(self) -> None:
         with pytest.raises(ConfigError, match="thread"):
             Target("telegram", thread_id="7")
 
     @given(st.text(alphabet=st.characters(exclude_categories=())))
-    def test_any_text_is_a_target_or_refused(self, text: str) -> None:
+    def test_any_text_is_parsed_or_refused(self, text: str) -> None:
         try:
             target = Target.parse(text, known=KNOWN)
         except ConfigError:
@@ -111,30 +111,30 @@ class TestRefused:
 
 class TestInverse:
     @given(targets)
-    def test_a_chat_comes_back(self, target: Target) -> None:
+    def test_parse_reverses_str(self, target: Target) -> None:
         assert Target.parse(str(target), known=KNOWN) == target
 
     @given(targets, targets)
-    def test_different_chats_have_different_forms(self, one: Target, other: Target) -> None:
+    def test_different_chats_have_different_texts(self, one: Target, other: Target) -> None:
         assume(one != other)
         assert str(one) != str(other)
 
     @pytest.mark.parametrize("text", ["origin", "local", "telegram", "slack:C1", "slack:C1:1.5"])
-    def test_a_form_comes_back(self, text: str) -> None:
+    def test_str_reverses_parse(self, text: str) -> None:
         origin = Source("discord", "9", thread_id="3")
         assert str(Target.parse(text, origin, known=KNOWN)) == text
         assert str(Target.parse(text, known=KNOWN)) == text
 
     @given(any_id)
-    def test_any_platform_of_an_origin_comes_back(self, name: str) -> None:
+    def test_any_platform_of_an_origin_is_parsed_back(self, name: str) -> None:
         assume(name.lower() != "origin")
         source = Source(name, "42")
         target = Target(name, "42", is_explicit=True)
         assert Target.parse(str(target), source) == target
 
 
-class TestKnown:
-    def test_names_are_not_gone_through_without_need(self) -> None:
+class TestPlatformNames:
+    def test_valid_name_does_not_list_the_platforms(self) -> None:
         class Names(Mapping[str, str]):
             def __getitem__(self, name: str) -> str:
                 return {"telegram": "x"}[name]
@@ -149,7 +149,7 @@ class TestKnown:
 
 
 class TestHomeChannel:
-    def test_chat_then_name(self) -> None:
+    def test_arguments_are_chat_then_name(self) -> None:
         assert HomeChannel("42", "Den") == HomeChannel(chat_id="42", name="Den", thread_id=None)
         assert HomeChannel("42").name == "Home"
 
@@ -157,6 +157,6 @@ class TestHomeChannel:
         numbers: Any = {"chat_id": 42, "thread_id": 7}
         assert HomeChannel(**numbers) == HomeChannel("42", thread_id="7")
 
-    def test_a_chat_is_needed(self) -> None:
-        with pytest.raises(ConfigError, match="id of its chat"):
+    def test_chat_is_required(self) -> None:
+        with pytest.raises(ConfigError, match="no chat id"):
             HomeChannel("")

@@ -26,7 +26,7 @@ from tertulia.gateway.settings import (
 from tertulia.platforms.base import Adapter, Incoming, MenuEntry, Outgoing, Receive, StreamUpdate
 from tertulia.processes.registry import ProcessRegistry
 from tertulia.testing import FakeClock
-from tests.history.validators import faults
+from tests.legality.validators import faults
 
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
 BEN = Source("telegram", "43", user_id="43", user_name="Ben")

@@ -16,7 +16,7 @@ import pytest
 import tertulia
 from tertulia.records.queues.outbox import Delivery
 from tests.gateway.node import PATIENCE, SETTINGS, STEPS, lines
-from tests.history.validators import faults
+from tests.legality.validators import faults
 
 if os.name == "nt":
     pytest.skip("kills with signals", allow_module_level=True)

@@ -44,7 +44,7 @@ class TestTheCommand:
         [
             ("dance", "nothing to do with a schedule"),
             ("add every 2h look", "a colon, a space and a task"),
-            ("add sometimes: look", "no time to run at"),
+            ("add sometimes: look", "Invalid schedule"),
             ("add at 09:00 : ", "a colon, a space and a task"),
             ("pause", "no number of a schedule"),
             ("pause one", "no number of a schedule"),

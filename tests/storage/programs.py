@@ -25,8 +25,8 @@ import apsw
 
 import tertulia
 from tertulia import Policies, ResetPolicy, Settings, Source, Usage
+from tertulia.core.clock import Clock
 from tertulia.errors import StaleWrite
-from tertulia.records.store_context import Clock
 from tertulia.storage.sqlite import database as sqlite_database
 from tertulia.testing import FakeClock
 from tests.storage.inside import sqlite_of

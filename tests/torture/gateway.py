@@ -23,7 +23,7 @@ from tertulia.gateway.settings import (
 )
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
 from tertulia.records.queues.inbox import InboxItem
-from tests.history.validators import faults
+from tests.legality.validators import faults
 from tests.torture.platform import Client
 from tests.turns.scene import FAST
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 import tertulia
 from tertulia import Settings, Source, ToolCall, Turn, Usage
 from tertulia.records.queues.inbox import InboxItem
-from tests.history.validators import faults
+from tests.legality.validators import faults
 from tests.torture.platform import Client
 from tests.turns.scene import FAST
 

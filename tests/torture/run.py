@@ -14,7 +14,7 @@ import tertulia
 from tertulia import Source
 from tertulia.records.queues.inbox import ARRIVAL_STATES
 from tertulia.records.queues.outbox import DELIVERY_STATES
-from tests.history.validators import faults
+from tests.legality.validators import faults
 from tests.torture.platform import Platform, Server
 
 _PATIENCE = 180.0  # for the rest to be answered, however busy the machine is

@@ -11,7 +11,7 @@ import tertulia
 from tertulia import HomeChannel, Settings, Source, Store, ToolCall
 from tertulia.testing import FakeClock, Handles
 from tertulia.testing.fixtures import at_once
-from tests.history.validators import faults
+from tests.legality.validators import faults
 from tests.turns.scene import ANA, BEN, FAST
 
 GOOD_MORNING = "Good morning. Shall I book the table?"

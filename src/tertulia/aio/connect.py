@@ -11,8 +11,8 @@ from typing import Any
 from tertulia import store as sync
 from tertulia.aio._generated import Store
 from tertulia.aio.executor import ThreadExecutor
+from tertulia.core.clock import Clock
 from tertulia.core.settings import Settings
-from tertulia.records.store_context import Clock
 
 
 def open(

@@ -1,4 +1,4 @@
-"""Limits on what may be used, checked before a model is called."""
+"""Limits on cost and tokens, checked before a model is called."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PERIODS: tuple[Period, ...] = ("day", "month", "ever")
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """A limit in dollars, in tokens, or in both, for each session, person or platform, or for all.
 
-    Calls whose price is unknown count as tokens only: who must be sure sets a limit in tokens.
-    A session's limit holds for its whole life.
+    Calls with an unknown price count as tokens only: for a strict limit, set one in tokens.
+    The limit of a session covers its whole life.
     """
 
     per: Per
@@ -35,7 +35,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
                     f"{name} is {value!r}.", hint=f"Allowed: {', '.join(allowed)}.", field=name
                 )
         if self.usd is None and self.tokens is None:
-            raise ConfigError("A budget needs a limit.", hint="Give usd, tokens, or both.")
+            raise ConfigError("The budget has no limit.", hint="Give usd, tokens, or both.")
         for name, limit in (("usd", self.usd), ("tokens", self.tokens)):
             if limit is None:
                 continue
@@ -46,7 +46,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
     def spent(self, tokens: int, dollars: float) -> str | None:
-        """The limit that is reached, in words; None while there is something left."""
+        """Describe the limit that is reached; None while something is left."""
         if self.tokens is not None and tokens >= self.tokens:
             return f"{tokens:,} of {self.tokens:,} tokens"
         if self.usd is not None and dollars >= self.usd:

@@ -1,4 +1,4 @@
-"""Where a page ends and the next begins, as a text that only its maker reads."""
+"""Cursors: the position after a page of results, as opaque text."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ import msgspec
 from tertulia.errors import ConfigError
 
 
-def write(*place: int | float) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+def write(*position: int | float) -> str:
+    """Return the cursor for a position, given as the numbers of its sort key."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
 
 
 def read(cursor: str, length: int) -> list[int]:
-    """The numbers of a cursor that was handed out before."""
+    """Return the numbers of a cursor; raise `ConfigError` if it has not `length` of them."""
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
-        place = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=list[int])
+        position = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=list[int])
     except (msgspec.DecodeError, binascii.Error, ValueError, TypeError, AttributeError):
-        place = []
-    if len(place) != length or any(abs(number) > 2**63 - 1 for number in place):
+        position = []
+    if len(position) != length or any(abs(number) > 2**63 - 1 for number in position):
         raise ConfigError(
-            f"{cursor!r} is no cursor of this list.",
-            hint="Give what the page before had as its 'next', or none to start again.",
+            f"Invalid cursor {cursor!r} for this list.",
+            hint="Use the 'next' value of the previous page, or no cursor to start again.",
             field="cursor",
         )
-    return place
+    return position

@@ -1,4 +1,4 @@
-"""Which conversation a source belongs to.
+"""The session key: the conversation a source belongs to, as text.
 
     agent:<agent>:<platform>[:<account>]:<chat type>[:<chat>[:<thread>][:<participant>]]
 
@@ -6,15 +6,15 @@ Two different conversations never share a key (law 8). The proof, part by part:
 
 - No part contains ":" or "~": both are escaped, so a key splits into its parts in one way only,
   and a part that begins with "~" was marked here and nowhere else.
-- The account stands where the chat type would. An account that is spelled like a chat type is
-  escaped in its first letter, and a chat type outside the four known ones is marked.
+- The account comes where the chat type would be without one. An account that is spelled like a
+  chat type has its first letter escaped, and a chat type outside the four known ones is marked.
 - After the chat of a group, one part alone is the participant; a thread alone is marked.
-  After the chat of a DM, one part alone is the chat; a thread alone is marked.
-- An absent part writes nothing, an empty chat of a group writes an empty part.
+  After the type of a DM, one part alone is the chat; a thread alone is marked.
+- An absent part adds nothing; the empty chat of a group adds an empty part.
 
-`unescape` of each part gives back what went in, so the parts themselves are injective. A part that
-would be too long for the index of a database (no platform has such ids, but nothing stops anybody
-from sending one) is its SHA-256 behind two marks: different as far as that hash is.
+`unescape` of each part returns the original text, so the parts themselves are injective. A part
+that would be too long for the index of a database (no platform has such ids, but a sender can use
+one) is replaced by its SHA-256 after two marks: two such parts differ unless that hash collides.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ MARK = "~"
 # In bytes. An entry of an index in PostgreSQL has at most 2,704, and a key has seven parts.
 LONGEST_PART = 350
 
-# Everyday ids stay readable. What would blur a key is escaped: the separator, the mark, the escape
-# sign itself, white space, control and invisible characters, and halves of surrogate pairs.
+# Ordinary ids stay readable. Characters that would make a key ambiguous are escaped: the separator,
+# the mark, the escape sign itself, white space, control and invisible characters, and unpaired
+# surrogates.
 _UNSAFE = re.compile(
     r"[%:~\s\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     r"\ufff9-\ufffb\ud800-\udfff]"
@@ -38,12 +39,12 @@ _UNSAFE = re.compile(
 
 
 def escape(part: str) -> str:
-    """Percent-escape what cannot stand in a part of a key."""
-    return _UNSAFE.sub(_percent, part)
+    """Percent-escape the characters that a part of a key must not contain."""
+    return _UNSAFE.sub(_percent_encode, part)
 
 
 def unescape(part: str) -> str:
-    """The inverse of `escape`."""
+    """Reverse `escape`."""
     raw = part.encode("utf-8", "surrogatepass")
     return re.sub(rb"%([0-9A-F]{2})", lambda m: bytes([int(m[1], 16)]), raw).decode(
         "utf-8", "surrogatepass"
@@ -51,9 +52,9 @@ def unescape(part: str) -> str:
 
 
 def part_of(text: str) -> str:
-    """An id as a part of a key: escaped, or a hash of it where that would be too long."""
+    """Return an id as a part of a key: escaped, or hashed if that would be too long."""
     if text.isalnum() and text.isascii() and len(text) <= LONGEST_PART:
-        return text  # as most are, and each message has a dozen
+        return text  # the common case; each message has about a dozen parts
     escaped = escape(text)
     if len(escaped) * 4 <= LONGEST_PART or len(escaped.encode()) <= LONGEST_PART:
         return escaped
@@ -63,12 +64,12 @@ def part_of(text: str) -> str:
 def session_key(
     source: Source, *, agent: str = "main", per_user: bool = True, threads_shared: bool = False
 ) -> str:
-    """The conversation a source belongs to."""
+    """Return the key of the conversation that a source belongs to."""
     parts = ["agent", part_of(agent), part_of(source.platform)]
     if source.account:
-        parts.append(_account(source.account))
-    known = source.chat_type in CHAT_TYPES
-    parts.append(source.chat_type if known else MARK + part_of(source.chat_type))
+        parts.append(_account_part(source.account))
+    is_standard = source.chat_type in CHAT_TYPES
+    parts.append(source.chat_type if is_standard else MARK + part_of(source.chat_type))
     if source.chat_type == "dm":
         parts += _dm_parts(source)
     else:
@@ -77,16 +78,16 @@ def session_key(
 
 
 def person_of(source: Source) -> str | None:
-    """The identity of who wrote: platform, account and id; None where nobody can be told apart.
+    """Return the id of the author: platform, account and user id; None if there is no user id.
 
     In a DM without a user id the chat is the person.
     """
-    who = source.participant or (source.chat_id if source.chat_type == "dm" else None)
-    return person_id(source.platform, who, account=source.account) if who else None
+    user_id = source.participant or (source.chat_id if source.chat_type == "dm" else None)
+    return person_id(source.platform, user_id, account=source.account) if user_id else None
 
 
 def person_id(platform: str, user_id: str, *, account: str = "") -> str:
-    """`telegram:42`, or `slack:~T1:U42` where the account is not the default one."""
+    """Return `telegram:42`, or `slack:~T1:U42` if the account is not the default one."""
     parts = [part_of(platform), part_of(user_id)]
     if account:
         parts.insert(1, MARK + part_of(account))
@@ -102,19 +103,20 @@ def _dm_parts(source: Source) -> list[str]:
 
 def _group_parts(source: Source, per_user: bool, threads_shared: bool) -> list[str]:
     parts = [part_of(source.chat_id)]
-    apart = per_user and not (threads_shared and source.thread_id)
-    who = source.participant if apart else None
+    is_shared = not per_user or (threads_shared and source.thread_id)
+    participant = None if is_shared else source.participant
     if source.thread_id:
-        parts.append(part_of(source.thread_id) if who else MARK + part_of(source.thread_id))
-    if who:
-        parts.append(part_of(who))
+        thread = part_of(source.thread_id)
+        parts.append(thread if participant else MARK + thread)
+    if participant:
+        parts.append(part_of(participant))
     return parts
 
 
-def _account(account: str) -> str:
+def _account_part(account: str) -> str:
     escaped = part_of(account)
     return f"%{ord(escaped[0]):02X}{escaped[1:]}" if escaped in CHAT_TYPES else escaped
 
 
-def _percent(match: re.Match[str]) -> str:
+def _percent_encode(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))

@@ -1,7 +1,8 @@
-"""One entry of a transcript, and how it is written down.
+"""One entry of a transcript, and its stored form.
 
-A message is kept as it was given: a dict in the OpenAI chat form, unknown fields included. What is
-large in it is kept apart by hash, so that reading a transcript does not read its pictures.
+A message is stored as the caller passed it: a dict in the OpenAI chat form, with unknown fields.
+Large texts in it are stored separately by hash, so that reading a transcript does not read its
+pictures.
 """
 
 from __future__ import annotations
@@ -25,18 +26,20 @@ SUMMARY = "summary"
 
 _ROLES = frozenset((USER, ASSISTANT, TOOL, SYSTEM, SUMMARY))
 
-# What a message is besides its role. The model is shown neither commands nor internal rows.
+# The kind of a message, besides its role. Commands and internal rows are not shown to the model.
 COMMAND = "command"
 INTERNAL = "internal"
 DELIVERY = "delivery"
 INTERRUPTED = "interrupted"
 
-# A message below the first size stays whole. In a larger one, each text above the second goes away.
+# A message up to the first size is stored inline. In a larger one, each text above the second size
+# is stored separately.
 INLINE_SIZE = 32_768
 PART_SIZE = 8_192
 
-# Lists and dicts in one another: far more than anybody means, far less than any reader's stack.
-NESTING = 100
+# Levels of nested lists and dicts: far more than real messages have, far fewer than would overflow
+# the stack of a JSON parser.
+MAX_NESTING = 100
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -47,7 +50,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A message with its place in the log."""
+    """A stored message with its position in the log."""
 
     session: int
     seq: int
@@ -60,7 +63,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def at(self) -> datetime:
-        """When it was stored."""
+        """Return the time when it was stored."""
         return EPOCH + timedelta(microseconds=self.micros)
 
 
@@ -72,15 +75,16 @@ class ToolCall(msgspec.Struct, frozen=True):
     arguments: str | Mapping[str, Any] = "{}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The call in the OpenAI form."""
-        given = self.arguments
-        arguments = given if isinstance(given, str) else to_json(given)
+        """Return the call in the OpenAI form."""
+        arguments = self.arguments
+        if not isinstance(arguments, str):
+            arguments = to_json(arguments)
         function = {"name": self.name, "arguments": arguments}
         return {"id": self.id, "type": "function", "function": function}
 
 
 class Blob(msgspec.Struct, frozen=True):
-    """A large text, compressed, under the hash of what it was."""
+    """A large text, compressed, under the hash of its uncompressed bytes."""
 
     hash: str
     size: int
@@ -88,7 +92,7 @@ class Blob(msgspec.Struct, frozen=True):
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """A message made ready to be stored."""
+    """A message in its stored form; `away` lists the paths of the texts that are in `blobs`."""
 
     role: str
     body: str
@@ -97,35 +101,44 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 def draft(message: Mapping[str, Any]) -> Draft:
-    """Check a message and write it down; nothing that reads it later can fail on it."""
-    given: object = message  # callers without a type checker hand in anything
-    role = given.get("role") if isinstance(given, dict | Mapping) else None
+    """Check a message and encode it, so that no later read can fail on it.
+
+    Raise `IllegalMove` if it has no role or cannot be stored as JSON.
+    """
+    value: object = message  # callers without a type checker may pass anything
+    role = value.get("role") if isinstance(value, dict | Mapping) else None
     if not isinstance(role, str) or not role:
         raise IllegalMove(
-            f"A message needs a 'role', this one is {_short(message)}.",
+            f"The message has no 'role': {_short(message)}.",
             hint="Give a dict such as {'role': 'user', 'content': 'hello'}.",
         )
     if role not in _ROLES:
-        role = _clean(role)
+        role = _replace_surrogates(role)
     body = to_json(message)
-    return Draft(role, body) if len(body) <= INLINE_SIZE else _apart(role, from_json(body))
+    if len(body) <= INLINE_SIZE:
+        return Draft(role, body)
+    return _draft_with_blobs(role, from_json(body))
 
 
 def to_json(value: object) -> str:
-    """JSON that can be stored anywhere: valid UTF-8, also where the value is not."""
+    """Return JSON that every database can store: valid UTF-8 even if the value is not.
+
+    Raise `IllegalMove` if the value cannot be written as JSON or is nested too deeply.
+    """
     try:
-        written = _written(value)
-        if written.count("[") + written.count("{") > NESTING:
-            _check_nesting(from_json(written))
+        text = _encode_json(value)
+        if text.count("[") + text.count("{") > MAX_NESTING:
+            _check_nesting(from_json(text))
     except (TypeError, ValueError, RecursionError) as problem:
         raise IllegalMove(
             f"This cannot be stored as JSON: {problem}.",
-            hint="Give text, numbers, lists and dicts with text keys only.",
+            hint="Use only text, numbers, lists, and dicts with text keys.",
         ) from problem
-    return written
+    return text
 
 
 def from_json(text: str) -> Any:
+    """Return the value of JSON that `to_json` wrote, unpaired surrogates included."""
     try:
         return _decode(text)
     except msgspec.DecodeError:
@@ -133,7 +146,7 @@ def from_json(text: str) -> Any:
 
 
 def restore(body: str, away: str, fetch: Callable[[str], bytes]) -> dict[str, Any]:
-    """The message with its large parts put back; `fetch` gives the data of a blob."""
+    """Return the message with its large texts put back; `fetch` reads the data of a blob."""
     message = from_json(body)
     for path, name in from_json(away):
         holder = message
@@ -144,7 +157,7 @@ def restore(body: str, away: str, fetch: Callable[[str], bytes]) -> dict[str, An
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """The words of a message: its content, or the text parts of it."""
+    """Return the text of a message: its content, or the text parts of it."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -154,7 +167,7 @@ def text_of(message: Mapping[str, Any]) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def _apart(role: str, message: dict[str, Any]) -> Draft:
+def _draft_with_blobs(role: str, message: dict[str, Any]) -> Draft:
     away: list[tuple[Path, str]] = []
     blobs: dict[str, Blob] = {}
     for holder, path, text in list(_large_texts(message, ())):
@@ -163,8 +176,8 @@ def _apart(role: str, message: dict[str, Any]) -> Draft:
         blobs[name] = Blob(name, len(raw), zlib.compress(raw, 1))
         away.append((path, name))
         holder[path[-1]] = None
-    written = to_json(away) if away else None
-    return Draft(role, to_json(message), written, tuple(blobs.values()))
+    paths = to_json(away) if away else None
+    return Draft(role, to_json(message), paths, tuple(blobs.values()))
 
 
 def _large_texts(holder: Any, path: Path) -> Iterator[tuple[Any, Path, str]]:
@@ -177,22 +190,22 @@ def _large_texts(holder: Any, path: Path) -> Iterator[tuple[Any, Path, str]]:
             yield from _large_texts(value, (*path, step))
 
 
-def _written(value: object) -> str:
+def _encode_json(value: object) -> str:
     try:
         return _encode(value).decode()
     except UnicodeEncodeError:
-        # Half a surrogate pair is not text, yet platforms deliver it. Escaped, it survives.
-        return json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=_plain)
+        # An unpaired surrogate is not valid text, yet platforms deliver it. Escaped, it survives.
+        return json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=_to_builtins)
 
 
-def _plain(value: object) -> object:
-    """What `json` does not know, as the other encoder would write it."""
+def _to_builtins(value: object) -> object:
+    """Convert a value that `json` does not support, as the other encoder would."""
     return msgspec.to_builtins(value, str_keys=True)
 
 
 def _check_nesting(value: object) -> None:
     level = [value]
-    for _ in range(NESTING + 1):
+    for _ in range(MAX_NESTING + 1):
         level = [
             part
             for holder in level
@@ -201,13 +214,13 @@ def _check_nesting(value: object) -> None:
         ]
         if not level:
             return
-    raise ValueError(f"it is nested more than {NESTING} levels deep")
+    raise ValueError(f"it is nested more than {MAX_NESTING} levels deep")
 
 
-def _clean(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
 def _short(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}…"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"

@@ -1,4 +1,4 @@
-"""Codes that people type: short, hard to guess, hard to misread."""
+"""Pairing codes that people type: short, hard to guess, hard to misread."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import hmac
 import os
 
 LENGTH = 8
-# No 0 and O, no 1, I and L: 31 signs, so eight of them are 8.5 × 10¹¹ codes.
+# Without 0 and O, and without 1, I and L: 31 characters, so 8.5 × 10¹¹ codes of length eight.
 SIGNS = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 
 
 def new_code() -> str:
-    """A random code."""
-    return "".join(SIGNS[_below(len(SIGNS))] for _ in range(LENGTH))
+    """Return a random code."""
+    return "".join(SIGNS[_random_below(len(SIGNS))] for _ in range(LENGTH))
 
 
 def hashed(code: str, secret: bytes) -> str:
-    """What is stored of a code: who reads the database cannot use it."""
-    plain = "".join(sign for sign in code.upper() if sign.isalnum())
-    return hmac.new(secret, plain.encode(), hashlib.sha256).hexdigest()
+    """Return the keyed hash that is stored: a reader of the database cannot use the code."""
+    letters = "".join(char for char in code.upper() if char.isalnum())
+    return hmac.new(secret, letters.encode(), hashlib.sha256).hexdigest()
 
 
-def _below(limit: int) -> int:
-    """A random number below `limit`, each equally likely."""
+def _random_below(limit: int) -> int:
+    """Return a random number below `limit`, each with the same probability."""
     ceiling = 256 - 256 % limit
     while True:
         (byte,) = os.urandom(1)

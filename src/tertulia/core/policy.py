@@ -1,9 +1,9 @@
-"""When a session ends by itself.
+"""Reset policies: when a session ends by itself.
 
-Both rules are of one form: a session has expired exactly when its last activity lies before a
-moment that depends on now alone (`ResetPolicy.cutoffs`). That is what lets a store find the
-expired sessions through an index on activity, and what makes a clock that steps back harmless:
-activity in the future lies before no such moment.
+Both rules have the same form: a session has expired exactly when its last activity is before a
+cutoff that depends on the current time alone (`ResetPolicy.cutoffs`). So a store finds the expired
+sessions through an index on activity, and a clock that steps back does no harm: activity in the
+future is before no cutoff.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _A_CENTURY = 100 * 366 * 24 * 60  # minutes
 
 
 class SessionTimes(Protocol):
-    """What a policy asks about a session."""
+    """The times of a session that a policy reads."""
 
     @property
     def updated_at(self) -> datetime: ...
@@ -32,13 +32,16 @@ class SessionTimes(Protocol):
     def ended_at(self) -> datetime | None: ...
 
 
-def _is_span(minutes: object) -> bool:
+def _is_duration(minutes: object) -> bool:
     is_number = isinstance(minutes, int | float) and not isinstance(minutes, bool)
     return is_number and 0 < minutes <= _A_CENTURY  # type: ignore[operator]
 
 
 class ResetPolicy(msgspec.Struct, frozen=True):
-    """Ends a session after `idle_minutes` of silence, daily at `at_hour`, both, or never."""
+    """A rule that ends a session after `idle_minutes` of silence, daily at `at_hour`, or both.
+
+    With the mode "none" it never ends one.
+    """
 
     mode: Mode = "both"
     at_hour: int = 4
@@ -56,7 +59,7 @@ class ResetPolicy(msgspec.Struct, frozen=True):
                 hint="Allowed: a whole hour from 0 to 23.",
                 field="at_hour",
             )
-        if not _is_span(self.idle_minutes):
+        if not _is_duration(self.idle_minutes):
             raise ConfigError(
                 f"idle_minutes is {self.idle_minutes!r}.",
                 hint='Allowed: a number of minutes above 0. To never end a session: mode="none".',
@@ -66,7 +69,10 @@ class ResetPolicy(msgspec.Struct, frozen=True):
     def decide(
         self, session: SessionTimes, now: datetime, *, zone: tzinfo | None = None
     ) -> str | None:
-        """Why the session is over at `now`, or None. Without a zone, that of `now` counts."""
+        """Return the reason why the session has expired at `now`, or None if it has not.
+
+        The zone defaults to that of `now`.
+        """
         if session.ended_at is not None:
             return None
         for reason, cutoff in self.cutoffs(now, zone=zone).items():
@@ -75,36 +81,37 @@ class ResetPolicy(msgspec.Struct, frozen=True):
         return None
 
     def cutoffs(self, now: datetime, *, zone: tzinfo | None = None) -> dict[str, datetime]:
-        """For each rule in force the moment before which the last activity must lie to expire."""
-        found: dict[str, datetime] = {}
+        """Return the cutoff of each rule in force; a session with older activity has expired."""
+        cutoffs: dict[str, datetime] = {}
         if self.mode in ("idle", "both"):
-            found["idle"] = now - timedelta(minutes=self.idle_minutes)
+            cutoffs["idle"] = now - timedelta(minutes=self.idle_minutes)
         if self.mode in ("daily", "both"):
-            found["daily"] = latest_occurrence(self.at_hour, now, zone or now.tzinfo or UTC)
-        return found
+            cutoffs["daily"] = latest_occurrence(self.at_hour, now, zone or now.tzinfo or UTC)
+        return cutoffs
 
     def explain(self, session: SessionTimes, now: datetime, *, zone: tzinfo | None = None) -> str:
-        """The decision in words, with the moments it rests on."""
-        where = zone or now.tzinfo or UTC
-        quiet = f"last activity {_clock(session.updated_at, where)}"
+        """Describe the decision and the times it depends on."""
+        zone = zone or now.tzinfo or UTC
+        activity = f"last activity {_format_time(session.updated_at, zone)}"
         if session.ended_at is not None:
-            return f"ended at {_clock(session.ended_at, where)}; policies do not look at it again"
-        rules = self._rules(session, now, where)
+            ended = _format_time(session.ended_at, zone)
+            return f"ended at {ended}; policies do not look at it again"
+        rules = self._describe_rules(session, now, zone)
         if not rules:
-            return f"{quiet}; the policy is 'none': it never ends by itself"
-        reason = self.decide(session, now, zone=where)
+            return f"{activity}; the policy is 'none': it never ends by itself"
+        reason = self.decide(session, now, zone=zone)
         verdict = f"it is over ({reason})" if reason else "it goes on"
-        return f"{quiet}; {'; '.join(rules)}; so {verdict}"
+        return f"{activity}; {'; '.join(rules)}; so {verdict}"
 
-    def _rules(self, session: SessionTimes, now: datetime, zone: tzinfo) -> list[str]:
+    def _describe_rules(self, session: SessionTimes, now: datetime, zone: tzinfo) -> list[str]:
         rules = []
         if self.mode in ("idle", "both"):
             end = session.updated_at + timedelta(minutes=self.idle_minutes)
             span = "1 minute" if self.idle_minutes == 1 else f"{self.idle_minutes} minutes"
-            rules.append(f"idle after {span}, that is {_clock(end, zone)}")
+            rules.append(f"idle after {span}, that is {_format_time(end, zone)}")
         if self.mode in ("daily", "both"):
             last = latest_occurrence(self.at_hour, now, zone)
-            rules.append(f"daily at {self.at_hour}:00, last at {_clock(last, zone)}")
+            rules.append(f"daily at {self.at_hour}:00, last at {_format_time(last, zone)}")
         return rules
 
 
@@ -116,44 +123,46 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     chat_types: Mapping[str, ResetPolicy] = {}
 
     def __post_init__(self) -> None:
-        given: list[tuple[str, object]] = [("default", self.default)]
+        fields: list[tuple[str, object]] = [("default", self.default)]
         for field, policies in (("platforms", self.platforms), ("chat_types", self.chat_types)):
-            given += [(f"{field}[{name!r}]", policy) for name, policy in policies.items()]
-        for field, policy in given:
+            fields += [(f"{field}[{name!r}]", policy) for name, policy in policies.items()]
+        for field, policy in fields:
             if not isinstance(policy, ResetPolicy):
                 raise ConfigError(
                     f"The policy {field} is {policy!r}.",
-                    hint='Give ResetPolicy("idle", idle_minutes=120) or another one.',
+                    hint='Give a ResetPolicy, for example ResetPolicy("idle", idle_minutes=120).',
                     field=field,
                 )
 
     def for_chat(self, platform: str, chat_type: str) -> ResetPolicy:
+        """Return the policy that applies to a chat."""
         return self.platforms.get(platform) or self.chat_types.get(chat_type) or self.default
 
     def all(self) -> tuple[ResetPolicy, ...]:
+        """Return every configured policy."""
         return (self.default, *self.platforms.values(), *self.chat_types.values())
 
 
 def latest_occurrence(at_hour: int, now: datetime, zone: tzinfo) -> datetime:
-    """The newest `at_hour` o'clock that is not after `now`, one per calendar day of the zone.
+    """Return the newest `at_hour` o'clock not after `now`, one per calendar day of the zone.
 
-    Where the clock jumps over the hour, the moment of the jump counts; where it shows the hour
-    twice, the first time counts (fold=0 gives both), so no day has two.
+    If the clock jumps over the hour, the time of the jump counts; if it shows the hour twice, the
+    first time counts (fold=0 gives both), so no day has two.
     """
     today = now.astimezone(zone).toordinal()
-    # A day's occurrence can lie after `now` today and, where a zone skipped a whole day, yesterday.
+    # Today's occurrence can be after `now`; if a zone skipped a whole day, so can yesterday's.
     for days in (1, 0, -1, -2):
-        moment = _occurrence(at_hour, today + days, zone)
-        if moment <= now:
-            return moment
-    raise AssertionError("three calendar days hold an occurrence")
+        occurrence = _occurrence(at_hour, today + days, zone)
+        if occurrence <= now:
+            return occurrence
+    raise AssertionError("three calendar days contain an occurrence")
 
 
 @lru_cache(maxsize=256)
 def _occurrence(at_hour: int, day: int, zone: tzinfo) -> datetime:
-    """Asked for every message, and the same all day long."""
+    """Return the occurrence of one day; cached, because every message needs the same one."""
     return datetime.combine(date.fromordinal(day), time(at_hour), tzinfo=zone).astimezone(UTC)
 
 
-def _clock(moment: datetime, zone: tzinfo) -> str:
-    return moment.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S %Z")
+def _format_time(time: datetime, zone: tzinfo) -> str:
+    return time.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S %Z")

@@ -1,4 +1,4 @@
-"""One sitting of a conversation."""
+"""A session, its notice, and pages of results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """The session before this one ended by itself; `notify` says whether to tell the person."""
+    """The automatic end of the previous session; `notify` is true if the user is to be told."""
 
     reason: str
     had_activity: bool
@@ -27,7 +27,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as it stood in the store at one moment."""
+    """The state of a session in the store when it was read."""
 
     id: str
     key: str
@@ -53,14 +53,14 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     notice: Notice | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values under the names of the fields, for JSON."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        plain["origin"] = self.origin.to_dict()
-        return plain
+        """Return the fields as a dict of plain values, for JSON."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        fields["origin"] = self.origin.to_dict()
+        return fields
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """Some of many. `next` is the cursor of the rest, None at the end."""
+    """One page of results. `next` is the cursor of the next page, None on the last one."""
 
     items: tuple[T, ...]
     next: str | None = None

@@ -1,4 +1,4 @@
-"""How a store behaves. Every field has a default that works."""
+"""The settings of a store. Every field has a working default."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ Durability = Literal["safe", "fast"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a library user may set; `tertulia.open("talk.db")` works with none of it.
+    """The settings of a store, all optional; `tertulia.open("talk.db")` works without any.
 
     policies                  when sessions end by themselves
-    group_sessions_per_user   in a group each person has a conversation of their own
-    thread_sessions_shared    a thread is one conversation for all who are in it
-    agent                     whose conversations these are; the second part of every key
-    zone                      of daily resets and usage by day; None: the machine's
+    group_sessions_per_user   each person in a group has a separate conversation
+    thread_sessions_shared    all people in a thread share one conversation
+    agent                     the name of the agent; the second part of every key
+    zone                      time zone of daily resets and usage by day; None: the machine's
     homes                     the default chat of each platform
-    platforms                 the connected ones, as told to the agent
+    platforms                 names of the connected platforms, as shown to the agent
     redact_pii                ids and phone numbers leave the store as hashes
     durability                "safe" survives power loss, "fast" only the end of the process
-    lease_seconds             how long a turn may be silent before another may take over
+    lease_seconds             time without a sign of life after which a turn may be taken over
     budgets                   limits that refuse a turn before its model is called
-    remember                  what a policy ends is noted in `store.flushes`, for its memory
-    has_active_processes      asked with a key before a policy ends its session
-    protection_hours          how long past its end a running process keeps a session
-    busy_seconds              how long to wait for another program that holds the file
+    remember                  sessions that a policy ends are queued in `store.flushes` for memory
+    has_active_processes      called with a key before a policy ends its session
+    protection_hours          how long a running process keeps an expired session current
+    busy_seconds              how long to wait for another program that locks the file
     """
 
     policies: Policies = Policies()
@@ -63,7 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not self.agent:
             raise ConfigError("agent is empty.", hint="Give a name, such as main.", field="agent")
-        self._check_kinds()
+        self._check_types()
         for name in ("lease_seconds", "protection_hours", "busy_seconds"):
             validate.number(name, getattr(self, name))
             if not getattr(self, name) > 0:
@@ -75,8 +75,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.zone is not None:
             zone(self.zone)
 
-    def _check_kinds(self) -> None:
-        """What a caller without a type checker easily gets wrong."""
+    def _check_types(self) -> None:
+        """Check the types that a caller without a type checker easily gets wrong."""
         validate.text("agent", self.agent)
         validate.text("zone", self.zone, optional=True)
         validate.many("platforms", self.platforms)
@@ -87,28 +87,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         are_homes = isinstance(homes, Mapping) and all(
             isinstance(home, HomeChannel) for home in homes.values()
         )
-        kinds: tuple[tuple[str, object, bool, str], ...] = (
+        checks: tuple[tuple[str, object, bool, str], ...] = (
             ("policies", self.policies, isinstance(self.policies, Policies), "Policies(default=…)"),
             ("homes", homes, are_homes, "{'telegram': HomeChannel('42')}"),
             ("budgets", self.budgets, are_budgets, "Budget(per='person', tokens=100_000)"),
             ("has_active_processes", guard, guard is None or callable(guard), "a function"),
         )
-        for name, value, is_right, wanted in kinds:
-            if not is_right:
-                raise ConfigError(f"{name} is {value!r}.", hint=f"Give {wanted}.", field=name)
+        for name, value, is_valid, example in checks:
+            if not is_valid:
+                raise ConfigError(f"{name} is {value!r}.", hint=f"Give {example}.", field=name)
 
     @property
     def protection(self) -> timedelta:
+        """Return `protection_hours` as a duration."""
         return timedelta(hours=self.protection_hours)
 
 
 def zone(name: str) -> ZoneInfo:
-    """The time zone of that name."""
+    """Return the time zone of that name; raise `ConfigError` if there is none."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as problem:
         raise ConfigError(
             f"There is no time zone {name!r}.",
-            hint="Give a name of the IANA list, such as Europe/Madrid or UTC.",
+            hint="Give an IANA name, such as Europe/Madrid or UTC.",
             field="zone",
         ) from problem

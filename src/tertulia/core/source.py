@@ -1,4 +1,4 @@
-"""Where a message came from."""
+"""The source of a message: platform, account, chat, thread and person."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CHAT_TYPES = ("dm", "group", "channel", "thread")
 
 _ALWAYS = ("chat_name", "chat_type", "user_id", "user_name", "thread_id", "chat_topic")
 _WHEN_SET = ("account", "user_id_alt", "chat_id_alt")
-# What must be text, and what stands there where nothing was given.
-_TEXTS: tuple[tuple[str, str | None], ...] = (
+# Fields that must be text, and their value if none was passed.
+_TEXT_DEFAULTS: tuple[tuple[str, str | None], ...] = (
     ("chat_id", ""),
     ("account", ""),
     ("chat_type", "dm"),
@@ -43,68 +43,74 @@ class _Details(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(_Details, frozen=True):
-    """Platform, account, chat, thread and person of one message.
+    """The platform, account, chat, thread and person of one message.
 
-    Everything is text: a number given as an id becomes one, and an empty optional field is absent.
+    Every field is text: an id passed as a number becomes text, and an empty optional field is
+    stored as absent.
     """
 
     platform: str
     chat_id: str
 
     def __post_init__(self) -> None:
-        platform: object = self.platform  # callers without a type checker hand in anything
+        platform: object = self.platform  # callers without a type checker may pass anything
         if not isinstance(platform, str) or not platform:
             raise ConfigError(
-                f"A source needs a platform as text, not {self.platform!r}.",
-                hint="Give for example 'telegram' or 'local'.",
+                f"The platform of a source must be text, not {self.platform!r}.",
+                hint="Give a name such as 'telegram' or 'local'.",
                 field="platform",
             )
-        for name, without in _TEXTS:
+        for name, default in _TEXT_DEFAULTS:
             value = getattr(self, name)
-            # Nearly all are as they should be, and sources are read with every message.
-            if value is not without and (not value or type(value) is not str):
-                force_setattr(self, name, _as_text(value) or without)
+            # Nearly all values are valid already, and a source is read with every message.
+            if value is not default and (not value or type(value) is not str):
+                force_setattr(self, name, _as_text(value) or default)
 
     @property
     def participant(self) -> str | None:
-        """Who wrote, by the id that stays when a phone number changes."""
+        """Return the id of the author; the alternative id wins, as phone numbers change."""
         return self.user_id_alt or self.user_id
 
     @property
     def description(self) -> str:
-        """The source in words for people. Not for prompts: strangers chose the names in it."""
+        """Describe the source for people. Not safe for prompts: strangers chose the names."""
         if self.platform == LOCAL:
             return "CLI terminal"
-        place = self.chat_name or self.chat_id
+        chat = self.chat_name or self.chat_id
         if self.chat_type == "dm":
-            words = f"DM with {self.user_name or self.user_id or 'user'}"
+            text = f"DM with {self.user_name or self.user_id or 'user'}"
         elif self.chat_type in ("group", "channel"):
-            words = f"{self.chat_type}: {place}"
+            text = f"{self.chat_type}: {chat}"
         else:
-            words = place
-        return f"{words}, thread: {self.thread_id}" if self.thread_id else words
+            text = chat
+        return f"{text}, thread: {self.thread_id}" if self.thread_id else text
 
     def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"platform": self.platform, "chat_id": self.chat_id}
-        found.update((name, getattr(self, name)) for name in _ALWAYS)
-        found.update((name, getattr(self, name)) for name in _WHEN_SET if getattr(self, name))
-        return found
+        """Return the fields as a dict; the account and the alternative ids only if they are set."""
+        fields: dict[str, Any] = {"platform": self.platform, "chat_id": self.chat_id}
+        fields.update((name, getattr(self, name)) for name in _ALWAYS)
+        fields.update((name, getattr(self, name)) for name in _WHEN_SET if getattr(self, name))
+        return fields
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` wrote, or a peer's older form of it: only the platform is needed."""
+        """Read the result of `to_dict`, or another system's older form of it.
+
+        Raise `ConfigError` if the platform is missing; every other field may be.
+        """
         if "platform" not in data:
             raise ConfigError(
-                "A source needs its 'platform'.",
+                "The source has no 'platform'.",
                 hint="Give for example {'platform': 'telegram', 'chat_id': '42'}.",
                 field="platform",
             )
-        known = {n: data[n] for n in (*_ALWAYS, *_WHEN_SET) if data.get(n) is not None}
-        return cls(data["platform"], data.get("chat_id", ""), **known)
+        names = (*_ALWAYS, *_WHEN_SET)
+        details = {name: data[name] for name in names if data.get(name) is not None}
+        return cls(data["platform"], data.get("chat_id", ""), **details)
 
     @classmethod
     def local(cls) -> Self:
-        """The terminal of the machine that runs the agent."""
+        """Return the source of the terminal on the machine that runs the agent."""
         return cls(LOCAL, "cli", chat_name="CLI terminal")
 
 

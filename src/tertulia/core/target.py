@@ -1,11 +1,11 @@
-"""Where something is delivered.
+"""Delivery targets and home channels.
 
     origin                          the chat and thread it came from
     local                           files on this machine
     <platform>                      the home of that platform
     <platform>:<chat>[:<thread>]    a chat by its id
 
-A colon inside an id is written `%3A`, as in keys. `str()` of a target gives back its form.
+A colon inside an id is written `%3A`, as in keys. `str()` of a target returns this text form.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class HomeChannel(msgspec.Struct, frozen=True):
         force_setattr(self, "thread_id", _as_id(self.thread_id))
         if not self.chat_id:
             raise ConfigError(
-                "A home channel needs the id of its chat.",
-                hint="For example HomeChannel('42').",
+                "The home channel has no chat id.",
+                hint="Give one, for example HomeChannel('42').",
                 field="chat_id",
             )
 
 
 class Target(msgspec.Struct, frozen=True):
-    """One place of delivery. Without a chat it is the platform's home, or files for `local`."""
+    """A destination. Without a chat it is the platform's home, or files for `local`."""
 
     platform: str
     chat_id: str | None = None
@@ -65,18 +65,19 @@ class Target(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str, origin: Source | None = None, *, known: Collection[str] = ()) -> Self:
-        """Read a target. `known` are the names of the platforms; that of the origin is one too.
+        """Parse a target. `known` are the platform names; that of the origin is valid too.
 
-        Without an origin, "origin" is local output and still the origin. An unknown platform is
-        refused: what was meant for a person must not end in a file that nobody reads.
+        Without an origin, "origin" is local output and still marked as the origin. Raise
+        `ConfigError` for an unknown platform: a message for a person must not end in a file that
+        nobody reads.
         """
         name, *ids = (part.strip() for part in text.strip().split(":"))
         if name.lower() == ORIGIN and not ids:
             return cls._of_origin(origin)
-        platform = _platform(_read(name, text), text, origin, known)
+        platform = _match_platform(_unescape(name, text), text, origin, known)
         if len(ids) > 2 or not all(ids):
             _refuse(text, f"{_FORMS} A colon inside an id is written %3A.")
-        chat, thread, *_ = (*(_read(part, text) for part in ids), None, None)
+        chat, thread, *_ = (*(_unescape(part, text) for part in ids), None, None)
         return cls(platform, chat, thread, is_explicit=chat is not None)
 
     @classmethod
@@ -92,30 +93,31 @@ class Target(msgspec.Struct, frozen=True):
         return ":".join(escape(part) for part in parts if part)
 
 
-def _platform(wanted: str, text: str, origin: Source | None, known: Collection[str]) -> str:
-    near_by = {LOCAL, origin.platform} if origin else {LOCAL}
-    # Asked before it is gone through: a collection may have to search for what it holds.
-    if wanted in near_by or wanted in known:
-        return wanted
-    by_case = {name.lower(): name for name in sorted({*near_by, *known})}
-    if wanted.lower() in by_case:
-        return by_case[wanted.lower()]
+def _match_platform(name: str, text: str, origin: Source | None, platforms: Collection[str]) -> str:
+    always = {LOCAL, origin.platform} if origin else {LOCAL}
+    # Test membership before iterating: the collection may load its names to list them.
+    if name in always or name in platforms:
+        return name
+    by_lower = {platform.lower(): platform for platform in sorted({*always, *platforms})}
+    if name.lower() in by_lower:
+        return by_lower[name.lower()]
     from difflib import get_close_matches
 
-    nearest = get_close_matches(wanted.lower(), by_case, n=1, cutoff=0.5)
-    names = f"Did you mean {by_case[nearest[0]]!r}?" if nearest else f"Known: {', '.join(by_case)}."
-    return _refuse(text, f"{names} {_FORMS}")
+    nearest = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    if nearest:
+        return _refuse(text, f"Did you mean {by_lower[nearest[0]]!r}? {_FORMS}")
+    return _refuse(text, f"Known: {', '.join(by_lower)}. {_FORMS}")
 
 
-def _read(part: str, text: str) -> str:
+def _unescape(part: str, text: str) -> str:
     try:
         return unescape(part)
     except UnicodeDecodeError:
-        _refuse(text, "What follows a % sign there is no character; write a plain % as %25.")
+        _refuse(text, "A % sign in it is followed by an invalid code; write a plain % as %25.")
 
 
 def _refuse(text: str, hint: str) -> NoReturn:
-    raise ConfigError(f"{text!r} is no target.", hint=hint, field="target")
+    raise ConfigError(f"Invalid target {text!r}.", hint=hint, field="target")
 
 
 def _as_id(value: object) -> str | None:

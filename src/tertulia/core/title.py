@@ -1,4 +1,4 @@
-"""Titles: what a person calls a session, or what is suggested from their first words."""
+"""Session titles: as a person writes them, or suggested from their first message."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Iterator
 from itertools import count
 
 LENGTH = 100
-_SUGGESTED = 60
+_SUGGESTED_LENGTH = 60
 
 
 def one_line(text: str) -> str:
-    """A text as a title is kept: one line, nothing invisible."""
-    shown = (char for char in text if char.isprintable() or char.isspace())
-    return " ".join("".join(shown).split())
+    """Return the text as a title is stored: one line, invisible characters removed."""
+    visible = (char for char in text if char.isprintable() or char.isspace())
+    return " ".join("".join(visible).split())
 
 
-def titles_from(said: str) -> Iterator[str]:
-    """Titles for a session that began with these words: the first, and the same with a number."""
-    line = one_line(said)
+def titles_from(text: str) -> Iterator[str]:
+    """Yield titles for a session with this first message: the text, then the same with numbers."""
+    line = one_line(text)
     if not line:
         return
-    if len(line) > _SUGGESTED:
-        cut = line[:_SUGGESTED].rsplit(" ", 1)[0] if " " in line[:_SUGGESTED] else line[:_SUGGESTED]
+    if len(line) > _SUGGESTED_LENGTH:
+        cut = line[:_SUGGESTED_LENGTH].rsplit(" ", 1)[0]  # at a space, if there is one
         line = cut.rstrip(" ,.;:-") + "…"
     yield line
     for number in count(2):

@@ -11,17 +11,18 @@ from tertulia.errors import ConfigError
 
 CostStatus = Literal["unknown", "estimated", "actual", "included"]
 
-# From the weakest word on a cost to the strongest. A sum is as certain as its weakest part.
+# From the least certain status of a cost to the most certain. A sum has the status of its least
+# certain part.
 STATUSES: tuple[CostStatus, ...] = ("unknown", "estimated", "actual", "included")
 
 # Money is added up as whole billionths of a dollar: sums of floats drift.
 NANO = 1_000_000_000
 
 _COUNTS = ("input", "output", "cache_read", "cache_write", "reasoning", "last_prompt")
-_WORDS = ("model", "provider", "base_url", "cost_source")
+_TEXTS = ("model", "provider", "base_url", "cost_source")
 
 
-class _Origin(msgspec.Struct, frozen=True, kw_only=True):
+class _CallDetails(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     provider: str | None = None
     base_url: str | None = None
@@ -31,12 +32,12 @@ class _Origin(msgspec.Struct, frozen=True, kw_only=True):
     last_prompt: int | None = None
 
 
-class Usage(_Origin, frozen=True):
-    """What one model call used, or the sum of many.
+class Usage(_CallDetails, frozen=True):
+    """The tokens and the cost of one model call, or the sum of many.
 
     `input` counts the prompt tokens that were neither read from nor written to a cache; `reasoning`
-    says how many of the output tokens were thought. So `total` adds the first four. A cost of None
-    is unknown, never free.
+    is the number of output tokens that were reasoning. So `total` adds the first four. A cost of
+    None is unknown, never free.
     """
 
     input: int = 0
@@ -60,19 +61,20 @@ class Usage(_Origin, frozen=True):
                 hint=f"Allowed: {', '.join(STATUSES)}.",
                 field="cost_status",
             )
-        for name in _WORDS:
+        for name in _TEXTS:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise ConfigError(f"{name} is {value!r}.", hint="Give text.", field=name)
         if self.cost_usd is not None and not _is_money(self.cost_usd):
             raise ConfigError(
                 f"cost_usd is {self.cost_usd!r}.",
-                hint="Give dollars, 0 or more, or None where the cost is unknown.",
+                hint="Give dollars, 0 or more, or None if the cost is unknown.",
                 field="cost_usd",
             )
 
     @property
     def total(self) -> int:
+        """Return all tokens; reasoning tokens are a part of the output."""
         return self.input + self.output + self.cache_read + self.cache_write
 
 
@@ -80,17 +82,19 @@ def _is_money(dollars: object) -> bool:
     return isinstance(dollars, int | float | Decimal) and 0 <= dollars < 1e9
 
 
-def weakest(one: str | None, other: str | None) -> CostStatus | None:
-    """How certain the sum of two costs is; None is no cost at all yet."""
+def weakest(first: str | None, second: str | None) -> CostStatus | None:
+    """Return the status of the sum of two costs; None means that there is no cost yet."""
     for status in STATUSES:
-        if status in (one, other):
+        if status in (first, second):
             return status
     return None
 
 
 def to_nano(dollars: float | Decimal | None) -> int | None:
+    """Convert dollars to billionths of a dollar."""
     return None if dollars is None else round(Decimal(str(dollars)) * NANO)
 
 
 def from_nano(nano: int | None) -> float | None:
+    """Convert billionths of a dollar to dollars."""
     return None if nano is None else nano / NANO

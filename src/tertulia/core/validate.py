@@ -1,7 +1,7 @@
-"""What callers hand in, checked at the border: a mistake is told in words, before anything is done.
+"""Checks of arguments at the public interface, before anything is done.
 
-Types say the same, to those who have them checked. The errors are `ConfigError`s that name the
-argument as `field`.
+The type hints say the same for callers with a type checker. Each check raises `ConfigError` with
+the name of the argument as `field`.
 """
 
 from __future__ import annotations
@@ -15,50 +15,50 @@ from tertulia.errors import ConfigError
 
 
 def source(value: object) -> None:
-    """Refuse what is no source, such as the name of a platform alone."""
+    """Raise `ConfigError` unless the value is a source, not for example a platform name."""
     if not isinstance(value, Source):
         raise ConfigError(
-            f"{_short(value)} is no source.",
-            hint="Give Source('telegram', '42', user_id='42').",
+            f"source is {_short(value)}.",
+            hint="Give a Source, for example Source('telegram', '42', user_id='42').",
             field="source",
         )
 
 
 def text(name: str, value: object, *, optional: bool = False) -> None:
-    """Refuse what is no text; None passes where it may be left out."""
+    """Raise `ConfigError` unless the value is text; None is allowed if it is optional."""
     if not isinstance(value, str) and not (optional and value is None):
         raise ConfigError(f"{name} is {_short(value)}.", hint="Give text.", field=name)
 
 
 def whole(name: str, value: object, least: int, most: int | None = None) -> None:
-    """Refuse what is no whole number within bounds."""
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if is_whole and least <= value and (most is None or value <= most):  # type: ignore[operator]
+    """Raise `ConfigError` unless the value is an integer within the bounds."""
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if is_integer and least <= value and (most is None or value <= most):  # type: ignore[operator]
         return
     allowed = f"Allowed: {least} to {most}." if most is not None else f"Give {least} or more."
     raise ConfigError(f"{name} is {_short(value)}.", hint=allowed, field=name)
 
 
 def number(name: str, value: object) -> None:
-    """Refuse what is no number that can be reckoned with."""
+    """Raise `ConfigError` unless the value is a number other than NaN."""
     if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
         raise ConfigError(f"{name} is {_short(value)}.", hint="Give a number.", field=name)
 
 
 def moment(name: str, value: object) -> None:
-    """Refuse what is no moment, or one that nobody can place."""
+    """Raise `ConfigError` unless the value is a datetime with a time zone."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise ConfigError(f"{name} has no time zone.", hint="Give an aware datetime.", field=name)
 
 
 def many(name: str, value: object) -> None:
-    """Refuse one thing, or a text, where several are wanted: a text is many characters."""
+    """Raise `ConfigError` unless the value is a collection; text is refused, though iterable."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise ConfigError(
-            f"{name} is {_short(value)}.", hint="Give a list, also of one.", field=name
+            f"{name} is {_short(value)}.", hint="Give a list, also for a single item.", field=name
         )
 
 
 def _short(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}…"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"

@@ -21,6 +21,7 @@ from tertulia.core import title as titles
 from tertulia.core.history.view import Span, View, opened
 from tertulia.core.message import INTERNAL, SUMMARY, Draft, draft, to_json
 from tertulia.core.source import Source
+from tertulia.core.text.storable import storable
 from tertulia.errors import StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.store_context import StoreContext
@@ -197,13 +198,13 @@ def _insert_session(tx: Transaction, session: ImportedSession, now: int) -> tupl
         {
             "id": session_id,
             "key": session.key,
-            "agent": session_rows.storable(session.agent),
-            "platform": session_rows.storable(source.platform),
-            "chat_type": session_rows.storable(source.chat_type),
+            "agent": storable(session.agent),
+            "platform": storable(source.platform),
+            "chat_type": storable(source.chat_type),
             "person": session.person,
             "owner": session.person or session.key,
             "origin": to_json(source.to_dict()),
-            "display_name": session_rows.storable(session.display_name),
+            "display_name": storable(session.display_name),
             "created_at": session.created_at,
         },
     )
@@ -256,12 +257,12 @@ def _apply_summary(
             "created_at": summary.created_at,
             "updated_at": summary.updated_at,
             "ended_at": ended_at,
-            "end_reason": session_rows.storable(reason),
-            "parent_id": session_rows.storable(summary.parent_id),
+            "end_reason": storable(reason),
+            "parent_id": storable(summary.parent_id),
             "parent_kind": summary.parent_kind,
             "last_prompt": summary.last_prompt,
-            "model": session_rows.storable(summary.model),
-            "provider": session_rows.storable(summary.provider),
+            "model": storable(summary.model),
+            "provider": storable(summary.provider),
             "metadata": to_json(summary.metadata),
         },
     )
@@ -303,7 +304,7 @@ def _free_title(
     tx: Transaction, ref: int, session: ImportedSession, title: str | None
 ) -> str | None:
     """Return the title, with a number appended if its owner has it already; None if it is empty."""
-    base_title = titles.one_line(session_rows.storable(title) or "")[: titles.LENGTH].rstrip()
+    base_title = titles.one_line(storable(title) or "")[: titles.LENGTH].rstrip()
     owner = session.person or session.key
     number, candidate = 1, base_title
     while candidate:

@@ -18,6 +18,7 @@ from tertulia.core import (
 )
 from tertulia.core.settings import zone as zone_named
 from tertulia.core.source import Source
+from tertulia.core.text.storable import storable
 from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
 from tertulia.records import session_rows
 from tertulia.records.store_context import StoreContext
@@ -255,8 +256,8 @@ class People:
         if recent is not None and recent[0] > to_micros(now - ASK_AGAIN):
             return False
         account = {
-            "platform": session_rows.storable(source.platform),
-            "account": session_rows.storable(source.account),
+            "platform": storable(source.platform),
+            "account": storable(source.account),
         }
         (pending,) = tx.one("codes_pending", {"purpose": purpose, **account}) or (0,)
         if purpose == "pair" and pending >= PENDING_CODES:

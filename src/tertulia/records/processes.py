@@ -18,6 +18,7 @@ import msgspec
 
 from tertulia.core.message import ASSISTANT, DELIVERY, draft, from_json, to_json
 from tertulia.core.source import Source
+from tertulia.core.text.storable import storable
 from tertulia.errors import IllegalMove, NotFound
 from tertulia.records import session_rows
 from tertulia.records.queues import outbox
@@ -92,12 +93,12 @@ class Processes:
         """
         params = {
             "id": process.id,
-            "key": session_rows.storable(process.key),
+            "key": storable(process.key),
             "session_id": process.session_id,
             "origin": to_json(process.origin.to_dict() if process.origin else {}),
-            "node": session_rows.storable(process.node),
+            "node": storable(process.node),
             "folder": process.folder,
-            "command": session_rows.storable(process.command),
+            "command": storable(process.command),
             "cwd": process.cwd,
             "environment": process.environment,
             "is_pty": int(process.is_pty),
@@ -220,7 +221,7 @@ class Processes:
         """
         if news is None:
             return
-        news = session_rows.storable(news) or ""
+        news = storable(news) or ""
         now = to_micros(self._context.clock.now())
         current = tx.one("session_current", {"key": process.key})
         session_id = None

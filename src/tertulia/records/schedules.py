@@ -26,6 +26,7 @@ from tertulia.core.schedule import MISFIRES, Due, Misfire, Rule, decide, next_af
 from tertulia.core.session import Page
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN, Target
+from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records import session_rows
@@ -129,7 +130,7 @@ class Schedules:
             "task": _valid_task(task),
             "rule": msgspec.json.encode(rule).decode(),
             "misfire": misfire,
-            "target": session_rows.storable(str(Target.parse(target, source, known=PLATFORMS))),
+            "target": storable(str(Target.parse(target, source, known=PLATFORMS))),
             "session": session,
             "next_at": to_micros(first),
             "now": to_micros(now),
@@ -392,8 +393,8 @@ class Schedules:
             "not_before": to_micros(base.time_after(now, retry_after)),
             "ended_at": None if state == "waiting" else to_micros(now),
             "session_id": session_id,
-            "result": session_rows.storable(result),
-            "problem": session_rows.storable(problem),
+            "result": storable(result),
+            "problem": storable(problem),
             "delivery": delivery,
         }
 
@@ -535,7 +536,7 @@ def _lane(occurrence: ScheduleRun) -> str:
 
 
 def _valid_task(text: str) -> str:
-    task = (session_rows.storable(text) or "").strip()
+    task = (storable(text) or "").strip()
     if not 1 <= len(task) <= LONGEST_TASK:
         raise ConfigError(
             f"The task has {len(task)} characters.",

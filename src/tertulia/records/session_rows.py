@@ -12,6 +12,7 @@ from tertulia.core import keys
 from tertulia.core.history.view import View
 from tertulia.core.message import to_json
 from tertulia.core.source import Source
+from tertulia.core.text.storable import storable
 from tertulia.errors import Error, NotFound
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
@@ -152,13 +153,6 @@ def first_view(
             "after_seq": None,
         },
     )
-
-
-def storable(text: str | None) -> str | None:
-    """Text that every database takes: halves of surrogate pairs and NUL replaced."""
-    if text is None:
-        return None
-    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
 def origin_of(row: SessionRow) -> Source:

@@ -3,43 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, tzinfo
-from typing import NamedTuple, Protocol
+from datetime import tzinfo
+from typing import NamedTuple
 
+from tertulia.core.clock import Clock
 from tertulia.core.settings import Settings, zone
 from tertulia.core.text.redact import Redactor
-from tertulia.errors import ConfigError
 from tertulia.storage.base import Database
-
-
-class Clock(Protocol):
-    """Tells the time; a test brings its own."""
-
-    def now(self) -> datetime:
-        """The moment, with its time zone."""
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-
-class UtcClock(NamedTuple):
-    """A clock that was given, read in UTC: ids, days and policies never see its own zone."""
-
-    given: Clock
-
-    def now(self) -> datetime:
-        moment = self.given.now()
-        if moment.tzinfo is None:
-            raise ConfigError(
-                "The clock of this store gives times without a time zone.",
-                hint="Let its now() give an aware datetime, such as datetime.now(UTC).",
-                field="clock",
-            )
-        return moment.astimezone(UTC)
 
 
 class StoreContext(NamedTuple):

@@ -12,6 +12,7 @@ from tertulia.core import (
     prices,
     validate,
 )
+from tertulia.core.text.storable import storable
 from tertulia.core.usage import STATUSES, Usage, from_nano, to_nano
 from tertulia.errors import ConfigError
 from tertulia.records import (
@@ -107,9 +108,9 @@ def charge(usage: Usage) -> Charge:
     if status is None:
         status = "actual"
     return {
-        "model": session_rows.storable(usage.model),
-        "provider": session_rows.storable(usage.provider),
-        "base_url": session_rows.storable(usage.base_url),
+        "model": storable(usage.model),
+        "provider": storable(usage.provider),
+        "base_url": storable(usage.base_url),
         "input": usage.input,
         "output": usage.output,
         "cache_read": usage.cache_read,
@@ -118,7 +119,7 @@ def charge(usage: Usage) -> Charge:
         "last_prompt": usage.last_prompt,
         "cost": cost,
         "certainty": STATUSES.index(status),
-        "cost_source": session_rows.storable(source),
+        "cost_source": storable(source),
     }
 
 

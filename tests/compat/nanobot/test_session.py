@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tertulia.compat.nanobot.manager import Session
-from tests.history.material import transcripts
-from tests.history.validators import faults
+from tests.legality.generated_messages import transcripts
+from tests.legality.validators import faults
 
 KEYS = {"role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content"}
 

@@ -1,8 +1,9 @@
-"""What a message says: a text, or a list of parts.
+"""The content of a message: a text, or a list of parts.
 
-Providers take a few kinds of parts, fewer from the assistant than from a person, and refuse the
-whole request for one they do not know. Here any stored content becomes text or such parts, and what
-has no place in it leaves a trace in words. Content that is fit already stays the same object.
+Providers accept a few kinds of parts, fewer from the assistant than from a person, and refuse the
+whole request for one unknown part. Here any stored content becomes text or accepted parts, and a
+part that is not accepted is described in words. Content that is valid already stays the same
+object.
 """
 
 from __future__ import annotations
@@ -16,83 +17,83 @@ from tertulia.core.text.prompt_safe import plain
 
 IMAGE = "image_url"
 REFUSAL = "refusal"
-# The parts besides text that the OpenAI API takes from a person and from the assistant.
+# The parts besides text that the OpenAI API accepts from a person and from the assistant.
 FROM_PERSON = (IMAGE, "input_audio", "file")
-FROM_ASSISTANT = (REFUSAL,)
+ASSISTANT_PARTS = (REFUSAL,)
 
-_THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
+_REASONING = ("thinking", "redacted_thinking", "reasoning")
 _DETAILS = ("auto", "low", "high", "original")
-_PICTURE_PLACES = ("https://", "http://", "data:image/")
+_IMAGE_URL_PREFIXES = ("https://", "http://", "data:image/")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 Part = dict[str, Any]
 
 
-def said(content: Any, kinds: Sequence[str] = ()) -> str | list[Part] | None:
-    """Content as text, or as text parts and parts of `kinds`; None if it has nothing to say."""
+def normalise_content(content: Any, kinds: Sequence[str] = ()) -> str | list[Part] | None:
+    """Return content as text, or as text parts and parts of `kinds`; None if it is empty."""
     if isinstance(content, str) or content is None:
         return content
     if not isinstance(content, list):
         return json.dumps(content, ensure_ascii=False)
-    parts = [found for part in content if (found := _part(part, kinds)) is not None]
+    parts = [new for part in content if (new := _normalise_part(part, kinds)) is not None]
     if len(parts) == len(content) and all(new is old for new, old in zip(parts, content)):  # noqa: B905
         return content or None
     return parts or None
 
 
 def speaks(content: Any) -> bool:
-    """Whether content is worth a message."""
+    """Return whether content is not empty: not blank text and not an empty list of parts."""
     if isinstance(content, str):
         return content != "" and not content.isspace()
-    return said(content) is not None
+    return normalise_content(content) is not None
 
 
 def flat(content: Any) -> str:
-    """Content as one text."""
-    found = said(content, FROM_ASSISTANT)
-    if isinstance(found, list):
-        return "\n".join(part.get("text") or part[REFUSAL] for part in found)
-    return found or ""
+    """Return content as one text."""
+    text = normalise_content(content, ASSISTANT_PARTS)
+    if isinstance(text, list):
+        return "\n".join(part.get("text") or part[REFUSAL] for part in text)
+    return text or ""
 
 
 def trace(part: Mapping[str, Any]) -> str:
-    """A part in words, for where it cannot stand itself."""
+    """Describe a part in words, for formats that do not accept the part itself."""
     kind = str(part.get("type"))
     if kind != IMAGE:
         return f"[{plain(kind, 40)}]"
-    place = _place(part)
-    if not isinstance(place, str) or place.startswith("data:"):
+    url = _image_url(part)
+    if not isinstance(url, str) or url.startswith("data:"):
         return "[image]"
-    return f"[image: {plain(place)}]"
+    return f"[image: {plain(url)}]"
 
 
-def sound(text: str) -> str:
-    """Valid Unicode: halves of surrogate pairs are replaced."""
+def replace_surrogates(text: str) -> str:
+    """Return valid Unicode: unpaired surrogates are replaced."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def sound_value(value: Any) -> Any:
-    """A value that is valid JSON in UTF-8 to its last leaf."""
+    """Return the value with every nested value changed to valid JSON in UTF-8."""
     if isinstance(value, str):
-        return sound(value)
+        return replace_surrogates(value)
     if isinstance(value, list):
         return [sound_value(item) for item in value]
     if isinstance(value, dict):
-        return {sound(key): sound_value(item) for key, item in value.items()}
-    # NaN and the infinities are not JSON; they alone differ from themselves minus themselves.
+        return {replace_surrogates(key): sound_value(item) for key, item in value.items()}
+    # NaN and the infinities are not JSON; for them alone `value - value` is not 0.
     return None if isinstance(value, float) and value - value != 0 else value
 
 
-def _part(part: Any, kinds: Sequence[str]) -> Part | None:
+def _normalise_part(part: Any, kinds: Sequence[str]) -> Part | None:
     if not isinstance(part, dict):
         return None if part is None else _text(part)
     kind = part.get("type")
-    if isinstance(kind, str) and kind in kinds and (found := _READERS[kind](part)) is not None:
-        return found
+    if isinstance(kind, str) and kind in kinds and (new := _READERS[kind](part)) is not None:
+        return new
     text = part.get("text")
     if kind == "text" and len(part) == 2 and isinstance(text, str) and speaks(text):
         return part
-    if kind in _THOUGHTS or (kind == "text" and text is None):
+    if kind in _REASONING or (kind == "text" and text is None):
         return None
     if kind == "text" or isinstance(text, str):
         return _text(text)
@@ -104,49 +105,50 @@ def _text(value: Any) -> Part | None:
     return {"type": "text", "text": text} if speaks(text) else None
 
 
-def _place(part: Mapping[str, Any]) -> Any:
+def _image_url(part: Mapping[str, Any]) -> Any:
     image = part.get(IMAGE)
     return image.get("url") if isinstance(image, Mapping) else image
 
 
-def _image(part: Part) -> Part | None:
-    place = _place(part)
-    if not isinstance(place, str) or not place.startswith(_PICTURE_PLACES):
+def _read_image(part: Part) -> Part | None:
+    url = _image_url(part)
+    if not isinstance(url, str) or not url.startswith(_IMAGE_URL_PREFIXES):
         return None
-    given = part[IMAGE]
-    detail = given.get("detail") if isinstance(given, Mapping) else None
-    image = {"url": place, "detail": detail} if detail in _DETAILS else {"url": place}
-    return part if len(part) == 2 and image == given else {"type": IMAGE, IMAGE: image}
+    original = part[IMAGE]
+    detail = original.get("detail") if isinstance(original, Mapping) else None
+    image = {"url": url, "detail": detail} if detail in _DETAILS else {"url": url}
+    return part if len(part) == 2 and image == original else {"type": IMAGE, IMAGE: image}
 
 
-def _audio(part: Part) -> Part | None:
-    given = part.get("input_audio")
-    fields = _texts(given, ("data", "format"))
+def _read_audio(part: Part) -> Part | None:
+    fields = _texts(part.get("input_audio"), ("data", "format"))
     if "data" not in fields or fields.get("format") not in ("wav", "mp3"):
         return None
     return {"type": "input_audio", "input_audio": fields}
 
 
-def _file(part: Part) -> Part | None:
+def _read_file(part: Part) -> Part | None:
     fields = _texts(part.get("file"), ("file_id", "file_data", "filename"))
     if "file_id" not in fields and not ("file_data" in fields and "filename" in fields):
         return None
     return {"type": "file", "file": fields}
 
 
-def _refusal(part: Part) -> Part | None:
-    given = part.get(REFUSAL)
-    return {"type": REFUSAL, REFUSAL: given} if isinstance(given, str) and speaks(given) else None
+def _read_refusal(part: Part) -> Part | None:
+    text = part.get(REFUSAL)
+    return {"type": REFUSAL, REFUSAL: text} if isinstance(text, str) and speaks(text) else None
 
 
-def _texts(given: Any, names: Sequence[str]) -> dict[str, str]:
-    found = given if isinstance(given, Mapping) else {}
-    return {name: found[name] for name in names if isinstance(found.get(name), str) and found[name]}
+def _texts(value: Any, names: Sequence[str]) -> dict[str, str]:
+    """Return those fields of a mapping that are non-empty text."""
+    fields = value if isinstance(value, Mapping) else {}
+    texts = {name: fields.get(name) for name in names}
+    return {name: text for name, text in texts.items() if isinstance(text, str) and text}
 
 
 _READERS: dict[str, Callable[[Part], Part | None]] = {
-    IMAGE: _image,
-    "input_audio": _audio,
-    "file": _file,
-    REFUSAL: _refusal,
+    IMAGE: _read_image,
+    "input_audio": _read_audio,
+    "file": _read_file,
+    REFUSAL: _read_refusal,
 }

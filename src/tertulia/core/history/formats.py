@@ -1,11 +1,11 @@
-"""A history in the words of a provider.
+"""Rendering of a history in the message format of a provider.
 
     openai      messages of the chat completions API
     responses   input items of the OpenAI responses API
     anthropic   messages of the Anthropic API
     text        one plain text per message, for people and for simple programs
 
-A message that is legal in the OpenAI form leaves as it came, with the fields that API knows.
+A message that is legal in the OpenAI form is rendered unchanged, with the fields that API knows.
 """
 
 from __future__ import annotations
@@ -21,36 +21,30 @@ import msgspec
 
 from tertulia.core.history import tokens
 from tertulia.core.history.content import (
-    FROM_ASSISTANT,
+    ASSISTANT_PARTS,
     FROM_PERSON,
     IMAGE,
     Part,
     flat,
-    said,
-    sound,
+    normalise_content,
+    replace_surrogates,
     sound_value,
     speaks,
     trace,
 )
 from tertulia.core.history.repair import (
-    EMPTY_PERSON,
+    EMPTY_MESSAGE,
     INTERRUPTED_RESULT,
     PEOPLE,
     Block,
     Result,
+    assistant_content,
+    make_call_ids_unique,
     tool_name,
-    unique,
-    words_of,
 )
-from tertulia.core.history.window import (
-    Weigh,
-    shortened,
-)
-from tertulia.core.message import ASSISTANT, NESTING, SUMMARY, TOOL, USER, Message, from_json
-from tertulia.core.text.prompt_safe import (
-    inert,
-    plain,
-)
+from tertulia.core.history.window import CountTokens, shorten_middle
+from tertulia.core.message import ASSISTANT, MAX_NESTING, SUMMARY, TOOL, USER, Message, from_json
+from tertulia.core.text.prompt_safe import plain, quote_text
 from tertulia.core.text.redact import Redactor
 
 Timestamps = Literal["none", "user", "all"]
@@ -61,10 +55,10 @@ TIMESTAMPS: tuple[Timestamps, ...] = ("none", "user", "all")
 _DELIVERY_HEAD = "[You had written this before, unasked]"
 _SUMMARY_HEAD = "[Summary of the conversation so far]\n"
 _ID_FOR_ANTHROPIC = re.compile(r"[^A-Za-z0-9_-]|_(?=x[0-9a-f]+_)")
-_PICTURE = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=]+)")
-# What only a rendering may write. In a person's text the bracket is changed, wherever it stands, so
-# nobody can pretend to be somebody else or to have written at another time.
-_FORGED = re.compile(r"\[(?=\s*(?:message\s+time|from)\s*:)", re.IGNORECASE)
+_IMAGE_DATA = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=]+)")
+# Headers that only a rendering may write. In a person's text the bracket is replaced, at any
+# position, so that nobody can imitate another author or another time.
+_FORGED_HEADER = re.compile(r"\[(?=\s*(?:message\s+time|from)\s*:)", re.IGNORECASE)
 
 _THINKING = (("thinking", "thinking", "signature"), ("redacted_thinking", "data"))
 
@@ -73,53 +67,54 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Style(NamedTuple):
-    """How to render: what is put before the words, and how ids of people are shown."""
+    """Options of a rendering: the headers of messages, and the redaction of people's ids."""
 
     timestamps: Timestamps = "none"
     authors: bool = False
     redactor: Redactor | None = None
-    # Whether a result may hold pictures: of the formats, only Anthropic's has a place for them.
+    # True if a tool result may contain images: only Anthropic's format allows that.
     pictures: bool = False
-    # How long results and arguments may be, where they had to be shortened.
+    # The maximum length of results and arguments, if they have to be shortened.
     result_limit: int | None = None
 
 
 def render(blocks: Sequence[Block], form: Format, style: Style) -> list[dict[str, Any]]:
-    """The messages of a history in one of the formats."""
-    unique(blocks)
+    """Return the messages of a history in one of the formats."""
+    make_call_ids_unique(blocks)
     if form == "openai":
-        found = _openai(blocks, style)
+        messages = _render_openai(blocks, style)
     elif form == "responses":
-        found = [item for message in _openai(blocks, style) for item in _responses(message)]
+        openai = _render_openai(blocks, style)
+        messages = [item for message in openai for item in _to_responses(message)]
     elif form == "anthropic":
-        messages = [message for block in blocks for message in _anthropic(block, style)]
-        found = _merged(_led_by_user(messages))
+        unmerged = [message for block in blocks for message in _render_anthropic(block, style)]
+        messages = _merge_roles(_start_with_user(unmerged))
     else:
-        found = [_plain(message) for message in _openai(blocks, style)]
+        messages = [_to_text(message) for message in _render_openai(blocks, style)]
     try:
-        # One look over all of it is cheaper than one at each text, and leaves nothing out.
-        _encode(found)
+        # One check of the whole list is cheaper than one of each text, and misses nothing.
+        _encode(messages)
     except UnicodeEncodeError:
-        return [sound_value(message) for message in found]
-    return found
+        return [sound_value(message) for message in messages]
+    return messages
 
 
-def weigher(style: Style) -> Weigh:
-    """About how many tokens a block is in this style, by what is shown of it."""
+def weigher(style: Style) -> CountTokens:
+    """Return a function that estimates the tokens of a block as rendered in this style."""
 
-    def weigh(block: Block, limit: int | None) -> int:
-        shown = style if limit is None else style._replace(result_limit=limit)
-        return sum([_weight(message) for message in _openai([block], shown)])
+    def count_tokens(block: Block, limit: int | None) -> int:
+        limited = style if limit is None else style._replace(result_limit=limit)
+        return sum([_count_message(message) for message in _render_openai([block], limited)])
 
-    return weigh
+    return count_tokens
 
 
-def _weight(message: Mapping[str, Any]) -> int:
+def _count_message(message: Mapping[str, Any]) -> int:
     content = message.get("content")
     if isinstance(content, str):
         total = tokens.PER_MESSAGE + tokens.estimate(content)
     else:
-        total = tokens.PER_MESSAGE + sum(_weight_of_part(part) for part in content or ())
+        total = tokens.PER_MESSAGE + sum(_count_part(part) for part in content or ())
     for call in message.get("tool_calls", ()):
         function = call["function"]
         total += tokens.PER_MESSAGE + tokens.estimate(function["name"] + function["arguments"])
@@ -128,82 +123,87 @@ def _weight(message: Mapping[str, Any]) -> int:
     return total
 
 
-def _weight_of_part(part: Mapping[str, Any]) -> int:
+def _count_part(part: Mapping[str, Any]) -> int:
     text = part.get("text") or part.get("refusal")
     return tokens.PER_IMAGE if text is None else tokens.estimate(text)
 
 
-# -- the OpenAI chat form, from which the others are made
+# -- the OpenAI chat format; the others are made from it
 
 
-def _openai(blocks: Sequence[Block], style: Style) -> list[dict[str, Any]]:
-    found = []
-    is_bare = style.timestamps == "none"
+def _render_openai(blocks: Sequence[Block], style: Style) -> list[dict[str, Any]]:
+    messages = []
+    has_no_times = style.timestamps == "none"
     for block in blocks:
         row = block.row
         body = row.body
-        # Words and nothing else, which nearly all messages are, leave as they came.
-        if is_bare and len(body) == 2 and row.author is None and row.role != SUMMARY:
+        # Messages with text and nothing else, as nearly all are, are rendered unchanged.
+        if has_no_times and len(body) == 2 and row.author is None and row.role != SUMMARY:
             content = body.get("content")
             if type(content) is str and content and not content.isspace():
-                found.append(body)
+                messages.append(body)
                 continue
         if row.role in PEOPLE:
-            found.append(_person(row, style))
+            messages.append(_render_person(row, style))
         else:
-            found.append(_assistant(block, style))
-            found += [_result(result, style) for result in block.results]
-    return found
+            messages.append(_render_assistant(block, style))
+            messages += [_render_result(result, style) for result in block.results]
+    return messages
 
 
-def _person(row: Message, style: Style) -> dict[str, Any]:
+def _render_person(row: Message, style: Style) -> dict[str, Any]:
     body = row.body
     if row.role == SUMMARY:
         return {
             "role": USER,
-            "content": _SUMMARY_HEAD + (flat(body.get("content")) or EMPTY_PERSON),
+            "content": _SUMMARY_HEAD + (flat(body.get("content")) or EMPTY_MESSAGE),
         }
-    shown = said(body.get("content"), FROM_PERSON)
-    tail = _media_trace(body.get("media"))
-    if not speaks(shown):
-        shown = "" if tail else EMPTY_PERSON
-    head = _head(row, style)
-    shown = _around(_guarded(shown) if head else shown, head, tail)
-    return _named({"role": USER, "content": shown}, body)
+    content = normalise_content(body.get("content"), FROM_PERSON)
+    media = _describe_media(body.get("media"))
+    if not speaks(content):
+        content = "" if media else EMPTY_MESSAGE
+    header = _header(row, style)
+    content = _surround(_without_headers(content) if header else content, header, media)
+    return _with_name({"role": USER, "content": content}, body)
 
 
-def _assistant(block: Block, style: Style) -> dict[str, Any]:
+def _render_assistant(block: Block, style: Style) -> dict[str, Any]:
     body, calls, limit = block.row.body, block.calls, style.result_limit
-    if calls and style.timestamps != "all" and _leaves_as_it_came(body, calls, limit):
+    if calls and style.timestamps != "all" and _is_unchanged(body, calls, limit):
         return body
-    shown = said(words_of(body), FROM_ASSISTANT)
-    if style.timestamps == "all" and speaks(shown):
-        shown = _around(shown, _time(block.row))
-    message: dict[str, Any] = {"role": ASSISTANT, "content": shown}
+    content = normalise_content(assistant_content(body), ASSISTANT_PARTS)
+    if style.timestamps == "all" and speaks(content):
+        content = _surround(content, _time_header(block.row))
+    message: dict[str, Any] = {"role": ASSISTANT, "content": content}
     if calls:
-        message["tool_calls"] = calls if limit is None else [_short_call(c, limit) for c in calls]
+        message["tool_calls"] = (
+            calls if limit is None else [_shorten_call(call, limit) for call in calls]
+        )
     reasoning = body.get("reasoning_content")
     if isinstance(reasoning, str) and reasoning:
         message["reasoning_content"] = reasoning
-    return _named(message, body)
+    return _with_name(message, body)
 
 
-def _leaves_as_it_came(
+def _is_unchanged(
     body: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], limit: int | None
 ) -> bool:
-    """Whether a message with calls is in the OpenAI form and nothing else: nearly all are."""
-    content, given = body.get("content"), body.get("tool_calls")
+    """Return whether a message with calls is rendered as it is stored, as nearly all are.
+
+    It is then in the OpenAI form and nothing else, and nothing has to be shortened.
+    """
+    content, stored = body.get("content"), body.get("tool_calls")
     return (
         limit is None
         and (content is None or type(content) is str)
         and len(body) == (3 if "content" in body else 2)
-        and type(given) is list
-        and len(given) == len(calls)
-        and all(map(is_, given, calls))
+        and type(stored) is list
+        and len(stored) == len(calls)
+        and all(map(is_, stored, calls))
     )
 
 
-def _result(result: Result, style: Style) -> dict[str, Any]:
+def _render_result(result: Result, style: Style) -> dict[str, Any]:
     if result.row is None:
         return {"role": TOOL, "tool_call_id": result.call_id, "content": INTERRUPTED_RESULT}
     body, limit = result.row.body, style.result_limit
@@ -212,115 +212,117 @@ def _result(result: Result, style: Style) -> dict[str, Any]:
         if len(body) == 3 and body.get("tool_call_id") == result.call_id:
             return body
     else:
-        content = _short_content(said(content, (IMAGE,) if style.pictures else ()) or "", limit)
-    return _named({"role": TOOL, "tool_call_id": result.call_id, "content": content}, body)
+        kinds = (IMAGE,) if style.pictures else ()
+        content = _shorten_content(normalise_content(content, kinds) or "", limit)
+    return _with_name({"role": TOOL, "tool_call_id": result.call_id, "content": content}, body)
 
 
-def _named(message: dict[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+def _with_name(message: dict[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
     name = body.get("name")
     if isinstance(name, str) and name:
         message["name"] = tool_name(name)
     return message
 
 
-def _short_content(content: str | list[Part], limit: int | None) -> str | list[Part]:
+def _shorten_content(content: str | list[Part], limit: int | None) -> str | list[Part]:
     if limit is None:
         return content
     text = flat(content)
-    return content if len(text) <= limit else shortened(text, limit)
+    return content if len(text) <= limit else shorten_middle(text, limit)
 
 
-def _short_call(call: dict[str, Any], limit: int) -> dict[str, Any]:
-    """The call with its long arguments shortened; they stay an object in JSON."""
+def _shorten_call(call: dict[str, Any], limit: int) -> dict[str, Any]:
+    """Return the call with its long arguments shortened; they stay a JSON object."""
     arguments = call["function"]["arguments"]
     if len(arguments) <= limit:
         return call
-    given = _as_object(arguments)
-    texts = {
-        key: shortened(value, limit) if isinstance(value, str) else value
-        for key, value in (given or {}).items()
+    fields = _parse_object(arguments)
+    short_fields = {
+        key: shorten_middle(value, limit) if isinstance(value, str) else value
+        for key, value in (fields or {}).items()
     }
-    short = json.dumps(texts, ensure_ascii=False)
-    if given is None or len(short) > 2 * limit:
-        short = json.dumps({"shortened": shortened(arguments, limit)}, ensure_ascii=False)
+    short = json.dumps(short_fields, ensure_ascii=False)
+    if fields is None or len(short) > 2 * limit:
+        short = json.dumps({"shortened": shorten_middle(arguments, limit)}, ensure_ascii=False)
     return {**call, "function": {**call["function"], "arguments": short}}
 
 
-def _as_object(arguments: str) -> dict[str, Any] | None:
-    """The arguments of a call, if they are an object that any parser of JSON reads."""
+def _parse_object(arguments: str) -> dict[str, Any] | None:
+    """Return the arguments of a call if they are an object that every JSON parser accepts."""
     try:
-        found = _decode(arguments)
+        fields = _decode(arguments)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or _is_deep(found):
+    if not isinstance(fields, dict) or _is_deep(fields):
         return None
-    return found
+    return fields
 
 
-def _is_deep(value: Any, left: int = NESTING) -> bool:
-    """Whether lists and dicts stand in one another deeper than readers of JSON go."""
+def _is_deep(value: Any, left: int = MAX_NESTING) -> bool:
+    """Return whether lists and dicts are nested more deeply than JSON parsers accept."""
     if left == 0:
         return True
     inner = value.values() if isinstance(value, dict) else value
     return any(_is_deep(item, left - 1) for item in inner if isinstance(item, dict | list))
 
 
-def _head(row: Message, style: Style) -> str:
-    head = _time(row) if style.timestamps != "none" else ""
+def _header(row: Message, style: Style) -> str:
+    header = _time_header(row) if style.timestamps != "none" else ""
     if style.authors and row.author:
-        head += _author(row.author, style.redactor)
-    return head
+        header += _author_header(row.author, style.redactor)
+    return header
 
 
 @lru_cache(maxsize=1024)
-def _author(written: str, redactor: Redactor | None) -> str:
-    author = from_json(written)
-    name, who = author.get("name") or "unknown", author["id"]
+def _author_header(author_json: str, redactor: Redactor | None) -> str:
+    author = from_json(author_json)
+    name, user_id = author.get("name") or "unknown", author["id"]
     if redactor is not None:
         platform = author.get("platform") or ""
-        name = redactor.name(platform, name.replace(who, redactor.user(platform, who)))
-        who = redactor.user(platform, who)
-    return f"[From: {inert(name)}, id {inert(who)}]\n"
+        name = redactor.name(platform, name.replace(user_id, redactor.user(platform, user_id)))
+        user_id = redactor.user(platform, user_id)
+    return f"[From: {quote_text(name)}, id {quote_text(user_id)}]\n"
 
 
-def _time(row: Message) -> str:
+def _time_header(row: Message) -> str:
     return f"[Message Time: {row.at.isoformat(timespec='seconds')}]\n"
 
 
-def _guarded(content: Any) -> Any:
+def _without_headers(content: Any) -> Any:
+    """Return the content with the bracket of forged headers replaced."""
     if isinstance(content, str):
-        return _FORGED.sub("(", content)
+        return _FORGED_HEADER.sub("(", content)
     return [
-        {**part, "text": _FORGED.sub("(", part["text"])} if part["type"] == "text" else part
+        {**part, "text": _FORGED_HEADER.sub("(", part["text"])} if part["type"] == "text" else part
         for part in content
     ]
 
 
-def _around(content: Any, head: str, tail: str = "") -> Any:
+def _surround(content: Any, header: str, tail: str = "") -> Any:
     if isinstance(content, list):
-        before = [{"type": "text", "text": head.rstrip("\n")}] if head else []
+        before = [{"type": "text", "text": header.rstrip("\n")}] if header else []
         after = [{"type": "text", "text": tail}] if tail else []
         return [*before, *content, *after] if before or after else content
-    return head + content + (f"\n{tail}" if tail and content else tail)
+    return header + content + (f"\n{tail}" if tail and content else tail)
 
 
-def _media_trace(media: Any) -> str:
-    """Where the media of a message are, as lines; their names are what strangers chose."""
+def _describe_media(media: Any) -> str:
+    """Describe the media of a message, one per line; strangers chose their names."""
     lines = []
     for item in media if isinstance(media, list) else [media]:
         if isinstance(item, str):
             lines.append(f"[image: {plain(item) or 'unknown'}]")
         elif isinstance(item, Mapping):
             kind = plain(str(item.get("type") or ""), 20) or "file"
-            place = item.get("path") or item.get("url") or item.get("name") or ""
-            lines.append(f"[{kind}: {plain(str(place)) or 'unknown'}]")
+            location = item.get("path") or item.get("url") or item.get("name") or ""
+            lines.append(f"[{kind}: {plain(str(location)) or 'unknown'}]")
     return "\n".join(lines)
 
 
-# -- the others
+# -- the other formats
 
 
-def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+def _to_text(message: Mapping[str, Any]) -> dict[str, Any]:
     lines = [text] if (text := flat(message.get("content"))) else []
     for call in message.get("tool_calls", ()):
         function = call["function"]
@@ -328,7 +330,7 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
     return {"role": message["role"], "content": "\n".join(lines)}
 
 
-def _responses(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _to_responses(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     role, content = message["role"], message.get("content")
     if role == TOOL:
         call_id = message["tool_call_id"]
@@ -336,8 +338,8 @@ def _responses(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     if role == USER and content is not None:
         parts = content if isinstance(content, str) else [_responses_part(p) for p in content]
         return [{"role": USER, "content": parts}]
-    words = [{"role": ASSISTANT, "content": flat(content)}] if speaks(content) else []
-    return words + [
+    text = [{"role": ASSISTANT, "content": flat(content)}] if speaks(content) else []
+    return text + [
         {"type": "function_call", "call_id": call["id"], **call["function"]}
         for call in message.get("tool_calls", ())
     ]
@@ -355,40 +357,42 @@ def _responses_part(part: Part) -> Part:
     return {"type": "input_text", "text": trace(part)}
 
 
-def _anthropic(block: Block, style: Style) -> list[dict[str, Any]]:
+def _render_anthropic(block: Block, style: Style) -> list[dict[str, Any]]:
     if block.is_person:
-        content = _person(block.row, style)["content"]
+        content = _render_person(block.row, style)["content"]
         return [{"role": "user", "content": _anthropic_parts(content)}]
-    message = _assistant(block, style)
-    # The API refuses a last message of the assistant that ends in white space. None does, so that
-    # a message looks the same while it is the last one and later.
+    message = _render_assistant(block, style)
+    # The API refuses a last message of the assistant that ends in white space. It is removed from
+    # every message, so that a message is the same while it is the last one and later.
     text = flat(message.get("content")).rstrip()
-    parts = _thinking(block.row.body)
+    parts = _thinking_blocks(block.row.body)
     parts += [{"type": "text", "text": text}] if text else []
     parts += [_tool_use(call) for call in message.get("tool_calls", ())]
-    found = [{"role": "assistant", "content": parts}]
+    messages = [{"role": "assistant", "content": parts}]
     if block.results:
         results = [_tool_result(result, style) for result in block.results]
-        found.append({"role": "user", "content": results})
-    return found
+        messages.append({"role": "user", "content": results})
+    return messages
 
 
-def _thinking(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Thinking blocks go back signed and unchanged or not at all; the API refuses any other."""
+def _thinking_blocks(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the thinking blocks that are signed and unchanged; the API refuses any other."""
     stored = body.get("thinking_blocks")
-    found = []
+    blocks = []
     for block in stored if isinstance(stored, list) else []:
         for kind, *names in _THINKING:
             if isinstance(block, Mapping) and block.get("type") == kind:
-                kept = {name: block.get(name) for name in names}
-                # The thought itself may be empty: some models give its signature only.
-                if _are_texts(kept) and speaks(kept[names[-1]]):
-                    found.append({"type": kind, **kept})
-    return found
+                fields = {name: block.get(name) for name in names}
+                # The thinking text may be empty: some models give its signature only.
+                if _are_texts(fields) and speaks(fields[names[-1]]):
+                    blocks.append({"type": kind, **fields})
+    return blocks
 
 
 def _are_texts(fields: Mapping[str, Any]) -> bool:
-    return all(isinstance(text, str) and sound(text) == text for text in fields.values())
+    return all(
+        isinstance(text, str) and replace_surrogates(text) == text for text in fields.values()
+    )
 
 
 def _anthropic_parts(content: str | list[Part]) -> list[Part]:
@@ -399,8 +403,8 @@ def _anthropic_parts(content: str | list[Part]) -> list[Part]:
 
 def _anthropic_image(part: Part) -> Part:
     url = part[IMAGE]["url"] if part["type"] == IMAGE else ""
-    if found := _PICTURE.fullmatch(url):
-        source = {"type": "base64", "media_type": found[1], "data": found[2]}
+    if match := _IMAGE_DATA.fullmatch(url):
+        source = {"type": "base64", "media_type": match[1], "data": match[2]}
         return {"type": "image", "source": source}
     if url.startswith("https://"):
         return {"type": "image", "source": {"type": "url", "url": url}}
@@ -409,42 +413,45 @@ def _anthropic_image(part: Part) -> Part:
 
 def _tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
     arguments = call["function"]["arguments"]
-    given = _as_object(arguments)
+    fields = _parse_object(arguments)
     return {
         "type": "tool_use",
         "id": _anthropic_id(call["id"]),
         "name": call["function"]["name"],
-        # The API takes an object only; what the model wrote instead is still shown to it.
-        "input": {"arguments": arguments} if given is None else given,
+        # The API accepts only an object; any other text of the model is put into one.
+        "input": {"arguments": arguments} if fields is None else fields,
     }
 
 
 def _tool_result(result: Result, style: Style) -> dict[str, Any]:
-    found = {"type": "tool_result", "tool_use_id": _anthropic_id(result.call_id)}
-    content = _result(result, style)["content"]
-    return {**found, "content": _anthropic_parts(content)} if speaks(content) else found
+    block = {"type": "tool_result", "tool_use_id": _anthropic_id(result.call_id)}
+    content = _render_result(result, style)["content"]
+    return {**block, "content": _anthropic_parts(content)} if speaks(content) else block
 
 
 def _anthropic_id(call_id: str) -> str:
-    """Ids of letters, digits, _ and -: each other character by its number, so they stay unique."""
-    return _ID_FOR_ANTHROPIC.sub(lambda found: f"_x{ord(found[0]):x}_", call_id)
+    """Return an id of letters, digits, _ and -; other characters become their code point.
+
+    Different ids stay different.
+    """
+    return _ID_FOR_ANTHROPIC.sub(lambda match: f"_x{ord(match[0]):x}_", call_id)
 
 
-def _led_by_user(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The API wants a user's message first, so a delivery that leads is told to the model."""
+def _start_with_user(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Turn a leading delivery into a user message; the API requires one at the start."""
     if not messages or messages[0]["role"] == "user":
         return messages
     head = {"type": "text", "text": _DELIVERY_HEAD}
-    words = [part for part in messages[0]["content"] if part["type"] == "text"]
-    return [{"role": "user", "content": [head, *words]}, *messages[1:]]
+    texts = [part for part in messages[0]["content"] if part["type"] == "text"]
+    return [{"role": "user", "content": [head, *texts]}, *messages[1:]]
 
 
-def _merged(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Neighbours of one role as one message: roles alternate."""
-    found: list[dict[str, Any]] = []
+def _merge_roles(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Merge adjacent messages of one role, so that roles alternate."""
+    merged: list[dict[str, Any]] = []
     for message in messages:
-        if found and found[-1]["role"] == message["role"]:
-            found[-1] = {**message, "content": found[-1]["content"] + message["content"]}
+        if merged and merged[-1]["role"] == message["role"]:
+            merged[-1] = {**message, "content": merged[-1]["content"] + message["content"]}
         else:
-            found.append(message)
-    return found
+            merged.append(message)
+    return merged

@@ -1,21 +1,21 @@
-"""What a model accepts, and how whatever was stored becomes that.
+"""Repair of stored messages into a legal history that every model accepts.
 
-A history is a list of blocks. A block is what a person said, or one assistant message with exactly
-one result for each of its tool calls, in the order of the calls. Written out block after block,
-that is a sequence the OpenAI and the Anthropic API accept, and cutting between blocks leaves one.
+A history is a list of blocks. A block is a message of a person, or one assistant message with
+exactly one result for each of its tool calls, in the order of the calls. The OpenAI and the
+Anthropic API accept such blocks written one after the other, and also after a cut between blocks.
 
-`blocks` is total: any stored rows give legal blocks, and rows that are legal come out as they are.
-Damage is mended where it stands, and nothing else is thrown away for it:
+`blocks` is total: any stored rows give legal blocks, and legal rows come out unchanged. Damage is
+repaired in place, and nothing else is dropped because of it:
 
 - commands, internal rows and rows of roles the model does not know are left out first;
-- a result goes to the newest call before it that has its id, wherever the result stands; one that
-  stands before its call goes there if no other does;
-- a second result for a call is dropped, and so is one without a call;
+- a result goes to the newest call before it that has its id, at any distance; a result before its
+  call goes to that call if there is no other result for it;
+- a second result for a call is dropped, and so is a result without a call;
 - a call without a result gets one that says so;
-- an assistant message that says and calls nothing is left out, a person's empty message is not.
+- an assistant message without content and calls is left out, a person's empty message is not.
 
-`unique` comes after the window was cut, so that a call id depends on nothing that is not shown: a
-call id that was used before in what is shown gets a mark.
+`make_call_ids_unique` runs after the window was cut, so that a call id depends only on messages in
+the history: a call id that an earlier message of the history uses gets a suffix.
 """
 
 from __future__ import annotations
@@ -29,11 +29,7 @@ from typing import Any
 
 import msgspec
 
-from tertulia.core.history.content import (
-    sound,
-    sound_value,
-    speaks,
-)
+from tertulia.core.history.content import replace_surrogates, sound_value, speaks
 from tertulia.core.message import (
     ASSISTANT,
     COMMAND,
@@ -46,7 +42,7 @@ from tertulia.core.message import (
 )
 
 INTERRUPTED_RESULT = "[interrupted: this call was cut off, its outcome is unknown]"
-EMPTY_PERSON = "[empty message]"
+EMPTY_MESSAGE = "[empty message]"
 UNNAMED_TOOL = "unnamed_tool"
 
 HIDDEN = (COMMAND, INTERNAL)
@@ -54,16 +50,16 @@ PEOPLE = (USER, SUMMARY)
 SHOWN = (USER, ASSISTANT, TOOL, SUMMARY)
 
 # The chat completions API refuses a longer id.
-LONGEST_ID = 40
+MAX_ID_LENGTH = 40
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
-# The fields of a call as other APIs write it, which have their place in `function` here.
-_ELSEWHERE = ("name", "arguments", "input", "custom")
+# The fields of a call in other APIs that belong into `function` here.
+_FUNCTION_FIELDS = ("name", "arguments", "input", "custom")
 
 
 class Result(msgspec.Struct):
-    """The result of one call: the stored row, or None where it never came."""
+    """The result of one call: the stored row, or None if there is none."""
 
     call_id: str
     row: Message | None = None
@@ -78,22 +74,23 @@ class Block(msgspec.Struct):
 
     @property
     def is_person(self) -> bool:
+        """Return whether it is a message of a person, or a summary, which models read as one."""
         return self.row.role in PEOPLE
 
     @property
     def is_delivery(self) -> bool:
-        """Whether it is words that the agent sent unasked."""
+        """Return whether it is a message that the agent sent without a question."""
         return self.row.kind == DELIVERY and not self.results and not self.is_person
 
     @property
     def size(self) -> int:
-        """How many messages it is written as."""
+        """Return the number of messages it is rendered as."""
         return 1 + len(self.results)
 
 
 def blocks(rows: Iterable[Message]) -> list[Block]:
-    """The legal blocks of stored rows; call ids are as they were given."""
-    found: list[Block] = []
+    """Return the legal blocks of stored rows; call ids stay as they were stored."""
+    history: list[Block] = []
     callers: dict[str, Block] = {}
     early: list[Message] = []
     step: Block | None = None
@@ -102,52 +99,52 @@ def blocks(rows: Iterable[Message]) -> list[Block]:
         if row.kind is not None and row.kind in HIDDEN:
             continue
         if role in PEOPLE:
-            found.append(Block(row))
+            history.append(Block(row))
         elif role == ASSISTANT:
             calls = row.body.get("tool_calls")
-            if calls and (made := _step(row, calls)).calls:
-                found.append(step := made)
+            if calls and (block := _build_step(row, calls)).calls:
+                history.append(step := block)
                 for result in step.results:
                     callers[result.call_id] = step
-            elif speaks(words_of(row.body)):
-                found.append(Block(row))
-        elif role == TOOL and not _has_placed(row, callers, step):
+            elif speaks(assistant_content(row.body)):
+                history.append(Block(row))
+        elif role == TOOL and not _assign_result(row, callers, step):
             early.append(row)
     if early:
-        _place_early(early, found)
-    return found
+        _assign_early_results(early, history)
+    return history
 
 
-def unique(found: Iterable[Block]) -> None:
-    """Give every call an id that no other has, and that every provider takes."""
+def make_call_ids_unique(history: Iterable[Block]) -> None:
+    """Give every call a unique id that every provider accepts."""
     used: dict[str, int] = {}
-    for block in found:
-        for place, result in enumerate(block.results):
-            wanted = result.call_id
-            if wanted in used or len(wanted) > LONGEST_ID or not wanted.isascii():
-                result.call_id = wanted = _unused(_fitting(wanted), used)
-                block.calls[place] = {**block.calls[place], "id": wanted}
-            used[wanted] = 1
+    for block in history:
+        for index, result in enumerate(block.results):
+            call_id = result.call_id
+            if call_id in used or len(call_id) > MAX_ID_LENGTH or not call_id.isascii():
+                result.call_id = call_id = _find_unused_id(_shorten_id(call_id), used)
+                block.calls[index] = {**block.calls[index], "id": call_id}
+            used[call_id] = 1
 
 
-def words_of(body: Mapping[str, Any]) -> Any:
-    """The content of an assistant message; a refusal has a field of its own."""
+def assistant_content(body: Mapping[str, Any]) -> Any:
+    """Return the content of an assistant message; a refusal has a field of its own."""
     content = body.get("content")
     return body.get("refusal") if content is None else content
 
 
 @lru_cache(maxsize=1024)
 def tool_name(name: str) -> str:
-    """A name that every provider takes."""
+    """Return the name in a form that every provider accepts."""
     if _NAME.fullmatch(name):
         return name
     return _NOT_IN_NAME.sub("_", name)[:64] or UNNAMED_TOOL
 
 
-def _has_placed(row: Message, callers: Mapping[str, Block], last: Block | None) -> bool:
-    """Give a result to its call; False if its call may still come."""
-    call_id = _id(row.body.get("tool_call_id"))
-    # Without an id the order tells: it is for the first call of the last step without a result.
+def _assign_result(row: Message, callers: Mapping[str, Block], last: Block | None) -> bool:
+    """Assign a result to its call, or drop it; return False if its call may still come."""
+    call_id = _as_id(row.body.get("tool_call_id"))
+    # A result without an id belongs to the first call of the last step that has no result.
     step = callers.get(call_id) if call_id else last
     if step is None:
         return not call_id
@@ -158,54 +155,54 @@ def _has_placed(row: Message, callers: Mapping[str, Block], last: Block | None) 
     return not call_id or step.row.turn == row.turn
 
 
-def _place_early(early: list[Message], found: Iterable[Block]) -> None:
-    """Give results that stand before their call to it, within one turn."""
+def _assign_early_results(early: list[Message], history: Iterable[Block]) -> None:
+    """Assign results that come before their call to it, within one turn."""
     waiting: dict[tuple[int, str], Message] = {}
     for row in early:
-        waiting.setdefault((row.turn, _id(row.body.get("tool_call_id"))), row)
-    for block in found:
+        waiting.setdefault((row.turn, _as_id(row.body.get("tool_call_id"))), row)
+    for block in history:
         for result in block.results:
             if result.row is None:
                 result.row = waiting.pop((block.row.turn, result.call_id), None)
 
 
-def _step(row: Message, given: object) -> Block:
+def _build_step(row: Message, stored: object) -> Block:
     calls: list[dict[str, Any]] = []
     results: list[Result] = []
-    for call in given if isinstance(given, list) else [given]:
+    for call in stored if isinstance(stored, list) else [stored]:
         if isinstance(call, dict):
-            call_id = _id(call.get("id")) or f"call_{row.seq}_{len(calls)}"
-            calls.append(call if _is_sound(call) else _sound_call(call, call_id))
+            call_id = _as_id(call.get("id")) or f"call_{row.seq}_{len(calls)}"
+            calls.append(call if _is_legal_call(call) else _repair_call(call, call_id))
             results.append(Result(call_id))
     return Block(row, calls, results)
 
 
-def _id(given: object) -> str:
-    if isinstance(given, str):
-        return given
-    return str(given) if isinstance(given, int) else ""
+def _as_id(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) else ""
 
 
-def _fitting(call_id: str) -> str:
-    """The id in valid Unicode and short enough; a long one keeps its head and a hash of it all."""
-    if len(call_id) > LONGEST_ID:
+def _shorten_id(call_id: str) -> str:
+    """Return the id in valid Unicode and short enough: the head of a long one and its hash."""
+    if len(call_id) > MAX_ID_LENGTH:
         raw = call_id.encode("utf-8", "surrogatepass")
-        call_id = f"{call_id[: LONGEST_ID - 9]}_{blake2b(raw, digest_size=4).hexdigest()}"
-    return sound(call_id)
+        call_id = f"{call_id[: MAX_ID_LENGTH - 9]}_{blake2b(raw, digest_size=4).hexdigest()}"
+    return replace_surrogates(call_id)
 
 
-def _unused(wanted: str, used: dict[str, int]) -> str:
-    found = wanted
-    while found in used:
-        # How often it was used is remembered, for some providers call everything call_0.
-        used[wanted] += 1
-        mark = f"_{used[wanted]}"
-        found = wanted[: LONGEST_ID - len(mark)] + mark
-    return found
+def _find_unused_id(call_id: str, used: dict[str, int]) -> str:
+    candidate = call_id
+    while candidate in used:
+        # The number of uses is remembered, because some providers name every call call_0.
+        used[call_id] += 1
+        suffix = f"_{used[call_id]}"
+        candidate = call_id[: MAX_ID_LENGTH - len(suffix)] + suffix
+    return candidate
 
 
-def _is_sound(call: dict[str, Any]) -> bool:
-    """Whether a call is in the OpenAI form and nothing else: nearly all are."""
+def _is_legal_call(call: dict[str, Any]) -> bool:
+    """Return whether a call is in the OpenAI form and nothing else, as nearly all are."""
     function = call.get("function")
     if len(call) != 3 or type(function) is not dict or len(function) != 2:
         return False
@@ -216,25 +213,25 @@ def _is_sound(call: dict[str, Any]) -> bool:
     return is_named and not arguments.isspace()
 
 
-def _sound_call(call: dict[str, Any], call_id: str) -> dict[str, Any]:
-    """The call in the OpenAI form, with whatever else its provider put there."""
+def _repair_call(call: dict[str, Any], call_id: str) -> dict[str, Any]:
+    """Return the call in the OpenAI form, with the extra fields of its provider."""
     function = call.get("function") or call.get("custom")
     if not isinstance(function, Mapping):
         function = call
     name = function.get("name")
-    kept = {key: value for key, value in call.items() if key not in _ELSEWHERE}
+    extra = {key: value for key, value in call.items() if key not in _FUNCTION_FIELDS}
     return {
-        **sound_value(kept),
+        **sound_value(extra),
         "id": call_id,
         "type": "function",
         "function": {
             "name": tool_name(name) if isinstance(name, str) else UNNAMED_TOOL,
-            "arguments": _arguments(function.get("arguments", function.get("input"))),
+            "arguments": _arguments_text(function.get("arguments", function.get("input"))),
         },
     }
 
 
-def _arguments(arguments: object) -> str:
+def _arguments_text(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments if speaks(arguments) else "{}"
     return "{}" if arguments is None else json.dumps(arguments, ensure_ascii=False)

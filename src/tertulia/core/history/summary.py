@@ -1,8 +1,8 @@
-"""Summaries: what stands for turns that are no longer shown word by word.
+"""Summaries that replace old turns in a history.
 
-A summariser is any callable that takes the messages to sum up (in the OpenAI form) and the summary
-that stood before them, and gives a text. It may be a model. The one here is not: it takes out the
-beginning of what each side said, and says that it did no more than that.
+A summariser is any callable that takes the messages to summarise (in the OpenAI form) and the
+previous summary, and returns a text. It may be a model. The one here is not: it copies the
+beginning of each message, and its first line says so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Summariser = Callable[[Sequence[Mapping[str, Any]], str | None], str]
 
 
 class Compaction(msgspec.Struct, frozen=True):
-    """What was done: the summary, how many more messages it stands for, and the revision."""
+    """The result of a compaction: the summary, the messages it newly replaces, the revision."""
 
     summary: str
     messages: int
@@ -27,35 +27,36 @@ class Compaction(msgspec.Struct, frozen=True):
 
 
 _HEAD = "Extract of the earlier conversation (the beginning of what was said, word for word):"
-_LINE = 160
-_LINES = 60
+_MAX_LINE_LENGTH = 160
+_MAX_LINES = 60
 
 
 def extract(messages: Sequence[Mapping[str, Any]], previous: str | None) -> str:
-    """A summary without a model: the first words of each message of the two sides."""
+    """Return a summary made without a model: the first words of each message of both sides."""
     lines = previous.split("\n")[1:] if previous and previous.startswith(_HEAD) else []
     if previous and not lines:
         lines = [previous]
     for message in messages:
-        said = " ".join(text_of(message).split())
-        if message.get("role") in (USER, ASSISTANT) and said:
-            cut = said if len(said) <= _LINE else said[: _LINE - 1].rstrip() + "…"
-            lines.append(f"- {'Person' if message['role'] == USER else 'Assistant'}: {cut}")
-    left_out = max(0, len(lines) - _LINES)
+        text = " ".join(text_of(message).split())
+        if message.get("role") in (USER, ASSISTANT) and text:
+            if len(text) > _MAX_LINE_LENGTH:
+                text = text[: _MAX_LINE_LENGTH - 1].rstrip() + "…"
+            lines.append(f"- {'Person' if message['role'] == USER else 'Assistant'}: {text}")
+    left_out = max(0, len(lines) - _MAX_LINES)
     if left_out:
         lines = [f"- ({left_out} older lines left out)", *lines[left_out:]]
     return "\n".join([_HEAD, *lines])
 
 
 def fault(summary: object, messages: Sequence[Mapping[str, Any]]) -> str | None:
-    """What is wrong with a summary, or None if it can stand for the messages."""
+    """Return why a summary cannot replace the messages, or None if it can."""
     if not isinstance(summary, str):
-        return f"it is no text but {type(summary).__name__}"
+        return f"it is not text but {type(summary).__name__}"
     if not summary.strip():
         return "it is empty"
     size = tokens.estimate(summary)
     replaced = sum(tokens.estimate(text_of(message)) for message in messages)
-    # A very short past may well be told in more words than it had.
+    # The summary of a very short conversation may be longer than the conversation.
     if size > max(replaced, 500):
-        return f"it is longer ({size} tokens) than what it should stand for ({replaced})"
+        return f"it is longer ({size} tokens) than the messages it replaces ({replaced})"
     return None

@@ -1,12 +1,12 @@
-"""How a transcript is seen: ranges over an append-only log.
+"""The view of a transcript: ranges over an append-only log.
 
-A view is a short tuple of ranges, each of one session's log, in the order they are read. The last
-one may be open at its end: then whatever is appended to the log is seen at once, and an append
-writes nothing but its message. Every change makes a new view and moves no message, so that its
-cost depends on the number of earlier changes and not on the length of the conversation.
+A view is a short tuple of ranges, each of one session's log, in the order of reading. The last one
+may have an open end: then it includes every message that is appended later, and an append writes
+nothing but its message. Every change makes a new view and moves no message, so that its cost
+depends on the number of earlier changes and not on the length of the conversation.
 
 A sequence number is used once along a chain of forks: a fork's own log begins above everything it
-took over. So `(log, seq)` can become `(fork, seq)` when the log it came from is deleted.
+inherited. So `(log, seq)` can become `(fork, seq)` when the original log is deleted.
 """
 
 from __future__ import annotations
@@ -25,103 +25,107 @@ class Span(NamedTuple):
 
     @property
     def size(self) -> int:
+        """Return the number of messages; 0 or less if the span is empty."""
         return self.last - self.first + 1
 
 
 class View(msgspec.Struct, frozen=True):
-    """Ranges `(log, first, last)`; a last of None is open."""
+    """Ranges `(log, first, last)` of a transcript; a `last` of None is an open end."""
 
     ranges: tuple[tuple[int, int, int | None], ...]
 
     @classmethod
     def whole(cls, log: int, first: int = 1) -> Self:
-        """Everything a log holds and will hold."""
+        """Return the view of everything a log contains and will contain."""
         return cls(((log, first, None),))
 
     def spans(self, last_seq: int) -> list[Span]:
-        """The ranges with their open end closed at `last_seq`, empty ones left out."""
+        """Return the ranges that are not empty, with the open end closed at `last_seq`."""
         closed = (
             Span(log, first, last_seq if last is None else last) for log, first, last in self.ranges
         )
         return [span for span in closed if span.size > 0]
 
     def count(self, last_seq: int) -> int:
+        """Return the number of visible messages."""
         return sum(span.size for span in self.spans(last_seq))
 
     def logs(self) -> set[int]:
+        """Return the logs that the view reads from."""
         return {log for log, _, _ in self.ranges}
 
     def continued(self, log: int, last_seq: int) -> View:
-        """This view as it stands, followed by whatever `log` gets after `last_seq`."""
-        return _joined([*self.spans(last_seq)], log, last_seq + 1)
+        """Return this view, closed, followed by everything in `log` after `last_seq`."""
+        return _join([*self.spans(last_seq)], log, last_seq + 1)
 
     def before(self, log: int, seq: int, last_seq: int) -> list[Span]:
-        """What stands before a message."""
-        found: list[Span] = []
+        """Return the messages before a message; raise `LookupError` if it is not visible."""
+        before: list[Span] = []
         for span in self.spans(last_seq):
             if span.log == log and span.first <= seq <= span.last:
-                return [*found, *_span(log, span.first, seq - 1)]
-            found.append(span)
+                return [*before, *_span(log, span.first, seq - 1)]
+            before.append(span)
         raise LookupError(seq)
 
     def since(self, log: int, seq: int, last_seq: int) -> list[Span]:
-        """A message and what stands after it."""
-        found: list[Span] = []
+        """Return a message and those after it; raise `LookupError` if it is not visible."""
+        after: list[Span] = []
         for span in reversed(self.spans(last_seq)):
             if span.log == log and span.first <= seq <= span.last:
-                return [*_span(log, seq, span.last), *reversed(found)]
-            found.append(span)
+                return [*_span(log, seq, span.last), *reversed(after)]
+            after.append(span)
         raise LookupError(seq)
 
     def after(self, log: int, seq: int, last_seq: int) -> list[Span]:
-        """What stands after a message."""
+        """Return the messages after a message; raise `LookupError` if it is not visible."""
         first, *rest = self.since(log, seq, last_seq)
         return [*_span(log, first.first + 1, first.last), *rest]
 
     def holds(self, log: int, seq: int, last_seq: int) -> bool:
+        """Return whether a message is visible."""
         return any(s.log == log and s.first <= seq <= s.last for s in self.spans(last_seq))
 
     def locate(self, seq: int, last_seq: int) -> int:
-        """The log a visible sequence number is in; LookupError if it is not visible."""
+        """Return the log of a visible sequence number; raise `LookupError` if it is not visible."""
         for span in self.spans(last_seq):
             if span.first <= seq <= span.last:
                 return span.log
         raise LookupError(seq)
 
     def moved(self, old: int, new: int) -> View:
-        """The same view after the messages of one log were copied to another."""
+        """Return this view after the messages of one log were copied to another."""
         return View(tuple((new if log == old else log, *rest) for log, *rest in self.ranges))  # type: ignore[misc]
 
 
 def newest_of(spans: list[Span], count: int) -> list[Span]:
-    """The spans that hold the newest `count` messages."""
-    found: list[Span] = []
+    """Return the spans of the newest `count` messages."""
+    newest: list[Span] = []
     for span in reversed(spans):
         if count <= 0:
             break
-        found.append(Span(span.log, max(span.first, span.last - count + 1), span.last))
+        newest.append(Span(span.log, max(span.first, span.last - count + 1), span.last))
         count -= span.size
-    found.reverse()
-    return found
+    newest.reverse()
+    return newest
 
 
 def oldest_of(spans: list[Span], count: int) -> list[Span]:
-    """The spans that hold the oldest `count` messages."""
-    found: list[Span] = []
+    """Return the spans of the oldest `count` messages."""
+    oldest: list[Span] = []
     for span in spans:
         if count <= 0:
             break
-        found.append(Span(span.log, span.first, min(span.last, span.first + count - 1)))
+        oldest.append(Span(span.log, span.first, min(span.last, span.first + count - 1)))
         count -= span.size
-    return found
+    return oldest
 
 
 def opened(spans: list[Span], log: int, last_seq: int) -> View:
-    """A view of `spans`, followed by whatever `log` gets after `last_seq`."""
-    return _joined(spans, log, last_seq + 1)
+    """Return a view of `spans`, followed by everything in `log` after `last_seq`."""
+    return _join(spans, log, last_seq + 1)
 
 
-def _joined(spans: list[Span], log: int, next_seq: int) -> View:
+def _join(spans: list[Span], log: int, next_seq: int) -> View:
     ranges: list[tuple[int, int, int | None]] = []
     for span in spans:
         if ranges and ranges[-1][0] == span.log and ranges[-1][2] == span.first - 1:

@@ -1,13 +1,13 @@
-"""Foreign text as it may stand in an error or a log: one line, and not long."""
+"""The beginning of a foreign text for an error or a log: one short line."""
 
 from __future__ import annotations
 
-# Nothing behind it comes into view; a huge text should cost no more than a long one.
-_REACH = 8
+# Read at most this many times the limit, so that a huge text costs no more than a long one.
+_INPUT_FACTOR = 8
 
 
 def excerpt(text: str, limit: int) -> str:
-    """The beginning of a text, without line breaks and characters that print nothing."""
-    kept = text[: limit * _REACH]
-    line = " ".join("".join(char if char.isprintable() else " " for char in kept).split())
-    return line if len(line) <= limit and len(kept) == len(text) else f"{line[: limit - 1]}…"
+    """Return the beginning of a text; line breaks and unprintable characters become spaces."""
+    head = text[: limit * _INPUT_FACTOR]
+    line = " ".join("".join(char if char.isprintable() else " " for char in head).split())
+    return line if len(line) <= limit and len(head) == len(text) else f"{line[: limit - 1]}…"

@@ -1,4 +1,4 @@
-"""Moments, costs and names as people read them, on the screen and in pages."""
+"""Times, costs and names as people read them, on the screen and in pages."""
 
 from __future__ import annotations
 
@@ -11,28 +11,31 @@ NONE = "–"
 
 
 def name_of(session: Session) -> str:
-    """What a person calls a session: its title, else where it takes place."""
+    """Return the name of a session for people: its title, else a description of its origin."""
     return session.title or session.origin.description
 
 
 def state_of(session: Session) -> str:
+    """Return "current", or "ended" with the reason."""
     if session.ended_at is None:
         return "current"
     return f"ended: {session.end_reason}"
 
 
-def stamp(moment: datetime, zone: tzinfo) -> str:
-    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S}"
+def stamp(time: datetime, zone: tzinfo) -> str:
+    """Return a time in a zone, to the second."""
+    return f"{time.astimezone(zone):%Y-%m-%d %H:%M:%S}"
 
 
 def dollars(amount: float) -> str:
+    """Return an amount in dollars, small amounts with four decimals."""
     if 0 < amount < 0.0001:
         return "<$0.0001"
     return f"${amount:,.2f}" if amount == 0 or amount >= 1 else f"${amount:.4f}"
 
 
 def cost(usage: Usage) -> str:
-    """A cost as certain as it is: unknown is never nothing."""
+    """Return the cost of a usage and how certain it is; an unknown cost is never shown as zero."""
     if usage.cost_status == "included":
         return "included"
     if usage.cost_usd is None:

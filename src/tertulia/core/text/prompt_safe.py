@@ -1,16 +1,16 @@
-"""Text that strangers chose, made harmless.
+"""Text chosen by strangers, made safe for a prompt.
 
-Names, topics, titles, file names and ids are written by people nobody has vouched for, and they are
-put before a model. `inert` turns such a text into one quoted line. Of what stands between the
-quotes this holds, whatever came in:
+Names, topics, titles, file names and ids are written by untrusted people, and they are put into the
+prompt of a model. `quote_text` turns such a text into one quoted line. For any input, the text
+between the quotes has these properties:
 
-1. It has no line break, control or invisible character, and no half of a surrogate pair.
-2. It has no double quote, nothing that looks like one, and no backslash: the quotes cannot be left.
-3. No Markdown (CommonMark, GitHub's) and no HTML comes alive in it. Active characters become
-   look-alikes, so that it still reads as it was meant; an underscore inside a word is not active
-   and stays. A web address stays an address.
-4. It has at most `limit` characters, the ellipsis of a cut included.
-5. Made inert again it stays the same.
+1. It has no line break, no control or invisible character, and no unpaired surrogate.
+2. It has no double quote, nothing that looks like one, and no backslash: it cannot end the quotes.
+3. It contains no active Markdown (CommonMark, GitHub's) and no HTML. Active characters become
+   look-alikes, so that it stays readable; an underscore inside a word is not active and stays. A
+   web address stays an address.
+4. It has at most `limit` characters, including the ellipsis if it was cut.
+5. Cleaning it again changes nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from functools import lru_cache
 from itertools import dropwhile
 
 LIMIT = 240
-# Nothing further behind can come into view, and a huge text should cost no more than a long one.
-REACH = 16 * LIMIT
+# Only this many characters are read, so that a huge text costs no more than a long one.
+MAX_INPUT = 16 * LIMIT
 
 _QUOTES = '"«»ʺˮ˝״“”„‟″‴‶‷⁗❝❞❠⹂〃〝〞〟＂\U0001f676\U0001f677\U0001f678'
 _LOOKALIKES = {
@@ -36,9 +36,9 @@ _LOOKALIKES = {
     "[": "(",
     "]": ")",
 }
-# Letters and symbols that show nothing: the Hangul fillers and the empty Braille cell.
+# Letters and symbols that look blank: the Hangul fillers and the empty Braille cell.
 _BLANKS = frozenset("\u115f\u1160\u3164\uffa0\u2800")
-# Marks that show nothing. Variation selectors can carry a hidden text behind any character.
+# Invisible marks. Variation selectors can carry a hidden text after any character.
 _HIDDEN = frozenset(
     map(chr, (0x034F, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10)))
 ) | frozenset(map(chr, range(0xE0100, 0xE01F0)))
@@ -50,34 +50,34 @@ _SPOILER = re.compile(r"\|{2,}")
 _UNDERSCORES = re.compile("_+")
 
 
-def inert(text: str, limit: int = LIMIT) -> str:
-    """The text as one quoted line that can neither leave its quotes nor format or add anything."""
+def quote_text(text: str, limit: int = LIMIT) -> str:
+    """Return the text as one quoted line that cannot end its quotes or format anything."""
     return f'"{plain(text, limit)}"'
 
 
 def plain(text: str, limit: int = LIMIT) -> str:
-    """What `inert` puts between the quotes."""
-    line, is_cut = clean(text[:REACH]), len(text) > REACH
+    """Return the text that `quote_text` puts between the quotes."""
+    line, is_cut = clean_line(text[:MAX_INPUT]), len(text) > MAX_INPUT
     if len(line) > limit or is_cut:
         line = line[: limit - 1].rstrip() + "…"
-    # A cut can lay bare an underscore that stood inside a word, so these come last.
-    return _UNDERSCORES.sub(_underscores, line)
+    # A cut can expose an underscore that was inside a word, so underscores are replaced last.
+    return _UNDERSCORES.sub(_replace_underscores, line)
 
 
-def clean(text: str) -> str:
-    """One line without anything hidden or active, of any length and with its underscores."""
+def clean_line(text: str) -> str:
+    """Return one line without hidden or active characters; any length, underscores stay."""
     # Composed first, because a few characters compose to a backtick or another active one; and
-    # again after what stood between a letter and its accent has gone.
-    shown = "".join(map(_shown, unicodedata.normalize("NFC", text)))
-    line = unicodedata.normalize("NFC", " ".join(shown.split()))
+    # again after hidden characters between a letter and its accent were removed.
+    visible = "".join(map(_visible, unicodedata.normalize("NFC", text)))
+    line = unicodedata.normalize("NFC", " ".join(visible.split()))
     line = _UNKNOWN_RUN.sub(_UNKNOWN, line)
-    line = _SPOILER.sub(lambda found: "¦" * len(found[0]), _ENTITY.sub("& ", line))
-    # An accent with no letter before it would stand on the opening quote.
+    line = _SPOILER.sub(lambda match: "¦" * len(match[0]), _ENTITY.sub("& ", line))
+    # An accent with no letter before it would combine with the opening quote.
     return "".join(dropwhile(_has_no_base, line))
 
 
 @lru_cache(maxsize=4096)
-def _shown(char: str) -> str:
+def _visible(char: str) -> str:
     if char in _LOOKALIKES:
         return _LOOKALIKES[char]
     if char.isspace() or char in _BLANKS:
@@ -85,7 +85,7 @@ def _shown(char: str) -> str:
     category = unicodedata.category(char)
     if category in ("Cc", "Cf") or char in _HIDDEN:
         return ""
-    # Surrogates, private use and unassigned: something stood there, nobody can say what.
+    # Surrogates, private use and unassigned characters have no known meaning.
     return _UNKNOWN if category in ("Cs", "Co", "Cn") else char
 
 
@@ -93,6 +93,6 @@ def _has_no_base(char: str) -> bool:
     return char == " " or unicodedata.category(char).startswith("M")
 
 
-def _underscores(found: re.Match[str]) -> str:
-    before, after = found.string[: found.start()][-1:], found.string[found.end() :][:1]
-    return found[0] if before.isalnum() and after.isalnum() else "ˍ" * len(found[0])
+def _replace_underscores(match: re.Match[str]) -> str:
+    before, after = match.string[: match.start()][-1:], match.string[match.end() :][:1]
+    return match[0] if before.isalnum() and after.isalnum() else "ˍ" * len(match[0])

@@ -1,8 +1,8 @@
-"""Keys, tokens and passwords in a text, as far as their form gives them away.
+"""Patterns of keys, tokens and passwords, to hide them in a text.
 
-What a program, a provider or a library complains of may quote what it was called with. This is a
-net under those texts before they are logged, not a proof: a secret that looks like any other word
-passes. What is known to be a secret is never put into a text in the first place.
+The error message of a program, a provider or a library may quote its arguments. This is a safety
+net for such texts before they are logged, not a proof: a secret that looks like an ordinary word
+passes. Tertulia never puts a value that it knows to be a secret into a text in the first place.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _SECRET = re.compile(
       | (?:api[_-]?key | secret | token | passw(?:or)?d) ["']? \s* [:=] \s* ["']?
     ) (?P<named> [^\s"',;&\[\]]{6,} )
     | (?P<scheme> \w://[^\s/:@]* : ) (?P<password> [^\s/@]+ ) (?= @ )
-    | \b (?: sk-[\w-]{16,}                      # OpenAI, Anthropic and those that took it over
+    | \b (?: sk-[\w-]{16,}                      # OpenAI, Anthropic and others with the same form
       | xox[abeprs]-[\w-]{10,} | xapp-[\w-]{10,}  # Slack
       | gh[opsur]_\w{20,} | github_pat_\w{20,}
       | (?:AKIA|ASIA)[A-Z0-9]{16}
       | AIza[\w-]{30,}
       | eyJ[\w-]{4,}\.[\w-]{8,}\.[\w-]*         # a signed token
     )
-    | (?<!\d) \d{6,12}:[\w-]{30,}              # a bot of Telegram
+    | (?<!\d) \d{6,12}:[\w-]{30,}              # a Telegram bot
     """,
     re.VERBOSE | re.IGNORECASE,
 )
 
 
 def without_secrets(text: str) -> str:
-    """The text with what looks like a secret replaced by a mark."""
-    return _SECRET.sub(_hidden, text)
+    """Return the text with everything that looks like a secret replaced by `HIDDEN`."""
+    return _SECRET.sub(_hide, text)
 
 
-def _hidden(found: re.Match[str]) -> str:
-    return f"{found['before'] or found['scheme'] or ''}{HIDDEN}"
+def _hide(match: re.Match[str]) -> str:
+    return f"{match['before'] or match['scheme'] or ''}{HIDDEN}"

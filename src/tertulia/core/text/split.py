@@ -1,8 +1,8 @@
-"""A long text in parts that a platform takes.
+"""Splitting a long text into parts within a platform's length limit.
 
 A part ends where a reader would pause: between paragraphs, else lines, else sentences, else words.
 A code block stays whole if it fits into one part; one that does not is closed at the end of a part
-and opened again in the next, so that each part looks right by itself.
+and opened again in the next, so that each part is rendered correctly by itself.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import Final, NamedTuple
 
 from tertulia.core.platform import LengthUnit
 
-# What follows the marks names the language; a whole line of prose does not.
+# The text after the marks is the language; a whole line of prose there means that it is no fence.
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n`]{0,30})$", re.MULTILINE)
-# Where to end a part, the best first: after a paragraph, a line, a sentence, a word.
+# The positions where a part may end, the best first: after a paragraph, line, sentence, word.
 _PAUSES: Final = (
     re.compile(r"\n[ \t]*\n+"),
     re.compile(r"\n"),
     re.compile(r"(?<=[.!?…])[ \t]+|(?<=[。！？])"),
     re.compile(r"[ \t]+"),
 )
-# A part that ends earlier than this would make the next ones many.
-_LEAST: Final = 0.4
-_JOINERS: Final = "\u200d\ufe0e\ufe0f"  # the joiner of emoji, and the choosers of their form
+# The minimum fill of a part: ending parts earlier would make too many of them.
+_MIN_FILL: Final = 0.4
+_JOINERS: Final = "\u200d\ufe0e\ufe0f"  # the emoji joiner, and the variation selectors
 
 
 class _Fence(NamedTuple):
-    """A code block that is open: how it was opened, and how it is closed."""
+    """An open code block: its opening line, and the line that closes it."""
 
     opening: str
     closing: str
 
 
 def split(text: str, limit: int | None, unit: LengthUnit = "characters") -> list[str]:
-    """The text in parts that are no longer than the limit; none if there is nothing to see."""
+    """Return the text in parts within the limit; no part if the text is blank."""
     if not text.strip():
         return []
     if limit is None or length(text, unit) <= limit:
@@ -43,46 +43,46 @@ def split(text: str, limit: int | None, unit: LengthUnit = "characters") -> list
     parts: list[str] = []
     rest, fence = text, None
     while rest.strip():
-        part, rest, fence = _part(rest, fence, limit, unit)
+        part, rest, fence = _take_part(rest, fence, limit, unit)
         if part.strip():
             parts.append(part)
     return parts
 
 
 def length(text: str, unit: LengthUnit) -> int:
-    """How long a platform finds a text."""
+    """Return the length of a text in the platform's unit."""
     if unit == "characters":
         return len(text)
-    # A lone surrogate counts as what it will be replaced by.
+    # An unpaired surrogate counts as its replacement character.
     encoded = text.encode("utf-8" if unit == "bytes" else "utf-16-le", "replace")
     return len(encoded) if unit == "bytes" else len(encoded) // 2
 
 
-def _part(
+def _take_part(
     rest: str, fence: _Fence | None, limit: int, unit: LengthUnit
 ) -> tuple[str, str, _Fence | None]:
-    """The next part, what is left after it, and the code block that is open there."""
+    """Return the next part, the text after it, and the code block that is open there."""
     opening = f"{fence.opening}\n" if fence else ""
     if length(opening + rest, unit) <= limit:
         return opening + rest, "", None
     room = limit - length(opening, unit)
-    cut = _cut(rest, _fits(rest, room, unit), fence)
-    still_open = _open_after(rest[:cut], fence)
+    cut = _find_end(rest, _count_fitting(rest, room, unit), fence)
+    still_open = _open_fence_after(rest[:cut], fence)
     if still_open is not None:
         reserve = length(f"\n{still_open.closing}", unit)
-        if room - reserve < limit // 2:  # no room for such ornaments
-            cut = _cut(rest, _fits(rest, limit, unit), None)
+        if room - reserve < limit // 2:  # too small to close and reopen code blocks
+            cut = _find_end(rest, _count_fitting(rest, limit, unit), None)
             return rest[:cut].rstrip(), rest[cut:].lstrip("\n"), None
-        cut = _cut(rest, _fits(rest, room - reserve, unit), fence)
-        still_open = _open_after(rest[:cut], fence)
+        cut = _find_end(rest, _count_fitting(rest, room - reserve, unit), fence)
+        still_open = _open_fence_after(rest[:cut], fence)
     part, left = opening + rest[:cut].rstrip(), rest[cut:]
     if still_open is not None:
         return f"{part}\n{still_open.closing}", left.removeprefix("\n"), still_open
     return part, left.lstrip("\n"), None
 
 
-def _fits(text: str, room: int, unit: LengthUnit) -> int:
-    """How many characters from the start fit; at least one, or nothing would ever end."""
+def _count_fitting(text: str, room: int, unit: LengthUnit) -> int:
+    """Return how many characters from the start fit; at least one, so that splitting ends."""
     low, high = 1, min(len(text), max(room, 1))
     while low < high:
         middle = (low + high + 1) // 2
@@ -93,49 +93,51 @@ def _fits(text: str, room: int, unit: LengthUnit) -> int:
     return low
 
 
-def _cut(text: str, most: int, fence: _Fence | None) -> int:
-    """Where to end a part of at most so many characters."""
+def _find_end(text: str, most: int, fence: _Fence | None) -> int:
+    """Return the end of a part of at most `most` characters."""
     if most >= len(text):
         return len(text)
-    before_block = _block_start(text, most, fence)
+    before_block = _start_of_moved_block(text, most, fence)
     if before_block is not None:
         return before_block
     window = text[:most]
     for pause in _PAUSES:
-        ends = [found.end() for found in pause.finditer(window)]
-        if ends and ends[-1] >= most * _LEAST:
+        ends = [match.end() for match in pause.finditer(window)]
+        if ends and ends[-1] >= most * _MIN_FILL:
             return ends[-1]
-    return _whole_character(text, most)
+    return _end_of_character(text, most)
 
 
-def _block_start(text: str, most: int, fence: _Fence | None) -> int | None:
-    """Where the code block begins that does not end within a part and would fit into the next."""
+def _start_of_moved_block(text: str, most: int, fence: _Fence | None) -> int | None:
+    """Return the start of a code block that should move to the next part, or None.
+
+    It does not end within this part, and it fits into the next or starts late in this one.
+    """
     start, is_open = None, fence is not None
-    for found in _FENCE.finditer(text):
-        if found.start() >= most:
+    for match in _FENCE.finditer(text):
+        if match.start() >= most:
             break
         is_open = not is_open
-        start = found.start() if is_open else None
+        start = match.start() if is_open else None
     if start is None or start == 0:
         return None
-    end = next((f.end() for f in _FENCE.finditer(text, start + 1)), None)
+    end = next((match.end() for match in _FENCE.finditer(text, start + 1)), None)
     fits_whole = end is not None and end - start <= most
-    return start if fits_whole or start >= most * _LEAST else None
+    return start if fits_whole or start >= most * _MIN_FILL else None
 
 
-def _open_after(text: str, fence: _Fence | None) -> _Fence | None:
-    """The code block that is open at the end of a text."""
-    for found in _FENCE.finditer(text):
+def _open_fence_after(text: str, fence: _Fence | None) -> _Fence | None:
+    """Return the code block that is open at the end of a text, or None."""
+    for match in _FENCE.finditer(text):
         if fence is None:
-            mark = found[1]
-            fence = _Fence(found[0].strip(), mark)
-        elif found[1].startswith(fence.closing) and not found[2].strip():
+            fence = _Fence(match[0].strip(), match[1])
+        elif match[1].startswith(fence.closing) and not match[2].strip():
             fence = None
     return fence
 
 
-def _whole_character(text: str, most: int) -> int:
-    """Not between a letter and its accent, nor within an emoji of several parts."""
+def _end_of_character(text: str, most: int) -> int:
+    """Return an end that does not separate a letter from its accent or split an emoji."""
     cut = most
     while cut > max(1, most - 32) and (
         unicodedata.combining(text[cut]) or text[cut] in _JOINERS or text[cut - 1] == "\u200d"

@@ -19,6 +19,7 @@ from tertulia.core import validate
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import Source
+from tertulia.core.text.storable import storable
 from tertulia.errors import StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.people import linked_key
@@ -200,7 +201,7 @@ class Inbox:
             "id": item.id,
             "state": state,
             "attempts": item.attempts,
-            "problem": session_rows.storable(problem),
+            "problem": storable(problem),
             "not_before": to_micros(not_before),
         }
         self._db.write(lambda tx: _settle(tx, params), lane=_lane(item))

@@ -24,10 +24,10 @@ from tertulia.core.session import Page
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.target import Target
 from tertulia.core.text.split import split
+from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, NotFound, StaleWrite
 from tertulia.platforms import registry
 from tertulia.platforms.registry import PLATFORMS
-from tertulia.records import session_rows
 from tertulia.records.queues import base
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Row, Transaction
@@ -200,7 +200,7 @@ class Outbox:
             "id": delivery.id,
             "state": state,
             "attempts": delivery.attempts,
-            "problem": session_rows.storable(problem),
+            "problem": storable(problem),
             "now": to_micros(now),
             "not_before": to_micros(base.time_after(now, after)),
         }
@@ -252,13 +252,11 @@ def deliveries_to(
     first = Delivery(
         delivery=_id_of(delivery) if delivery else os.urandom(16).hex(),
         session_id=session_id,
-        target=session_rows.storable(str(target)) or "",
+        target=storable(str(target)) or "",
         platform=target.platform,
-        account=session_rows.storable(origin.account) or ""
-        if origin is not None and is_origin_chat
-        else "",
-        chat_id=session_rows.storable(chat_id),
-        thread_id=session_rows.storable(thread_id),
+        account=storable(origin.account) or "" if origin is not None and is_origin_chat else "",
+        chat_id=storable(chat_id),
+        thread_id=storable(thread_id),
         body={"text": text},
     )
     limits = registry.platform(target.platform)

@@ -24,6 +24,7 @@ from tertulia.core.policy import ResetPolicy
 from tertulia.core.session import STATES, Notice, Page, Session, State
 from tertulia.core.source import Source
 from tertulia.core.text import search_terms
+from tertulia.core.text.storable import storable
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, StaleWrite
 from tertulia.platforms import registry
 from tertulia.records import session_rows
@@ -204,7 +205,7 @@ class Sessions:
         def work(tx: Transaction) -> Session:
             row = session_rows.require(tx, session_id)
             if row.ended_at is None:
-                _end(tx, self._context, row, session_rows.storable(reason) or reason, now)
+                _end(tx, self._context, row, storable(reason) or reason, now)
             return session_rows.require(tx, session_id).session()
 
         found = self._db.write(work)

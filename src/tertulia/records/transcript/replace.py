@@ -19,6 +19,7 @@ from tertulia.core.history.view import (
 )
 from tertulia.core.message import COMMAND, DELIVERY, INTERNAL, USER, Draft, draft, to_json
 from tertulia.core.source import LOCAL, Source
+from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, NotFound
 from tertulia.records import session_rows
 from tertulia.records.store_context import StoreContext
@@ -292,7 +293,7 @@ def _adopt(tx: Transaction, context: StoreContext, session_id: str, now: datetim
     """Make sure that there is a session of that id: if not, one that ended and is in no chat."""
     if tx.one("session_by_id", {"id": session_id}) is not None:
         return
-    if not session_id or session_rows.storable(session_id) != session_id:
+    if not session_id or storable(session_id) != session_id:
         raise NotFound(
             f"{session_id!r} is no id of a session.", hint="Give the id that the session was given."
         )

@@ -1,4 +1,4 @@
-"""What looks like a key, a token or a password is hidden; all else stays as it is."""
+"""Keys, tokens and passwords are hidden; other text stays unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz012345"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (f"wrong key sk-{LETTERS} given", f"wrong key {HIDDEN} given"),
         (f"sk-ant-api03-{LETTERS}", HIDDEN),
@@ -30,8 +30,8 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz012345"
         ("xoxb-1234567890-abcdef", HIDDEN),
     ],
 )
-def test_a_secret_is_hidden(text: str, told: str) -> None:
-    assert without_secrets(text) == told
+def test_secret_is_hidden(text: str, expected: str) -> None:
+    assert without_secrets(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_a_secret_is_hidden(text: str, told: str) -> None:
         "The secret of the token a is too short",
     ],
 )
-def test_what_is_none_stays(text: str) -> None:
+def test_ordinary_text_stays(text: str) -> None:
     assert without_secrets(text) == text
 
 
 @given(st.text())
-def test_hidden_once_it_stays_so(text: str) -> None:
+def test_hiding_again_changes_nothing(text: str) -> None:
     once = without_secrets(text)
     assert without_secrets(once) == once

@@ -28,24 +28,24 @@ MEASURED: dict[str, tuple[int, str]] = {
 
 
 @pytest.mark.parametrize("kind", MEASURED)
-def test_the_estimate_is_near_and_rather_too_high(kind: str) -> None:
+def test_estimate_is_close_and_rather_too_high(kind: str) -> None:
     counted, text = MEASURED[kind]
     assert 0.85 <= estimate(text) / counted <= 1.35
 
 
-def test_all_kinds_together_come_close() -> None:
+def test_estimate_of_all_kinds_together_is_close() -> None:
     counted = sum(count for count, _ in MEASURED.values())
     estimated = sum(estimate(text) for _, text in MEASURED.values())
     assert 1.0 <= estimated / counted <= 1.2
 
 
 @pytest.mark.parametrize("kind", MEASURED)
-def test_a_long_text_is_as_many_times_more(kind: str) -> None:
+def test_estimate_grows_linearly_with_the_text(kind: str) -> None:
     _, text = MEASURED[kind]
     assert estimate(text * 50) == pytest.approx(50 * estimate(text), rel=0.05)
 
 
-def test_nothing_is_nothing_and_anything_is_something() -> None:
+def test_empty_text_has_no_tokens_and_any_other_has_some() -> None:
     assert estimate("") == 0
     assert 1 <= estimate(" ") <= estimate(".") <= 2
     assert 8 <= estimate("a b c d e f g h") <= 10

@@ -1,4 +1,4 @@
-"""Whatever is stored, a history is one that every provider accepts, within its budget.
+"""For any stored rows, the history is accepted by every provider and within its budget.
 
 Most examples go straight through the rules (blocks, window, rendering), which takes a millisecond;
 a smaller share goes through a store, with everything that can be done to a transcript. Together a
@@ -35,12 +35,12 @@ from tertulia.core.history.window import (
     fit,
 )
 from tertulia.core.message import Message, draft
-from tertulia.records import session_rows as acts_of
-from tertulia.records.transcript import transcript as transcripts_of
+from tertulia.records import session_rows
+from tertulia.records.transcript import transcript as transcripts
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.storage.base import Transaction
-from tests.history import material
-from tests.history.validators import faults
+from tests.legality import generated_messages
+from tests.legality.validators import faults
 from tests.servers.postgres import Server
 
 EXAMPLES = settings.default.max_examples if settings.default else 200
@@ -49,7 +49,7 @@ HIDDEN = ("command", "internal")
 
 Shown = list[dict[str, Any]]
 
-# What is generated is large by intent: whole transcripts with whatever they can hold.
+# The generated examples are large on purpose: whole transcripts with every kind of content.
 thorough = settings(
     max_examples=4 * EXAMPLES,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -82,13 +82,13 @@ def weight(messages: Sequence[Mapping[str, Any]]) -> int:
 
 
 def assert_within(shown: Shown, max_messages: int, max_tokens: int | None) -> None:
-    """Messages are counted; tokens may be too many only where one message is by itself."""
+    """Check the limits; only a single message may have too many tokens."""
     assert len(shown) <= max_messages
     if max_tokens is not None and weight(shown) > max_tokens:
         assert [message["role"] for message in shown] == ["user"]
 
 
-def assert_begins_well(shown: Shown, deliveries: Sequence[object]) -> None:
+def assert_begins_legally(shown: Shown, deliveries: Sequence[object]) -> None:
     if shown and shown[0]["role"] != "user":
         assert shown[0]["role"] == "assistant"
         assert shown[1]["role"] == "user"
@@ -98,12 +98,12 @@ def assert_begins_well(shown: Shown, deliveries: Sequence[object]) -> None:
 
 @thorough
 @given(
-    rows=material.stored_rows(),
-    summary=st.none() | material.message("summary"),
-    max_messages=material.message_limits,
-    max_tokens=material.token_limits,
-    timestamps=material.timestamps,
-    form=material.formats,
+    rows=generated_messages.stored_rows(),
+    summary=st.none() | generated_messages.message("summary"),
+    max_messages=generated_messages.message_limits,
+    max_tokens=generated_messages.token_limits,
+    timestamps=generated_messages.timestamps,
+    form=generated_messages.formats,
     whole=st.booleans(),
 )
 def test_any_rows_give_a_legal_history(
@@ -116,10 +116,10 @@ def test_any_rows_give_a_legal_history(
     whole: bool,
 ) -> None:
     style = Style(timestamps, authors=True, pictures=form == "anthropic")
-    found = [] if summary is None else [Block(material.rows_of([summary])[0])]
-    found += blocks(rows)
+    history = [] if summary is None else [Block(generated_messages.rows_of([summary])[0])]
+    history += blocks(rows)
     budget = HistoryBudget(max_messages, max_tokens)
-    shown = fit(found, budget, weigher(style), whole=whole)
+    shown = fit(history, budget, weigher(style), whole=whole)
     style = style._replace(result_limit=shown.result_limit)
     messages = render(shown.blocks, form, style)
     assert faults(form, messages) == []
@@ -127,14 +127,18 @@ def test_any_rows_give_a_legal_history(
     in_openai = render(shown.blocks, "openai", style)
     assert_within(in_openai, max_messages, max_tokens)
     deliveries = [row for row in rows if row.kind == "delivery"]
-    assert_begins_well(in_openai, deliveries)
-    said = [row for row in rows if row.role in ("user", "summary") and row.kind not in HIDDEN]
-    if said or summary is not None:
+    assert_begins_legally(in_openai, deliveries)
+    people_rows = [
+        row for row in rows if row.role in ("user", "summary") and row.kind not in HIDDEN
+    ]
+    if people_rows or summary is not None:
         assert messages
-    if said:
+    if people_rows:
         # A summary in front takes half of the budget at most, and is shortened for that.
-        seen = [block.row for block in shown.blocks if block.row.role == said[-1].role]
-        assert said[-1].seq in [row.seq for row in seen], "the newest words stay"
+        fitted_rows = [
+            block.row for block in shown.blocks if block.row.role == people_rows[-1].role
+        ]
+        assert people_rows[-1].seq in [row.seq for row in fitted_rows], "the newest words stay"
 
 
 # -- through a store
@@ -160,11 +164,11 @@ CHATS = itertools.count()
 
 
 class Crash(Exception):
-    """What ends a turn in the middle."""
+    """An exception that ends a turn in the middle."""
 
 
-class Scene:
-    """One conversation, and everything that can be done to it."""
+class Conversation:
+    """One conversation with all operations on it."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -177,66 +181,66 @@ class Scene:
         )
 
     @property
-    def talk(self) -> Transcript:
+    def transcript(self) -> Transcript:
         return self.store.transcript(self.session.id)
 
     def append(self, body: dict[str, Any]) -> None:
-        self.talk.append(body)
+        self.transcript.append(body)
 
     def extend(self, bodies: list[dict[str, Any]]) -> None:
-        self.talk.extend(bodies)
+        self.transcript.extend(bodies)
 
     def rewrite(self, bodies: list[dict[str, Any]]) -> None:
-        self.talk.rewrite(bodies)
+        self.transcript.rewrite(bodies)
 
     def add_of_kind(self, kind: str, body: dict[str, Any]) -> None:
-        """A row as commands, deliveries and bookkeeping leave it."""
+        """Add a row as commands, deliveries and bookkeeping do."""
 
         def work(tx: Transaction) -> None:
-            ref, last, turns = acts_of.current_view(tx, self.session.id)[:3]
+            ref, last, turns = session_rows.current_view(tx, self.session.id)[:3]
             tx.run("session_add_rows", {"ref": ref, "count": 1})
-            transcripts_of.insert(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
+            transcripts.insert(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
 
         self.store.context.db.write(work)
 
     def undo(self, turns: int) -> None:
-        self.talk.undo(turns)
+        self.transcript.undo(turns)
 
     def redo(self, _: int) -> None:
-        self.talk.redo()
+        self.transcript.redo()
 
     def clear(self, _: int) -> None:
-        self.talk.clear()
+        self.transcript.clear()
 
     def keep_recent(self, count: int) -> None:
-        self.talk.keep_recent(count)
+        self.transcript.keep_recent(count)
 
     def restore(self, number: int) -> None:
-        self.talk.restore(1 + number % len(self.talk.revisions()))
+        self.transcript.restore(1 + number % len(self.transcript.revisions()))
 
     def compact(self, keep_turns: int) -> None:
-        self.talk.compact(keep_turns=keep_turns)
+        self.transcript.compact(keep_turns=keep_turns)
 
-    def edit(self, place: int, body: dict[str, Any]) -> None:
-        if entries := self.talk.entries():
-            self.talk.edit(entries[place % len(entries)].seq, body)
+    def edit(self, index: int, body: dict[str, Any]) -> None:
+        if entries := self.transcript.entries():
+            self.transcript.edit(entries[index % len(entries)].seq, body)
 
-    def remove(self, place: int) -> None:
-        if entries := self.talk.entries():
-            self.talk.remove(entries[place % len(entries)].seq)
+    def remove(self, index: int) -> None:
+        if entries := self.transcript.entries():
+            self.transcript.remove(entries[index % len(entries)].seq)
 
-    def fork(self, place: int) -> None:
-        entries = self.talk.entries()
-        at = entries[place % len(entries)].seq if entries else None
+    def fork(self, index: int) -> None:
+        entries = self.transcript.entries()
+        at = entries[index % len(entries)].seq if entries else None
         self.session = self.store.sessions.fork(self.session.id, at)
 
     def turn(self, user: str, text: str, media: Any, answers: int, crash: bool) -> None:
-        """A turn with calls, of which only some are answered; perhaps it ends in an exception."""
+        """Run a turn with calls, only some with results; it may end in an exception."""
         try:
             with self.store.turn(self.source(user), text, media=media) as turn:
                 turn.add_assistant(text, tool_calls=[ToolCall(f"c{n}", "look") for n in range(3)])
-                for place in range(answers):
-                    turn.add_tool_result(f"c{place}", text)
+                for index in range(answers):
+                    turn.add_tool_result(f"c{index}", text)
                 turn.add_assistant(text, more=crash)
                 self._crash(crash)
         except Crash:
@@ -250,33 +254,59 @@ class Scene:
             raise Crash
 
 
-def act(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+def operation_of(
+    name: str, *arguments: st.SearchStrategy[Any]
+) -> st.SearchStrategy[tuple[Any, ...]]:
     return st.tuples(st.just(name), *arguments)
 
 
 few = st.integers(0, 4)
-traces = st.lists(material.odd_texts, max_size=2)
-acts = st.one_of(
-    act("append", material.people | material.assistants | material.results | material.strangers),
-    act("extend", material.transcripts()),
-    act("extend", material.transcripts()),
-    act("rewrite", material.transcripts()),
-    act("add_of_kind", st.sampled_from(["command", "internal", "delivery"]), material.people),
-    act("add_of_kind", st.just("delivery"), material.assistants),
-    act("undo", st.integers(1, 3)),
-    act("redo", few),
-    act("clear", few),
-    act("keep_recent", st.integers(0, 12)),
-    act("restore", few),
-    act("compact", few),
-    act("edit", few, material.people | material.assistants | material.results),
-    act("remove", few),
-    act("fork", few),
-    act("turn", st.sampled_from("12"), material.texts, traces, st.integers(0, 3), st.booleans()),
+traces = st.lists(generated_messages.odd_texts, max_size=2)
+operation = st.one_of(
+    operation_of(
+        "append",
+        generated_messages.people
+        | generated_messages.assistants
+        | generated_messages.results
+        | generated_messages.strangers,
+    ),
+    operation_of("extend", generated_messages.transcripts()),
+    operation_of("extend", generated_messages.transcripts()),
+    operation_of("rewrite", generated_messages.transcripts()),
+    operation_of(
+        "add_of_kind",
+        st.sampled_from(["command", "internal", "delivery"]),
+        generated_messages.people,
+    ),
+    operation_of("add_of_kind", st.just("delivery"), generated_messages.assistants),
+    operation_of("undo", st.integers(1, 3)),
+    operation_of("redo", few),
+    operation_of("clear", few),
+    operation_of("keep_recent", st.integers(0, 12)),
+    operation_of("restore", few),
+    operation_of("compact", few),
+    operation_of(
+        "edit",
+        few,
+        generated_messages.people | generated_messages.assistants | generated_messages.results,
+    ),
+    operation_of("remove", few),
+    operation_of("fork", few),
+    operation_of(
+        "turn",
+        st.sampled_from("12"),
+        generated_messages.texts,
+        traces,
+        st.integers(0, 3),
+        st.booleans(),
+    ),
 )
-questions = st.lists(
+request_lists = st.lists(
     st.tuples(
-        material.message_limits, material.token_limits, material.timestamps, material.formats
+        generated_messages.message_limits,
+        generated_messages.token_limits,
+        generated_messages.timestamps,
+        generated_messages.formats,
     ),
     min_size=1,
     max_size=4,
@@ -284,34 +314,40 @@ questions = st.lists(
 
 
 @through_the_store
-@given(done=st.lists(acts, min_size=2, max_size=10), asked=questions)
-def test_whatever_is_done_to_a_transcript_its_history_is_legal(
-    store: Store, done: list[tuple[Any, ...]], asked: list[tuple[int, int | None, Any, Any]]
+@given(operations=st.lists(operation, min_size=2, max_size=10), requests=request_lists)
+def test_history_is_legal_after_any_operations(
+    store: Store,
+    operations: list[tuple[Any, ...]],
+    requests: list[tuple[int, int | None, Any, Any]],
 ) -> None:
-    check_histories(Scene(store), done, asked)
+    check_histories(Conversation(store), operations, requests)
 
 
 @through_the_server
-@given(done=st.lists(acts, min_size=2, max_size=10), asked=questions)
-def test_whatever_is_done_in_postgres_its_history_is_legal(
-    in_postgres: Store, done: list[tuple[Any, ...]], asked: list[tuple[int, int | None, Any, Any]]
+@given(operations=st.lists(operation, min_size=2, max_size=10), requests=request_lists)
+def test_history_is_legal_after_any_operations_in_postgres(
+    in_postgres: Store,
+    operations: list[tuple[Any, ...]],
+    requests: list[tuple[int, int | None, Any, Any]],
 ) -> None:
-    check_histories(Scene(in_postgres), done, asked)
+    check_histories(Conversation(in_postgres), operations, requests)
 
 
 def check_histories(
-    scene: Scene, done: list[tuple[Any, ...]], asked: list[tuple[int, int | None, Any, Any]]
+    conversation: Conversation,
+    operations: list[tuple[Any, ...]],
+    requests: list[tuple[int, int | None, Any, Any]],
 ) -> None:
-    for name, *arguments in done:
-        getattr(scene, name)(*arguments)
-    entries = scene.talk.entries()
+    for name, *arguments in operations:
+        getattr(conversation, name)(*arguments)
+    entries = conversation.transcript.entries()
     has_spoken = any(entry.role == "user" and entry.kind not in HIDDEN for entry in entries)
     deliveries = [entry for entry in entries if entry.kind == "delivery"]
-    for max_messages, max_tokens, timestamps, form in asked:
-        shown = scene.talk.history(max_messages, max_tokens, timestamps, form)
+    for max_messages, max_tokens, timestamps, form in requests:
+        shown = conversation.transcript.history(max_messages, max_tokens, timestamps, form)
         assert faults(form, shown) == []
-        in_openai = scene.talk.history(max_messages, max_tokens, timestamps)
+        in_openai = conversation.transcript.history(max_messages, max_tokens, timestamps)
         assert_within(in_openai, max_messages, max_tokens)
-        assert_begins_well(in_openai, deliveries)
+        assert_begins_legally(in_openai, deliveries)
         if has_spoken:
             assert shown

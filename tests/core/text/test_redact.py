@@ -55,7 +55,7 @@ def without_pseudonyms(text: str) -> str:
 
 class TestPseudonyms:
     @given(hiding, any_id)
-    def test_their_form(self, platform: str, value: str) -> None:
+    def test_form_of_pseudonyms(self, platform: str, value: str) -> None:
         assert re.fullmatch(r"user_[0-9a-f]{12}", redactor.user(platform, value))
         assert re.fullmatch(r"[0-9a-f]{12}", redactor.thread(platform, value))
         assert re.fullmatch(r"(?:\w+:)?[0-9a-f]{12}", redactor.chat(platform, value))
@@ -70,7 +70,7 @@ class TestPseudonyms:
             assert getattr(again, kind)(platform, value) == made
             assert getattr(other, kind)(platform, value) != made
 
-    def test_a_known_value(self) -> None:
+    def test_example_value(self) -> None:
         # Stored exports and logs are compared over time: this may never change.
         assert redactor.user("telegram", "42") == "user_51561fae1703"
         assert redactor.chat("telegram", "42") == "c74875ce7dc1"
@@ -80,32 +80,32 @@ class TestPseudonyms:
         assume((here, one) != (there, two))
         assert redactor.user(here, one) != redactor.user(there, two)
 
-    def test_a_person_and_a_chat_of_one_id_differ(self) -> None:
+    def test_person_and_chat_with_one_id_differ(self) -> None:
         made = redactor.user("telegram", "42"), redactor.chat("telegram", "42")
         assert made[0].removeprefix("user_") != made[1]
 
     @pytest.mark.parametrize("chat", ["telegram:42001", "group:42001", "Telegram:42001"])
-    def test_a_prefix_is_kept(self, chat: str) -> None:
+    def test_prefix_is_kept(self, chat: str) -> None:
         prefix = chat.partition(":")[0]
         assert redactor.chat("telegram", chat) == f"{prefix}:{redactor.chat('telegram', '42001')}"
 
     @pytest.mark.parametrize("chat", ["34600123456:7", "alice:bob", "!room:example.org", "a:"])
-    def test_what_says_more_than_the_platform_is_no_prefix(self, chat: str) -> None:
+    def test_only_platform_and_chat_type_are_prefixes(self, chat: str) -> None:
         assert re.fullmatch(r"[0-9a-f]{12}", redactor.chat("telegram", chat))
 
     @given(hiding, any_id)
-    def test_none_looks_like_a_phone_number(self, platform: str, value: str) -> None:
+    def test_no_pseudonym_looks_like_a_phone_number(self, platform: str, value: str) -> None:
         made = redactor.chat(platform, value).rpartition(":")[2]
         assert redactor.text(made) == made
 
     @pytest.mark.parametrize("platform", [*KEEPING, "local"])
-    def test_where_ids_are_needed_they_stay(self, platform: str) -> None:
+    def test_ids_stay_where_mentions_need_them(self, platform: str) -> None:
         assert not redactor.hides(platform)
         assert redactor.user(platform, "U42") == "U42"
         assert redactor.chat(platform, "C42") == "C42"
         assert redactor.thread(platform, "17.5") == "17.5"
 
-    def test_a_short_secret_is_refused(self) -> None:
+    def test_short_secret_is_refused(self) -> None:
         with pytest.raises(ConfigError) as caught:
             Redactor(b"short", KEEPING.__contains__)
         assert caught.value.field == "secret"
@@ -145,34 +145,36 @@ class TestPhoneNumbers:
     )
     @pytest.mark.parametrize("around", ["{}", "Bob {}", "{} (work)", "Bob{}", "tel:{}!", "({})"])
     @pytest.mark.parametrize("platform", ["whatsapp", "discord"])
-    def test_every_way_of_writing_it_is_hidden_in_a_name(
+    def test_every_notation_is_hidden_in_a_name(
         self, written: str, around: str, platform: str
     ) -> None:
-        shown = redactor.name(platform, around.format(written))
-        assert re.search(r"user_[0-9a-f]{12}", shown)
-        assert ascii_digits(without_pseudonyms(shown)) == ""
-        left = without_pseudonyms(shown)
+        redacted = redactor.name(platform, around.format(written))
+        assert re.search(r"user_[0-9a-f]{12}", redacted)
+        assert ascii_digits(without_pseudonyms(redacted)) == ""
+        left = without_pseudonyms(redacted)
         assert left.count("(") == left.count(")")
 
     @given(phones(), hiding, st.text(alphabet="abc ,:;!?'ñ中", max_size=8))
-    def test_no_digit_of_it_stays(self, phone: tuple[str, str], platform: str, words: str) -> None:
-        shown = redactor.name(platform, f"{words}{phone[1]}{words}")
-        assert ascii_digits(without_pseudonyms(shown)) == ""
+    def test_no_digit_stays_in_a_name(
+        self, phone: tuple[str, str], platform: str, words: str
+    ) -> None:
+        redacted = redactor.name(platform, f"{words}{phone[1]}{words}")
+        assert ascii_digits(without_pseudonyms(redacted)) == ""
 
     @given(phones())
-    def test_no_digit_of_it_stays_in_a_text(self, phone: tuple[str, str]) -> None:
-        shown = redactor.text(f"He said:\n{phone[1]},\nyes.")
-        assert ascii_digits(without_pseudonyms(shown)) == ""
-        assert shown.startswith("He said:\n")
-        assert shown.endswith(",\nyes.")
+    def test_no_digit_stays_in_a_text(self, phone: tuple[str, str]) -> None:
+        redacted = redactor.text(f"He said:\n{phone[1]},\nyes.")
+        assert ascii_digits(without_pseudonyms(redacted)) == ""
+        assert redacted.startswith("He said:\n")
+        assert redacted.endswith(",\nyes.")
 
-    def test_an_id_that_was_drawn_is_no_number(self) -> None:
+    def test_random_id_is_not_a_number(self) -> None:
         text = "delivery 78786b3d78bc888d4b2902723a8dd354 to webhook failed"
         assert redactor.text(text) == text
         for other in ("78786b3d78bc888d4b2902723a8dd3", "78786b3d600123456d4b272723a8dd354"[:32]):
             assert redactor.text(other) != other
 
-    def test_the_same_number_is_the_same_person(self) -> None:
+    def test_one_number_has_one_pseudonym(self) -> None:
         made = redactor.user("signal", "+34600123456")
         for written in (
             "+34 600 123 456",
@@ -200,25 +202,25 @@ class TestPhoneNumbers:
             "5 € – 10 €",
         ],
     )
-    def test_what_is_no_number_stays(self, name: str) -> None:
+    def test_other_text_stays(self, name: str) -> None:
         assert redactor.name("telegram", name) == name
         assert redactor.text(name) == name
 
     @pytest.mark.parametrize("written", ["6️⃣0️⃣0️⃣1️⃣2️⃣3️⃣4️⃣", "600123⒋", "⑥⓪⓪①②③④", "6́0́0́1́2́3́4́"])
-    def test_a_number_goes_with_all_its_marks(self, written: str) -> None:
-        shown = redactor.text(f"x {written}, y", source=Source("signal", "1"))
-        assert re.fullmatch(r"x user_[0-9a-f]{12}, y", shown)
+    def test_number_is_replaced_with_its_separators(self, written: str) -> None:
+        redacted = redactor.text(f"x {written}, y", source=Source("signal", "1"))
+        assert re.fullmatch(r"x user_[0-9a-f]{12}, y", redacted)
 
-    def test_a_date_hides_no_number(self) -> None:
-        shown = redactor.text("2026-11-03 600 123 456")
-        assert re.fullmatch(r"2026-11-03 user_[0-9a-f]{12}", shown)
+    def test_date_before_a_number_does_not_protect_it(self) -> None:
+        redacted = redactor.text("2026-11-03 600 123 456")
+        assert re.fullmatch(r"2026-11-03 user_[0-9a-f]{12}", redacted)
 
-    def test_a_long_id_in_a_topic_stays_where_mentions_need_it(self) -> None:
+    def test_long_id_in_a_topic_stays_where_mentions_need_it(self) -> None:
         topic = "ask @123456789012345678"
         assert redactor.name("discord", topic) == topic
         assert "123456789012345678" not in redactor.name("telegram", topic)
 
-    def test_the_rest_of_a_text_stays_as_it_is(self) -> None:
+    def test_rest_of_a_text_stays_unchanged(self) -> None:
         text = "ﬁn\t２ ½ “x”\u200b 600 123 456\r\nﬁn"
         assert redactor.text(text) == text.replace("600 123 456", redactor.text("600 123 456"))
 
@@ -230,89 +232,89 @@ class TestIds:
         st.sampled_from(["{}", "Bob {}", "x{}y", "({})", "{}\u200b!"]),
         st.sampled_from(["user_id", "user_id_alt", "chat_id", "chat_id_alt", "thread_id"]),
     )
-    def test_an_id_of_the_source_is_hidden_in_any_name(
+    def test_id_of_the_source_is_hidden_in_any_name(
         self, platform: str, value: str, around: str, field: str
     ) -> None:
         source = Source(**{"platform": platform, "chat_id": "other-chat", field: value})
-        shown = redactor.name("discord", around.format(value), source=source)
-        assert value.lower() not in shown.lower()
-        shown = redactor.text(f"\n{around.format(value)}\n", source=source)
-        assert value.lower() not in shown.lower()
+        redacted = redactor.name("discord", around.format(value), source=source)
+        assert value.lower() not in redacted.lower()
+        redacted = redactor.text(f"\n{around.format(value)}\n", source=source)
+        assert value.lower() not in redacted.lower()
 
-    def test_it_gets_the_pseudonym_it_has_elsewhere(self) -> None:
+    def test_id_has_the_same_pseudonym_everywhere(self) -> None:
         source = Source("signal", "group.abcdef==", user_id="+34600123456", thread_id="9876")
-        shown = redactor.text(
+        redacted = redactor.text(
             "group.abcdef== | 34 600 123 456 | +34600123456 | 9876", source=source
         )
         person = redactor.user("signal", "+34600123456")
         chat, thread = redactor.chat("signal", "group.abcdef=="), redactor.thread("signal", "9876")
-        assert shown == f"{chat} | {person} | {person} | {thread}"
+        assert redacted == f"{chat} | {person} | {person} | {thread}"
 
-    def test_the_number_inside_an_id(self) -> None:
+    def test_number_inside_an_id(self) -> None:
         source = Source("whatsapp", "34600123456@s.whatsapp.net", user_name="+34 600 123 456")
-        shown = redactor.name("whatsapp", "+34 600 123 456", source=source)
-        assert shown == redactor.chat("whatsapp", "34600123456@s.whatsapp.net")
+        redacted = redactor.name("whatsapp", "+34 600 123 456", source=source)
+        assert redacted == redactor.chat("whatsapp", "34600123456@s.whatsapp.net")
 
-    def test_an_id_with_active_characters_is_found_in_a_cleaned_name(self) -> None:
+    def test_id_with_active_characters_is_found_in_a_cleaned_name(self) -> None:
         source = Source("telegram", "1", user_id="*[x]*_<y>")
-        shown = redactor.name("telegram", "I am *[x]*_<y>", source=source)
-        assert shown == f"I am {redactor.user('telegram', '*[x]*_<y>')}"
+        redacted = redactor.name("telegram", "I am *[x]*_<y>", source=source)
+        assert redacted == f"I am {redactor.user('telegram', '*[x]*_<y>')}"
 
-    def test_an_id_without_its_prefix_is_the_same(self) -> None:
+    def test_id_without_its_prefix_is_the_same(self) -> None:
         source = Source("telegram", "telegram:abcdefgh")
         made = redactor.chat("telegram", "telegram:abcdefgh")
         assert redactor.name("telegram", "in abcdefgh", source=source) == f"in {made}"
 
-    def test_an_id_that_begins_with_another(self) -> None:
+    def test_id_that_begins_with_another(self) -> None:
         source = Source("telegram", "abcdef", user_id="abcdefgh")
-        shown = redactor.text("abcdefgh, abcdef", source=source)
+        redacted = redactor.text("abcdefgh, abcdef", source=source)
         person, chat = redactor.user("telegram", "abcdefgh"), redactor.chat("telegram", "abcdef")
-        assert shown == f"{person}, {chat}"
+        assert redacted == f"{person}, {chat}"
 
     @pytest.mark.parametrize("written", ["STRASSE99", "straße99", "ＳＴＲＡＳＳＥ９９"])
-    def test_an_id_in_other_letters(self, written: str) -> None:
+    def test_id_in_other_letters(self, written: str) -> None:
         source = Source("telegram", "Straße99")
-        shown = redactor.text(f"at {written}", source=source)
-        assert shown == f"at {redactor.chat('telegram', 'Straße99')}"
+        redacted = redactor.text(f"at {written}", source=source)
+        assert redacted == f"at {redactor.chat('telegram', 'Straße99')}"
 
-    def test_homes_are_hidden_each_by_its_platform(self) -> None:
+    def test_homes_are_hidden_by_their_platform(self) -> None:
         homes = {"telegram": HomeChannel("-100777888"), "discord": HomeChannel("99988877766655544")}
-        shown = redactor.text("-100777888, 99988877766655544", homes=homes)
-        assert shown == f"{redactor.chat('telegram', '-100777888')}, 99988877766655544"
+        redacted = redactor.text("-100777888, 99988877766655544", homes=homes)
+        assert redacted == f"{redactor.chat('telegram', '-100777888')}, 99988877766655544"
 
-    def test_a_number_inside_a_longer_one_is_not_the_id(self) -> None:
+    def test_number_inside_a_longer_one_is_not_the_id(self) -> None:
         source = Source("telegram", "600123")
-        shown = redactor.text("600123456, 600123", source=source)
+        redacted = redactor.text("600123456, 600123", source=source)
         chat = redactor.chat("telegram", "600123")
-        assert shown == f"{redactor.user('telegram', '600123456')}, {chat}"
+        assert redacted == f"{redactor.user('telegram', '600123456')}, {chat}"
 
     @pytest.mark.parametrize("around", ["({})", "+{}", "1 {}", "[{}]", "7-{}", "{} 7", "x{}"])
-    def test_an_id_too_short_for_a_phone_number(self, around: str) -> None:
-        shown = redactor.name(
+    def test_id_too_short_for_a_phone_number(self, around: str) -> None:
+        redacted = redactor.name(
             "telegram", around.format("600123"), source=Source("telegram", "600123")
         )
-        assert "600123" not in shown
+        assert "600123" not in redacted
         short = redactor.text("(12345)", source=Source("telegram", "12345"))
         assert short == f"({redactor.chat('telegram', '12345')})"
 
-    def test_a_short_id_counts_as_a_word(self) -> None:
+    def test_short_id_matches_whole_words(self) -> None:
         source = Source("telegram", "abcd")
-        shown = redactor.text("abcd abcde xabcd", source=source)
-        assert shown == f"{redactor.chat('telegram', 'abcd')} abcde xabcd"
+        redacted = redactor.text("abcd abcde xabcd", source=source)
+        assert redacted == f"{redactor.chat('telegram', 'abcd')} abcde xabcd"
 
-    def test_one_or_two_characters_count_only_alone(self) -> None:
+    def test_one_or_two_characters_match_only_the_whole_text(self) -> None:
         source = Source("telegram", "12345678", thread_id="1")
         assert redactor.name("telegram", "Team 1", source=source) == "Team 1"
         assert redactor.name("telegram", "1", source=source) == redactor.thread("telegram", "1")
 
     @given(any_id, any_id, st.text(alphabet=st.characters(exclude_categories=())))
-    def test_any_id_in_any_text_goes_through(self, chat: str, user: str, text: str) -> None:
+    def test_any_id_in_any_text_is_accepted(self, chat: str, user: str, text: str) -> None:
         source = Source("telegram", chat, user_id=user)
         redactor.text(text, source=source)
         redactor.name("telegram", text + user + chat, source=source)
 
     @pytest.mark.parametrize("platform", KEEPING)
-    def test_where_ids_are_needed_a_name_keeps_them(self, platform: str) -> None:
+    def test_name_keeps_ids_where_mentions_need_them(self, platform: str) -> None:
         source = Source(platform, "C01234567", user_id="U01234567", thread_id="1712345678.123456")
         text = "C01234567 U01234567 1712345678.123456"
         assert redactor.name(platform, text, source=source) == text
@@ -329,7 +331,7 @@ class TestKeys:
         shared = redactor.key(session_key(source, per_user=False))
         assert shared == f"agent:main:telegram:group:{chat}:~{thread}"
 
-    def test_a_prefix_takes_no_place_of_its_own(self) -> None:
+    def test_prefix_is_no_part_of_its_own(self) -> None:
         key = session_key(Source("telegram", "telegram:42001"))
         made = redactor.chat("telegram", "42001")
         assert redactor.key(key) == f"agent:main:telegram:dm:telegram%3A{made}"
@@ -338,7 +340,7 @@ class TestKeys:
         source = Source("telegram", "-100777", chat_type="group", user_id="4242")
         assert redactor.key(session_key(source)).endswith(f":{redactor.user('telegram', '4242')}")
 
-    def test_a_direct_message(self) -> None:
+    def test_direct_message(self) -> None:
         chat, thread = redactor.chat("signal", "+34600123456"), redactor.thread("signal", "17")
         key = session_key(Source("signal", "+34600123456", thread_id="17"))
         assert redactor.key(key) == f"agent:main:signal:dm:{chat}:{thread}"
@@ -348,7 +350,7 @@ class TestKeys:
         assert redactor.key("agent:main:signal:dm") == "agent:main:signal:dm"
 
     @pytest.mark.parametrize("platform", [*KEEPING, "local"])
-    def test_where_ids_are_needed_the_key_stays(self, platform: str) -> None:
+    def test_key_stays_where_mentions_need_ids(self, platform: str) -> None:
         key = session_key(Source(platform, "C1", chat_type="group", user_id="U1", account="dm"))
         assert redactor.key(key) == key
 
@@ -360,7 +362,7 @@ class TestKeys:
         st.booleans(),
         st.booleans(),
     )
-    def test_no_id_stays(
+    def test_no_id_stays_in_a_key(
         self,
         platform: str,
         chat_type: str,
@@ -395,5 +397,5 @@ class TestKeys:
             "agent:main:telegram:dm:%FF",
         ],
     )
-    def test_what_is_no_key_is_hidden_whole(self, text: str) -> None:
+    def test_invalid_key_is_replaced_as_a_whole(self, text: str) -> None:
         assert re.fullmatch(r"[0-9a-f]{12}", redactor.key(text))

@@ -100,10 +100,10 @@ arguments = st.one_of(
 )
 calls = st.one_of(
     st.builds(
-        lambda call_id, name, given: {
+        lambda call_id, name, text: {
             "id": call_id,
             "type": "function",
-            "function": {"name": name, "arguments": given},
+            "function": {"name": name, "arguments": text},
         },
         call_ids,
         names,
@@ -159,32 +159,34 @@ strangers = st.builds(
 
 @st.composite
 def sound_turns(draw: st.DrawFn) -> list[Body]:
-    """A turn as a well-behaved program stores it, perhaps left in the middle."""
-    found: list[Body] = [{"role": "user", "content": draw(plain_texts)}]
+    """A turn as a correct program stores it, perhaps incomplete."""
+    bodies: list[Body] = [{"role": "user", "content": draw(plain_texts)}]
     for step in range(draw(st.integers(0, 3))):
-        ids = [f"call_{step}_{place}" for place in range(draw(st.integers(1, 3)))]
-        made = [
+        ids = [f"call_{step}_{index}" for index in range(draw(st.integers(1, 3)))]
+        tool_calls = [
             {"id": i, "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
             for i in ids
         ]
-        found.append({"role": "assistant", "content": draw(st.none() | texts), "tool_calls": made})
-        found += [{"role": "tool", "tool_call_id": i, "content": draw(texts)} for i in ids]
-    found.append({"role": "assistant", "content": draw(plain_texts)})
-    return found[: draw(st.integers(1, len(found)))]
+        bodies.append(
+            {"role": "assistant", "content": draw(st.none() | texts), "tool_calls": tool_calls}
+        )
+        bodies += [{"role": "tool", "tool_call_id": i, "content": draw(texts)} for i in ids]
+    bodies.append({"role": "assistant", "content": draw(plain_texts)})
+    return bodies[: draw(st.integers(1, len(bodies)))]
 
 
 @st.composite
 def transcripts(draw: st.DrawFn) -> list[Body]:
-    """Sound turns and anything else; here and there a message stands elsewhere or twice."""
+    """Legal turns and anything else; some messages are moved or repeated."""
     anything = st.lists(people | assistants | results | strangers, max_size=6)
     pieces = draw(st.lists(sound_turns() | sound_turns() | anything, max_size=5))
-    found = [body for piece in pieces for body in piece]
-    for _ in range(draw(st.integers(0, 3)) if found else 0):
-        body = found[draw(st.integers(0, len(found) - 1))]
+    bodies = [body for piece in pieces for body in piece]
+    for _ in range(draw(st.integers(0, 3)) if bodies else 0):
+        body = bodies[draw(st.integers(0, len(bodies) - 1))]
         if draw(st.booleans()):
-            found.remove(body)
-        found.insert(draw(st.integers(0, len(found))), body)
-    return found
+            bodies.remove(body)
+        bodies.insert(draw(st.integers(0, len(bodies))), body)
+    return bodies
 
 
 kinds = st.sampled_from([None] * 8 + ["command", "internal", "delivery", "delivery", "interrupted"])
@@ -217,7 +219,7 @@ def rows_of(bodies: Iterable[Body], **fields: Any) -> list[Message]:
 
 @st.composite
 def stored_rows(draw: st.DrawFn) -> list[Message]:
-    """Rows that nothing but the database has seen: of any kind and author, in any turn."""
+    """Rows of any kind and author, in any turn."""
     rows = []
     for row in rows_of(draw(transcripts())):
         kind = draw(kinds)

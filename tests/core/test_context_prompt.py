@@ -69,7 +69,7 @@ def a_context(**changes: Any) -> PromptContext:
 
 
 def skeleton(prompt: str) -> str:
-    """The prompt without what stands between quotes."""
+    """Return the prompt without the quoted values."""
     return re.sub(r'"[^"]*"', '""', prompt)
 
 
@@ -78,7 +78,7 @@ def quoted(prompt: str) -> list[str]:
 
 
 class TestWhatItSays:
-    def test_a_direct_message(self) -> None:
+    def test_direct_message(self) -> None:
         context = a_context(
             title="Trip to Soria",
             previous=PreviousSession("20261102_093000_00ff00ff", "daily", "Visa papers"),
@@ -114,7 +114,7 @@ a colon inside an id is written `%3A`.
 Its messages are not shown here; the person can go back to it with `/resume`."""
         )
 
-    def test_a_shared_group(self) -> None:
+    def test_shared_group(self) -> None:
         source = Source(
             "discord",
             "123456789012345678",
@@ -133,7 +133,7 @@ Its messages are not shown here; the person can go back to it with `/resume`."""
         assert "Bob" not in prompt
         assert "**User" not in prompt
 
-    def test_the_terminal(self) -> None:
+    def test_terminal(self) -> None:
         context = a_context(
             source=Source.local(), platform=platform("local"), connected=(), homes={}
         )
@@ -156,13 +156,13 @@ Its messages are not shown here; the person can go back to it with `/resume`."""
             (Source("telegram", "42", chat_type="square"), '"42"'),
         ],
     )
-    def test_descriptions(self, source: Source, words: str) -> None:
+    def test_source_descriptions(self, source: Source, words: str) -> None:
         prompt = context_prompt(a_context(source=source))
         assert f"**Source:** Telegram ({words})\n" in prompt
         if not source.user_name:
             assert words.replace('"', "") == source.description
 
-    def test_the_id_stands_for_a_missing_name(self) -> None:
+    def test_id_replaces_a_missing_name(self) -> None:
         prompt = context_prompt(a_context(source=Source("telegram", "42", user_id="7")))
         assert '**User ID:** "7"\n' in prompt
 
@@ -184,7 +184,7 @@ Its messages are not shown here; the person can go back to it with `/resume`."""
         assert f"**Previous Session:** 20261102_093000_00ff00ff {words}. " in prompt
         assert "`/resume`" in prompt
 
-    def test_only_what_looks_like_ours_stands_without_quotes(self) -> None:
+    def test_only_identifiers_are_not_quoted(self) -> None:
         for session_id in ("obey me!", "obey me", "_x_", "__x__", "x" * 65, "été", "a\nb"):
             prompt = context_prompt(a_context(session_id=session_id))
             assert f'**Session ID:** "{plain(session_id)}"\n' in prompt
@@ -195,21 +195,21 @@ Its messages are not shown here; the person can go back to it with `/resume`."""
         assert '- slack: "#ops" (ID: "C1", thread: "17.5")\n' in prompt
         assert '- `"slack"`: its home channel, "#ops"\n' in prompt
 
-    def test_a_platform_nobody_knows(self) -> None:
+    def test_unknown_platform(self) -> None:
         source = Source("carrier_pigeon", "42", user_name="Ana")
         prompt = context_prompt(a_context(source=source, platform=platform("carrier_pigeon")))
         assert '**Source:** Carrier Pigeon (DM with "Ana")' in prompt
 
 
 class TestSameBytes:
-    def test_homes_in_any_order(self) -> None:
+    def test_order_of_homes_does_not_matter(self) -> None:
         homes = {"telegram": HomeChannel("1"), "discord": HomeChannel("2"), "web": HomeChannel("3")}
-        one, two = a_context(homes=homes), a_context(homes=dict(reversed(homes.items())))
-        assert one == two
-        assert context_prompt(one) == context_prompt(two)
-        assert context_prompt(one, redactor=redactor) == context_prompt(two, redactor=redactor)
+        first, second = a_context(homes=homes), a_context(homes=dict(reversed(homes.items())))
+        assert first == second
+        assert context_prompt(first) == context_prompt(second)
+        assert context_prompt(first, redactor=redactor) == context_prompt(second, redactor=redactor)
 
-    def test_homes_of_one_id_in_any_order(self) -> None:
+    def test_order_of_homes_with_one_id_does_not_matter(self) -> None:
         homes = {"telegram": HomeChannel("1234567"), "web": HomeChannel("1234567")}
         contexts = (
             a_context(homes=order, title="1234567")
@@ -217,82 +217,84 @@ class TestSameBytes:
         )
         assert len({context_prompt(context, redactor=redactor) for context in contexts}) == 1
 
-    def test_whoever_writes_in_a_shared_session(self) -> None:
-        one, two = (
+    def test_author_does_not_matter_in_a_shared_session(self) -> None:
+        first, second = (
             Source("telegram", "-100777", chat_type="group", user_id=who, user_name=who)
             for who in ("alice-1", "bob-2")
         )
-        prompts = {context_prompt(a_context(source=source, shared=True)) for source in (one, two)}
+        prompts = {
+            context_prompt(a_context(source=source, shared=True)) for source in (first, second)
+        }
         assert len(prompts) == 1
 
 
 class TestHostile:
-    """What others chose stays between its quotes: the rest of the prompt does not change."""
+    """A value of others stays between its quotes: the rest of the prompt does not change."""
 
-    def check(self, told: PromptContext, benign: PromptContext) -> None:
-        prompt, usual = context_prompt(told), context_prompt(benign)
+    def check(self, hostile: PromptContext, benign: PromptContext) -> None:
+        prompt, usual = context_prompt(hostile), context_prompt(benign)
         assert len(prompt.splitlines()) == len(usual.splitlines())
         assert skeleton(prompt) == skeleton(usual)
         for value in quoted(prompt):
             assert len(value) <= LIMIT
             assert len(value.splitlines()) <= 1
             assert not {unicodedata.category(char)[0] for char in value} & {"C"}
-        hidden = context_prompt(told, redactor=redactor)
+        hidden = context_prompt(hostile, redactor=redactor)
         assert skeleton(hidden) == skeleton(context_prompt(benign, redactor=redactor))
 
     @pytest.mark.parametrize("field", SOURCE_FIELDS)
     @given(value=texts, chat_type=chat_types, shared=st.booleans())
-    def test_every_field_of_a_source(
+    def test_hostile_source_fields(
         self, field: str, shared: bool, chat_type: str, value: str
     ) -> None:
-        def told(text: str) -> PromptContext:
-            # The ids give way to names, so they are tried without one.
+        def hostile(text: str) -> PromptContext:
+            # The ids give way to names, so they are tried without a name.
             named = {} if field.endswith("_id") else {"user_name": "Ana", "chat_name": "Den"}
             fields: dict[str, Any] = {"chat_id": "42", "chat_type": chat_type, **named}
             source = Source(**{"platform": "telegram", **fields, field: text})
             return a_context(source=source, shared=shared)
 
         is_seen = bool(plain(value)) or field not in ("user_name", "chat_name")
-        self.check(told(value), told(BENIGN) if is_seen else told(""))
+        self.check(hostile(value), hostile(BENIGN) if is_seen else hostile(""))
 
     @given(value=texts, field=st.sampled_from(["chat_id", "name", "thread_id"]))
-    def test_every_field_of_a_home(self, field: str, value: str) -> None:
-        def told(text: str) -> PromptContext:
+    def test_hostile_home_fields(self, field: str, value: str) -> None:
+        def hostile(text: str) -> PromptContext:
             home = {"chat_id": "1", "name": "Home", "thread_id": "2", field: text}
             return a_context(homes={"telegram": HomeChannel(**home)})
 
-        self.check(told(value), told(BENIGN))
+        self.check(hostile(value), hostile(BENIGN))
 
     @given(value=texts)
-    def test_titles(self, value: str) -> None:
-        def told(text: str) -> PromptContext:
+    def test_hostile_titles(self, value: str) -> None:
+        def hostile(text: str) -> PromptContext:
             return a_context(title=text, previous=PreviousSession("1", "idle", text))
 
-        self.check(told(value), told(BENIGN))
+        self.check(hostile(value), hostile(BENIGN))
 
     @given(value=texts, field=st.sampled_from(["session_id", "zone"]))
-    def test_what_only_looks_like_ours(self, field: str, value: str) -> None:
+    def test_hostile_ids_reasons_and_zones(self, field: str, value: str) -> None:
         odd = value + "?"  # no session id and no zone ends like that
         self.check(a_context(**{field: odd}), a_context(**{field: BENIGN}))
 
     @given(value=texts)
-    def test_platforms(self, value: str) -> None:
-        def told(text: str) -> PromptContext:
+    def test_hostile_platforms(self, value: str) -> None:
+        def hostile(text: str) -> PromptContext:
             odd = Platform(text + "?")
             source = Source(odd.name, "42", user_name="Ana")
             homes = {odd.name: HomeChannel("1")}
             return a_context(source=source, platform=odd, connected=(odd,), homes=homes)
 
-        self.check(told(value), told(BENIGN))
+        self.check(hostile(value), hostile(BENIGN))
 
     @given(value=texts, reason=texts)
-    def test_the_previous_session(self, value: str, reason: str) -> None:
-        def told(text: str, why: str) -> PromptContext:
+    def test_hostile_previous_session(self, value: str, reason: str) -> None:
+        def hostile(text: str, why: str) -> PromptContext:
             return a_context(previous=PreviousSession(text + "?", why + "?"))
 
-        self.check(told(value, reason), told(BENIGN, BENIGN))
+        self.check(hostile(value, reason), hostile(BENIGN, BENIGN))
 
-    def test_the_reader_is_warned(self) -> None:
+    def test_prompt_warns_about_quoted_values(self) -> None:
         prompt = context_prompt(a_context())
         warning = prompt.splitlines()[2]
         assert "untrusted" in warning
@@ -319,7 +321,7 @@ class TestRedaction:
         where=st.sampled_from(["telegram", "whatsapp", "signal", "carrier_pigeon"]),
     )
     @example(["+34600123456"] * 8, "Bob {}", "dm", "signal")
-    def test_no_raw_id_is_anywhere(
+    def test_no_raw_id_stays(
         self, values: list[str], name: str, chat_type: str, where: str
     ) -> None:
         chat, user, thread, user_alt, chat_alt, home, home_thread, other_home = values
@@ -347,7 +349,7 @@ class TestRedaction:
 
     @pytest.mark.parametrize("written", ["+34 600 123 456", "(600) 12-34-56", "٦٠٠ ١٢٣ ٤٥٦"])
     @pytest.mark.parametrize("where", ["whatsapp", "discord"])
-    def test_a_number_as_a_name(self, written: str, where: str) -> None:
+    def test_phone_number_as_a_name_is_hidden(self, written: str, where: str) -> None:
         source = Source(where, "1", user_id="2", user_name=written, chat_topic=f"Call {written}")
         prompt = context_prompt(
             a_context(source=source, platform=platform(where)), redactor=redactor
@@ -363,34 +365,34 @@ class TestRedaction:
         assert f'(ID: "{redactor.chat("telegram", "42001234")}")\n' in prompt
 
     @pytest.mark.parametrize("where", ["discord", "slack"])
-    def test_where_mentions_need_them_ids_stay(self, where: str) -> None:
+    def test_ids_stay_where_mentions_need_them(self, where: str) -> None:
         source = Source(where, "C0123456789", chat_type="group", user_id="U0123456789")
         homes = {where: HomeChannel("C9876543210", "Den", thread_id="1712345678.123456")}
         context = a_context(source=source, platform=platform(where), homes=homes)
         assert context_prompt(context, redactor=redactor) == context_prompt(context)
 
-    def test_a_home_elsewhere_is_hidden_in_a_chat_that_keeps_ids(self) -> None:
+    def test_home_of_another_platform_is_hidden(self) -> None:
         source = Source("discord", "123456789012345678", chat_type="group", chat_topic="42001234!")
         context = a_context(source=source, platform=platform("discord"))
         prompt = context_prompt(context, redactor=redactor)
         assert "42001234" not in prompt
         assert "123456789012345678" in prompt
 
-    def test_without_a_redactor_nothing_is_hidden(self) -> None:
+    def test_nothing_is_hidden_without_a_redactor(self) -> None:
         prompt = context_prompt(a_context())
         assert "42001234" in prompt
         assert "pseudonym" not in prompt
 
-    def test_another_installation_says_otherwise(self) -> None:
+    def test_pseudonyms_differ_between_installations(self) -> None:
         other = Redactor(b"another installation's secret", needs_raw_ids)
         context = a_context(source=Source("telegram", "42001234", user_id="42001234"))
-        one, two = (context_prompt(context, redactor=each) for each in (redactor, other))
-        assert one != two
-        assert skeleton(one) == skeleton(two)
-        assert context_prompt(context, redactor=redactor) == one
+        first, second = (context_prompt(context, redactor=each) for each in (redactor, other))
+        assert first != second
+        assert skeleton(first) == skeleton(second)
+        assert context_prompt(context, redactor=redactor) == first
 
 
-def test_a_context_is_a_frozen_value() -> None:
+def test_context_is_frozen() -> None:
     context = a_context()
     assert context == msgspec.structs.replace(context)
     with pytest.raises(AttributeError):

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tertulia.core.text.prompt_safe import (
     LIMIT,
-    REACH,
-    clean,
-    inert,
+    MAX_INPUT,
+    clean_line,
     plain,
+    quote_text,
 )
 
 any_text = st.text(alphabet=st.characters(exclude_categories=()))
@@ -35,36 +35,39 @@ QUOTE_LIKE = set('"“”„‟«»″‴〝〞〟＂❝❞״ʺ˝')
 
 
 def content(text: str) -> str:
-    made = inert(text)
-    assert (made[0], made[-1]) == ('"', '"')
-    return made[1:-1]
+    quoted = quote_text(text)
+    assert (quoted[0], quoted[-1]) == ('"', '"')
+    return quoted[1:-1]
 
 
 class TestPromises:
     @given(texts)
-    def test_one_line(self, text: str) -> None:
-        assert len(inert(text).splitlines()) == 1
+    def test_result_is_one_line(self, text: str) -> None:
+        assert len(quote_text(text).splitlines()) == 1
 
     @given(texts)
-    def test_nothing_hidden(self, text: str) -> None:
-        shown = content(text)
-        assert not {unicodedata.category(char) for char in shown} & {"Cc", "Cf", "Cs", "Co", "Cn"}
-        assert not [char for char in shown if char.isspace() and char != " "]
-        assert "  " not in shown
-        assert shown == shown.strip()
+    def test_no_hidden_character_stays(self, text: str) -> None:
+        visible = content(text)
+        assert not {unicodedata.category(char) for char in visible} & {"Cc", "Cf", "Cs", "Co", "Cn"}
+        assert not [char for char in visible if char.isspace() and char != " "]
+        assert "  " not in visible
+        assert visible == visible.strip()
 
     @given(texts)
-    def test_the_quotes_cannot_be_left(self, text: str) -> None:
+    def test_quotes_cannot_be_ended(self, text: str) -> None:
         assert not set(content(text)) & (QUOTE_LIKE | {"\\"})
 
     @given(texts)
-    def test_nothing_active(self, text: str) -> None:
-        shown = content(text)
-        assert not set(shown) & set("`*~<>[]")
-        assert "||" not in shown
-        assert not re.search(r"&#?\w+;", shown)
-        for found in re.finditer("_+", shown):
-            sides = shown[found.start() - 1 : found.start()], shown[found.end() : found.end() + 1]
+    def test_no_active_markup_stays(self, text: str) -> None:
+        visible = content(text)
+        assert not set(visible) & set("`*~<>[]")
+        assert "||" not in visible
+        assert not re.search(r"&#?\w+;", visible)
+        for found in re.finditer("_+", visible):
+            sides = (
+                visible[found.start() - 1 : found.start()],
+                visible[found.end() : found.end() + 1],
+            )
             assert all(side.isalnum() for side in sides)
 
     @given(texts, st.integers(1, 60))
@@ -72,19 +75,19 @@ class TestPromises:
         assert len(plain(text, limit)) <= limit
 
     @given(texts, st.integers(1, 60))
-    def test_again_it_stays_the_same(self, text: str, limit: int) -> None:
+    def test_cleaning_again_changes_nothing(self, text: str, limit: int) -> None:
         once = plain(text, limit)
         assert plain(once, limit) == once
         assert unicodedata.is_normalized("NFC", once)
 
-    def test_every_character_there_is(self) -> None:
+    def test_every_unicode_character(self) -> None:
         every = [chr(code) for code in range(sys.maxunicode + 1)]
         for start in range(0, len(every), 4096):
-            shown = clean("a".join(every[start : start + 4096]))
-            assert len(shown.splitlines()) == 1
-            assert not {unicodedata.category(char)[0] for char in shown} & {"C"}
-            assert not set(shown) & (QUOTE_LIKE | set("`*~<>[]\\"))
-            assert '"' not in unicodedata.normalize("NFKC", shown)
+            visible = clean_line("a".join(every[start : start + 4096]))
+            assert len(visible.splitlines()) == 1
+            assert not {unicodedata.category(char)[0] for char in visible} & {"C"}
+            assert not set(visible) & (QUOTE_LIKE | set("`*~<>[]\\"))
+            assert '"' not in unicodedata.normalize("NFKC", visible)
 
 
 class TestReadable:
@@ -105,11 +108,11 @@ class TestReadable:
             "+34 600 123 456",
         ],
     )
-    def test_an_everyday_name_stays_as_it_is(self, text: str) -> None:
-        assert inert(text) == f'"{text}"'
+    def test_ordinary_name_stays_unchanged(self, text: str) -> None:
+        assert quote_text(text) == f'"{text}"'
 
     @pytest.mark.parametrize(
-        ("text", "shown"),
+        ("text", "visible"),
         [
             ("", ""),
             (" \n\t ", ""),
@@ -136,29 +139,29 @@ class TestReadable:
             ("# Title\n- item\n1. one\n> quote", "# Title - item 1. one › quote"),
         ],
     )
-    def test_how_it_is_made_harmless(self, text: str, shown: str) -> None:
-        assert inert(text) == f'"{shown}"'
-        assert plain(text) == shown
+    def test_active_characters_are_replaced(self, text: str, visible: str) -> None:
+        assert quote_text(text) == f'"{visible}"'
+        assert plain(text) == visible
 
 
 class TestCut:
-    def test_what_fits_is_not_cut(self) -> None:
+    def test_text_within_the_limit_is_not_cut(self) -> None:
         assert plain("x" * LIMIT) == "x" * LIMIT
 
-    def test_the_ellipsis_counts(self) -> None:
+    def test_ellipsis_counts_towards_the_limit(self) -> None:
         cut = plain("x" * (LIMIT + 1))
         assert cut == "x" * (LIMIT - 1) + "…"
         assert len(cut) == LIMIT == 240
 
-    @given(st.integers(REACH - 2, 3 * REACH))
+    @given(st.integers(MAX_INPUT - 2, 3 * MAX_INPUT))
     @example(10_000)
-    def test_a_long_text_ends_with_the_ellipsis(self, length: int) -> None:
+    def test_long_text_ends_with_the_ellipsis(self, length: int) -> None:
         assert plain("y" * length).endswith("y…")
 
-    def test_what_was_out_of_reach_counts_as_cut(self) -> None:
-        assert plain("\u200b" * REACH + "name") == "…"
+    def test_text_beyond_the_input_limit_counts_as_cut(self) -> None:
+        assert plain("\u200b" * MAX_INPUT + "name") == "…"
 
-    def test_a_cut_word_leaves_no_active_underscore(self) -> None:
+    def test_cut_word_leaves_no_active_underscore(self) -> None:
         assert plain("aa_bb", 4) == "aaˍ…"
 
     def test_no_space_before_the_ellipsis(self) -> None:

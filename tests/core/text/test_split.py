@@ -36,7 +36,7 @@ FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
 
 
 def letters(text: str) -> str:
-    """What a text says, without its blanks and the marks of code blocks."""
+    """Return a text without blanks and the marks of code blocks."""
     return re.sub(r"\s", "", re.sub(r"^ {0,3}(`{3,}|~{3,})[^\n]*$", "", text, flags=re.MULTILINE))
 
 
@@ -49,7 +49,7 @@ def test_no_part_is_too_long_or_empty(text: str, limit: int, unit: LengthUnit) -
 
 
 @given(st.text(st.characters(exclude_characters="`~"), max_size=400), st.integers(4, 80))
-def test_nothing_is_lost(text: str, limit: int) -> None:
+def test_no_text_is_lost(text: str, limit: int) -> None:
     said = "".join(split(text, limit))
     assert re.sub(r"\s", "", said) == re.sub(r"\s", "", text)
 
@@ -62,18 +62,18 @@ def test_code_blocks_are_closed_and_nothing_in_them_is_lost(text: str, limit: in
 
 
 @pytest.mark.parametrize("limit", [40, 60, 100])
-def test_a_long_code_block_is_whole_in_each_part(limit: int) -> None:
+def test_long_code_block_is_closed_and_reopened(limit: int) -> None:
     text = "See:\n```py\n" + "".join(f"line {n}\n" for n in range(40)) + "```\nThat is all."
     parts = split(text, limit)
     assert len(parts) > 1
     for part in parts:
         assert len(FENCE.findall(part)) % 2 == 0
     assert all(part.startswith("```py\n") for part in parts[1:-1])
-    found = re.findall(r"line (\d+)", "\n".join(parts))
-    assert found == [str(n) for n in range(40)]
+    numbers = re.findall(r"line (\d+)", "\n".join(parts))
+    assert numbers == [str(n) for n in range(40)]
 
 
-def test_a_code_block_that_fits_stays_whole() -> None:
+def test_code_block_that_fits_stays_whole() -> None:
     block = "```\n" + "code\n" * 10 + "```"
     parts = split("word " * 12 + "\n" + block + "\nmore", 80)
     assert any(block in part for part in parts)
@@ -97,10 +97,10 @@ def test_parts_end_where_a_reader_pauses(text: str, limit: int | None, parts: li
     assert split(text, limit) == parts
 
 
-def test_the_limit_is_counted_as_the_platform_counts() -> None:
+def test_limit_counts_in_the_unit_of_the_platform() -> None:
     assert split("😀😀😀", 4, "utf16") == ["😀😀", "😀"]
     assert split("日本語", 6, "bytes") == ["日本", "語"]
 
 
-def test_a_letter_keeps_its_accent() -> None:
+def test_letter_and_accent_stay_together() -> None:
     assert split("e\u0301" * 4, 3) == ["e\u0301", "e\u0301", "e\u0301", "e\u0301"]

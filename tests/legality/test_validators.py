@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.history.validators import faults
+from tests.legality.validators import faults
 
 Message = dict[str, Any]
 
@@ -141,7 +141,7 @@ def test_illegal_anthropic(messages: list[Message]) -> None:
     assert faults("anthropic", messages) != []
 
 
-def test_plain_text() -> None:
+def test_text_format() -> None:
     assert faults("text", [ASK, ANSWER, {"role": "tool", "content": ""}]) == []
     assert faults("text", [CALLS]) != []
     assert faults("text", [{"role": "user", "content": ""}]) != []

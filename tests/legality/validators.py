@@ -1,8 +1,8 @@
-"""What the providers say they accept, checked message by message.
+"""The documented rules of the providers, checked message by message.
 
-Written from their documentation and the answers their APIs give, and from nothing else: no line of
-the package is used here, so that a mistake there cannot hide itself here. Each function gives the
-faults it finds, as sentences; an empty list means that the API would take the messages.
+Written from their documentation and the answers of their APIs, and from nothing else: no line of
+the package is used here, so that a mistake there cannot be hidden here. Each function yields the
+faults as sentences; an empty list means that the API would accept the messages.
 
 - OpenAI chat completions: the reference of `messages`. An assistant message with `tool_calls` must
   be followed by tool messages responding to each `tool_call_id`; `content` is required unless there
@@ -33,12 +33,12 @@ DETAILS = ("auto", "low", "high", "original")
 
 
 def faults(form: str, messages: Messages) -> list[str]:
-    """Why the API of a format would refuse these messages."""
-    return [*_unwritable(messages), *CHECKS[form](messages)]
+    """Return the reasons why the API of a format would refuse these messages."""
+    return [*_check_json(messages), *CHECKS[form](messages)]
 
 
-def _unwritable(messages: Messages) -> Iterator[str]:
-    """Whatever is sent has to be JSON in UTF-8."""
+def _check_json(messages: Messages) -> Iterator[str]:
+    """Check that the messages can be sent as JSON in UTF-8."""
     try:
         json.dumps(messages, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except (TypeError, ValueError, RecursionError) as problem:
@@ -49,13 +49,13 @@ def _is_blank(text: object) -> bool:
     return not isinstance(text, str) or not text.strip()
 
 
-def _extra(given: Mapping[str, Any], allowed: str, where: str) -> Iterator[str]:
-    unknown = set(given) - set(allowed.split())
+def _extra(fields: Mapping[str, Any], allowed: str, where: str) -> Iterator[str]:
+    unknown = set(fields) - set(allowed.split())
     if unknown:
         yield f"{where}: unknown fields {sorted(unknown)}"
 
 
-def _is_picture_place(url: object) -> bool:
+def _is_image_url(url: object) -> bool:
     return isinstance(url, str) and url.startswith(("http://", "https://", "data:image/"))
 
 
@@ -72,8 +72,8 @@ CHAT_FIELDS = {
 def openai(messages: Messages) -> Iterator[str]:
     seen: set[str] = set()
     owed: list[str] = []
-    for place, message in enumerate(messages):
-        where = f"message {place}"
+    for index, message in enumerate(messages):
+        where = f"message {index}"
         role = message.get("role")
         if role not in CHAT_FIELDS:
             yield f"{where}: role {role!r}"
@@ -130,7 +130,7 @@ def _chat_part(role: str, part: Any, where: str) -> Iterator[str]:
             yield f"{where}: blank refusal"
     elif kind == "image_url" and role == "user":
         image = part.get("image_url")
-        if not isinstance(image, dict) or not _is_picture_place(image.get("url")):
+        if not isinstance(image, dict) or not _is_image_url(image.get("url")):
             yield f"{where}: picture {image!r}"
         elif image.get("detail", "auto") not in DETAILS:
             yield f"{where}: detail {image['detail']!r}"
@@ -183,8 +183,8 @@ def _chat_calls(calls: Any, seen: set[str], where: str) -> Iterator[str]:
 def responses(items: Messages) -> Iterator[str]:
     called: set[str] = set()
     answered: set[str] = set()
-    for place, item in enumerate(items):
-        where = f"item {place}"
+    for index, item in enumerate(items):
+        where = f"item {index}"
         kind = item.get("type", "message")
         if kind == "function_call":
             yield from _extra(item, "type call_id name arguments", where)
@@ -236,7 +236,7 @@ def _responses_part(role: Any, part: Any, where: str) -> Iterator[str]:
         if _is_blank(part.get("text")):
             yield f"{where}: blank text part"
     elif kind == "input_image" and role == "user":
-        if not _is_picture_place(part.get("image_url")) or part.get("detail") not in DETAILS:
+        if not _is_image_url(part.get("image_url")) or part.get("detail") not in DETAILS:
             yield f"{where}: picture {part!r}"
     elif kind == "input_file" and role == "user":
         if not part.get("file_id") and not part.get("file_data"):
@@ -252,8 +252,8 @@ def anthropic(messages: Messages) -> Iterator[str]:
     seen: set[str] = set()
     owed: set[str] = set()
     expected = "user"
-    for place, message in enumerate(messages):
-        where = f"message {place}"
+    for index, message in enumerate(messages):
+        where = f"message {index}"
         yield from _extra(message, "role content", where)
         role, content = message.get("role"), message.get("content")
         if role != expected:
@@ -357,13 +357,13 @@ def _tool_use(block: Mapping[str, Any], seen: set[str], where: str) -> Iterator[
 
 
 def text(messages: Messages) -> Iterator[str]:
-    """One role and one text each, for programs that know no more than that."""
-    for place, message in enumerate(messages):
+    """Check that each message has one role and one text."""
+    for index, message in enumerate(messages):
         role, content = message.get("role"), message.get("content")
         if set(message) != {"role", "content"} or role not in CHAT_FIELDS:
-            yield f"message {place}: {message!r}"
+            yield f"message {index}: {message!r}"
         elif not isinstance(content, str) or (_is_blank(content) and role != "tool"):
-            yield f"message {place}: content {content!r} of {role}"
+            yield f"message {index}: content {content!r} of {role}"
 
 
 CHECKS: dict[str, Callable[[Messages], Iterator[str]]] = {

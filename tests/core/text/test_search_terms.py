@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tertulia.core.text.search_terms import SNIPPET, folded, snippet, terms
+
+any_text = st.text(alphabet=st.characters(exclude_categories=()))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Hello World", ["hello", "world"]),
+        ("CAFÉ Straße", ["cafe", "strasse"]),
+        ("ﬁle ①", ["file", "1"]),
+        ("明天見", ["明", "天", "見"]),
+        ("a\ud800b", ["a", "b"]),
+    ],
+)
+def test_text_is_folded_to_searchable_words(text: str, words: list[str]) -> None:
+    assert folded(text).split() == words
+
+
+@given(any_text)
+def test_any_text_can_be_folded_and_stored(text: str) -> None:
+    folded(text).encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("query", "phrases"),
+    [
+        ("two words", [("two", False), ("words", False)]),
+        ('"One Phrase" more', [("one phrase", False), ("more", False)]),
+        ("begin*", [("begin", True)]),
+        ("漢字", [("漢 字", False)]),
+        ("- ... **", []),
+        ('"unclosed', [("unclosed", False)]),
+    ],
+)
+def test_query_is_split_into_phrases(query: str, phrases: list[tuple[str, bool]]) -> None:
+    assert terms(query) == phrases
+
+
+def test_snippet_surrounds_the_first_phrase() -> None:
+    text = "start " * 100 + "the needle is here " + "end " * 100
+    part = snippet(text, terms("needle"))
+    assert "needle" in part
+    assert part.startswith("…")
+    assert part.endswith("…")
+    assert len(part) == SNIPPET + 2
+
+
+def test_snippet_of_a_short_text_is_the_whole_text() -> None:
+    assert snippet("two\nlines", terms("two")) == "two lines"
+
+
+def test_snippet_without_a_match_is_the_beginning() -> None:
+    assert snippet("word " * 100, terms("absent")).startswith("word word")
