@@ -1,5 +1,5 @@
--- What must hold between tables: each statement finds nothing in a sound store, and its name says
--- what is wrong where it finds something.
+-- Invariants between tables: in a sound store each statement returns no row; if it returns rows, its
+-- name describes the fault.
 
 -- name: check_two_sessions_are_current_for_one_key
 select key from sessions where ended_at is null group by key having count(*) > 1
@@ -21,7 +21,8 @@ select distinct place >> 32 from messages where place >> 32 not in (select ref f
 select hash from message_blobs where hash not in (select hash from blobs)
 
 -- name: check_a_message_is_missing_from_the_middle_of_its_log
--- The own log of a fork may begin with gaps: what it sees of a deleted session was copied there.
+-- The own log of a fork may have gaps at its beginning: the messages that it shows of a deleted
+-- session were copied there.
 select sessions.id from sessions join (
     select place >> 32 as session, max(place) - min(place) + 1 as expected, count(*) as found
     from messages group by 1

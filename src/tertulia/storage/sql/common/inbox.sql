@@ -1,4 +1,4 @@
--- What is next for a conversation is marked so: see 0003_queues.
+-- `is_next` marks the head of the queue of a conversation: see 0003_queues.
 
 -- name: part_arrived
 id, arrival, key, source, body, state, attempts, not_before, received_at, problem, gathered_into
@@ -32,7 +32,7 @@ select {part_arrived} from inbox where arrival = :arrival
 update inbox set state = 'waiting' where state = 'taken' and lease_until < {part_db_now}
 
 -- name: inbox_promote
--- The oldest that waits for a conversation is the next one, if none is.
+-- Mark the oldest waiting item of a conversation as its next one, if none is marked.
 update inbox set is_next = 1
 where id = (select min(id) from inbox where state = 'waiting' and key = :key)
     and not exists (select 1 from inbox where is_next = 1 and key = :key)
@@ -72,7 +72,7 @@ order by id limit :limit
 select {part_arrived} from inbox where id > :after and state = :state order by id limit :limit
 
 -- name: inbox_delete
--- What was accepted for a turn of a session goes with the session.
+-- Items that were accepted for turns of a session are deleted with the session.
 delete from inbox where arrival in (select arrival from turns where session = :session)
 returning key
 

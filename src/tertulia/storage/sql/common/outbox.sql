@@ -1,4 +1,4 @@
--- What is next for a chat is marked so: see 0003_queues.
+-- `is_next` marks the head of the queue of a chat: see 0003_queues.
 
 -- name: part_parcel
 id, delivery, session_id, target, platform, account, chat_id, thread_id, body, state, attempts,
@@ -16,7 +16,7 @@ insert into outbox (
 ) on conflict (delivery) do nothing
 
 -- name: outbox_lost
--- Whoever was sending is gone: whether it arrived, nobody knows.
+-- The sender is gone: it is unknown whether the delivery arrived.
 select id, platform, account, chat_id, thread_id from outbox
 where state = 'sending' and lease_until < {part_db_now} {part_skip_locked}
 
@@ -28,7 +28,7 @@ where id = :id
 update outbox set state = 'waiting', problem = 'the sender was lost while sending' where id = :id
 
 -- name: outbox_promote
--- The oldest that waits for a chat is the next one, if none is.
+-- Mark the oldest waiting delivery of a chat as its next one, if none is marked.
 update outbox set is_next = 1
 where id = (select min(id) from outbox where state = 'waiting' and {part_same_chat})
     and not exists (select 1 from outbox where is_next = 1 and {part_same_chat})

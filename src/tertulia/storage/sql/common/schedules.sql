@@ -1,4 +1,4 @@
--- Tasks for later: see records/schedules.py.
+-- Scheduled tasks: see records/schedules.py.
 
 -- name: part_schedule
 id, owner, key, origin, task, rule, misfire, target, session, state, next_at, created_at
@@ -51,21 +51,21 @@ on conflict (schedule, planned_at) do nothing
 select {part_occurrence} from occurrences where schedule = :schedule and planned_at = :planned_at
 
 -- name: occurrences_lost
--- Whoever had them is gone, or took too long.
+-- Their runner is gone, or took longer than the lease.
 update occurrences set state = case when attempts < :tries then 'waiting' else 'failed' end,
     ended_at = case when attempts < :tries then ended_at else :now end,
     problem = case when attempts < :tries then problem else :problem end
 where state = 'taken' and lease_until < {part_db_now}
 
 -- name: occurrences_sent
--- What was delivered is done; so is what somebody has deleted from the outbox.
+-- A delivered occurrence is done; so is one whose delivery was deleted from the outbox.
 update occurrences set state = 'done'
 where state = 'sending' and not exists (
     select 1 from outbox where outbox.delivery = occurrences.delivery and outbox.state <> 'sent'
 )
 
 -- name: part_may_run
--- One of a schedule at a time, in order; nothing of a paused one but what was asked for.
+-- One occurrence of a schedule at a time, in order; of a paused schedule only manual ones.
 occurrences.state = 'waiting' and occurrences.not_before <= :now
 and not exists (
     select 1 from occurrences other
@@ -82,7 +82,7 @@ and (occurrences.is_manual = 1 or not exists (
 ))
 
 -- name: part_came_back
--- The platform will not take it.
+-- The platform did not accept the delivery.
 occurrences.state = 'sending' and exists (
     select 1 from outbox
     where outbox.delivery = occurrences.delivery and outbox.state in ('dead', 'unknown')
@@ -133,5 +133,5 @@ select {part_occurrence} from occurrences
 where schedule = :schedule and id < :before order by id desc limit :limit
 
 -- name: occurrences_forget
--- What a deleted session said is not kept here either.
+-- The content of a deleted session is deleted here too.
 update occurrences set result = null, session_id = null where session_id = :session_id

@@ -2,7 +2,7 @@
 select {part_db_now}
 
 -- name: part_held
--- The number of a deleted session is used again, its id never is.
+-- The `ref` of a deleted session is used again, its id never is.
 where ref = :ref and id = :id and epoch = :epoch
 
 -- name: session_enter
@@ -21,7 +21,7 @@ returning last_seq, turns, epoch, version, last_seq - :count > indexed_seq
 update sessions set epoch = epoch + 1, lease_until = 0, open_turn = null where ref = :ref
 
 -- name: part_step
--- What comes after the answer and is no message needs no lease and changes none.
+-- A row after the answer that is not a message needs no lease and changes none.
 last_seq = last_seq + :count,
     version = version + 1,
     lease_until = case when :is_after then lease_until
@@ -55,7 +55,7 @@ update turns set state = 'open', closed_at = null where session = :ref and numbe
 update turns set arrival = null where arrival = :arrival
 
 -- name: turn_close
--- What was answered stays answered, whatever happens to a turn that went on after it.
+-- An answered turn stays answered, also if it went on after the answer and then failed.
 update turns set state = case when state = 'answered' then state else :state end,
     closed_at = :now, answer_seq = coalesce(:answer_seq, answer_seq)
 where session = :ref and number = :number

@@ -63,7 +63,7 @@ order by words.rank, words.rowid desc limit :limit offset :offset
 insert into words (words) values ('delete-all')
 
 -- name: cards_clear
--- A damaged index cannot be emptied, only made anew from its texts.
+-- A damaged index cannot be emptied, only rebuilt from its texts.
 insert into cards (cards) values ('rebuild');
 delete from cards
 

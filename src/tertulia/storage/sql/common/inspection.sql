@@ -1,4 +1,4 @@
--- What there is in a store, for people who look after it.
+-- Counts of the content of a store, for its operators.
 
 -- name: survey_counts
 select

@@ -5,7 +5,7 @@ from newcomers join sessions on sessions.ref = newcomers.session
 where newcomers.name = :name
 
 -- name: newcomer_of
--- Whether something was said in it since it came.
+-- 1 if the session got messages after its import.
 select case when sessions.last_seq = newcomers.last_seq then 0 else 1 end
 from newcomers join sessions on sessions.ref = newcomers.session
 where newcomers.session = :session
@@ -26,7 +26,7 @@ where name = :name
 delete from newcomers where session = :session
 
 -- name: arriving_insert
--- It has ended until all of it is here: nobody is led into half a conversation.
+-- The session counts as ended until all of it is imported: nobody may resume half a conversation.
 insert into sessions (
     id, key, agent, platform, chat_type, person, owner, origin, display_name,
     created_at, updated_at, ended_at, end_reason

@@ -1,5 +1,5 @@
--- The rows of each table page by page in the order of its key, and the way back. Columns and keys are
--- those of `storage/tables.py`; the search index, its marks and what waits are left out there.
+-- Read each table page by page in the order of its key, and insert such rows. Columns and keys are
+-- those of `storage/tables.py`; the search index, its watermarks and leases are left out there.
 
 -- name: copy_installation_page
 select name, value
@@ -177,7 +177,7 @@ select session, attempts from flushes where session > :session order by session 
 insert into flushes (session, attempts) values (?, ?)
 
 -- name: copy_count
--- How many rows there are to copy, about: the small tables are left out.
+-- About how many rows there are to copy: the small tables are not counted.
 select (select count(*) from messages) + (select count(*) from usage)
     + (select count(*) from turns) + (select count(*) from events)
     + (select count(*) from sessions) + (select count(*) from revisions)

@@ -1,4 +1,4 @@
--- What a session that ended by itself leaves to be remembered: see records/queues/memory_flushes.py.
+-- Sessions that ended by policy and whose memory flush is due: see records/queues/memory_flushes.py.
 
 -- name: flush_put
 insert into flushes (session) values (:session) on conflict (session) do nothing

@@ -1,4 +1,4 @@
--- What `tertulia store move` needs besides copying.sql: making way for a row that has changed.
+-- Statements that `tertulia store move` needs besides tables.sql: delete a row that has changed.
 
 -- name: move_installation_drop
 delete from installation where name = :name
@@ -67,5 +67,5 @@ delete from schedules where id = :id
 delete from occurrences where id = :id
 
 -- name: move_close
--- Whoever still has the old store open finds nothing to write to, so nothing can go astray there.
+-- A process that still has the old store open finds no table to write to, so no write is lost there.
 alter table sessions rename to sessions_moved

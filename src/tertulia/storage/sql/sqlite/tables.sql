@@ -1,5 +1,5 @@
 -- name: part_given_numbers
 
 -- name: copy_numbers_go_on
--- SQLite counts on from the highest number by itself.
+-- SQLite itself continues after the highest number.
 select 1
