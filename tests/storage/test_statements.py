@@ -22,8 +22,14 @@ from tertulia.storage.sqlite import migrate as sqlite_migrate
 from tests.servers.postgres import Server
 
 ROOT = Path(tertulia.__file__).parent
+
+
 SQL = statements.load(sqlite_migrate.DIALECT)
+
+
 POSTGRES = statements.load(postgres_migrate.DIALECT)
+
+
 CALLS = {"run", "one", "all", "many"}
 
 
@@ -159,7 +165,7 @@ UNPLANNED = {"lock_out", "lock_out_rest", "move_close"}
 
 
 @pytest.mark.parametrize("name", sorted(UNPLANNED))
-def test_what_has_no_plan_runs_in_postgres(
+def test_statement_without_a_plan_runs_in_postgres(
     name: str, server_database: psycopg.Connection[Row]
 ) -> None:
     with server_database.transaction(force_rollback=True):
@@ -230,32 +236,12 @@ def without_comments(sql: str) -> str:
     return re.sub(r"--[^\n]*", "", sql)
 
 
-def test_a_name_is_given_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duplicate_statement_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for folder in ("common", "sqlite"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.sql").write_text("-- name: twice\nselect 1\n")
     monkeypatch.setattr(statements, "_HOME", str(tmp_path))
     with pytest.raises(ValueError, match="twice"):
         statements.load("sqlite")
-
-
-def test_migrations_run_in_order_and_once_in_postgres(
-    server_database: psycopg.Connection[Row],
-) -> None:
-    names = [name for name, _ in statements.migrations(postgres_migrate.DIALECT)]
-    assert postgres_migrate.applied(server_database) == names
-    assert postgres_migrate.bring_up_to_date(server_database, "here") == []
-    assert postgres_migrate.applied(server_database) == names
-
-
-def test_migrations_run_in_order_and_once(tmp_path: Path) -> None:
-    path = tmp_path / "talk.db"
-    tertulia.open(path).close()
-    names = [name for name, _ in statements.migrations(sqlite_migrate.DIALECT)]
-    assert names == sorted(names)
-    assert [name[:4] for name in names] == [f"{n:04}" for n in range(1, len(names) + 1)]
-    connection = apsw.Connection(str(path))
-    assert sqlite_migrate.applied(connection) == names
-    assert sqlite_migrate.bring_up_to_date(connection, str(path)) == []
-    assert sqlite_migrate.applied(connection) == names
-    connection.close()

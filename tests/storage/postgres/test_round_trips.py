@@ -11,7 +11,7 @@ from tests.turns.scene import without_index
 ANA = Source("telegram", "ana", user_id="ana")
 
 
-def test_what_nobody_asks_about_is_sent_with_what_comes_next(postgres: Server) -> None:
+def test_statements_without_result_cost_no_round_trip(postgres: Server) -> None:
     address = postgres.database(postgres.template)
     with proxy(address) as line:
         settings = Settings(zone="UTC")

@@ -16,7 +16,7 @@ ASKED = [name for name in SQL if name.startswith(("occurrence", "schedules_due",
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_no_statement_reads_a_table_whole(tmp_path: Path, name: str) -> None:
+def test_no_statement_scans_a_table(tmp_path: Path, name: str) -> None:
     tertulia.open(tmp_path / "talk.db").close()
     connection = apsw.Connection(str(tmp_path / "talk.db"))
     given = dict.fromkeys(re.findall(r"(?<![:\w]):(\w+)", SQL[name]), 1)

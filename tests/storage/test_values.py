@@ -51,7 +51,7 @@ def of(long: str) -> Source:
 
 
 @pytest.mark.parametrize("message_id", [LONG, "1"], ids=["long id", "short id"])
-def test_long_ids_are_taken_as_they_come(store: Store, message_id: str) -> None:
+def test_long_ids_are_accepted(store: Store, message_id: str) -> None:
     store.inbox.put(of(LONG), "hello", message_id=message_id)
     (arrival,) = store.inbox.claim()
     with store.turn(of(LONG), "hello", message_id=message_id) as turn:
@@ -72,7 +72,7 @@ def test_long_ids_are_taken_as_they_come(store: Store, message_id: str) -> None:
     assert store.outbox.claim() == []
 
 
-def test_long_ids_that_differ_at_their_end_are_two(store: Store) -> None:
+def test_long_ids_that_differ_at_their_end_are_distinct(store: Store) -> None:
     for long in (LONG, OTHER):
         with store.turn(of(long), long[-1], message_id=long) as turn:
             assert not turn.duplicate
@@ -87,7 +87,7 @@ def test_long_ids_that_differ_at_their_end_are_two(store: Store) -> None:
         assert mine.id == seen.id
 
 
-def test_a_person_with_a_long_id_has_a_role_a_zone_and_links(store: Store) -> None:
+def test_person_with_a_long_id_has_a_role_a_zone_and_links(store: Store) -> None:
     here, there = (Source("telegram", id_, user_id=id_) for id_ in (LONG, OTHER))
     store.sessions.open(here)
     person = store.people.person_of(here)
@@ -116,7 +116,7 @@ STRANGE = ["\x00", "a\x00b", "\ud800", "\udc00\ud800", "\u0085", "\uffff", "'; d
 
 
 @pytest.mark.parametrize("strange", STRANGE, ids=ascii)
-def test_strange_characters_are_taken_everywhere(store: Store, strange: str) -> None:
+def test_unusual_characters_are_accepted_everywhere(store: Store, strange: str) -> None:
     source = Source(
         "telegram",
         f"chat {strange}",
@@ -148,9 +148,7 @@ def test_strange_characters_are_taken_everywhere(store: Store, strange: str) -> 
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**40])
-def test_numbers_that_no_column_holds_are_refused_and_change_nothing(
-    store: Store, number: int
-) -> None:
+def test_too_large_numbers_are_refused_and_change_nothing(store: Store, number: int) -> None:
     session = store.sessions.open(Source("telegram", "42"))
     store.transcript(session.id).append(said("one"))
     with pytest.raises(tertulia.Error) as caught:

@@ -1,7 +1,7 @@
-"""What the child processes of the storage tests do: `python -m tests.storage.programs NAME JSON`.
+"""Programs of child processes: `python -m tests.storage.child_programs FUNCTION ARGUMENTS`.
 
-They say what they have done in lines of JSON, one per write to the pipe, so that a line is there as
-a whole or not at all, whenever the process is killed.
+They report in lines of JSON, one per write to the pipe, so that a line is complete or missing,
+whenever the process is killed.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ import tertulia
 from tertulia import Policies, ResetPolicy, Settings, Source, Usage
 from tertulia.errors import StaleWrite
 from tertulia.records.store_context import Clock
-from tertulia.storage.sqlite import database as sqlite_database
+from tertulia.storage.sqlite import group_commit
 from tertulia.testing import FakeClock
 from tests.storage.inside import sqlite_of
 
 NEVER = Policies(default=ResetPolicy(mode="none"))
-# So long something is waited for that is bound to happen, however busy the machine.
-PATIENCE = 60.0
+# The time limit for something that must happen, also on a busy machine.
+TIMEOUT = 60.0
 
 
-def say(value: object) -> None:
+def report(value: object) -> None:
     os.write(1, json.dumps(value).encode() + b"\n")
 
 
-def wait_to_be_told() -> None:
+def wait_for_parent() -> None:
     sys.stdin.buffer.readline()
 
 
@@ -71,11 +71,11 @@ def source(number: int) -> Source:
 
 
 def open_first(paths: list[str], threads: int) -> None:
-    """Open files that do not exist yet, from many threads; say what came of it."""
-    say("ready")
+    """Open files that do not exist yet, from many threads; report the problems."""
+    report("ready")
     for path in paths:
-        wait_to_be_told()
-        say(_open_first(path, threads))
+        wait_for_parent()
+        report(_open_first(path, threads))
 
 
 def _open_first(path: str, threads: int) -> dict[str, list[str]]:
@@ -95,55 +95,59 @@ def _open_first(path: str, threads: int) -> dict[str, list[str]]:
 
 
 def converse(path: str, name: str, threads: int, sources: int, seconds: float) -> None:
-    """Open the same sources as everyone else, and write to whatever session that gives."""
-    written: list[tuple[int, str, str]] = []
+    """Open the same sources as the other processes, and write to their sessions."""
+    messages: list[tuple[int, str, str]] = []
     problems: list[str] = []
     with opened(path, policies=NEVER, durability="fast") as store:
-        say("ready")
-        wait_to_be_told()
+        report("ready")
+        wait_for_parent()
         until = time.monotonic() + seconds
 
         def work(number: int) -> None:
             chosen = random.Random(f"{name} {number}")
             count = 0
             try:
-                while not count or time.monotonic() < until:  # once, however late it comes to it
-                    place = chosen.randrange(sources)
+                while (
+                    not count or time.monotonic() < until
+                ):  # at least once, however late it starts
+                    number_of_source = chosen.randrange(sources)
                     count += 1
                     text = f"{name} {number} {count}"
-                    session = store.sessions.open(source(place))
+                    session = store.sessions.open(source(number_of_source))
                     store.transcript(session.id).extend(
                         [{"role": "user", "content": text}], Usage(input=1, cost_usd=0.001)
                     )
                     store.usage.add(session.id, Usage(output=1, cost_usd=0.002))
-                    written.append((place, session.id, text))
+                    messages.append((number_of_source, session.id, text))
             except Exception as problem:  # noqa: BLE001 — the test looks at it
                 problems.append(repr(problem))
 
         in_threads(threads, work)
-    say({"written": written, "problems": problems})
+    report({"messages": messages, "problems": problems})
 
 
 def come_back(path: str, at: str, sources: int) -> None:
-    """Open everything at a moment when all of it has expired; say which notices came."""
-    moment = datetime.fromisoformat(at)
+    """Open all sources at a time when all sessions have expired; report the notices."""
+    later = datetime.fromisoformat(at)
 
-    class Then:
+    class LaterClock:
         def now(self) -> datetime:
-            return moment
+            return later
 
-    with opened(path, clock=Then(), durability="fast") as store:
-        say("ready")
-        wait_to_be_told()
+    with opened(path, clock=LaterClock(), durability="fast") as store:
+        report("ready")
+        wait_for_parent()
         order = list(range(sources))
         random.shuffle(order)
         for number in order:
             session = store.sessions.open(source(number))
-            say([number, session.id, None if session.notice is None else session.notice.session_id])
+            report(
+                [number, session.id, None if session.notice is None else session.notice.session_id]
+            )
 
 
 def try_to_lock(path: str) -> None:
-    """Whether anybody has the lock that each connection to a SQLite file holds."""
+    """Report whether a process has the lock that each connection to a SQLite file holds."""
     import fcntl
 
     shared_first, shared_size = 0x40000002, 510
@@ -151,19 +155,19 @@ def try_to_lock(path: str) -> None:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, shared_size, shared_first)
         except OSError:
-            say("locked")
+            report("locked")
         else:
-            say("free")
+            report("free")
 
 
 # -- killed at any moment
 
 
 def write_until_killed(path: str, name: str, threads: int, durability: str) -> None:
-    """Write without end; say of each call that it returned."""
-    say("started")
+    """Write without end; report each call that returned."""
+    report("started")
     store = opened(path, policies=NEVER, durability=durability)
-    say("opened")
+    report("opened")
 
     def work(number: int) -> None:
         who = f"{name}-{number}"
@@ -177,7 +181,7 @@ def write_until_killed(path: str, name: str, threads: int, durability: str) -> N
             if count % 17 == 5:
                 messages[1]["padding"] = f"{who} {count} " * 5000
             transcript.extend(messages, Usage(input=1, cost_usd=0.001))
-            say([who, session.id, count])
+            report([who, session.id, count])
             if count % 7 == 3:
                 store.transcript(aside.id).append({"role": "user", "content": "x" * 40_000})
                 store.transcript(aside.id).undo()
@@ -193,22 +197,22 @@ def write_until_killed(path: str, name: str, threads: int, durability: str) -> N
     in_threads(threads, work)
 
 
-# -- what goes wrong
+# -- faults
 
 
-def hold(path: str, statements: list[str]) -> None:
-    """Take a lock on a database and keep it until told."""
+def lock(path: str, statements: list[str]) -> None:
+    """Lock a database until the parent resumes this process."""
     connection = apsw.Connection(path)
     for statement in statements:
         connection.execute(statement).fetchall()
-    say("held")
-    wait_to_be_told()
+    report("locked")
+    wait_for_parent()
     connection.close()
 
 
-def as_somebody_else(path: str) -> None:
-    """Try to open a store without the rights of the one who made it; say what came of it."""
-    import tertulia.testing.clock  # whatever is imported later could not be read any more
+def open_as_another_user(path: str) -> None:
+    """Try to open a store without the rights of its owner; report the error."""
+    import tertulia.testing.clock  # a later import could not be read any more
 
     if os.geteuid() == 0:
         os.setgroups([])
@@ -218,13 +222,13 @@ def as_somebody_else(path: str) -> None:
     try:
         opened(path, clock=clock).close()
     except tertulia.Error as problem:
-        say([type(problem).__name__, str(problem), problem.hint])
+        report([type(problem).__name__, str(problem), problem.hint])
     else:
-        say(["it was opened", "", ""])
+        report(["it was opened", "", ""])
 
 
 def fill_up(path: str, limit: int) -> None:
-    """Write until no more can be written, under a limit on the size of files; say what was."""
+    """Write until a limit on the size of files is reached; report what was acknowledged."""
     import resource
 
     store = opened(path, busy_seconds=1)
@@ -237,50 +241,50 @@ def fill_up(path: str, limit: int) -> None:
             store.transcript(session.id).append({"role": "user", "content": content})
             acknowledged += 1
     except tertulia.Error as problem:
-        say([type(problem).__name__, problem.hint, session.id, acknowledged])
+        report([type(problem).__name__, problem.hint, session.id, acknowledged])
 
 
 def fork_and_go_on(path: str) -> None:
-    """Fork with a store open; say what the new process could do with it, then go on."""
+    """Fork with a store open; report the errors of the child, then go on."""
     store = opened(path)
     session = store.sessions.open(source(1))
     transcript = store.transcript(session.id)
     transcript.append({"role": "user", "content": "before"})
     pid = os.fork()
     if pid == 0:
-        told: list[Any] = []
+        hints: list[Any] = []
         for call in (transcript.load, lambda: store.sessions.open(source(1)), store.check):
             try:
                 call()
             except tertulia.StoreError as problem:
-                told.append(problem.hint)
+                hints.append(problem.hint)
         store.close()
         with opened(path) as own:
             own.transcript(session.id).append({"role": "user", "content": "in the child"})
-        say(told)
-        sys.exit(0)  # with everything that Python does when it ends
+        report(hints)
+        sys.exit(0)  # a normal exit, with all that Python does at exit
     code = os.waitpid(pid, 0)[1]
     transcript.append({"role": "user", "content": "after"})
-    say({"code": code, "texts": [message["content"] for message in transcript.load()]})
+    report({"code": code, "texts": [message["content"] for message in transcript.load()]})
     store.close()
 
 
-def leave(path: str, messages: int) -> None:
-    """Write, and end without closing while the search index is being made."""
+def exit_without_closing(path: str, messages: int) -> None:
+    """Write, and exit without closing while the search index is built."""
     store = opened(path, durability="fast")
     session = store.sessions.open(source(1))
     for number in range(messages):
         content = " ".join(f"word{number * n}" for n in range(20))
         store.transcript(session.id).append({"role": "user", "content": content})
     time.sleep(random.uniform(0.2, 0.4))
-    say(session.id)
+    report(session.id)
 
 
 # -- interrupts
 
 
-def interrupt_a_waiter(path: str) -> None:
-    """Ctrl-C while the main thread waits for another that leads."""
+def interrupt_follower(path: str) -> None:
+    """Ctrl-C while the main thread waits for the leader, another thread."""
     store = opened(path)
     database = sqlite_of(store)
     is_inside, may_go = threading.Event(), threading.Event()
@@ -302,9 +306,9 @@ def interrupt_a_waiter(path: str) -> None:
             raise KeyboardInterrupt
 
     def interrupt() -> None:
-        while not database._waiting:
+        while not database._group.waiting:
             time.sleep(0.001)
-        # A signal that comes right before Python goes to sleep does not wake it; the next does.
+        # A signal right before Python blocks does not wake it; the next one does.
         while not raised.is_set():
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)
@@ -318,14 +322,14 @@ def interrupt_a_waiter(path: str) -> None:
         interrupted = True
     may_go.set()
     leader.join()
-    say({"interrupted": interrupted, **_stored(store, "leader", "waiter")})
+    report({"interrupted": interrupted, **_stored(store, "leader", "waiter")})
     database.write(lambda tx: tx.run("installation_set", {"name": "next", "value": 1}))
-    say(_stored(store, "next"))
+    report(_stored(store, "next"))
     store.close()
 
 
-def interrupt_a_leader(path: str) -> None:
-    """Ctrl-C while the main thread does the work of another."""
+def interrupt_leader(path: str) -> None:
+    """Ctrl-C while the main thread leads and runs the work of a follower."""
     store = opened(path)
     database = sqlite_of(store)
     runs: list[str] = []
@@ -349,24 +353,24 @@ def interrupt_a_leader(path: str) -> None:
     def lead(tx: Any) -> None:
         tx.run("installation_set", {"name": "leader", "value": 1})
         threading.Thread(target=follower, name="follower").start()
-        while not database._waiting:
+        while not database._group.waiting:
             time.sleep(0.001)
 
-    # Where a program is started in the background, an interrupt may be ignored.
+    # A process that was started in the background may ignore interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     interrupted = False
     try:
         database.write(lead)
     except KeyboardInterrupt:
         interrupted = True
-    followed.wait(PATIENCE)
+    followed.wait(TIMEOUT)
     stored = _stored(store, "leader", "follower")
-    say({"interrupted": interrupted, "outcome": outcome, "runs": runs, **stored})
+    report({"interrupted": interrupted, "outcome": outcome, "runs": runs, **stored})
     store.close()
 
 
 def interrupt_both(path: str) -> None:
-    """The main thread has left when the one that does its work is interrupted too."""
+    """The main thread has left the queue when the leader that runs its work is interrupted too."""
     store = opened(path)
     database = sqlite_of(store)
     is_inside, may_go, has_left = (threading.Event() for _ in range(3))
@@ -384,7 +388,7 @@ def interrupt_both(path: str) -> None:
         while not has_left.is_set():
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)
-        time.sleep(0.1)  # so that it is out of the call, too
+        time.sleep(0.1)  # so that the main thread has also left the call
         raise KeyboardInterrupt
 
     def leader() -> None:
@@ -392,7 +396,7 @@ def interrupt_both(path: str) -> None:
             database.write(lead)
 
     def go_on() -> None:
-        while not database._waiting:
+        while not database._group.waiting:
             time.sleep(0.001)
         may_go.set()
 
@@ -405,17 +409,17 @@ def interrupt_both(path: str) -> None:
         database.write(follow)
     thread.join()
     note = {"name": "next", "value": 1}
-    # A lead that was given to somebody who is gone never comes back.
+    # If the lead was passed to a thread that has left, this write waits for ever.
     last = threading.Thread(
         target=lambda: database.write(lambda tx: tx.run("installation_set", note)), daemon=True
     )
     last.start()
-    last.join(PATIENCE)
-    say(_stored(store, "next"))
+    last.join(TIMEOUT)
+    report(_stored(store, "next"))
 
 
-def interrupt_after_a_failed_commit(path: str) -> None:
-    """Ctrl-C right when the main thread learns that nothing was stored, also for another."""
+def interrupt_after_failed_commit(path: str) -> None:
+    """Ctrl-C right when the main thread learns that its commit with a follower failed."""
     store = opened(path)
     database = sqlite_of(store)
     refusals = [True]  # True turns a commit into a rollback
@@ -430,28 +434,28 @@ def interrupt_after_a_failed_commit(path: str) -> None:
     def lead(tx: Any) -> None:
         tx.run("installation_set", {"name": "leader", "value": 1})
         thread.start()
-        while not database._waiting:
+        while not database._group.waiting:
             time.sleep(0.001)
 
     def interrupted(*arguments: Any) -> NoReturn:
         raise KeyboardInterrupt
 
     database._writer.set_commit_hook(lambda: refusals.pop() if refusals else False)
-    # The first thing that is done about a commit that failed.
+    # Translating the error is the first step after a failed commit.
     with (
-        mock.patch.object(sqlite_database, "translated", interrupted),
+        mock.patch.object(group_commit, "translate_errors", interrupted),
         contextlib.suppress(KeyboardInterrupt),
     ):
         database.write(lead)
-    thread.join(PATIENCE)
-    say({"outcome": outcome, **_stored(store, "leader", "follower")})
+    thread.join(TIMEOUT)
+    report({"outcome": outcome, **_stored(store, "leader", "follower")})
     store.close()
 
 
-def be_interrupted(path: str, seconds: float, others: int, enough: int) -> None:
-    """Ctrl-C again and again, at any moment, while others write; say what was acknowledged.
+def write_under_interrupts(path: str, seconds: float, others: int, enough: int) -> None:
+    """Ctrl-C again and again, at any moment, while others write; report what was acknowledged.
 
-    For so many seconds, and until it has come more than `enough` times.
+    It runs for `seconds`, and until there were more than `enough` interrupts.
     """
     store = opened(path, durability="fast")
     session = store.sessions.open(source(1))
@@ -480,14 +484,14 @@ def be_interrupted(path: str, seconds: float, others: int, enough: int) -> None:
     threads = [threading.Thread(target=other, args=(number,)) for number in range(others)]
     for thread in threads:
         thread.start()
-    write("main", -1)  # starts the thread that indexes, which Python does not let be interrupted
+    write("main", -1)  # starts the indexer thread: starting a thread cannot be interrupted safely
     signal.signal(signal.SIGALRM, interrupt)
     interrupts = 0
     longest = 2e-3 if others else 2e-4
     began = time.monotonic()
     count = 0
     while time.monotonic() < began + seconds or interrupts <= enough:
-        if time.monotonic() > began + seconds + PATIENCE:
+        if time.monotonic() > began + seconds + TIMEOUT:
             break
         count += 1
         try:
@@ -507,15 +511,15 @@ def be_interrupted(path: str, seconds: float, others: int, enough: int) -> None:
     for thread in threads:
         thread.join()
     store.close()
-    told = {"session": session.id, "interrupts": interrupts, "problems": problems}
+    summary = {"session": session.id, "interrupts": interrupts, "problems": problems}
     Path(f"{path}.acknowledged").write_text(json.dumps(acknowledged))
-    say(told)
+    report(summary)
 
 
-def close_in_a_handler(path: str) -> None:
+def close_in_signal_handler(path: str) -> None:
     """A signal handler that closes the store in the middle of a call."""
     store = opened(path)
-    told: list[str] = []
+    errors: list[str] = []
 
     def close(number: int, frame: FrameType | None) -> None:
         store.close()
@@ -537,45 +541,45 @@ def close_in_a_handler(path: str) -> None:
         try:
             call()
         except tertulia.Error as problem:
-            told.append(type(problem).__name__)
-    say({"told": told, **_stored(store, "inside")})
+            errors.append(type(problem).__name__)
+    report({"errors": errors, **_stored(store, "inside")})
     store.close()
 
 
 def _stored(store: tertulia.Store, *names: str) -> dict[str, bool]:
-    def found(name: str) -> bool:
+    def is_stored(name: str) -> bool:
         row = store.context.db.read(lambda tx: tx.one("installation_get", {"name": name}))
         return row is not None
 
-    return {name: found(name) for name in names}
+    return {name: is_stored(name) for name in names}
 
 
 def schedule_node(path: str, minutes: int, lease: float, is_killed: bool) -> None:
-    """A node that runs what is due, a few at a time, and says what it took and what it ran.
+    """Run due occurrences, some at a time; report which were claimed and which were run.
 
-    One that is to be killed has run the first of a few when it waits for that.
+    A node that is to be killed stops after it has run the first of a batch.
     """
     clock = FakeClock()
     clock.forward(minutes=minutes)
     store = opened(path, clock=clock)
-    say("ready")
-    wait_to_be_told()
+    report("ready")
+    wait_for_parent()
     while True:
         runs = store.schedules.claim(20, lease_seconds=lease)
         for run in runs:
-            say(["took", run.schedule.id])
+            report(["claimed", run.schedule.id])
         for run in runs:
             with contextlib.suppress(StaleWrite):
                 store.schedules.renew(run, lease_seconds=lease)
                 store.schedules.deliver(run, f"result of {run.schedule.id}")
-                say(["ran", run.schedule.id])
+                report(["ran", run.schedule.id])
                 if is_killed:
-                    wait_to_be_told()
+                    wait_for_parent()
         if not runs:
             store.schedules.wait(0.2)
 
 
 if __name__ == "__main__":
-    # A child whose parent is gone says nothing to nobody.
+    # The parent may be gone.
     with contextlib.suppress(BrokenPipeError):
         globals()[sys.argv[1]](*json.loads(sys.argv[2]))

@@ -16,14 +16,16 @@ from tertulia.testing.fixtures import (
     until,
 )
 from tests.servers.postgres import Server
-from tests.storage.children import Child
+from tests.storage.child_process import ChildProcess
 
 NODES = 4
 SCHEDULES = 500
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_each_occurrence_runs_once_whoever_dies(postgres: Server, is_killed: bool) -> None:
+def test_each_occurrence_runs_once_even_if_a_node_is_killed(
+    postgres: Server, is_killed: bool
+) -> None:
     address = postgres.database(postgres.template)
     with tertulia.open(address, settings=Settings(zone="UTC"), clock=FakeClock()) as store:
         made = {
@@ -33,21 +35,21 @@ def test_each_occurrence_runs_once_whoever_dies(postgres: Server, is_killed: boo
         lease = 2 if is_killed else 300
         nodes = [
             stack.enter_context(
-                Child("schedule_node", address, 10, lease, is_killed and number == 0)
+                ChildProcess("schedule_node", address, 10, lease, is_killed and number == 0)
             )
             for number in range(NODES)
         ]
         for node in nodes:
-            assert node.said() == "ready"
-        heard: list[list[object]] = []
-        nodes[0].go_on()
+            assert node.read() == "ready"
+        lines: list[list[object]] = []
+        nodes[0].resume()
         if is_killed:
-            # It dies with a batch in its hands, of which it has run some; before the others could
+            # It is killed with a claimed batch of which it has run some, before the others could
             # have run everything without it.
-            while not heard or heard[-1][0] != "ran":
-                heard.append(nodes[0].said())
+            while not lines or lines[-1][0] != "ran":
+                lines.append(nodes[0].read())
         for node in nodes[1:]:
-            node.go_on()
+            node.resume()
         if is_killed:
             nodes[0].kill()
         with psycopg.connect(address, autocommit=True) as connection:
@@ -55,20 +57,20 @@ def test_each_occurrence_runs_once_whoever_dies(postgres: Server, is_killed: boo
         for node in nodes:
             if node.process.poll() is None:
                 node.kill()
-            heard += list(node.rest())
-    ran = Counter(number for kind, number in heard if kind == "ran")
-    took = Counter(number for kind, number in heard if kind == "took")
-    assert set(took) == made
+            lines += list(node.read_all())
+    ran = Counter(number for kind, number in lines if kind == "ran")
+    claimed = Counter(number for kind, number in lines if kind == "claimed")
+    assert set(claimed) == made
     assert max(ran.values()) == 1
     if is_killed:
-        # What it had taken and not run was taken again, by somebody else.
-        assert max(took.values()) > 1
+        # Occurrences that it had claimed and not run were claimed again by another node.
+        assert max(claimed.values()) > 1
     else:
-        assert max(took.values()) == 1
+        assert max(claimed.values()) == 1
     with tertulia.open(address, settings=Settings(zone="UTC"), clock=FakeClock()) as store:
-        parcels = store.outbox.find(limit=1000).items
-        said = Counter(parcel.body["text"] for parcel in parcels)
-        assert said == Counter({f"result of {number}": 1 for number in made})
+        deliveries = store.outbox.find(limit=1000).items
+        texts = Counter(delivery.body["text"] for delivery in deliveries)
+        assert texts == Counter({f"result of {number}": 1 for number in made})
         for number in sorted(made)[:20]:
             (run,) = store.schedules.history(number).items
             assert run.state == "sending"

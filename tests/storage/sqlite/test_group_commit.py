@@ -1,4 +1,4 @@
-"""Writers lead in turn: who is committed together, who fails alone, what an interrupt leaves."""
+"""Group commit: jobs of one batch, jobs that fail alone, and the state after an interrupt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import tertulia
 from tertulia import Settings, Store, StoreError, StoreFull
 from tertulia.storage.base import Transaction
 from tertulia.storage.sqlite.database import SqliteDatabase
-from tests.storage.children import Child
+from tests.storage.child_process import ChildProcess
 from tests.storage.inside import sqlite_of
 
 Work = Callable[[Transaction], Any]
@@ -28,7 +28,7 @@ class Refused(Exception):
 
 
 def put(name: str) -> Work:
-    """Work that leaves a note, and answers with its name."""
+    """Return work that inserts a row and returns its name."""
 
     def work(tx: Transaction) -> str:
         tx.run("installation_set", {"name": name, "value": 1})
@@ -45,8 +45,8 @@ def refuse(name: str) -> Work:
     return work
 
 
-def break_a_rule(name: str) -> Work:
-    """Work that the database refuses."""
+def violate_constraint(name: str) -> Work:
+    """Return work that violates a constraint."""
 
     def work(tx: Transaction) -> None:
         put(name)(tx)
@@ -56,7 +56,7 @@ def break_a_rule(name: str) -> Work:
 
 
 class Group:
-    """Jobs that are sure to be in one batch: all come while the first is at work."""
+    """Jobs that are certain to be in one batch: all are queued while the first one runs."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         self.database = database
@@ -69,7 +69,7 @@ class Group:
         return False
 
     def run(self, first: Work, *others: Work) -> list[Any]:
-        """The results of all, or what they raised, in order."""
+        """Return the results or exceptions of all jobs, in order."""
         is_inside, all_are_there = threading.Event(), threading.Event()
 
         def lead(tx: Transaction) -> Any:
@@ -83,7 +83,7 @@ class Group:
         for number, work in enumerate(others, 1):
             threads.append(threading.Thread(target=self._write, args=(number, work)))
             threads[-1].start()
-            while len(self.database._waiting) < number:
+            while len(self.database._group.waiting) < number:
                 time.sleep(0.001)
         all_are_there.set()
         for thread in threads:
@@ -115,7 +115,7 @@ def stored(store: Store, *names: str) -> list[bool]:
     return store.context.db.read(work)
 
 
-def test_a_lone_caller_commits_inline(store: Store, group: Group) -> None:
+def test_lone_caller_commits_inline(store: Store, group: Group) -> None:
     before = threading.enumerate()
     workers: list[int] = []
 
@@ -129,25 +129,33 @@ def test_a_lone_caller_commits_inline(store: Store, group: Group) -> None:
     assert set(threading.enumerate()) <= set(before)  # those of earlier tests may end meanwhile
 
 
-def test_who_comes_meanwhile_is_committed_together(store: Store, group: Group) -> None:
+def test_concurrent_writes_share_one_commit(store: Store, group: Group) -> None:
     names = [f"note{number}" for number in range(12)]
     assert group.run(*map(put, names)) == names
     assert len(group.commits) == 1
     assert all(stored(store, *names))
 
 
-def test_one_that_fails_takes_no_other_with_it(store: Store, group: Group) -> None:
+def test_failing_follower_fails_alone(store: Store, group: Group) -> None:
     outcomes = group.run(
-        put("a"), refuse("b"), put("c"), break_a_rule("d"), put("e"), refuse("f"), put("g")
+        put("a"), refuse("b"), put("c"), violate_constraint("d"), put("e"), refuse("f"), put("g")
     )
-    assert [type(one) for one in outcomes] == [str, Refused, str, StoreError, str, Refused, str]
+    assert [type(outcome) for outcome in outcomes] == [
+        str,
+        Refused,
+        str,
+        StoreError,
+        str,
+        Refused,
+        str,
+    ]
     assert str(outcomes[1]) == "b"
     assert stored(store, *"abcdefg") == [True, False, True, False, True, False, True]
     assert len(group.commits) == 1
 
 
-@pytest.mark.parametrize("fails", [refuse, break_a_rule])
-def test_a_leader_that_fails_takes_no_other_with_it(
+@pytest.mark.parametrize("fails", [refuse, violate_constraint])
+def test_failing_leader_fails_alone(
     store: Store, group: Group, fails: Callable[[str], Work]
 ) -> None:
     outcomes = group.run(fails("a"), put("b"), put("c"))
@@ -156,7 +164,7 @@ def test_a_leader_that_fails_takes_no_other_with_it(
     assert stored(store, *"abc") == [False, True, True]
 
 
-def test_a_commit_that_fails_is_told_to_everyone(store: Store, group: Group) -> None:
+def test_failed_commit_raises_in_every_job(store: Store, group: Group) -> None:
     tries: list[int] = []
 
     def refuse_the_first() -> bool:
@@ -165,13 +173,13 @@ def test_a_commit_that_fails_is_told_to_everyone(store: Store, group: Group) -> 
 
     sqlite_of(store)._writer.set_commit_hook(refuse_the_first)
     outcomes = group.run(put("a"), put("b"), refuse("c"), put("d"))
-    assert [type(one) for one in outcomes] == [StoreError, StoreError, Refused, StoreError]
-    assert all(one.hint for one in outcomes if isinstance(one, StoreError))
+    assert [type(outcome) for outcome in outcomes] == [StoreError, StoreError, Refused, StoreError]
+    assert all(outcome.hint for outcome in outcomes if isinstance(outcome, StoreError))
     assert stored(store, *"abcd") == [False] * 4
     assert store.context.db.write(put("next")) == "next"
 
 
-def test_a_full_disk_is_told_to_everyone(store: Store, group: Group) -> None:
+def test_full_disk_raises_in_every_job_of_the_batch(store: Store, group: Group) -> None:
     """SQLite then rolls the whole transaction back, not only the statement."""
 
     def run_out(tx: Transaction) -> None:
@@ -179,21 +187,21 @@ def test_a_full_disk_is_told_to_everyone(store: Store, group: Group) -> None:
         raise apsw.FullError("database or disk is full")
 
     outcomes = group.run(put("a"), put("b"), run_out, put("d"))
-    assert [type(one) for one in outcomes[:3]] == [StoreFull] * 3
-    # Whoever had not begun yet is not concerned.
+    assert [type(outcome) for outcome in outcomes[:3]] == [StoreFull] * 3
+    # The job that had not begun yet runs in the next transaction.
     assert outcomes[3] == "d"
     assert stored(store, "a", "b", "d") == [False, False, True]
     assert store.context.db.write(put("next")) == "next"
 
 
-def test_a_batch_ends_somewhere(store: Store, group: Group) -> None:
-    """Many who come and come do not keep the first one waiting for ever."""
+def test_batch_size_is_limited(store: Store, group: Group) -> None:
+    """A steady flow of jobs does not keep the first caller waiting for ever."""
     names = [f"note{number}" for number in range(300)]
     assert group.run(*map(put, names)) == names
     assert len(group.commits) == 2
 
 
-def test_results_go_to_whom_they_belong(store: Store) -> None:
+def test_each_caller_gets_its_own_result(store: Store) -> None:
     session = store.sessions.open(tertulia.Source("telegram", "anna"))
     transcript = store.transcript(session.id)
     mine: list[tuple[int, str]] = []
@@ -214,20 +222,20 @@ def test_results_go_to_whom_they_belong(store: Store) -> None:
     assert len(entries) == len(mine) == 480
 
 
-# -- interrupts; each in a process of its own, for they hit the main thread
+# -- interrupts; each in a process of its own, because they hit the main thread
 
 
-def test_a_waiter_that_is_interrupted_leaves(tmp_path: Path) -> None:
-    with Child("interrupt_a_waiter", str(tmp_path / "talk.db")) as child:
-        assert child.said() == {"interrupted": True, "leader": True, "waiter": False}
-        assert child.said() == {"next": True}
+def test_interrupted_follower_leaves_the_queue(tmp_path: Path) -> None:
+    with ChildProcess("interrupt_follower", str(tmp_path / "talk.db")) as child:
+        assert child.read() == {"interrupted": True, "leader": True, "waiter": False}
+        assert child.read() == {"next": True}
 
 
-def test_a_leader_that_is_interrupted_harms_nobody(tmp_path: Path) -> None:
-    """It gets the interrupt itself; whose work it was doing does not even notice."""
-    with Child("interrupt_a_leader", str(tmp_path / "talk.db")) as child:
-        told = child.said()
-    assert told == {
+def test_interrupted_leader_does_not_affect_followers(tmp_path: Path) -> None:
+    """The leader gets the interrupt; the follower whose work it ran gets its result."""
+    with ChildProcess("interrupt_leader", str(tmp_path / "talk.db")) as child:
+        report = child.read()
+    assert report == {
         "interrupted": True,
         "outcome": ["done"],
         "runs": ["MainThread", "follower"],
@@ -236,40 +244,40 @@ def test_a_leader_that_is_interrupted_harms_nobody(tmp_path: Path) -> None:
     }
 
 
-def test_the_lead_goes_to_nobody_who_has_left(tmp_path: Path) -> None:
-    with Child("interrupt_both", str(tmp_path / "talk.db")) as child:
-        assert child.said() == {"next": True}
+def test_lead_is_not_passed_to_an_interrupted_follower(tmp_path: Path) -> None:
+    with ChildProcess("interrupt_both", str(tmp_path / "talk.db")) as child:
+        assert child.read() == {"next": True}
 
 
-def test_what_a_failed_commit_did_not_store_is_not_called_stored(tmp_path: Path) -> None:
-    """Also where the leader is interrupted before it could tell the others."""
-    with Child("interrupt_after_a_failed_commit", str(tmp_path / "talk.db")) as child:
-        assert child.said() == {"outcome": [1], "leader": False, "follower": True}
+def test_interrupt_after_failed_commit_runs_followers_again(tmp_path: Path) -> None:
+    """The leader is interrupted before it could report the failure to the others."""
+    with ChildProcess("interrupt_after_failed_commit", str(tmp_path / "talk.db")) as child:
+        assert child.read() == {"outcome": [1], "leader": False, "follower": True}
 
 
 @pytest.mark.parametrize(
     "seconds", [2, pytest.param(30, marks=pytest.mark.slow)], ids=["briefly", "long"]
 )
 @pytest.mark.parametrize("others", [0, 3], ids=["alone", "among others"])
-def test_interrupts_at_any_moment(tmp_path: Path, others: int, seconds: float) -> None:
-    """Neither the lead is lost, nor a transaction left open, nor anybody else disturbed."""
+def test_interrupts_at_any_moment_lose_nothing(tmp_path: Path, others: int, seconds: float) -> None:
+    """The lead is not lost, no transaction stays open, and no other thread is affected."""
     path = tmp_path / "talk.db"
     enough = 50
-    with Child("be_interrupted", str(path), seconds, others, enough) as child:
-        told = child.said()
-    assert told["problems"] == []
-    assert told["interrupts"] > enough
+    with ChildProcess("write_under_interrupts", str(path), seconds, others, enough) as child:
+        report = child.read()
+    assert report["problems"] == []
+    assert report["interrupts"] > enough
     acknowledged = json.loads(Path(f"{path}.acknowledged").read_text())
     with tertulia.open(path, settings=Settings(zone="UTC")) as store:
-        found = Counter(m["content"] for m in store.transcript(told["session"]).load())
+        stored_texts = Counter(m["content"] for m in store.transcript(report["session"]).load())
         assert store.check() == []
-    assert set(found.values()) == {1}
-    assert not set(acknowledged) - set(found)
-    # What was not acknowledged is the main thread's, who was interrupted.
-    assert all(text.startswith("main") for text in set(found) - set(acknowledged))
+    assert set(stored_texts.values()) == {1}
+    assert not set(acknowledged) - set(stored_texts)
+    # Unacknowledged texts are those of the main thread, which was interrupted.
+    assert all(text.startswith("main") for text in set(stored_texts) - set(acknowledged))
 
 
-def test_a_store_is_not_closed_from_within(tmp_path: Path) -> None:
-    """A signal handler that closes it in the middle of a call is told so, and does not hang."""
-    with Child("close_in_a_handler", str(tmp_path / "talk.db")) as child:
-        assert child.said() == {"told": ["IllegalMove", "IllegalMove"], "inside": False}
+def test_closing_from_a_signal_handler_inside_a_call_is_refused(tmp_path: Path) -> None:
+    """A signal handler that closes the store inside a call gets an error and does not hang."""
+    with ChildProcess("close_in_signal_handler", str(tmp_path / "talk.db")) as child:
+        assert child.read() == {"errors": ["IllegalMove", "IllegalMove"], "inside": False}

@@ -1,4 +1,4 @@
-"""Processes that the storage tests start, talk to and kill; what they do stands in `programs`."""
+"""Child processes that tests start, control and kill; they run the functions of `child_programs`."""
 
 from __future__ import annotations
 
@@ -12,41 +12,42 @@ from types import TracebackType
 from typing import Any, Self
 
 
-class Child:
-    """A program under way. It says lines of JSON, and waits for a line where it is to go on."""
+class ChildProcess:
+    """A running child. It writes lines of JSON, and at some points waits for a line from its parent."""
 
     def __init__(self, program: str, *arguments: Any) -> None:
         path = os.pathsep.join(part for part in sys.path if part)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.storage.programs", program, json.dumps(arguments)],
+            [sys.executable, "-m", "tests.storage.child_programs", program, json.dumps(arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
         )
 
-    def said(self) -> Any:
-        """The next thing it says; EOFError when it is through."""
+    def read(self) -> Any:
+        """Return its next line; raise EOFError when it has ended."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line.endswith(b"\n"):
             raise EOFError(f"the child ended with {self.process.wait()}")
         return json.loads(line)
 
-    def rest(self) -> Iterator[Any]:
-        """Everything it still says."""
+    def read_all(self) -> Iterator[Any]:
+        """Yield the lines that it still writes."""
         while True:
             try:
-                yield self.said()
+                yield self.read()
             except EOFError:
                 return
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
+        """Send the line that the child waits for."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
 
     def kill(self) -> None:
-        """Without a chance to tidy up."""
+        """Kill it without a chance to clean up."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 

@@ -1,4 +1,4 @@
-"""Calls that share a commit: each fails alone, and nobody is told before it is stored."""
+"""Calls that share a commit: each fails alone, and no result is used before it is stored."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.storage.disk import Disk, Step, fail
 from tests.storage.inside import sqlite_of
 
 ANA = Source("telegram", "42", user_id="42")
-# So long a test waits for something that is bound to happen, however busy the machine.
-PATIENCE = 60.0
+# The time limit for something that must happen, also on a busy machine.
+TIMEOUT = 60.0
 
 
 class Refused(Exception):
@@ -38,8 +38,8 @@ def put(store: Store, name: str) -> None:
 
 
 def has(store: Store, name: str) -> bool:
-    found = sqlite_of(store).read(lambda tx: tx.one("installation_get", {"name": name}))
-    return found is not None
+    row = sqlite_of(store).read(lambda tx: tx.one("installation_get", {"name": name}))
+    return row is not None
 
 
 def refused(store: Store, name: str) -> None:
@@ -50,23 +50,23 @@ def refused(store: Store, name: str) -> None:
     sqlite_of(store).write(work)
 
 
-def test_a_call_sees_what_was_written_before_it_and_nobody_else_does(
+def test_call_sees_earlier_writes_that_other_handles_do_not_see(
     store: Store, tmp_path: Path
 ) -> None:
-    seen: list[bool] = []
+    visible: list[bool] = []
 
     def calls() -> None:
         put(store, "one")
-        seen.append(has(store, "one"))
+        visible.append(has(store, "one"))
         with tertulia.open(tmp_path / "talk.db") as other:
-            seen.append(has(other, "one"))
+            visible.append(has(other, "one"))
 
     store.in_one_commit(calls)
-    assert seen == [True, False]
+    assert visible == [True, False]
     assert has(store, "one")
 
 
-def test_a_call_that_fails_takes_no_other_with_it(store: Store) -> None:
+def test_failing_call_fails_alone(store: Store) -> None:
     def calls() -> None:
         put(store, "one")
         with pytest.raises(Refused):
@@ -80,7 +80,7 @@ def test_a_call_that_fails_takes_no_other_with_it(store: Store) -> None:
     assert [has(store, name) for name in ("one", "two", "three")] == [True, False, True]
 
 
-def test_nothing_is_stored_where_the_commit_fails(tmp_path: Path) -> None:
+def test_failed_commit_stores_nothing(tmp_path: Path) -> None:
     def break_it(step: Step) -> None:
         if step.kind in ("write", "sync"):
             fail(step)
@@ -99,7 +99,7 @@ def test_nothing_is_stored_where_the_commit_fails(tmp_path: Path) -> None:
         assert has(store, "one")
 
 
-def test_bells_ring_when_it_is_stored(store: Store) -> None:
+def test_notifications_are_sent_after_the_commit(store: Store) -> None:
     database = sqlite_of(store)
     before = database.notifications(CHANNEL)
     within: list[int] = []
@@ -114,18 +114,18 @@ def test_bells_ring_when_it_is_stored(store: Store) -> None:
     assert database.notifications(CHANNEL) == before + 1
 
 
-def test_calls_that_join_a_writer_wait_for_their_own_lead(store: Store) -> None:
-    """They remember what they did, so they are run once, in the thread that asked for them."""
+def test_calls_run_once_in_their_own_thread(store: Store) -> None:
+    """The calls keep state, so they run once, in the thread that passed them."""
     goes_on, begun = threading.Event(), threading.Event()
     threads: list[int] = []
 
     def slow(tx: Transaction) -> None:
         begun.set()
-        goes_on.wait(PATIENCE)
+        goes_on.wait(TIMEOUT)
 
     leader = threading.Thread(target=sqlite_of(store).write, args=(slow,))
     leader.start()
-    begun.wait(PATIENCE)
+    begun.wait(TIMEOUT)
 
     def calls() -> None:
         threads.append(threading.get_ident())
@@ -134,8 +134,8 @@ def test_calls_that_join_a_writer_wait_for_their_own_lead(store: Store) -> None:
     joined = threading.Thread(target=store.in_one_commit, args=(calls,))
     joined.start()
     goes_on.set()
-    joined.join(PATIENCE)
-    leader.join(PATIENCE)
+    joined.join(TIMEOUT)
+    leader.join(TIMEOUT)
     assert threads == [joined.ident]
     assert has(store, "one")
 
@@ -144,17 +144,17 @@ def test_calls_that_join_a_writer_wait_for_their_own_lead(store: Store) -> None:
 
 
 def _holding(begun: asyncio.Event, goes_on: threading.Event) -> Callable[[], bool]:
-    """A call that says that it is being run, and ends when it is let."""
+    """Return a call that sets `begun` when it runs and ends when `goes_on` is set."""
     loop = asyncio.get_running_loop()
 
     def call() -> bool:
         loop.call_soon_threadsafe(begun.set)
-        return goes_on.wait(PATIENCE)
+        return goes_on.wait(TIMEOUT)
 
     return call
 
 
-def test_many_async_calls_are_one_commit(tmp_path: Path) -> None:
+def test_concurrent_async_calls_share_one_commit(tmp_path: Path) -> None:
     async def play() -> None:
         commits: list[int] = []
         async with tertulia.aio.open(tmp_path / "talk.db") as store:
@@ -168,13 +168,15 @@ def test_many_async_calls_are_one_commit(tmp_path: Path) -> None:
             database.in_one_commit = counted  # type: ignore[method-assign]
             begun, goes_on = asyncio.Event(), threading.Event()
             first = asyncio.ensure_future(store.run_batched(_holding(begun, goes_on)))
-            await asyncio.wait_for(begun.wait(), PATIENCE)
+            await asyncio.wait_for(begun.wait(), TIMEOUT)
             sources = [Source("telegram", f"{n}", user_id=f"{n}") for n in range(50)]
             puts = [
                 asyncio.ensure_future(store.inbox.put(source, "hola", message_id="1"))
                 for source in sources
             ]
-            await asyncio.sleep(0)  # all have asked, and wait for the first, which went at once
+            await asyncio.sleep(
+                0
+            )  # all are queued and wait for the first, which was started at once
             goes_on.set()
             assert await first
             assert len(await asyncio.gather(*puts)) == 50
@@ -184,12 +186,12 @@ def test_many_async_calls_are_one_commit(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_who_is_cancelled_before_the_call_began_has_it_not_done(tmp_path: Path) -> None:
+def test_call_cancelled_before_it_began_is_not_run(tmp_path: Path) -> None:
     async def play() -> None:
         async with tertulia.aio.open(tmp_path / "talk.db") as store:
             begun, goes_on = asyncio.Event(), threading.Event()
             first = asyncio.ensure_future(store.run_batched(_holding(begun, goes_on)))
-            await asyncio.wait_for(begun.wait(), PATIENCE)
+            await asyncio.wait_for(begun.wait(), TIMEOUT)
             second = asyncio.ensure_future(store.inbox.put(ANA, "hola", message_id="1"))
             await asyncio.sleep(0)
             second.cancel()
@@ -201,14 +203,14 @@ def test_who_is_cancelled_before_the_call_began_has_it_not_done(tmp_path: Path) 
     asyncio.run(play())
 
 
-def test_an_answer_whose_commit_failed_has_not_ended_its_turn(tmp_path: Path) -> None:
+def test_answer_whose_commit_failed_does_not_end_the_turn(tmp_path: Path) -> None:
     settings = Settings(zone="UTC", busy_seconds=0.1)
 
     async def play() -> None:
         async with tertulia.aio.open(tmp_path / "talk.db", settings=settings) as store:
             async with store.turn(ANA, "hola", message_id="1") as turn:
                 other = apsw.Connection(str(tmp_path / "talk.db"))
-                other.set_busy_timeout(round(PATIENCE * 1000))  # the indexer may be at it
+                other.set_busy_timeout(round(TIMEOUT * 1000))  # the indexer may be writing
                 other.execute("begin immediate")
                 with pytest.raises(StoreUnavailable):
                     await turn.add_assistant("¡hola!")
@@ -222,7 +224,7 @@ def test_an_answer_whose_commit_failed_has_not_ended_its_turn(tmp_path: Path) ->
     asyncio.run(play())
 
 
-def test_a_closed_store_says_so(tmp_path: Path) -> None:
+def test_closed_store_raises(tmp_path: Path) -> None:
     async def play() -> None:
         store = await tertulia.aio.open(tmp_path / "talk.db")
         await store.close()
@@ -233,8 +235,8 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_step_whose_commit_failed_can_be_taken_again(tmp_path: Path) -> None:
-    """The call itself had run: what it remembered must be undone as the database undid it."""
+def test_step_whose_commit_failed_can_be_repeated(tmp_path: Path) -> None:
+    """The call itself had run: its state must be undone as the database undid its writes."""
 
     async def play() -> None:
         async with tertulia.aio.open(tmp_path / "talk.db") as store:

@@ -1,7 +1,7 @@
-"""`kill -9` at arbitrary moments: what was acknowledged is there, once, and work goes on.
+"""`kill -9` at arbitrary moments: acknowledged writes are there, once, and the store works.
 
-Twice over: children that are really killed whenever it happens, and every single moment between two
-operations on the disk, played from copies of the files as they were at that moment.
+Tested in two ways: child processes are killed at random times, and the files are copied between
+every two disk operations, and each copy is opened.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import pytest
 import tertulia
 from tertulia import Settings, Usage
 from tertulia.testing import FakeClock
-from tests.storage.children import Child
+from tests.storage.child_process import ChildProcess
+from tests.storage.child_programs import source
 from tests.storage.disk import Disk, Step
-from tests.storage.programs import source
 
 WRITERS = 4
 MOMENTS = (0, 50, 1, 200, 2, 10, 3)
@@ -33,7 +33,7 @@ often = pytest.mark.parametrize(
 
 
 class Ledger:
-    """What the children said, and whether the store says the same."""
+    """The lines of the child processes, and the comparison with the store."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,16 +41,14 @@ class Ledger:
         self.sessions: dict[str, str] = {}
 
     def run_and_kill(self, name: str, after: int) -> None:
-        """Let a child write, and kill it some moments after it has said so much."""
+        """Start a child that writes, and kill it shortly after it has reported `after` lines."""
         durability = random.choice(("safe", "fast"))
-        with Child("write_until_killed", str(self.path), name, WRITERS, durability) as child:
-            heard = 0
-            while heard < after:
-                self.note(child.said())
-                heard += 1
+        with ChildProcess("write_until_killed", str(self.path), name, WRITERS, durability) as child:
+            for _ in range(after):
+                self.note(child.read())
             time.sleep(random.uniform(0, 0.003))
             child.kill()
-            for line in child.rest():
+            for line in child.read_all():
                 self.note(line)
 
     def note(self, line: object) -> None:
@@ -71,41 +69,43 @@ class Ledger:
                 assert store.transcript(session.id).count() == before + 1
             store.settle()
             assert store.check() == []
-        # Everything that a connection leaves behind is tidied up by the next.
+        # The next connection removes all files that a killed one left.
         assert os.listdir(self.path.parent) == [self.path.name]
 
     def compare_session(self, store: tertulia.Store, session: tertulia.Session) -> None:
-        found = [
+        messages = [
             message
             for message in store.transcript(session.id).load()
             if message["role"] != "system"
         ]
-        times = Counter(message["content"] for message in found)
+        times = Counter(message["content"] for message in messages)
         assert set(times.values()) <= {1}
-        seen: dict[str, list[int]] = {}
-        for question, answer in zip(found[::2], found[1::2], strict=True):
+        counts_by_writer: dict[str, list[int]] = {}
+        for question, answer in zip(messages[::2], messages[1::2], strict=True):
             who, count, _ = question["content"].split()
-            # Both of a call are there, or none.
+            # Both messages of a call are stored, or none.
             assert answer["content"] == f"{who} {count} assistant"
             assert answer.get("padding", f"{who} {count} " * 5000) == f"{who} {count} " * 5000
-            seen.setdefault(who, []).append(int(count))
-        for who, counts in seen.items():
+            counts_by_writer.setdefault(who, []).append(int(count))
+        for who, counts in counts_by_writer.items():
             acknowledged = self.acknowledged.get(who, -1)
-            # In order, and at most one more than it could still say.
+            # In order, and at most one more than it could report.
             assert counts == list(range(len(counts)))
             assert len(counts) - 1 in (acknowledged, acknowledged + 1)
-        missing = {who for who, found in self.sessions.items() if found == session.id} - set(seen)
+        missing = {
+            who for who, session_id in self.sessions.items() if session_id == session.id
+        } - set(counts_by_writer)
         assert not missing
-        calls = len(found) // 2
+        calls = len(messages) // 2
         entered = store.usage.sum("session").get(session.id, Usage())
         assert session.usage.input == entered.input == calls
 
 
 @often
-def test_a_writer_is_killed(tmp_path: Path, kills: int) -> None:
+def test_acknowledged_writes_survive_kill(tmp_path: Path, kills: int) -> None:
     ledger = Ledger(tmp_path / "talk.db")
     for number in range(kills):
-        # From the first moment of the process to well after many commits; each as often.
+        # From the start of the process to long after many commits, each equally often.
         ledger.run_and_kill(f"run{number}", MOMENTS[number % len(MOMENTS)])
         if number % 5 == 4:
             ledger.compare()
@@ -113,20 +113,20 @@ def test_a_writer_is_killed(tmp_path: Path, kills: int) -> None:
     assert len(ledger.acknowledged) >= kills // 5
 
 
-def test_a_new_file_whose_maker_was_killed(tmp_path: Path) -> None:
+def test_new_file_survives_kill_of_its_creator(tmp_path: Path) -> None:
     for number in range(8):
         ledger = Ledger(tmp_path / str(number) / "talk.db")
         ledger.path.parent.mkdir()
-        ledger.run_and_kill("first", 1)  # it has started, and is about to make the file
+        ledger.run_and_kill("first", 1)  # it has started and is about to create the file
         ledger.compare()
         ledger.run_and_kill("second", 20)
         ledger.compare()
 
 
-def test_a_notice_is_given_once_across_a_kill(tmp_path: Path) -> None:
-    """Whoever is killed after it made the new session has been given the notice, nobody else.
+def test_notice_is_given_once_across_a_kill(tmp_path: Path) -> None:
+    """A process that is killed after it created the new session has received the notice.
 
-    Whoever is killed before that leaves it to the next.
+    If it is killed before that, the next process receives it.
     """
     given_before = given_after = 0
     for number in range(12):
@@ -136,11 +136,11 @@ def test_a_notice_is_given_once_across_a_kill(tmp_path: Path) -> None:
         with tertulia.open(path, settings=settings, clock=clock) as store:
             first = store.sessions.open(source(0))
         later = clock.forward(days=3).isoformat()
-        with Child("come_back", str(path), later, 1) as child:
-            assert child.said() == "ready"
-            child.go_on()
+        with ChildProcess("come_back", str(path), later, 1) as child:
+            assert child.read() == "ready"
+            child.resume()
             if number % 2:
-                child.said()
+                child.read()
             else:
                 time.sleep(random.uniform(0, 0.001))
             child.kill()
@@ -156,23 +156,23 @@ def test_a_notice_is_given_once_across_a_kill(tmp_path: Path) -> None:
     assert given_before + given_after == 12
 
 
-# -- every moment
+# -- every disk operation
 
 
-def portrait(store: tertulia.Store) -> dict[str, Any]:
-    """All that a store shows of itself."""
-    found: dict[str, Any] = {"usage": store.usage.sum("session")}
+def snapshot(store: tertulia.Store) -> dict[str, Any]:
+    """Return everything that the public calls of a store return."""
+    content: dict[str, Any] = {"usage": store.usage.sum("session")}
     for session in store.sessions.find(limit=1000).items:
         transcript = store.transcript(session.id)
-        views = [transcript.at(one.number) for one in transcript.revisions()]
-        found[session.id] = (session, transcript.load(), views)
-    return found
+        views = [transcript.at(revision.number) for revision in transcript.revisions()]
+        content[session.id] = (session, transcript.load(), views)
+    return content
 
 
-class Life:
-    """A short life of a store, with a copy of its files for every moment in which it could end.
+class RecordedRun:
+    """A run of calls on a store, with a copy of its files before every disk operation.
 
-    A kill leaves what was written. A power cut leaves, at the worst, only what was synced.
+    A kill leaves all that was written. A power cut leaves, in the worst case, only synced data.
     """
 
     def __init__(self, folder: Path, durability: str, share: float) -> None:
@@ -184,18 +184,18 @@ class Life:
             path.mkdir()
         self.settings = Settings(zone="UTC", durability=durability)  # type: ignore[arg-type]
         self.clock = FakeClock()
-        self.portraits: list[dict[str, Any]] = [{"usage": {}}]
+        self.snapshots: list[dict[str, Any]] = [{"usage": {}}]
         self.moments: list[tuple[str, int, Path]] = []
 
-    def live(self, calls: list[Callable[[tertulia.Store], object]]) -> None:
+    def record(self, calls: list[Callable[[tertulia.Store], object]]) -> None:
         with Disk() as disk:
             disk.before = self.before
             disk.after = self.after
             store = tertulia.open(self.real / "talk.db", settings=self.settings, clock=self.clock)
-            store._indexer.stop()  # what it does is done by one of the calls, where it is seen
+            store._indexer.stop()  # one of the calls does its work, so that its disk operations are recorded
             for call in calls:
                 call(store)
-                self.portraits.append(portrait(store))
+                self.snapshots.append(snapshot(store))
                 self.copy("power cut", self.synced)
             store.close()
             self.copy("power cut", self.synced)
@@ -203,8 +203,8 @@ class Life:
     def before(self, step: Step) -> None:
         if step.kind == "read":
             return
-        # One write after another to the same file is much the same moment: a share of those is
-        # played, and all others.
+        # Consecutive writes to the same file are almost the same moment: only a share of them is
+        # copied.
         if step != self.last or random.random() < self.share:
             self.copy("kill", self.real)
         self.last = step
@@ -219,26 +219,26 @@ class Life:
     def copy(self, kind: str, files: Path) -> None:
         target = self.copies / str(len(self.moments))
         shutil.copytree(files, target)
-        # What shares memory between processes does not outlive the machine.
+        # Memory shared between processes does not survive a power cut.
         if kind == "power cut":
             (target / "talk.db-shm").unlink(missing_ok=True)
-        self.moments.append((kind, len(self.portraits) - 1, target))
+        self.moments.append((kind, len(self.snapshots) - 1, target))
 
     def reopened(self, target: Path) -> dict[str, Any]:
-        """What a store shows that is opened on a copy; it also has to be sound and to go on."""
+        """Open a copy and return its content; also check that it is sound and can be written."""
         settings = self.settings
         with tertulia.open(target / "talk.db", settings=settings, clock=self.clock) as store:
             assert store.check() == []
-            found = portrait(store)
+            content = snapshot(store)
             session = store.sessions.open(source(9))
             store.transcript(session.id).append({"role": "user", "content": "the next write"})
             assert store.transcript(session.id).count() == 1
         shutil.rmtree(target)
-        return found
+        return content
 
 
-def a_life() -> list[Callable[[tertulia.Store], object]]:
-    """Calls that each are one transaction."""
+def calls_to_record() -> list[Callable[[tertulia.Store], object]]:
+    """Return calls, each of which is one transaction."""
     large = "a large text " * 5_000
 
     def first(store: tertulia.Store) -> tertulia.Transcript:
@@ -247,22 +247,22 @@ def a_life() -> list[Callable[[tertulia.Store], object]]:
     def second(store: tertulia.Store) -> tertulia.Session:
         return store.sessions.open(source(2))
 
-    def say(*texts: str) -> list[dict[str, str]]:
+    def messages(*texts: str) -> list[dict[str, str]]:
         return [{"role": "user", "content": text} for text in texts]
 
     return [
         first,
-        lambda store: first(store).append(say("one")[0]),
-        lambda store: first(store).extend(say("two", large), Usage(input=1, cost_usd=1)),
+        lambda store: first(store).append(messages("one")[0]),
+        lambda store: first(store).extend(messages("two", large), Usage(input=1, cost_usd=1)),
         lambda store: first(store).undo(),
         lambda store: first(store).redo(),
         second,
-        lambda store: store.transcript(second(store).id).extend(say("three", large, "four")),
+        lambda store: store.transcript(second(store).id).extend(messages("three", large, "four")),
         lambda store: store.sessions.rename(second(store).id, "Title"),
         lambda store: store.settle(),
-        lambda store: first(store).rewrite(say("five")),
+        lambda store: first(store).rewrite(messages("five")),
         lambda store: store.sessions.fork(second(store).id, at=2),
-        lambda store: first(store).edit(4, say("six")[0]),
+        lambda store: first(store).edit(4, messages("six")[0]),
         lambda store: store.sessions.delete(
             next(s.id for s in store.sessions.find(state="ended").items)
         ),
@@ -277,18 +277,20 @@ def a_life() -> list[Callable[[tertulia.Store], object]]:
     "share", [0.05, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"]
 )
 @pytest.mark.parametrize("durability", ["safe", "fast"])
-def test_every_moment_is_survived(tmp_path: Path, durability: str, share: float) -> None:
-    life = Life(tmp_path, durability, share)
-    life.live(a_life())
-    kills = [moment for moment in life.moments if moment[0] == "kill"]
-    assert len(kills) > len(a_life())
-    for kind, calls, target in life.moments:
-        found = life.reopened(target)
+def test_store_survives_a_kill_before_every_disk_operation(
+    tmp_path: Path, durability: str, share: float
+) -> None:
+    run = RecordedRun(tmp_path, durability, share)
+    run.record(calls_to_record())
+    kills = [moment for moment in run.moments if moment[0] == "kill"]
+    assert len(kills) > len(calls_to_record())
+    for kind, calls, target in run.moments:
+        content = run.reopened(target)
         if kind == "kill":
-            # What was acknowledged, and of what was not, all or nothing.
-            assert found in life.portraits[calls : calls + 2]
+            # All acknowledged calls, and the one under way wholly or not at all.
+            assert content in run.snapshots[calls : calls + 2]
         elif durability == "safe":
-            assert found == life.portraits[calls]
+            assert content == run.snapshots[calls]
         else:
-            # Only the newest may be missing, and then wholly.
-            assert found in life.portraits[: calls + 1]
+            # Only the newest calls may be missing, each of them wholly.
+            assert content in run.snapshots[: calls + 1]

@@ -97,13 +97,13 @@ def faults(name: str) -> Iterator[str]:
         yield f"{sorted(tables)} without a conversation"
 
 
-def test_a_statement_over_all_would_be_noticed() -> None:
+def test_statements_over_many_conversations_are_detected() -> None:
     """The test itself: these do touch many conversations."""
     for name in ("sessions_quiet", "search_backlog", "unindexed_fill"):
         assert list(faults(name)), name
 
 
-def test_a_turn_is_a_few_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turn_takes_twelve_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the server is far away each is a round trip, beside the begin and the commit."""
     count = 0
     for method in ("run", "one", "all", "many"):

@@ -11,8 +11,8 @@ import pytest
 import tertulia
 from tertulia import Settings
 from tertulia.testing import FakeClock
-from tests.storage.children import Child
-from tests.storage.programs import source
+from tests.storage.child_process import ChildProcess
+from tests.storage.child_programs import source
 
 SOURCES = 50
 
@@ -20,57 +20,60 @@ SOURCES = 50
 @pytest.mark.parametrize(
     "seconds", [2, pytest.param(10, marks=pytest.mark.slow)], ids=["briefly", "long"]
 )
-def test_the_same_sources_at_once(tmp_path: Path, seconds: int) -> None:
+def test_concurrent_opens_give_one_session_per_key_and_lose_nothing(
+    tmp_path: Path, seconds: int
+) -> None:
     """4 processes × 8 threads: one session per key, no error, no lost message, no lost usage."""
     path = tmp_path / "talk.db"
     with ExitStack() as stack:
         children = [
-            stack.enter_context(Child("converse", str(path), f"p{n}", 8, SOURCES, seconds))
+            stack.enter_context(ChildProcess("converse", str(path), f"p{n}", 8, SOURCES, seconds))
             for n in range(4)
         ]
         for child in children:
-            assert child.said() == "ready"
+            assert child.read() == "ready"
         for child in children:
-            child.go_on()
-        reports = [child.said() for child in children]
+            child.resume()
+        reports = [child.read() for child in children]
     assert [report["problems"] for report in reports] == [[]] * 4
     ids: dict[int, set[str]] = defaultdict(set)
-    written: dict[str, Counter[str]] = defaultdict(Counter)
+    texts: dict[str, Counter[str]] = defaultdict(Counter)
     for report in reports:
-        assert report["written"]
-        for place, session_id, text in report["written"]:
-            ids[place].add(session_id)
-            written[session_id][text] += 1
-    assert all(len(found) == 1 for found in ids.values())
+        assert report["messages"]
+        for number, session_id, text in report["messages"]:
+            ids[number].add(session_id)
+            texts[session_id][text] += 1
+    assert all(len(session_ids) == 1 for session_ids in ids.values())
     with tertulia.open(path, settings=Settings(zone="UTC")) as store:
         assert store.sessions.count() == len(ids)
         ledger = store.usage.sum("session")
         for session in store.sessions.find(limit=100).items:
-            count = written[session.id].total()
-            found = Counter(m["content"] for m in store.transcript(session.id).load())
-            assert found == written[session.id]
+            count = texts[session.id].total()
+            stored = Counter(m["content"] for m in store.transcript(session.id).load())
+            assert stored == texts[session.id]
             assert (session.usage.input, session.usage.output) == (count, count)
             assert session.cost_usd == ledger[session.id].cost_usd == round(count * 0.003, 9)
         assert store.check() == []
 
 
-def test_the_first_contact_comes_from_everywhere(tmp_path: Path) -> None:
-    """No time between the first opens of a session and the others'."""
+def test_concurrent_first_opens_create_one_session_per_key(tmp_path: Path) -> None:
+    """All processes open a session for the first time at the same moment."""
     path = tmp_path / "talk.db"
     with ExitStack() as stack:
         children = [
-            stack.enter_context(Child("converse", str(path), f"p{n}", 8, 3, 0.3)) for n in range(4)
+            stack.enter_context(ChildProcess("converse", str(path), f"p{n}", 8, 3, 0.3))
+            for n in range(4)
         ]
         for child in children:
-            assert child.said() == "ready"
+            assert child.read() == "ready"
         for child in children:
-            child.go_on()
-        reports = [child.said() for child in children]
+            child.resume()
+        reports = [child.read() for child in children]
     assert [report["problems"] for report in reports] == [[]] * 4
-    assert len({found for report in reports for _, found, _ in report["written"]}) == 3
+    assert len({session_id for report in reports for _, session_id, _ in report["messages"]}) == 3
 
 
-def test_notices_go_to_one_of_many(tmp_path: Path) -> None:
+def test_each_notice_is_given_to_exactly_one_process(tmp_path: Path) -> None:
     path = tmp_path / "talk.db"
     clock = FakeClock()
     with tertulia.open(path, settings=Settings(zone="UTC"), clock=clock) as store:
@@ -78,51 +81,52 @@ def test_notices_go_to_one_of_many(tmp_path: Path) -> None:
     later = clock.forward(days=3).isoformat()
     with ExitStack() as stack:
         children = [
-            stack.enter_context(Child("come_back", str(path), later, SOURCES)) for _ in range(4)
+            stack.enter_context(ChildProcess("come_back", str(path), later, SOURCES))
+            for _ in range(4)
         ]
         for child in children:
-            assert child.said() == "ready"
+            assert child.read() == "ready"
         for child in children:
-            child.go_on()
-        told = [report for child in children for report in child.rest()]
-    assert len(told) == 4 * SOURCES
-    assert len({session_id for _, session_id, _ in told}) == SOURCES
-    notices = sorted((number, about) for number, _, about in told if about is not None)
+            child.resume()
+        answers = [report for child in children for report in child.read_all()]
+    assert len(answers) == 4 * SOURCES
+    assert len({session_id for _, session_id, _ in answers}) == SOURCES
+    notices = sorted((number, about) for number, _, about in answers if about is not None)
     assert notices == sorted(before.items())
 
 
 @pytest.mark.parametrize(
     "rounds", [3, pytest.param(30, marks=pytest.mark.slow)], ids=["a few", "many"]
 )
-def test_a_new_file_is_made_once(tmp_path: Path, rounds: int) -> None:
-    """80 first opens at once, from 8 processes: none fails, and all mean the same store."""
+def test_concurrent_first_opens_create_one_store(tmp_path: Path, rounds: int) -> None:
+    """80 first opens at once, from 8 processes: none fails, and all open the same store."""
     paths = [str(tmp_path / f"{n}.db") for n in range(rounds)]
     with ExitStack() as stack:
-        children = [stack.enter_context(Child("open_first", paths, 10)) for _ in range(8)]
+        children = [stack.enter_context(ChildProcess("open_first", paths, 10)) for _ in range(8)]
         for child in children:
-            assert child.said() == "ready"
+            assert child.read() == "ready"
         for path in paths:
             for child in children:
-                child.go_on()
-            reports = [child.said() for child in children]
+                child.resume()
+            reports = [child.read() for child in children]
             assert [report["problems"] for report in reports] == [[]] * 8
-            # The secret of the installation is made with the file, by one of them.
+            # The secret of the installation is created with the file, by one of them.
             assert len({tuple(report["secrets"]) for report in reports}) == 1
             with tertulia.open(path) as store:
                 assert store.sessions.count() == 80
                 assert store.check() == []
 
 
-def test_a_second_handle_lets_go_of_no_lock(tmp_path: Path) -> None:
-    """Closing a file drops every lock the process has on it, whoever in it took them.
+def test_closing_a_second_handle_drops_no_lock(tmp_path: Path) -> None:
+    """Closing a file drops every lock that the process has on it, whichever thread took them.
 
-    SQLite knows that and is careful; so nothing else in a process may open the file of a store.
+    SQLite avoids that; so no other code of the process may open the file of a store.
     """
     path = tmp_path / "talk.db"
 
     def is_locked() -> bool:
-        with Child("try_to_lock", str(path)) as child:
-            return bool(child.said() == "locked")
+        with ChildProcess("try_to_lock", str(path)) as child:
+            return bool(child.read() == "locked")
 
     with tertulia.open(path, settings=Settings(zone="UTC")) as store:
         store.sessions.open(source(1))
