@@ -192,7 +192,8 @@ class RecordedRun:
             disk.before = self.before
             disk.after = self.after
             store = tertulia.open(self.real / "talk.db", settings=self.settings, clock=self.clock)
-            store._indexer.stop()  # one of the calls does its work, so that its disk operations are recorded
+            # One of the calls does the indexing, so that its disk operations are recorded.
+            store._indexer.stop()
             for call in calls:
                 call(store)
                 self.snapshots.append(snapshot(store))

@@ -1,4 +1,4 @@
-"""Child processes that tests start, control and kill; they run the functions of `child_programs`."""
+"""Child processes that tests start, control and kill; they run `child_programs`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Self
 
 
 class ChildProcess:
-    """A running child. It writes lines of JSON, and at some points waits for a line from its parent."""
+    """A running child. It writes lines of JSON, and at some points waits for its parent."""
 
     def __init__(self, program: str, *arguments: Any) -> None:
         path = os.pathsep.join(part for part in sys.path if part)

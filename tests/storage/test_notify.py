@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tertulia
+from tertulia.storage.notify import Notifier, notifier_of
 from tertulia.storage.postgres import notify
 from tertulia.testing.fixtures import (
     dm,
@@ -72,3 +73,22 @@ def test_message_wakes_a_waiter(where: str) -> None:
         assert not store.inbox.wait(0.01)
         store.inbox.put(dm("42"), "hello")
         assert store.inbox.wait(0)
+
+
+class TestNotifier:
+    def test_wait_returns_at_once_after_a_notification(self) -> None:
+        notifier = Notifier()
+        before = notifier.notifications("a")
+        notifier.notify("a")
+        assert notifier.notifications("a") == before + 1
+        assert notifier.wait("a", before, 0)
+
+    def test_channels_are_independent(self) -> None:
+        notifier = Notifier()
+        notifier.notify("a")
+        assert not notifier.wait("b", notifier.notifications("b"), 0.01)
+
+    def test_handles_on_one_database_share_a_notifier(self) -> None:
+        notifier = notifier_of("here")
+        assert notifier_of("here") is notifier
+        assert notifier_of("there") is not notifier

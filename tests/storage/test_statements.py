@@ -242,6 +242,6 @@ def test_duplicate_statement_name_is_refused(
     for folder in ("common", "sqlite"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.sql").write_text("-- name: twice\nselect 1\n")
-    monkeypatch.setattr(statements, "_HOME", str(tmp_path))
+    monkeypatch.setattr(statements, "_SQL_FOLDER", str(tmp_path))
     with pytest.raises(ValueError, match="twice"):
         statements.load("sqlite")

@@ -27,6 +27,6 @@ def test_migrations_run_in_order_and_once(
     server_database: psycopg.Connection[Row],
 ) -> None:
     names = [name for name, _ in statements.migrations(postgres_migrate.DIALECT)]
-    assert postgres_migrate.applied(server_database) == names
-    assert postgres_migrate.bring_up_to_date(server_database, "here") == []
-    assert postgres_migrate.applied(server_database) == names
+    assert postgres_migrate.applied_migrations(server_database) == names
+    assert postgres_migrate.apply_migrations(server_database, "here") == []
+    assert postgres_migrate.applied_migrations(server_database) == names

@@ -18,7 +18,7 @@ def test_migrations_run_in_order_and_once(tmp_path: Path) -> None:
     assert names == sorted(names)
     assert [name[:4] for name in names] == [f"{n:04}" for n in range(1, len(names) + 1)]
     connection = apsw.Connection(str(path))
-    assert sqlite_migrate.applied(connection) == names
-    assert sqlite_migrate.bring_up_to_date(connection, str(path)) == []
-    assert sqlite_migrate.applied(connection) == names
+    assert sqlite_migrate.applied_migrations(connection) == names
+    assert sqlite_migrate.apply_migrations(connection, str(path)) == []
+    assert sqlite_migrate.applied_migrations(connection) == names
     connection.close()
