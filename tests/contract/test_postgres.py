@@ -31,12 +31,12 @@ class TestPostgres(StoreContract):
         return tertulia.open(self.address, settings=settings, clock=clock)
 
     def test_nothing_of_it_is_left_on_disk(self, stage: Handles, store: Store) -> None:
-        """The server's files are its own; of a deleted session no row of any table is left."""
+        """The files belong to the server; no table has a row of a deleted session."""
         session = store.sessions.open(dm("anna"))
         store.transcript(session.id).append(said("zwieback"))
         store.settle()
         store.sessions.delete(session.id)
         with psycopg.connect(self.address) as connection:
             for table in ("sessions", "messages", "words", "cards", "revisions", "events", "turns"):
-                found = connection.execute(f"select count(*) from {table}").fetchone()
-                assert found == (0,), table
+                row = connection.execute(f"select count(*) from {table}").fetchone()
+                assert row == (0,), table

@@ -30,12 +30,12 @@ class TestFast(_OnSqlite):
 
 
 def synchronous(store: Store) -> int:
-    """As the connection has it that commits."""
+    """Return the setting of the connection that commits."""
     return int(sqlite_of(store)._writer.pragma("synchronous"))
 
 
 def test_no_two_promises_have_the_same_name() -> None:
-    """Two of the same name, in classes that are joined, would be one."""
+    """Of two promises with the same name in the base classes, only one would run."""
     names = [
         name for part in StoreContract.__mro__ for name in vars(part) if name.startswith("test_")
     ]

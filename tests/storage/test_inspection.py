@@ -20,9 +20,9 @@ def test_pending_migrations_are_those_not_applied(dialect: str) -> None:
 
 def test_counts_are_assigned_in_the_order_of_the_statements() -> None:
     rows = {
-        "survey_counts": (1, 2, 3, 4, 5),
-        "survey_undelivered": (6, 7, 8),
-        "survey_unindexed": (9,),
+        "inspection_counts": (1, 2, 3, 4, 5),
+        "inspection_undelivered": (6, 7, 8),
+        "inspection_unindexed": (9,),
     }
     inspection = with_counts(Inspection(["0001"], []), rows.__getitem__)
     assert inspection == Inspection(

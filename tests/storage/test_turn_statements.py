@@ -1,8 +1,8 @@
-"""Every statement of a turn's way touches one conversation, so the schema can be spread by key.
+"""Every statement of a turn touches one conversation, so the schema can be sharded by key.
 
-What a turn runs is watched on a real store, from the inbox to the delivery, with tools, usage and a
-notice. Then each statement is looked at: it names one conversation (by its key, its number, its id,
-its arrival or its chat), or it asks for nothing but the time.
+The statements of whole turns are recorded on a real store, from the inbox to the delivery, with
+tools, usage and a notice. Then each statement is checked: it names one conversation (by its key,
+its number, its id, its dedupe key or its chat), or it reads nothing but the time.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from tertulia.testing import FakeClock
 SQL = statements.load("sqlite")
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
 
-# Names of parameters that stand for one conversation, one message of it, or one chat.
-ONE = "key|ref|id|session|session_id|arrival|delivery|hash|place|parent_id|person|to|number"
-EQUAL = re.compile(rf"= (?:cast\()?:(?:{ONE})\b")
-RANGE = re.compile(rf"place between \(cast\(:(?:{ONE}) as bigint\) << 32\)")
+# Names of parameters that identify one conversation, one message of it, or one chat.
+IDENTIFIER = "key|ref|id|session|session_id|arrival|delivery|hash|place|parent_id|person|to|number"
+EQUAL = re.compile(rf"= (?:cast\()?:(?:{IDENTIFIER})\b")
+RANGE = re.compile(rf"place between \(cast\(:(?:{IDENTIFIER}) as bigint\) << 32\)")
 CHAT = re.compile(r"platform = :platform and account = :account")
-# What is taken from a box is the head of some lane; each row of it is one conversation's.
-LANES = {"inbox_claim", "inbox_expire", "outbox_claim", "outbox_lost"}
-# Tables that are the same on every part: small, and read far more than written.
-EVERYWHERE = {"installation", "links"}
+# A claim takes the heads of several queues; each row belongs to one conversation.
+CLAIMS = {"inbox_claim", "inbox_expire", "outbox_claim", "outbox_lost"}
+# Tables that every shard has a copy of: small, and read far more than written.
+REPLICATED = {"installation", "links"}
 
 
 @pytest.fixture
-def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The names of all statements that whole turns ran."""
+def statements_of_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The names of all statements that whole turns run."""
     names: set[str] = set()
 
     def watch(method: str) -> None:
@@ -52,12 +52,12 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     idle = Policies(default=ResetPolicy(mode="idle", idle_minutes=60))
     settings = Settings(zone="UTC", policies=idle, remember=True)
     with tertulia.open(tmp_path / "talk.db", settings=settings, clock=clock) as store:
-        store._indexer.stop()  # search is maintained behind the turn
+        store._indexer.stop()  # the search index is updated after the turn
         for method in ("run", "one", "all", "many"):
             watch(method)
         for number in range(3):
             store.inbox.put(ANA, "hello", message_id=number)
-            (arrival,) = store.inbox.claim()
+            (item,) = store.inbox.claim()
             with store.turn(ANA, "hello", message_id=number) as turn:
                 _ = turn.context_prompt, turn.history(max_tokens=4000)
                 turn.add_assistant(None, tool_calls=[ToolCall("c", "look")])
@@ -65,32 +65,32 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
                 turn.add_tool_result("c", "x" * 100_000)
                 turn.deliver("on it")
                 turn.add_assistant("hi", usage=Usage(1, 1, model="m"), deliver="origin")
-            store.inbox.done(arrival)
-            while parcels := store.outbox.claim():
-                store.outbox.done(parcels[0])
+            store.inbox.done(item)
+            while deliveries := store.outbox.claim():
+                store.outbox.done(deliveries[0])
             clock.forward(**{"minutes": 90} if number else {"minutes": 1})
     return names
 
 
-def test_each_statement_names_one_conversation(ran: set[str]) -> None:
-    assert len(ran) > 25
-    wrong = {name: fault for name in sorted(ran) for fault in faults(name)}
+def test_each_statement_names_one_conversation(statements_of_turns: set[str]) -> None:
+    assert len(statements_of_turns) > 25
+    wrong = {name: fault for name in sorted(statements_of_turns) for fault in faults(name)}
     assert wrong == {}
 
 
 def faults(name: str) -> Iterator[str]:
-    if name in LANES:
+    if name in CLAIMS:
         return
     sql = " ".join(re.sub(r"--[^\n]*", "", SQL[name]).split())
-    tables = set(re.findall(r"(?:from|into|update|join) ([a-z_]+)", sql)) - EVERYWHERE
+    tables = set(re.findall(r"(?:from|into|update|join) ([a-z_]+)", sql)) - REPLICATED
     if not tables:
         return
     if sql.startswith("insert"):
         columns = re.search(r"\(([^)]*)\)", sql)
         assert columns is not None
-        named = {column.strip() for column in columns[1].split(",")}
-        if not named & {"session", "session_id", "key", "place", "ref", "person", "hash"}:
-            yield "a row that does not say whose it is"
+        column_names = {column.strip() for column in columns[1].split(",")}
+        if not column_names & {"session", "session_id", "key", "place", "ref", "person", "hash"}:
+            yield "a row without a conversation"
     if (not sql.startswith("insert") or "select" in sql) and not (
         EQUAL.search(sql) or RANGE.search(sql) or CHAT.search(sql)
     ):
@@ -98,13 +98,13 @@ def faults(name: str) -> Iterator[str]:
 
 
 def test_statements_over_many_conversations_are_detected() -> None:
-    """The test itself: these do touch many conversations."""
+    """The check itself works: these statements touch many conversations."""
     for name in ("sessions_quiet", "search_backlog", "unindexed_fill"):
         assert list(faults(name)), name
 
 
 def test_turn_takes_twelve_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the server is far away each is a round trip, beside the begin and the commit."""
+    """Each may be a round trip to the server, besides begin and commit."""
     count = 0
     for method in ("run", "one", "all", "many"):
         inner = getattr(SqliteTransaction, method)

@@ -1,4 +1,4 @@
-"""Values that a database cannot take as they are: nothing anybody writes is impossible to store."""
+"""Unusual values: long ids, unusual characters and large numbers, on both databases."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FAST = Settings(zone="UTC", durability="fast")
 
 
 def noise(size: int, seed: int) -> str:
-    """Text that cannot be compressed: PostgreSQL compresses what it puts into an index."""
+    """Return text that cannot be compressed: PostgreSQL compresses index entries."""
     return "".join(random.Random(seed).choices(string.ascii_letters + string.digits, k=size))
 
 
-# Longer than an entry of an index in PostgreSQL may be, and equal for most of their length.
+# Longer than an index entry of PostgreSQL may be, and equal except for the last character.
 LONG = noise(10_000, 1)
 OTHER = LONG[:-1] + "!"
 
@@ -36,7 +36,7 @@ def store(where: str) -> Iterator[Store]:
         assert store.check() == []
 
 
-def of(long: str) -> Source:
+def source_of(long: str) -> Source:
     return Source(
         "telegram",
         long,
@@ -52,20 +52,20 @@ def of(long: str) -> Source:
 
 @pytest.mark.parametrize("message_id", [LONG, "1"], ids=["long id", "short id"])
 def test_long_ids_are_accepted(store: Store, message_id: str) -> None:
-    store.inbox.put(of(LONG), "hello", message_id=message_id)
-    (arrival,) = store.inbox.claim()
-    with store.turn(of(LONG), "hello", message_id=message_id) as turn:
+    store.inbox.put(source_of(LONG), "hello", message_id=message_id)
+    (item,) = store.inbox.claim()
+    with store.turn(source_of(LONG), "hello", message_id=message_id) as turn:
         turn.add_assistant("hi", usage=Usage(1), deliver="origin")
         turn.deliver("and more", delivery=f"one {message_id}")
         turn.deliver("and more", delivery=f"one {message_id}")
-    store.inbox.done(arrival)
-    with store.turn(of(LONG), "hello", message_id=message_id) as again:
+    store.inbox.done(item)
+    with store.turn(source_of(LONG), "hello", message_id=message_id) as again:
         assert (again.duplicate, again.answer) == (True, "hi")
     (session,) = store.sessions.find().items
-    assert session.origin == of(LONG)
-    parcels = store.outbox.claim() + store.outbox.claim()
-    assert [parcel.chat_id for parcel in parcels] == [LONG]
-    store.outbox.done(parcels[0])
+    assert session.origin == source_of(LONG)
+    deliveries = store.outbox.claim() + store.outbox.claim()
+    assert [delivery.chat_id for delivery in deliveries] == [LONG]
+    store.outbox.done(deliveries[0])
     (second,) = store.outbox.claim()
     assert (second.chat_id, second.body["text"]) == (LONG, "and more")
     store.outbox.done(second)
@@ -74,17 +74,17 @@ def test_long_ids_are_accepted(store: Store, message_id: str) -> None:
 
 def test_long_ids_that_differ_at_their_end_are_distinct(store: Store) -> None:
     for long in (LONG, OTHER):
-        with store.turn(of(long), long[-1], message_id=long) as turn:
+        with store.turn(source_of(long), long[-1], message_id=long) as turn:
             assert not turn.duplicate
             turn.add_assistant(f"to {long[-1]}", deliver="origin")
-    assert store.sessions.key(of(LONG)) != store.sessions.key(of(OTHER))
+    assert store.sessions.key(source_of(LONG)) != store.sessions.key(source_of(OTHER))
     assert store.sessions.count() == 2
-    assert {parcel.chat_id for parcel in store.outbox.claim()} == {LONG, OTHER}
+    assert {delivery.chat_id for delivery in store.outbox.claim()} == {LONG, OTHER}
     for long in (LONG, OTHER):
-        (seen,) = store.for_person(of(long)).find().items
-        assert texts(store.transcript(seen.id)) == [long[-1], f"to {long[-1]}"]
+        (session,) = store.for_person(source_of(long)).find().items
+        assert texts(store.transcript(session.id)) == [long[-1], f"to {long[-1]}"]
         (mine,) = store.sessions.find(person=f"alt {long}").items
-        assert mine.id == seen.id
+        assert mine.id == session.id
 
 
 def test_person_with_a_long_id_has_a_role_a_zone_and_links(store: Store) -> None:
@@ -97,7 +97,7 @@ def test_person_with_a_long_id_has_a_role_a_zone_and_links(store: Store) -> None
     assert code is not None
     assert store.people.approve(code).zone == "Asia/Tokyo"
     assert store.people.role_of(here) == "member"
-    assert [found.user_id for found in store.people.find(role="member")] == [LONG]
+    assert [person.user_id for person in store.people.find(role="member")] == [LONG]
     key = store.people.accept_link(there, store.people.offer_link(here))
     assert store.sessions.open(there).key == key == store.sessions.key(here)
 
@@ -105,45 +105,45 @@ def test_person_with_a_long_id_has_a_role_a_zone_and_links(store: Store) -> None
 def test_titles_are_unique_for_an_owner_with_a_long_id(store: Store) -> None:
     sessions = [store.sessions.open(Source("telegram", id_, user_id=id_)) for id_ in (LONG, OTHER)]
     title = noise(100, 2)
-    assert [store.sessions.rename(one.id, title).title for one in sessions] == [title] * 2
+    assert [store.sessions.rename(session.id, title).title for session in sessions] == [title] * 2
     fresh = store.sessions.reset(sessions[0].key)
     assert fresh is not None
     with pytest.raises(tertulia.Duplicate):
         store.sessions.rename(fresh.id, title)
 
 
-STRANGE = ["\x00", "a\x00b", "\ud800", "\udc00\ud800", "\u0085", "\uffff", "'; drop table x --"]
+UNUSUAL = ["\x00", "a\x00b", "\ud800", "\udc00\ud800", "\u0085", "\uffff", "'; drop table x --"]
 
 
-@pytest.mark.parametrize("strange", STRANGE, ids=ascii)
-def test_unusual_characters_are_accepted_everywhere(store: Store, strange: str) -> None:
+@pytest.mark.parametrize("unusual", UNUSUAL, ids=ascii)
+def test_unusual_characters_are_accepted_everywhere(store: Store, unusual: str) -> None:
     source = Source(
         "telegram",
-        f"chat {strange}",
-        user_id=f"user {strange}",
-        user_id_alt=f"alt {strange}",
-        user_name=f"name {strange}",
-        chat_name=strange,
-        chat_topic=strange,
-        thread_id=strange,
-        account=strange,
+        f"chat {unusual}",
+        user_id=f"user {unusual}",
+        user_id_alt=f"alt {unusual}",
+        user_name=f"name {unusual}",
+        chat_name=unusual,
+        chat_topic=unusual,
+        thread_id=unusual,
+        account=unusual,
     )
-    store.inbox.put(source, strange, message_id=f"m {strange}")
-    (arrival,) = store.inbox.claim()
-    with store.turn(source, f"word {strange}", message_id=f"m {strange}") as turn:
-        turn.add_assistant(None, tool_calls=[tertulia.ToolCall("c1", strange, {strange: strange})])
-        turn.add_tool_result("c1", strange)
-        turn.add_usage(Usage(1, model=strange, provider=strange, base_url=strange))
-        turn.deliver(strange, delivery=f"d {strange}")
-        turn.add_assistant(f"answer {strange}", reasoning=strange, deliver="origin")
-    store.inbox.failed(arrival, strange)
-    (parcel,) = store.outbox.claim()
-    store.outbox.failed(parcel, strange)
-    with store.turn(source, strange, message_id=f"m {strange}") as again:
-        assert (again.duplicate, again.answer) == (True, f"answer {strange}")
-    store.sessions.rename(turn.session.id, f"title {strange}")
-    store.sessions.end(turn.session.id, strange)
-    assert store.transcript(turn.session.id).load()[0]["content"] == f"word {strange}"
+    store.inbox.put(source, unusual, message_id=f"m {unusual}")
+    (item,) = store.inbox.claim()
+    with store.turn(source, f"word {unusual}", message_id=f"m {unusual}") as turn:
+        turn.add_assistant(None, tool_calls=[tertulia.ToolCall("c1", unusual, {unusual: unusual})])
+        turn.add_tool_result("c1", unusual)
+        turn.add_usage(Usage(1, model=unusual, provider=unusual, base_url=unusual))
+        turn.deliver(unusual, delivery=f"d {unusual}")
+        turn.add_assistant(f"answer {unusual}", reasoning=unusual, deliver="origin")
+    store.inbox.failed(item, unusual)
+    (delivery,) = store.outbox.claim()
+    store.outbox.failed(delivery, unusual)
+    with store.turn(source, unusual, message_id=f"m {unusual}") as again:
+        assert (again.duplicate, again.answer) == (True, f"answer {unusual}")
+    store.sessions.rename(turn.session.id, f"title {unusual}")
+    store.sessions.end(turn.session.id, unusual)
+    assert store.transcript(turn.session.id).load()[0]["content"] == f"word {unusual}"
     assert store.search("answer").items
 
 

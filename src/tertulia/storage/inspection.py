@@ -42,9 +42,9 @@ def pending_migrations(applied: list[str], dialect: str) -> list[str]:
 
 def with_counts(inspection: Inspection, first_row: Callable[[str], Any]) -> Inspection:
     """Return the inspection with its counts; `first_row(name)` executes a statement."""
-    counts = dict(zip(_COUNTS, first_row("survey_counts"), strict=True))
-    counts |= zip(_UNDELIVERED_COUNTS, first_row("survey_undelivered"), strict=True)
-    unindexed = first_row("survey_unindexed")[0]
+    counts = dict(zip(_COUNTS, first_row("inspection_counts"), strict=True))
+    counts |= zip(_UNDELIVERED_COUNTS, first_row("inspection_undelivered"), strict=True)
+    unindexed = first_row("inspection_unindexed")[0]
     return msgspec.structs.replace(inspection, **counts, unindexed=unindexed)
 
 

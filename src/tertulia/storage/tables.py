@@ -206,5 +206,5 @@ def is_empty(tx: Transaction) -> bool:
 
 def settle(tx: Transaction) -> None:
     """Finish a copy: let generated numbers go on after the highest, queue all rows for indexing."""
-    tx.one("copy_numbers_go_on")
+    tx.one("copy_continue_numbers")
     tx.run("unindexed_fill")

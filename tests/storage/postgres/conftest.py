@@ -11,7 +11,7 @@ from tests.servers.postgres import Server, own_server
 
 @pytest.fixture
 def address(postgres: Server) -> Iterator[str]:
-    """An empty store."""
+    """The address of an empty store."""
     address = postgres.database(postgres.template)
     yield address
     postgres.drop(address)
@@ -19,6 +19,6 @@ def address(postgres: Server) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Server]:
-    """A server that is stopped and started, and so nobody else's."""
+    """A server that the tests of one module may stop and start."""
     with own_server() as server:
         yield server

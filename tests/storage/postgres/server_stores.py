@@ -13,7 +13,7 @@ import pytest
 import tertulia
 from tertulia import Settings, Source, Store
 from tertulia.errors import StoreError
-from tests.servers.proxy import PATIENCE
+from tests.servers.proxy import TIMEOUT
 from tests.turns.scene import without_index
 
 ANNA = Source("telegram", "anna", user_id="anna")
@@ -25,9 +25,9 @@ def opened(where: str, **settings: Any) -> Store:
 
 
 @contextmanager
-def refused(kind: type[StoreError], words: str) -> Iterator[None]:
-    """What is raised is of a kind, says what is wrong, and what to do next."""
-    with pytest.raises(kind, match=words) as caught:
+def refused(kind: type[StoreError], text: str) -> Iterator[None]:
+    """Assert that the block raises this class with this text and a hint."""
+    with pytest.raises(kind, match=text) as caught:
         yield
     assert caught.value.hint
 
@@ -39,19 +39,19 @@ def as_owner(address: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 def terminate_all(address: str) -> int:
-    """Cut every other connection to a database; how many there were."""
+    """Terminate every other connection to a database; return how many there were."""
     with as_owner(address) as connection:
-        found = connection.execute(
+        rows = connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity"
             " where datname = current_database() and pid <> pg_backend_pid()"
         ).fetchall()
-        return len(found)
+        return len(rows)
 
 
 def in_threads(
     count: int, work: Callable[[int], object], meanwhile: Callable[[], None] = lambda: None
 ) -> None:
-    """Run `work` in so many threads; what one of them raised is raised."""
+    """Run `work` in `count` threads and `meanwhile` in this one; raise the first exception."""
     problems: list[BaseException] = []
 
     def run(number: int) -> None:
@@ -65,7 +65,7 @@ def in_threads(
         thread.start()
     meanwhile()
     for thread in threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive(), "it takes too long"
+        thread.join(TIMEOUT)
+        assert not thread.is_alive(), "a thread did not end in time"
     if problems:
         raise problems[0]

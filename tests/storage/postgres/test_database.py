@@ -22,7 +22,7 @@ from tertulia.testing.fixtures import (
     until,
 )
 from tests.servers.postgres import Server
-from tests.servers.proxy import PATIENCE, Cut, Proxy, proxy
+from tests.servers.proxy import TIMEOUT, Cut, Proxy, proxy
 from tests.storage.postgres.server_stores import (
     ANNA,
     in_threads,
@@ -105,7 +105,7 @@ class TestUnansweredCommit:
             session = store.sessions.open(ANNA)
             self.cut_once(store, line, cut)
             assert store.transcript(session.id).append(said("one")) == 1
-            assert line.was_cut.wait(PATIENCE)
+            assert line.was_cut.wait(TIMEOUT)
             assert store.transcript(session.id).append(said("two")) == 2
             assert texts(store.transcript(session.id)) == ["one", "two"]
             assert store.check() == []

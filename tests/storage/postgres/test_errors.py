@@ -32,7 +32,7 @@ from tertulia.testing.fixtures import (
     texts,
 )
 from tests.servers.postgres import Server, name_in, own_server
-from tests.servers.proxy import PATIENCE
+from tests.servers.proxy import TIMEOUT
 from tests.storage.postgres.server_stores import (
     ANNA,
     as_owner,
@@ -91,7 +91,7 @@ class TestRefusedConnection:
             opened(address)
 
     def test_connection_limit_slows_but_loses_nothing(self, postgres: Server) -> None:
-        """Those that it has do the work of all."""
+        """The allowed connections do the work of all threads."""
         address = postgres.database(postgres.template)
         with as_owner(address) as owner:
             owner.execute("drop role if exists modest")
@@ -110,7 +110,7 @@ class TestRefusedConnection:
 
 @contextmanager
 def all_connections(address: str) -> Iterator[None]:
-    """Take all that are left."""
+    """Use up all remaining connections."""
     with ExitStack() as stack:
         with contextlib.suppress(psycopg.OperationalError):
             while True:
@@ -120,7 +120,7 @@ def all_connections(address: str) -> Iterator[None]:
 
 @contextmanager
 def old_server(version: str) -> Iterator[str]:
-    """Something on loopback that lets everybody in and says that it is of that version."""
+    """Yield the address of a fake server that accepts every login and reports this version."""
 
     def message(kind: bytes, body: bytes) -> bytes:
         return kind + struct.pack("!i", len(body) + 4) + body
@@ -140,10 +140,10 @@ def old_server(version: str) -> Iterator[str]:
             except OSError:
                 return
             with client:
-                client.settimeout(PATIENCE)
+                client.settimeout(TIMEOUT)
                 client.recv(65_536)
                 client.sendall(welcome)
-                client.recv(65_536)  # the goodbye
+                client.recv(65_536)  # the Terminate message
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, daemon=True)
@@ -151,7 +151,7 @@ def old_server(version: str) -> Iterator[str]:
         port = listener.getsockname()[1]
         yield f"postgresql://anybody@127.0.0.1:{port}/talk?sslmode=disable&gssencmode=disable"
         listener.shutdown(socket.SHUT_RDWR)
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
 
 
 class TestReadOnly:
@@ -193,7 +193,7 @@ class TestReadOnly:
 
 
 class TestTimeouts:
-    # Nobody waits for a lock but those that shall; any statement may be slow on a busy machine.
+    # Only the tested call waits for a lock; any statement may be slow on a busy machine.
     @pytest.mark.parametrize(
         ("setting", "limit"), [("statement_timeout", "2s"), ("lock_timeout", "300ms")]
     )
@@ -214,7 +214,7 @@ class TestTimeouts:
             assert texts(store.transcript(session.id)) == ["two"]
 
     def test_idle_transaction_is_ended_and_runs_again(self, address: str) -> None:
-        """The server ends it, so that nobody waits for its locks; the work runs again."""
+        """The server ends it, so that no other process waits for its locks; the work runs again."""
         with opened(address, lease_seconds=0.3) as store:
             session = store.sessions.open(ANNA)
             pauses = [1.0]
@@ -232,7 +232,7 @@ class TestTimeouts:
 class TestFullDisk:
     @pytest.fixture
     def small(self, own: Server) -> Iterator[Path]:
-        """A file system of a few megabytes that the server may write to."""
+        """A small file system that the server may write to."""
         folder = own.folder / "small"
         folder.mkdir()
         mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
@@ -259,7 +259,7 @@ class TestFullDisk:
 
             def fill_up() -> None:
                 for number in range(100_000):
-                    # Nothing that PostgreSQL can make smaller.
+                    # Random text, which PostgreSQL cannot compress.
                     text = f"{number} {random.randbytes(2000).hex()}"
                     transcript.append(said(text))
                     acknowledged.append(text)

@@ -1,4 +1,4 @@
-"""How often a turn goes to the server and back, counted on the line."""
+"""The round trips of a turn to the server, counted by a proxy."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_damage_is_reported_without_counts(tmp_path: Path) -> None:
     ).fetchall()
     connection.close()
     with path.open("r+b") as file:
-        file.seek((root - 1) * 4096)
+        file.seek((int(str(root)) - 1) * 4096)
         file.write(b"\xff" * 4096)
     inspection = inspect.inspect_store(str(path), for_damage=True)
     assert inspection.damage

@@ -178,8 +178,8 @@ class PostgresDatabase:
                 try:
                     with self._connect() as connection, connection.transaction():
                         tx = PostgresTransaction(connection, self._sql)
-                        tx.run("lock_out")
-                        tx.run("lock_out_rest")
+                        tx.run("lock_sessions_table")
+                        tx.run("lock_other_tables")
                         return work(tx)
                 except _RETRYABLE as problem:
                     # A deadlock with a transaction that had one of the tables and wanted another.

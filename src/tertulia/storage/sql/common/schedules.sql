@@ -64,7 +64,7 @@ where state = 'sending' and not exists (
     select 1 from outbox where outbox.delivery = occurrences.delivery and outbox.state <> 'sent'
 )
 
--- name: part_may_run
+-- name: part_is_due
 -- One occurrence of a schedule at a time, in order; of a paused schedule only manual ones.
 occurrences.state = 'waiting' and occurrences.not_before <= :now
 and not exists (
@@ -81,7 +81,7 @@ and (occurrences.is_manual = 1 or not exists (
         and schedules.state = 'paused'
 ))
 
--- name: part_came_back
+-- name: part_is_undelivered
 -- The platform did not accept the delivery.
 occurrences.state = 'sending' and exists (
     select 1 from outbox
@@ -92,7 +92,7 @@ occurrences.state = 'sending' and exists (
 update occurrences set state = 'taken', attempts = attempts + 1,
     lease_until = {part_db_now} + :lease
 where id in (
-    select id from occurrences where {part_may_run}
+    select id from occurrences where {part_is_due}
     order by planned_at, id limit :limit {part_skip_locked}
 )
 returning {part_occurrence}
@@ -102,14 +102,14 @@ update occurrences set state = 'taken', attempts = attempts + 1,
     lease_until = {part_db_now} + :lease,
     problem = (select outbox.problem from outbox where outbox.delivery = occurrences.delivery)
 where id in (
-    select id from occurrences where {part_came_back} order by id limit :limit {part_skip_locked}
+    select id from occurrences where {part_is_undelivered} order by id limit :limit {part_skip_locked}
 )
 returning {part_occurrence}
 
 -- name: occurrences_are_due
 select exists (select 1 from schedules where state = 'active' and next_at <= :now)
-    or exists (select 1 from occurrences where {part_may_run})
-    or exists (select 1 from occurrences where {part_came_back})
+    or exists (select 1 from occurrences where {part_is_due})
+    or exists (select 1 from occurrences where {part_is_undelivered})
     or exists (select 1 from occurrences where state = 'taken' and lease_until < {part_db_now})
     or exists (
         select 1 from occurrences where state = 'sending' and not exists (

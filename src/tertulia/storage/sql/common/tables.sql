@@ -60,7 +60,7 @@ insert into sessions (
     created_at, updated_at, ended_at, end_reason, parent_id, parent_kind, input, output,
     cache_read, cache_write, reasoning, last_prompt, cost, certainty, cost_source, model,
     provider, metadata, version, last_seq, turns, revision, epoch, open_turn
-) {part_given_numbers}
+) {part_overriding_numbers}
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_messages_page
@@ -134,7 +134,7 @@ from usage where id > :id order by id limit :limit
 insert into usage (
     id, session_id, turn, at, platform, person, model, provider, base_url, input, output,
     cache_read, cache_write, reasoning, cost, certainty, cost_source
-) {part_given_numbers}
+) {part_overriding_numbers}
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_spending_page
@@ -154,7 +154,7 @@ from inbox where id > :id order by id limit :limit
 insert into inbox (
     id, arrival, key, source, body, state, attempts, not_before, received_at, problem, is_next,
     gathered_into
-) {part_given_numbers}
+) {part_overriding_numbers}
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_outbox_page
@@ -167,7 +167,7 @@ from outbox where id > :id order by id limit :limit
 insert into outbox (
     id, delivery, session_id, target, platform, account, chat_id, thread_id, body, state,
     attempts, not_before, created_at, sent_at, problem, is_next
-) {part_given_numbers}
+) {part_overriding_numbers}
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_flushes_page
@@ -199,7 +199,7 @@ from schedules where id > :id order by id limit :limit
 -- name: copy_schedules_put
 insert into schedules (
     id, owner, key, origin, task, rule, misfire, target, session, state, next_at, created_at
-) {part_given_numbers}
+) {part_overriding_numbers}
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_occurrences_page
@@ -212,7 +212,7 @@ from occurrences where id > :id order by id limit :limit
 insert into occurrences (
     id, schedule, planned_at, since_at, is_manual, state, attempts, not_before, ended_at,
     session_id, delivery, result, problem
-) {part_given_numbers}
+) {part_overriding_numbers}
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_processes_page

@@ -7,7 +7,7 @@ update sessions set
 where id = :id
 returning ref, last_seq, turns, last_seq - :count > indexed_seq
 
--- name: part_spent
+-- name: part_add_usage
 -- Add the usage of a model call to the totals of its session.
 input = input + :input,
     output = output + :output,
@@ -27,7 +27,7 @@ update sessions set
     turns = turns + :turns,
     updated_at = case when :is_activity and ended_at is null then :now else updated_at end,
     version = version + 1,
-    {part_spent}
+    {part_add_usage}
 where id = :id
 returning ref, last_seq, turns, platform, person, last_seq - :count > indexed_seq
 

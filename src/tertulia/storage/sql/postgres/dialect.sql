@@ -10,13 +10,13 @@ platform = :platform and account = :account
 and md5(coalesce(chat_id, '')) = md5(coalesce(cast(:chat_id as text), ''))
 and md5(coalesce(thread_id, '')) = md5(coalesce(cast(:thread_id as text), ''))
 
--- name: lock_out
+-- name: lock_sessions_table
 -- From here on no other transaction may write. `sessions` is locked against readers too: a transaction
 -- that has read it and goes on to write would wait for this one, and this one for it when it renames
 -- the table.
 lock table sessions in access exclusive mode
 
--- name: lock_out_rest
+-- name: lock_other_tables
 lock table
     installation, people, links, codes, wrong_codes, messages, blobs, message_blobs,
     revisions, borrowings, turns, events, usage, spending, inbox, outbox, flushes, newcomers,

@@ -1,7 +1,7 @@
--- name: part_given_numbers
+-- name: part_overriding_numbers
 overriding system value
 
--- name: copy_numbers_go_on
+-- name: copy_continue_numbers
 select
     setval(pg_get_serial_sequence('sessions', 'ref'), (select coalesce(max(ref), 0) + 1 from sessions), false),
     setval(pg_get_serial_sequence('usage', 'id'), (select coalesce(max(id), 0) + 1 from usage), false),

@@ -9,9 +9,9 @@ platform = :platform and account = :account
 and coalesce(chat_id, '') = coalesce(cast(:chat_id as text), '')
 and coalesce(thread_id, '') = coalesce(cast(:thread_id as text), '')
 
--- name: lock_out
+-- name: lock_sessions_table
 -- A writing transaction has the whole file locked.
 select 1
 
--- name: lock_out_rest
+-- name: lock_other_tables
 select 1

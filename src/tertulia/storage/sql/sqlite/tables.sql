@@ -1,5 +1,5 @@
--- name: part_given_numbers
+-- name: part_overriding_numbers
 
--- name: copy_numbers_go_on
+-- name: copy_continue_numbers
 -- SQLite itself continues after the highest number.
 select 1
