@@ -1,13 +1,13 @@
-"""A model server on loopback that says what a test has written for it, on either wire.
+"""A scripted model server on loopback, for the APIs of OpenAI and Anthropic.
 
-It is a real server on a real socket, so that what breaks on the way breaks as it does outside: a
-reply may be cut, reset, held back or without an end.
+It is a real server on a real socket, so that network faults look as in production: a reply may be
+cut, reset, delayed for ever or endless.
 
     with ModelServer() as server:
         server.script(openai.says("Hola"), refuses(429, retry_after="2"), openai.says("Sí"))
         agent = OpenAIAgent("test", base_url=server.url)
 
-Each call takes the next reply of the script; `server.seen` has what was asked.
+Each call takes the next reply of the script; `server.seen` lists the calls.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
-# How a reply ends: well; without its last chunk, as when a server dies; with a reset; never, and
-# without another byte; never, with the last piece again and again.
+# How a reply ends: complete; without its last chunk, as when a server dies; with a reset; never,
+# with no further byte; never, with the last piece repeated.
 End = Literal["well", "cut", "reset", "hang", "endless"]
 
 STREAM = "text/event-stream"
@@ -30,7 +30,7 @@ JSON = "application/json"
 
 
 class Reply(NamedTuple):
-    """What the server does with one call. Each piece of the body is sent by itself."""
+    """The reply to one call. Each piece of the body is sent separately."""
 
     pieces: Sequence[bytes] = ()
     status: int = 200
@@ -43,17 +43,17 @@ class Reply(NamedTuple):
         return b"".join(self.pieces)
 
     def ending(self, end: End, after: int | None = None) -> Reply:
-        """The same with another end, after some of its pieces."""
+        """Return the same reply with another end, after some of its pieces."""
         return self._replace(pieces=self.pieces[:after], end=end)
 
     def split(self, size: int) -> Reply:
-        """The same bytes in pieces of that size, which cut lines and characters."""
+        """Return the same bytes in pieces of that size, which split lines and characters."""
         body = self.body
         return self._replace(pieces=[body[at : at + size] for at in range(0, len(body), size)])
 
 
 class Seen(NamedTuple):
-    """One call as it arrived."""
+    """One call as the server received it."""
 
     path: str
     headers: dict[str, str]
@@ -61,7 +61,7 @@ class Seen(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A tool call a model makes; its arguments as the text the model writes."""
+    """A tool call of a model; its arguments as the text that the model writes."""
 
     id: str
     name: str
@@ -69,7 +69,7 @@ class Call(NamedTuple):
 
 
 class ModelServer:
-    """Answers calls by its script, each connection in a thread of its own."""
+    """A server that answers calls by its script, each connection in a thread of its own."""
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
@@ -87,13 +87,13 @@ class ModelServer:
         return f"http://{host!s}:{port}"
 
     def script(self, *replies: Reply) -> None:
-        """What the next calls get, in this order, after what is left of the script."""
+        """Append replies for the next calls to the script."""
         with self._lock:
             self._replies += replies
 
     @property
     def left(self) -> int:
-        """How many replies were not asked for."""
+        """The number of replies that no call has taken yet."""
         return len(self._replies)
 
     def __enter__(self) -> Self:
@@ -103,14 +103,14 @@ class ModelServer:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         with self._lock:
-            for one in self._open:
-                one.shutdown(socket.SHUT_RDWR)
+            for connection in self._open:
+                connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()  # waits for the threads
         self._thread.join()
 
-    def take(self, seen: Seen) -> Reply:
+    def take(self, call: Seen) -> Reply:
         with self._lock:
-            self.seen.append(seen)
+            self.seen.append(call)
             reply = self._replies.pop(0) if self._replies else OVER
         self.arrived.release()
         return reply
@@ -137,10 +137,10 @@ class _Connection(socketserver.StreamRequestHandler):
         owner = self.server.owner
         owner.enter(self.connection)
         try:
-            while (seen := self._read()) is not None and self._send(owner.take(seen)):
+            while (call := self._read()) is not None and self._send(owner.take(call)):
                 pass
         except OSError:
-            pass  # the client has gone, as some tests want it
+            pass  # the client has closed the connection, as in some tests
         finally:
             owner.leave(self.connection)
 
@@ -160,15 +160,14 @@ class _Connection(socketserver.StreamRequestHandler):
         return Seen(first.split()[1], headers, json.loads(body) if body else None)
 
     def _send(self, reply: Reply) -> bool:
-        """Whether the connection can be used again."""
+        """Send a reply; return whether the connection can be used again."""
         if reply.pieces or reply.end == "well":
             lines = [f"HTTP/1.1 {reply.status} Scripted", f"Content-Type: {reply.kind}"]
             lines += [f"{name}: {value}" for name, value in reply.headers.items()]
             lines.append("Transfer-Encoding: chunked")
             head = "\r\n".join([*lines, "", ""]).encode()
             if reply.end == "hang":
-                # At once, so that nothing but the silence after it is long, however busy the
-                # machine is.
+                # In one write, so that only the silence after it is long, also on a busy machine.
                 self.wfile.write(head + b"".join(map(_chunk, reply.pieces)))
             else:
                 self.wfile.write(head)
@@ -177,10 +176,11 @@ class _Connection(socketserver.StreamRequestHandler):
         if reply.end == "well":
             self.wfile.write(b"0\r\n\r\n")
         elif reply.end == "reset":
-            # With nothing to linger for, closing sends a reset.
+            # With a linger time of zero, closing sends a reset.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         elif reply.end == "hang":
-            self.connection.recv(1)  # nothing comes: until the client hangs up, or the test ends
+            # Blocks until the client closes the connection, or the test ends.
+            self.connection.recv(1)
         elif reply.end == "endless":
             while True:
                 self._piece(reply.pieces[-1])
@@ -192,7 +192,7 @@ class _Connection(socketserver.StreamRequestHandler):
 
 
 def _chunk(piece: bytes) -> bytes:
-    """A piece as HTTP carries it; an empty one would be the end."""
+    """Return a piece as an HTTP chunk; an empty chunk would be the end."""
     return b"%x\r\n%s\r\n" % (len(piece), piece) if piece else b""
 
 
@@ -205,11 +205,11 @@ def refuses(
     retry_after: str | None = None,
     **headers: str,
 ) -> Reply:
-    """A refusal as both providers write it: an object named error, with a message."""
+    """Return an error reply as both providers write it: an object named error, with a message."""
     error = {"type": kind or "some_error", "message": message} | ({"code": code} if code else {})
-    sent = {"Retry-After": retry_after} if retry_after is not None else {}
+    retry = {"Retry-After": retry_after} if retry_after is not None else {}
     body = json.dumps({"type": "error", "error": error}).encode()
-    return Reply([body], status, JSON, {**sent, **headers})
+    return Reply([body], status, JSON, {**retry, **headers})
 
 
 OVER = refuses(418, "the script is over")
@@ -220,8 +220,8 @@ class openai:
 
     @staticmethod
     def events(*chunks: Mapping[str, Any] | str) -> Reply:
-        written = (chunk if isinstance(chunk, str) else json.dumps(chunk) for chunk in chunks)
-        return Reply([f"data: {text}\n\n".encode() for text in written])
+        texts = (chunk if isinstance(chunk, str) else json.dumps(chunk) for chunk in chunks)
+        return Reply([f"data: {text}\n\n".encode() for text in texts])
 
     @staticmethod
     def chunk(delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
@@ -238,7 +238,7 @@ class openai:
         reasoning: str = "",
         refusal: str = "",
     ) -> Reply:
-        """A whole streamed answer: each word, and each half of a call's arguments, by itself."""
+        """Return a complete streamed answer; each word and half of a call is a chunk."""
         chunks = [cls.chunk({"role": "assistant", "content": ""})]
         if reasoning:
             chunks.append(cls.chunk({"reasoning_content": reasoning}))
@@ -253,14 +253,14 @@ class openai:
             chunks.append(cls.chunk({"tool_calls": [first]}))
             chunks.append(cls.chunk({"tool_calls": [{"index": at, "function": tail}]}))
         chunks.append(cls.chunk({}, finish or ("tool_calls" if calls else "stop")))
-        told = usage if usage is not None else {"prompt_tokens": 10, "completion_tokens": 5}
-        last: dict[str, Any] = {"object": "chat.completion.chunk", "choices": [], "usage": told}
-        return cls.events(*chunks, *([last] if told else []), "[DONE]")
+        totals = usage if usage is not None else {"prompt_tokens": 10, "completion_tokens": 5}
+        last: dict[str, Any] = {"object": "chat.completion.chunk", "choices": [], "usage": totals}
+        return cls.events(*chunks, *([last] if totals else []), "[DONE]")
 
     @staticmethod
     def whole(text: str | None, *calls: Call) -> Reply:
-        """An answer that is not streamed."""
-        made = [
+        """Return an answer that is not streamed."""
+        tool_calls = [
             {
                 "id": call.id,
                 "type": "function",
@@ -268,7 +268,9 @@ class openai:
             }
             for call in calls
         ]
-        message = {"role": "assistant", "content": text} | ({"tool_calls": made} if made else {})
+        message = {"role": "assistant", "content": text} | (
+            {"tool_calls": tool_calls} if tool_calls else {}
+        )
         finish = "tool_calls" if calls else "stop"
         body = {
             "model": "test-1",
@@ -282,9 +284,9 @@ class anthropic:
     """Replies of the messages API."""
 
     @staticmethod
-    def events(*told: Mapping[str, Any]) -> Reply:
+    def events(*events: Mapping[str, Any]) -> Reply:
         return Reply(
-            [f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in told]
+            [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
         )
 
     @classmethod
@@ -296,8 +298,8 @@ class anthropic:
         usage: Mapping[str, Any] | None = None,
         thinking: str = "",
     ) -> Reply:
-        """A whole streamed answer: each word, and each half of a call's input, by itself."""
-        told: list[dict[str, Any]] = [start(usage), {"type": "ping"}]
+        """Return a complete streamed answer; each word and half of a call is an event."""
+        events: list[dict[str, Any]] = [start(usage), {"type": "ping"}]
         blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
         if thinking:
             thought = {"type": "thinking", "thinking": "", "signature": ""}
@@ -313,17 +315,19 @@ class anthropic:
             block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
             blocks.append((block, deltas))
         for at, (block, deltas) in enumerate(blocks):
-            told.append({"type": "content_block_start", "index": at, "content_block": block})
-            told += [{"type": "content_block_delta", "index": at, "delta": one} for one in deltas]
-            told.append({"type": "content_block_stop", "index": at})
+            events.append({"type": "content_block_start", "index": at, "content_block": block})
+            events += [
+                {"type": "content_block_delta", "index": at, "delta": delta} for delta in deltas
+            ]
+            events.append({"type": "content_block_stop", "index": at})
         reason = stop or ("tool_use" if calls else "end_turn")
         end = {"stop_reason": reason, "stop_sequence": None}
-        told.append({"type": "message_delta", "delta": end, "usage": {"output_tokens": 5}})
-        return cls.events(*told, {"type": "message_stop"})
+        events.append({"type": "message_delta", "delta": end, "usage": {"output_tokens": 5}})
+        return cls.events(*events, {"type": "message_stop"})
 
     @staticmethod
     def whole(text: str, *calls: Call) -> Reply:
-        """An answer that is not streamed."""
+        """Return an answer that is not streamed."""
         content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
         content += [
             {
@@ -345,13 +349,13 @@ class anthropic:
 
 
 def start(usage: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The event with which a message of Anthropic's begins."""
-    told = usage if usage is not None else {"input_tokens": 10, "output_tokens": 1}
-    message = {"type": "message", "role": "assistant", "model": "test-1", "usage": told}
+    """Return the first event of a message of Anthropic's API."""
+    totals = usage if usage is not None else {"input_tokens": 10, "output_tokens": 1}
+    message = {"type": "message", "role": "assistant", "model": "test-1", "usage": totals}
     return {"type": "message_start", "message": {**message, "content": []}}
 
 
 def words(text: str) -> list[str]:
-    """A text in pieces that give it when they are joined."""
-    found = text.split(" ")
-    return [word if at == 0 else f" {word}" for at, word in enumerate(found)] if text else []
+    """Split a text into words; joined, they give the text."""
+    parts = text.split(" ")
+    return [word if at == 0 else f" {word}" for at, word in enumerate(parts)] if text else []

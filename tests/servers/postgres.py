@@ -1,8 +1,8 @@
-"""A real PostgreSQL for tests: started by the test session, gone with it.
+"""A real PostgreSQL server for tests, started and stopped by the test session.
 
-`TEST_PG_DSN` names a server to use instead. Otherwise the newest one installed on this machine is
-started on a socket of its own, with its data in memory and without fsync: tests of durability kill
-processes, not machines.
+`TEST_PG_DSN` names a server to use instead. Otherwise the newest version installed on this machine
+is started on a socket of its own, with its data in memory and without fsync: tests of durability
+kill processes, not machines.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MISSING = (
 
 
 class Server:
-    """A server, and how its databases are named."""
+    """A server with the addresses of its databases."""
 
     def __init__(
         self,
@@ -40,39 +40,39 @@ class Server:
         self._start = start
         self._stop = stop
         self.template: str | None = None
-        self._made = 0
+        self._databases = 0
 
     def database(self, template: str | None = None) -> str:
-        """The address of a new, empty database."""
-        self._made += 1
-        name = f"t{os.getpid()}_{self._made}"
-        copied = f" template {template} strategy file_copy" if template else ""
+        """Create a database, empty or a copy of `template`; return its address."""
+        self._databases += 1
+        name = f"t{os.getpid()}_{self._databases}"
+        template_clause = f" template {template} strategy file_copy" if template else ""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute(f"create database {name}{copied}")
+            connection.execute(f"create database {name}{template_clause}")
         return self.address(name)
 
     def address(self, name: str) -> str:
-        known = psycopg.conninfo.conninfo_to_dict(self.dsn)
-        host, user = known.get("host", ""), known.get("user", "")
-        port = known.get("port", "5432")
+        parts = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        host, user = parts.get("host", ""), parts.get("user", "")
+        port = parts.get("port", "5432")
         return f"postgresql://{user}@/{name}?host={host}&port={port}"
 
     def restart(self) -> None:
-        """Stop it as an operator does, connections or not, and start it again."""
+        """Stop the server like an operator, without waiting for its clients, and start it again."""
         self.stop()
         self.start()
 
     def stop(self) -> None:
-        assert self._stop is not None, "a server that was given is not stopped"
+        assert self._stop is not None, "the server of TEST_PG_DSN is not stopped"
         self._stop()
 
     def start(self) -> None:
-        assert self._start is not None, "a server that was given is not started"
+        assert self._start is not None, "the server of TEST_PG_DSN is not started"
         self._start()
 
     @property
     def folder(self) -> Path:
-        """Where it has its socket, and beside it its data."""
+        """The folder with its socket and its data."""
         return Path(str(psycopg.conninfo.conninfo_to_dict(self.dsn)["host"]))
 
     def drop(self, address: str) -> None:
@@ -82,16 +82,16 @@ class Server:
 
 
 def name_in(address: str) -> str:
-    """The database that an address names."""
+    """Return the name of the database in an address."""
     return str(psycopg.conninfo.conninfo_to_dict(address)["dbname"])
 
 
 @contextmanager
 def server() -> Iterator[Server]:
-    """A running server: the one that was given, or one of its own."""
-    given = os.environ.get("TEST_PG_DSN")
-    if given:
-        yield Server(given)
+    """Yield a running server: that of TEST_PG_DSN, or one started for the block."""
+    dsn = os.environ.get("TEST_PG_DSN")
+    if dsn:
+        yield Server(dsn)
         return
     with own_server() as running:
         yield running
@@ -99,32 +99,32 @@ def server() -> Iterator[Server]:
 
 @contextmanager
 def own_server(hba: str | None = None, *, is_durable: bool = False) -> Iterator[Server]:
-    """A server that may be stopped, started, and configured as a test likes.
+    """Yield a server that a test may stop, start and configure.
 
-    One that is durable has its data on a disk and waits for it, as in real life.
+    A durable server has its data on a disk and waits for it, as in production.
     """
-    found = programs()
-    if found is None:
+    binaries = programs()
+    if binaries is None:
         raise RuntimeError(MISSING)
-    folder = Path(tempfile.mkdtemp(prefix="pg-", dir=None if is_durable else _memory()))
-    user = _user()
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir=None if is_durable else _memory_folder()))
+    user = _unprivileged_user()
     process: subprocess.Popen[bytes] | None = None
 
     def start() -> None:
         nonlocal process
-        process = _start(found, folder, user, _DURABLE if is_durable else _QUICK)
+        process = _start(binaries, folder, user, _DURABLE if is_durable else _QUICK)
 
-    def stop(how: signal.Signals = signal.SIGINT) -> None:
+    def stop(stop_signal: signal.Signals = signal.SIGINT) -> None:
         nonlocal process
         if process is not None:
-            process.send_signal(how)
+            process.send_signal(stop_signal)
             process.wait(60)
             process = None
 
     try:
         if user is not None:
             os.chown(folder, user.pw_uid, user.pw_gid)
-        _run([found / "initdb", "-D", folder / "data", "-A", "trust", "-U", "postgres",
+        _run([binaries / "initdb", "-D", folder / "data", "-A", "trust", "-U", "postgres",
               "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"], user)  # fmt: skip
         if hba is not None:
             (folder / "data" / "pg_hba.conf").write_text(hba)
@@ -132,7 +132,7 @@ def own_server(hba: str | None = None, *, is_durable: bool = False) -> Iterator[
         try:
             yield Server(f"host={folder} user=postgres dbname=postgres", start, stop)
         finally:
-            stop(signal.SIGQUIT)  # at once: nobody needs what is in it
+            stop(signal.SIGQUIT)  # at once: its data is not needed any more
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -145,18 +145,18 @@ def _start(
     programs: Path,
     folder: Path,
     user: pwd.struct_passwd | None,
-    how: Mapping[str, str],
+    settings: Mapping[str, str],
 ) -> subprocess.Popen[bytes]:
     options = {
         "listen_addresses": "",
         "unix_socket_directories": str(folder),
         "max_connections": "200",
-        **how,
+        **settings,
     }
     arguments = [f"-c{name}={value}" for name, value in options.items()]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            _as(user, [programs / "postgres", "-D", folder / "data", *arguments]),
+            _command_as(user, [programs / "postgres", "-D", folder / "data", *arguments]),
             stdout=subprocess.DEVNULL,
             stderr=log,
         )
@@ -172,9 +172,9 @@ def _start(
             return process
 
 
-# In a process of its own, not between fork and exec, where a lock that another thread held would be
-# held for ever: not root, and gone with the thread that started it.
-_BECOME = """
+# Run by a Python process before exec, not between fork and exec, where a lock held by another
+# thread would be held for ever. It drops root, and ends the server with the thread that started it.
+_EXEC_AS_USER = """
 import ctypes, os, sys
 uid, gid = map(int, sys.argv[1:3])
 prctl = ctypes.CDLL(None).prctl
@@ -186,34 +186,37 @@ os.execv(sys.argv[3], sys.argv[3:])
 """
 
 
-def _as(user: pwd.struct_passwd | None, command: list[object]) -> list[str]:
+def _command_as(user: pwd.struct_passwd | None, command: list[object]) -> list[str]:
     uid, gid = (user.pw_uid, user.pw_gid) if user is not None else (0, 0)
-    return [sys.executable, "-c", _BECOME, str(uid), str(gid), *map(str, command)]
+    return [sys.executable, "-c", _EXEC_AS_USER, str(uid), str(gid), *map(str, command)]
 
 
 def _run(command: list[object], user: pwd.struct_passwd | None) -> None:
-    done = subprocess.run(_as(user, command), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
+    result = subprocess.run(_command_as(user, command), capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise RuntimeError(result.stderr)
 
 
 def programs() -> Path | None:
-    """The folder of the newest server on this machine."""
-    found = sorted(
+    """Return the folder with the programs of the newest server on this machine, or None."""
+    servers = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda p: float(p.parts[-3])
     )
-    if found:
-        return found[-1].parent
+    if servers:
+        return servers[-1].parent
     on_path = shutil.which("postgres")
     return Path(on_path).resolve().parent if on_path else None
 
 
-def _memory() -> str | None:
+def _memory_folder() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-def _user() -> pwd.struct_passwd | None:
-    """PostgreSQL refuses to run as root."""
+def _unprivileged_user() -> pwd.struct_passwd | None:
+    """Return the user to run the server as; None if this process is not root.
+
+    PostgreSQL refuses to run as root.
+    """
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

@@ -1,4 +1,4 @@
-"""A line to a PostgreSQL server that a test can cut at the worst moment."""
+"""A proxy before a PostgreSQL server whose connections a test can cut at the worst moment."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ import psycopg
 
 Cut = Literal["request", "answer", "farewell"]
 
-# What a server says to everybody when it is told to stop.
-_FAREWELL = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+# The message that a server sends to every client when it shuts down.
+_SHUTDOWN_MESSAGE = (
+    b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+)
 
-# So long a test waits for what is bound to happen, however busy the machine.
-PATIENCE = 60.0
+# The time limit for something that must happen, also on a busy machine.
+TIMEOUT = 60.0
 
 
 class Proxy:
-    """Listens on loopback and passes everything on, until it is told to cut."""
+    """A proxy on loopback that forwards everything until a test cuts a connection."""
 
     def __init__(self, dsn: str) -> None:
-        known = psycopg.conninfo.conninfo_to_dict(dsn)
-        self._host, self._port = str(known["host"]), int(known.get("port") or 5432)
-        self._user, self._name = known["user"], known["dbname"]
+        parts = psycopg.conninfo.conninfo_to_dict(dsn)
+        self._host, self._port = str(parts["host"]), int(parts.get("port") or 5432)
+        self._user, self._name = parts["user"], parts["dbname"]
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lines: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
         self._cut: Cut | None = None
-        # How often a client asked for an answer, and so had to wait for one.
+        # How often a client requested a response, and so had to wait for one.
         self.round_trips = 0
         self.is_open = True
         self.was_cut = threading.Event()
-        self._begin(self._accept)
+        self._start_thread(self._accept)
 
     @property
     def address(self) -> str:
@@ -43,10 +45,11 @@ class Proxy:
         return f"postgresql://{self._user}@127.0.0.1:{port}/{self._name}?sslmode=disable"
 
     def cut_at_next(self, cut: Cut) -> None:
-        """Cut the line when the client next says something.
+        """Cut the connection at the next request of the client.
 
-        `request`: the server does not hear it. `answer`: it does, and what it says is not heard.
-        `farewell`: the server does not hear it; the client hears that the server goes.
+        `request`: the server does not receive it. `answer`: the server receives it, the client does
+        not receive the answer. `farewell`: the server does not receive it, and the client receives
+        the message of a server that shuts down.
         """
         self.was_cut.clear()
         self._cut = cut
@@ -71,8 +74,8 @@ class Proxy:
             line = client, self._server()
             with self._lock:
                 self._lines.append(line)
-            self._begin(self._pass_requests, *line)
-            self._begin(self._pass_answers, *line)
+            self._start_thread(self._pass_requests, *line)
+            self._start_thread(self._pass_answers, *line)
 
     def _pass_requests(self, client: socket.socket, server: socket.socket) -> None:
         requests = Requests()
@@ -83,11 +86,13 @@ class Proxy:
                 self._hang_up(client, server)
                 return
             if cut == "farewell":
-                client.sendall(b"E" + (len(_FAREWELL) + 4).to_bytes(4, "big") + _FAREWELL)
+                client.sendall(
+                    b"E" + (len(_SHUTDOWN_MESSAGE) + 4).to_bytes(4, "big") + _SHUTDOWN_MESSAGE
+                )
                 self._hang_up(client, server)
                 return
             if cut == "answer":
-                # The thread for the answers keeps back what comes next.
+                # The thread that forwards answers drops what comes next.
                 self._cut = None
                 with self._lock:
                     self._lines.remove((client, server))
@@ -97,8 +102,8 @@ class Proxy:
     def _pass_answers(self, client: socket.socket, server: socket.socket) -> None:
         while data := server.recv(65_536):
             with self._lock:
-                is_kept_back = (client, server) not in self._lines
-            if is_kept_back:
+                is_dropped = (client, server) not in self._lines
+            if is_dropped:
                 self._hang_up(client, server)
                 return
             client.sendall(data)
@@ -114,49 +119,49 @@ class Proxy:
             server = socket.socket(socket.AF_UNIX)
             server.connect(f"{self._host}/.s.PGSQL.{self._port}")
             return server
-        return socket.create_connection((self._host, self._port), PATIENCE)
+        return socket.create_connection((self._host, self._port), TIMEOUT)
 
-    def _begin(self, work: Callable[..., None], *ends: socket.socket) -> None:
+    def _start_thread(self, work: Callable[..., None], *ends: socket.socket) -> None:
         def run() -> None:
-            with contextlib.suppress(OSError):  # the line was cut
+            with contextlib.suppress(OSError):  # the connection was cut
                 work(*ends)
 
         threading.Thread(target=run, daemon=True).start()
 
 
 class Requests:
-    """Reads along with what one client says, however the line has cut it into pieces."""
+    """A parser for the requests of one client, however the network has split them."""
 
-    # Query, Sync and Flush: the server answers when it hears one of them.
-    _MORE = frozenset(b"SH")
-    _ASKING = _MORE | frozenset(b"Q")
-    # Sent first, to ask for encryption. What begins a session follows, and has no letter either.
+    # Query, Sync and Flush: the server answers each of them.
+    _SYNC = frozenset(b"SH")
+    _ANSWERED = _SYNC | frozenset(b"Q")
+    # Sent first, to request encryption. The startup message follows; it has no type byte either.
     _ENCRYPTION = (80_877_103, 80_877_104)
 
     def __init__(self) -> None:
         self._unread = b""
-        self._is_begun = False
-        self._is_asked = False
+        self._is_started = False
+        self._has_asked = False
 
     def read(self, data: bytes) -> int:
-        """How many times it asks for an answer in messages that are complete now."""
+        """Return how many complete messages in the data so far request an answer."""
         self._unread += data
-        asked = 0
+        requests = 0
         while (message := self._next()) is not None:
-            if self._is_begun:
-                is_asking = message[0] in self._ASKING
-                # Once more, with nothing new to be answered, is not waited for.
-                asked += is_asking and not (message[0] in self._MORE and self._is_asked)
-                self._is_asked = is_asking
+            if self._is_started:
+                is_request = message[0] in self._ANSWERED
+                # A second Sync or Flush with nothing new in between is not waited for.
+                requests += is_request and not (message[0] in self._SYNC and self._has_asked)
+                self._has_asked = is_request
             else:
-                self._is_begun = int.from_bytes(message[4:8], "big") not in self._ENCRYPTION
-        return asked
+                self._is_started = int.from_bytes(message[4:8], "big") not in self._ENCRYPTION
+        return requests
 
     def _next(self) -> bytes | None:
-        letter = 1 if self._is_begun else 0
-        if len(self._unread) < letter + 4:
+        type_size = 1 if self._is_started else 0
+        if len(self._unread) < type_size + 4:
             return None
-        end = letter + int.from_bytes(self._unread[letter : letter + 4], "big")
+        end = type_size + int.from_bytes(self._unread[type_size : type_size + 4], "big")
         if len(self._unread) < end:
             return None
         message, self._unread = self._unread[:end], self._unread[end:]
@@ -165,7 +170,7 @@ class Requests:
 
 @contextmanager
 def proxy(dsn: str) -> Iterator[Proxy]:
-    """A line to a server, gone with the block."""
+    """Yield a proxy before a server; close it after the block."""
     line = Proxy(dsn)
     try:
         yield line

@@ -1,6 +1,6 @@
-"""A real SSH server on loopback, with keys of its own; it runs what it is told, as sshd would.
+"""A real SSH server on loopback, with keys of its own; it runs commands like sshd.
 
-python -m tests.servers.ssh FOLDER   makes the keys in a folder, prints the port, and serves
+python -m tests.servers.ssh FOLDER   create the keys in a folder, print the port, and serve
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 
 import asyncssh
 
-# A program, what is read from it with where that goes, and where it reads from.
+# A process, its output descriptors with their targets, and its input descriptor.
 Started = tuple[asyncio.subprocess.Process, list[tuple[int, Any]], int]
 
 
 class SshServer(NamedTuple):
-    """A server that runs; `home` is where its programs begin."""
+    """A running server; its commands start in the folder `home`."""
 
     port: int
     identity: str
@@ -39,8 +39,8 @@ class SshServer(NamedTuple):
 def ssh_server(folder: Path) -> Iterator[SshServer]:
     home = folder / "home"
     home.mkdir(parents=True)
-    asked = [sys.executable, "-m", "tests.servers.ssh", str(folder)]
-    with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True) as program:
+    command = [sys.executable, "-m", "tests.servers.ssh", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         try:
             port = int(program.stdout.readline())
@@ -60,7 +60,7 @@ async def _serve(folder: Path) -> None:
     (folder / "key").chmod(0o600)
 
     async def run(process: asyncssh.SSHServerProcess[bytes]) -> None:
-        # What has come in is begun, as sshd does, even if whoever asked has hung up meanwhile.
+        # Like sshd, run a received command even if the client has disconnected meanwhile.
         await asyncio.shield(begin(process))
 
     async def begin(process: asyncssh.SSHServerProcess[bytes]) -> None:
@@ -88,30 +88,30 @@ async def _serve(folder: Path) -> None:
 
 
 async def _in_order(folder: Path, command: str) -> None:
-    """Where there is a file `slow`, a program begins after it was looked for, and before the next
-    who looks for it."""
+    """If there is a file `slow`, start a command only after the process list was read once, and
+    before it is read again."""
     slow, waits = folder / "slow", folder / "waits"
     if command.startswith("exec ") and slow.exists():
         waits.touch()
-        while slow.exists():  # noqa: ASYNC110 — a file tells it
+        while slow.exists():  # noqa: ASYNC110 — the signal is a file
             await asyncio.sleep(0.01)
     elif "/proc/" in command and waits.exists() and not slow.exists():
-        while not (folder / "home/came").exists():  # noqa: ASYNC110 — a file tells it
+        while not (folder / "home/came").exists():  # noqa: ASYNC110 — the signal is a file
             await asyncio.sleep(0.01)
 
 
 async def _run(process: asyncssh.SSHServerProcess[bytes], home: str) -> None:
-    """Run one command, as the shell of whoever logs in would."""
-    # Nothing of what the client's side has set reaches a program, just as on another machine.
-    given = {"PATH": os.environ["PATH"], "HOME": home}
+    """Run one command like the login shell of the user."""
+    # No environment variable of the client reaches a command, as on another machine.
+    environment = {"PATH": os.environ["PATH"], "HOME": home}
     terminal = process.term_type
     if terminal is None:
-        started, reads, writes = await _on_pipes(process, home, given)
+        started, reads, writes = await _on_pipes(process, home, environment)
     else:
-        given["TERM"] = terminal
-        started, reads, writes = await _on_terminal(process, home, given)
+        environment["TERM"] = terminal
+        started, reads, writes = await _on_terminal(process, home, environment)
     feeding = asyncio.create_task(_feed(process, writes))
-    copying = [asyncio.create_task(_copy(one, out)) for one, out in reads]
+    copying = [asyncio.create_task(_copy(descriptor, out)) for descriptor, out in reads]
     code = await started.wait()
     await asyncio.gather(*copying)
     feeding.cancel()
@@ -119,24 +119,24 @@ async def _run(process: asyncssh.SSHServerProcess[bytes], home: str) -> None:
         process.exit(code) if code >= 0 else process.exit_with_signal("KILL")
 
 
-async def _on_pipes(process: Any, home: str, given: dict[str, str]) -> Started:
+async def _on_pipes(process: Any, home: str, environment: dict[str, str]) -> Started:
     theirs, ours = os.pipe()
     outs = [os.pipe(), os.pipe()]
     started = await asyncio.create_subprocess_exec(
-        "sh", "-c", process.command, cwd=home, env=given, start_new_session=True,
+        "sh", "-c", process.command, cwd=home, env=environment, start_new_session=True,
         stdin=theirs, stdout=outs[0][1], stderr=outs[1][1],
     )  # fmt: skip
-    for one in (theirs, outs[0][1], outs[1][1]):
-        os.close(one)
+    for descriptor in (theirs, outs[0][1], outs[1][1]):
+        os.close(descriptor)
     return started, [(outs[0][0], process.stdout), (outs[1][0], process.stderr)], ours
 
 
-async def _on_terminal(process: Any, home: str, given: dict[str, str]) -> Started:
+async def _on_terminal(process: Any, home: str, environment: dict[str, str]) -> Started:
     ours, theirs = pty.openpty()
     columns, rows, *_ = process.term_size
     _resize(ours, rows, columns)
     started = await asyncio.create_subprocess_exec(
-        "sh", "-c", process.command, cwd=home, env=given, start_new_session=True,
+        "sh", "-c", process.command, cwd=home, env=environment, start_new_session=True,
         stdin=theirs, stdout=theirs, stderr=theirs,
         preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
     )  # fmt: skip
@@ -164,7 +164,7 @@ async def _copy(reads: int, out: Any) -> None:
     while True:
         try:
             data = await asyncio.to_thread(os.read, reads, 65_536)
-        except OSError:  # so a terminal says that nobody is there any more
+        except OSError:  # a terminal reports like this that its process has ended
             data = b""
         if not data:
             os.close(reads)
@@ -182,6 +182,6 @@ def _resize(terminal: int, rows: int, columns: int) -> None:
 
 
 if __name__ == "__main__":
-    # In the background of a shell it is deaf to ctrl-C, and so would be whatever it runs.
+    # In the background of a shell it ignores SIGINT, and so would its commands.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     asyncio.run(_serve(Path(sys.argv[1])))

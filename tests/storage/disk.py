@@ -1,7 +1,7 @@
-"""A disk that can be watched and can fail: SQLite's own, with a look at every operation.
+"""A SQLite VFS whose operations can be observed and can fail.
 
 with Disk() as disk:                     # every file that SQLite opens is on it
-    disk.before = lambda step: …         # sees what is about to be done, and may raise
+    disk.before = lambda step: …         # called before each operation, and may raise
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _NUMBERS = itertools.count()
 
 
 class Step(NamedTuple):
-    """One operation: write, sync, truncate, delete or read; on the file of that path."""
+    """One operation (write, sync, truncate, delete or read) on the file at `path`."""
 
     kind: str
     path: str
 
 
 class Failed(apsw.IOError):
-    """The disk says no."""
+    """The error of a disk operation that a test lets fail."""
 
 
 def fail(step: Step) -> None:
-    """What `before` can be set to."""
+    """Fail the operation; a value for `Disk.before`."""
     raise Failed(f"no {step.kind} of {os.path.basename(step.path)}")
 
 
 class Disk(apsw.VFS):
-    """The default place for SQLite's files while it is in use."""
+    """The default VFS of SQLite while it is in use."""
 
     def __init__(self) -> None:
         self.base = apsw.vfs_names()[0]
@@ -56,7 +56,7 @@ class Disk(apsw.VFS):
         self.before = self.after = lambda step: None
         self.unregister()
 
-    def done(self, step: Step, operation: Callable[[], Any]) -> Any:
+    def perform(self, step: Step, operation: Callable[[], Any]) -> Any:
         with self._lock:
             self.before(step)
             result = operation()
@@ -67,7 +67,7 @@ class Disk(apsw.VFS):
         return _File(self, name, flags)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:
-        self.done(Step("delete", filename), lambda: super(Disk, self).xDelete(filename, syncdir))
+        self.perform(Step("delete", filename), lambda: super(Disk, self).xDelete(filename, syncdir))
 
 
 class _File(apsw.VFSFile):
@@ -80,23 +80,23 @@ class _File(apsw.VFSFile):
         try:
             super().xLock(level)
         except apsw.IOError as problem:
-            # A file that is only read cannot be locked for writing. SQLite tries, and minds it not.
+            # A read-only file cannot be locked for writing. SQLite tries, and ignores the failure.
             raise apsw.BusyError from problem
 
     def xRead(self, amount: int, offset: int) -> bytes:
         read = super().xRead
-        return self.disk.done(  # type: ignore[no-any-return]
+        return self.disk.perform(  # type: ignore[no-any-return]
             Step("read", self.path), lambda: read(amount, offset)
         )
 
     def xWrite(self, data: Any, offset: int) -> None:
         write = super().xWrite
-        self.disk.done(Step("write", self.path), lambda: write(data, offset))
+        self.disk.perform(Step("write", self.path), lambda: write(data, offset))
 
     def xTruncate(self, newsize: int) -> None:
         truncate = super().xTruncate
-        self.disk.done(Step("truncate", self.path), lambda: truncate(newsize))
+        self.disk.perform(Step("truncate", self.path), lambda: truncate(newsize))
 
     def xSync(self, flags: int) -> None:
         sync = super().xSync
-        self.disk.done(Step("sync", self.path), lambda: sync(flags))
+        self.disk.perform(Step("sync", self.path), lambda: sync(flags))

@@ -1,4 +1,4 @@
-"""What only tests of one database look at."""
+"""Access to the SQLite database behind a store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tertulia.storage.sqlite.database import SqliteDatabase
 
 
 def sqlite_of(store: Store) -> SqliteDatabase:
-    """The SQLite database a store is in."""
+    """Return the SQLite database of a store."""
     database = store.context.db
     assert isinstance(database, SqliteDatabase)
     return database

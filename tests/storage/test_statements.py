@@ -22,20 +22,26 @@ from tertulia.storage.sqlite import migrate as sqlite_migrate
 from tests.servers.postgres import Server
 
 ROOT = Path(tertulia.__file__).parent
+
+
 SQL = statements.load(sqlite_migrate.DIALECT)
+
+
 POSTGRES = statements.load(postgres_migrate.DIALECT)
+
+
 CALLS = {"run", "one", "all", "many"}
 
 
 def modules() -> Iterator[tuple[Path, ast.Module]]:
     for path in sorted(ROOT.rglob("*.py")):
-        # What is shipped for tests uses the store as its users do.
+        # The package for tests uses the store like its users.
         if "testing" not in path.parts:
             yield path, ast.parse(path.read_text(encoding="utf-8"))
 
 
-def named(argument: ast.expr, texts: dict[str, set[str]]) -> set[str]:
-    """The names that an argument can stand for, as patterns."""
+def patterns_of(argument: ast.expr, texts: dict[str, set[str]]) -> set[str]:
+    """Return the statement names that an argument can have, as patterns."""
     match argument:
         case ast.Constant(value=str(text)):
             return {re.escape(text)}
@@ -43,34 +49,34 @@ def named(argument: ast.expr, texts: dict[str, set[str]]) -> set[str]:
             texts_of = [str(v.value) if isinstance(v, ast.Constant) else None for v in values]
             return {"".join(r"\w+" if text is None else re.escape(text) for text in texts_of)}
         case ast.IfExp(body=body, orelse=orelse):
-            return named(body, texts) | named(orelse, texts)
+            return patterns_of(body, texts) | patterns_of(orelse, texts)
         case ast.Name(id=name):
             return {re.escape(text) for text in texts.get(name, set())}
     return set()
 
 
-def loops(tree: ast.AST) -> dict[str, set[str]]:
-    """Variables that stand for names: `for statement in ("a", "b")`, `statement = "c"`."""
-    found: dict[str, set[str]] = {}
+def text_variables(tree: ast.AST) -> dict[str, set[str]]:
+    """Return variables with their texts: `for statement in ("a", "b")`, `statement = "c"`."""
+    texts_of: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         match node:
             case ast.For(target=ast.Name(id=name), iter=ast.Tuple(elts=elements)):
                 texts = {e.value for e in elements if isinstance(e, ast.Constant)}
-                found.setdefault(name, set()).update(map(str, texts))
+                texts_of.setdefault(name, set()).update(map(str, texts))
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))):
-                found.setdefault(name, set()).add(text)
+                texts_of.setdefault(name, set()).add(text)
             case ast.Assign(
                 targets=[ast.Name(id=name)],
                 value=ast.IfExp(
-                    body=ast.Constant(value=str(one)), orelse=ast.Constant(value=str(other))
+                    body=ast.Constant(value=str(text)), orelse=ast.Constant(value=str(other))
                 ),
             ):
-                found.setdefault(name, set()).update({one, other})
-    return found
+                texts_of.setdefault(name, set()).update({text, other})
+    return texts_of
 
 
 def uses() -> Iterator[tuple[str, str]]:
-    """(where, pattern) of every statement that is run by name."""
+    """Yield (location, pattern) of every statement that is run by name."""
     for path, tree in modules():
         for function in ast.walk(tree):
             if isinstance(function, ast.FunctionDef):
@@ -79,20 +85,20 @@ def uses() -> Iterator[tuple[str, str]]:
 
 
 def uses_in(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
-    texts = loops(function)
+    texts = text_variables(function)
     for node in ast.walk(function):
         match node:
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(id="tx"), attr=attr), args=[first, *_]
             ) if attr in CALLS:
-                for pattern in named(first, texts):
+                for pattern in patterns_of(first, texts):
                     yield node.lineno, pattern
             case ast.Subscript(value=ast.Name(id="sql"), slice=ast.Constant(value=str(text))):
                 yield node.lineno, re.escape(text)
 
 
 def strings() -> set[str]:
-    """Every text in the code: a name that is handed on is one of them."""
+    """Return every text in the code: a name that is passed on is one of them."""
     return {
         node.value
         for _, tree in modules()
@@ -102,11 +108,11 @@ def strings() -> set[str]:
 
 
 def test_every_name_in_the_code_exists() -> None:
-    found = list(uses())
-    assert len(found) > 80
+    all_uses = list(uses())
+    assert len(all_uses) > 80
     missing = [
-        (place, pattern)
-        for place, pattern in found
+        (location, pattern)
+        for location, pattern in all_uses
         if not any(re.fullmatch(pattern, name) for name in SQL)
     ]
     assert missing == []
@@ -114,13 +120,13 @@ def test_every_name_in_the_code_exists() -> None:
 
 def test_every_statement_is_used() -> None:
     patterns = {re.compile(pattern) for _, pattern in uses()}
-    handed_on = strings()
+    texts = strings()
     parts = "".join(path.read_text() for path in (ROOT / "storage" / "sql").rglob("*.sql"))
     unused = [
         name
         for name in SQL
         if not any(pattern.fullmatch(name) for pattern in patterns)
-        and name not in handed_on
+        and name not in texts
         and not name.startswith("check_")
         and f"{{{name}}}" not in parts
     ]
@@ -131,8 +137,8 @@ def test_every_statement_is_used() -> None:
 def test_every_statement_is_valid(name: str, database: apsw.Connection) -> None:
     for statement in filter(None, map(str.strip, without_comments(SQL[name]).split(";"))):
         names = dict.fromkeys(re.findall(r":(\w+)", statement))
-        places = (None,) * statement.count("?")
-        database.execute(f"explain {statement}", names or places).fetchall()
+        values = (None,) * statement.count("?")
+        database.execute(f"explain {statement}", names or values).fetchall()
 
 
 @pytest.fixture(scope="module")
@@ -148,18 +154,18 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connecti
 def server_database(postgres: Server) -> Iterator[psycopg.Connection[Row]]:
     address = postgres.database(postgres.template)
     with psycopg.connect(address, autocommit=True) as connection:
-        # A plan for any values, not for those that are given below.
+        # A plan for any values, not only for the nulls below.
         connection.execute("set plan_cache_mode = force_generic_plan")
         yield connection
     postgres.drop(address)
 
 
-# These have no plan, so they are run, and what they did is undone.
-UNPLANNED = {"lock_out", "lock_out_rest", "move_close"}
+# These have no plan, so they are run and rolled back.
+UNPLANNED = {"lock_sessions_table", "lock_other_tables", "move_close"}
 
 
 @pytest.mark.parametrize("name", sorted(UNPLANNED))
-def test_what_has_no_plan_runs_in_postgres(
+def test_statement_without_a_plan_runs_in_postgres(
     name: str, server_database: psycopg.Connection[Row]
 ) -> None:
     with server_database.transaction(force_rollback=True):
@@ -179,14 +185,14 @@ def test_every_statement_is_valid_in_postgres(
 
 
 def with_numbers(sql: str) -> tuple[str, int]:
-    """A statement with its parameters as the server itself writes them, and how many there are."""
+    """Return a statement with parameters in the style of the server ($1), and their number."""
     names = list(dict.fromkeys(re.findall(r"(?<![:\w]):(\w+)", sql)))
     for number, name in enumerate(names, 1):
         sql = re.sub(rf"(?<![:\w]):{name}\b", f"${number}", sql)
-    places = sql.count("?")
-    for number in range(len(names) + 1, len(names) + places + 1):
+    positional = sql.count("?")
+    for number in range(len(names) + 1, len(names) + positional + 1):
         sql = sql.replace("?", f"${number}", 1)
-    return sql, len(names) + places
+    return sql, len(names) + positional
 
 
 def test_both_dialects_have_the_same_statements() -> None:
@@ -218,7 +224,7 @@ def test_both_databases_have_the_same_tables_and_columns(
             " where table_schema = 'public'"
         ).fetchall()
     }
-    # The two tables of the search index are each database's own, down to their columns.
+    # The two tables of the search index have different columns in each database.
     index = ("words", "cards")
     assert {table for table, _ in sqlite} == {table for table, _ in postgres}
     assert {pair for pair in sqlite if pair[0] not in index} == {
@@ -230,32 +236,12 @@ def without_comments(sql: str) -> str:
     return re.sub(r"--[^\n]*", "", sql)
 
 
-def test_a_name_is_given_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duplicate_statement_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for folder in ("common", "sqlite"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.sql").write_text("-- name: twice\nselect 1\n")
-    monkeypatch.setattr(statements, "_HOME", str(tmp_path))
+    monkeypatch.setattr(statements, "_SQL_FOLDER", str(tmp_path))
     with pytest.raises(ValueError, match="twice"):
         statements.load("sqlite")
-
-
-def test_migrations_run_in_order_and_once_in_postgres(
-    server_database: psycopg.Connection[Row],
-) -> None:
-    names = [name for name, _ in statements.migrations(postgres_migrate.DIALECT)]
-    assert postgres_migrate.applied(server_database) == names
-    assert postgres_migrate.bring_up_to_date(server_database, "here") == []
-    assert postgres_migrate.applied(server_database) == names
-
-
-def test_migrations_run_in_order_and_once(tmp_path: Path) -> None:
-    path = tmp_path / "talk.db"
-    tertulia.open(path).close()
-    names = [name for name, _ in statements.migrations(sqlite_migrate.DIALECT)]
-    assert names == sorted(names)
-    assert [name[:4] for name in names] == [f"{n:04}" for n in range(1, len(names) + 1)]
-    connection = apsw.Connection(str(path))
-    assert sqlite_migrate.applied(connection) == names
-    assert sqlite_migrate.bring_up_to_date(connection, str(path)) == []
-    assert sqlite_migrate.applied(connection) == names
-    connection.close()

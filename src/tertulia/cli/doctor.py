@@ -28,7 +28,7 @@ from tertulia.storage.connect import (
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from tertulia.storage.sqlite.inspect import Inspection
+    from tertulia.storage.inspection import Inspection
 
 State = Literal["ok", "warning", "problem"]
 

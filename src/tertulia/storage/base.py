@@ -1,28 +1,28 @@
-"""What a database promises. The suite `tertulia.testing.store_contract` plays each promise.
+"""The contract of a database. The suite `tertulia.testing.store_contract` tests each promise.
 
 1.  **One transaction.** `write(work)` runs `work` in one transaction: all of it is stored, or
-    nothing. What `work` raises comes out of `write`, and then nothing of it is stored.
-2.  **Durable.** When `write` returns, what it did survives `kill -9`; with `durability="safe"` it
-    survives power loss too.
+    nothing. An exception of `work` comes out of `write`, and then nothing of it is stored.
+2.  **Durable.** When `write` returns, its changes survive `kill -9`; with `durability="safe"` they
+    survive power loss too.
 3.  **Serial.** Writes behave as if they ran one after the other, across threads and processes. Work
-    that names its `lane` promises to touch only what belongs to it (a conversation, a chat), and
-    what constraints guard; then it waits for others of its lane, and for nobody else.
-4.  **Apart.** A `work` that fails takes no other one with it, also where several are committed
-    together.
+    that names its `lane` promises to touch only rows that belong to it (a conversation, a chat) and
+    rows that constraints guard; it then waits for other work of its lane only.
+4.  **Isolated failures.** A `work` that fails does not make another one fail, also if several are
+    committed together.
 5.  **Consistent reads.** `read(work)` sees one state of the database: everything that was
     acknowledged before it began, and nothing half-done. It never waits for a writer.
 6.  **Repeatable work.** `work` may run more than once before it is stored, so it changes nothing
-    but the database and what it returns.
-7.  **Errors.** Whatever the database raises comes out as a `tertulia.StoreError`.
-8.  **Bells.** `ring(name)` wakes whoever waits for that bell, on any handle, soon. It is a hint: a
-    bell can be missed or ring for nothing, so whoever waits looks for itself, again and again.
-9.  **Together.** Calls that `together` runs share one transaction and one commit where the
-    database has `one_writer`. Each sees what those before it wrote. Each fails alone, or with all
-    the others if the commit fails: so nobody is told a result before `together` returns.
-10. **Closing.** `close()` waits for what is under way; afterwards every call raises `StoreError`.
+    but the database and its return value.
+7.  **Errors.** Every error of the database comes out as a `tertulia.StoreError`.
+8.  **Notifications.** `notify(channel)` soon wakes every waiter on that channel, on any handle. It
+    is a hint: a notification can be lost or sent for nothing, so a waiter polls as well.
+9.  **One commit.** Calls that `in_one_commit` runs share one transaction and one commit if the
+    database has `one_writer`. Each sees the writes of those before it. Each fails alone, or with
+    all the others if the commit fails: so no result may be used before `in_one_commit` returns.
+10. **Closing.** `close()` waits for running calls; afterwards every call raises `StoreError`.
 
-Statements are called by the names they have in the `.sql` files beside this module; both dialects
-have the same list. Times are whole microseconds since 1970 in UTC.
+Statements are called by their names in the `.sql` files beside this module; both dialects have the
+same list. Times are whole microseconds since 1970 in UTC.
 """
 
 from __future__ import annotations
@@ -43,47 +43,48 @@ class Transaction(Protocol):
     """One transaction, as `work` sees it."""
 
     def run(self, statement: str, params: Params = ...) -> None:
-        """Run a statement. Nobody waits for its outcome: that it failed is told by the next
-        question, or by the commit."""
+        """Run a statement without waiting for its result; an error is raised by the next call that
+        needs a result, or by the commit."""
 
     def changed(self, statement: str, params: Params = ...) -> int:
-        """Run a statement; how many rows it changed."""
+        """Run a statement and return how many rows it changed."""
 
     def one(self, statement: str, params: Params = ...) -> Row | None:
-        """Its first row, or None."""
+        """Run a statement and return its first row, or None."""
 
     def all(self, statement: str, params: Params = ...) -> list[Row]:
-        """All its rows."""
+        """Run a statement and return all its rows."""
 
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         """Run a statement once for each of `rows`."""
 
     def hold(self, name: str, *, shared: bool = False) -> None:
-        """Have a name until the end; who wants it meanwhile waits, unless both only share it."""
+        """Lock a name until the end of the transaction; others that lock it wait, unless
+        all of them lock it with `shared`."""
 
     def search_entry(self, text: str) -> Any:
-        """What its search index takes for a folded text."""
+        """Return a folded text in the form that the search index stores."""
 
     def search_question(self, phrases: list[Phrase]) -> str:
-        """Phrases, all of which must be there, in the language of its search index."""
+        """Return a query of the search index that matches texts with all of the phrases."""
 
 
 class Database(Protocol):
-    """A place to keep conversations in; the module's head lists its promises."""
+    """A database that keeps conversations; the docstring of the module lists its promises."""
 
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T: ...
 
     def read(self, work: Callable[[Transaction], T]) -> T: ...
 
     def exclusive(self, work: Callable[[Transaction], T]) -> T:
-        """The same as `write`, and nobody else writes from its beginning to its end."""
+        """Do the same as `write`, with no other write from its beginning to its end."""
 
     @property
     def one_writer(self) -> bool:
-        """Whether writes are one after the other anyway, so that `together` costs nobody time."""
+        """True if writes run one after the other anyway, so that `in_one_commit` delays no one."""
 
     def in_one_commit(self, calls: Callable[[], None]) -> None:
-        """Run calls that write; what they wrote is stored when this returns."""
+        """Run calls that write; their writes are stored when this returns."""
 
     def close(self) -> None: ...
 
@@ -91,27 +92,28 @@ class Database(Protocol):
     def is_closed(self) -> bool: ...
 
     def notify(self, channel: str) -> None:
-        """Wake whoever waits for a bell."""
+        """Wake the waiters on a channel."""
 
     def notifications(self, channel: str) -> int:
-        """A number that grows with every ring; taken before looking, given to `wait`."""
+        """Return the number of notifications so far; read it before you look for work, then pass it
+        to `wait`."""
 
     def wait(self, channel: str, since: int, seconds: float) -> None:
-        """Wait until a bell has rung since then, or the time has passed."""
+        """Wait until there are more than `since` notifications, or the time has passed."""
 
     @property
     def name(self) -> str:
-        """Where it is, for people; no secret in it."""
+        """The address for people to read, without secrets."""
 
     @property
     def identity(self) -> str:
-        """The same for every handle on the same database."""
+        """A text that is the same for every handle on the same database."""
 
     def check(self) -> list[str]:
-        """Every fault in it, in words; an empty list if it is sound."""
+        """Return a description of every fault; an empty list for a sound database."""
 
     def backup(self, target: str, *, progress: Progress | None = None) -> None:
-        """Copy it to a new file while it is in use."""
+        """Copy the database to a new file while it is in use."""
 
     def vacuum(self) -> tuple[int, int]:
-        """Give unused space back; its size in bytes before and after."""
+        """Give unused space back; return the size in bytes before and after."""

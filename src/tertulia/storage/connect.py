@@ -1,4 +1,4 @@
-"""Which database a place is in."""
+"""Opening and inspecting a store by its location: a path, sqlite:///… or postgresql://…"""
 
 from __future__ import annotations
 
@@ -9,50 +9,53 @@ from contextlib import contextmanager
 from tertulia.core.settings import Settings
 from tertulia.errors import ConfigError
 from tertulia.storage.base import Database
+from tertulia.storage.inspection import Inspection
 from tertulia.storage.sqlite import inspect
 from tertulia.storage.sqlite.database import SqliteDatabase
-from tertulia.storage.sqlite.inspect import Inspection
 
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
 
 
 def is_server(where: str) -> bool:
-    """Whether a place is in a database server, not in a file."""
+    """Return whether a location is a database server, not a file."""
     return where.startswith(_POSTGRES)
 
 
 def public_name(where: str) -> str:
-    """The place in words that may be shown: no password in them."""
+    """Return the location in a form that may be shown: without a password."""
     if not is_server(where):
         return where.removeprefix(_SQLITE)
-    with _psycopg_needed():
-        from tertulia.storage.postgres.database import public_name as of_server
-    return of_server(where)
+    with _require_psycopg():
+        from tertulia.storage.postgres.database import public_name as server_name
+    return server_name(where)
 
 
 def look(where: str, *, for_damage: bool = False) -> Inspection:
-    """What stands in the store at a place; nothing is changed."""
+    """Inspect the store at a location without changing it."""
     if not is_server(where):
         return inspect.inspect_store(_path(where), for_damage=for_damage)
-    with _psycopg_needed():
-        from tertulia.storage.postgres.inspect import inspect_store as survey_of_server
-    return survey_of_server(where, public_name(where))
+    with _require_psycopg():
+        from tertulia.storage.postgres.inspect import inspect_store as inspect_server
+    return inspect_server(where, public_name(where))
 
 
 def applied(where: str) -> list[str]:
-    """The migrations that the store at a place has had; none where there is no store."""
-    return look(where).applied if is_server(where) else inspect.applied(_path(where))
+    """Return the migrations that were applied to a store; [] if there is no store."""
+    return look(where).applied if is_server(where) else inspect.applied_migrations(_path(where))
 
 
 def open_database(where: str | os.PathLike[str], settings: Settings) -> Database:
-    """Open the database at a path, `sqlite:///path` or `postgresql://…`."""
-    given: object = where
-    text = os.fspath(where) if isinstance(given, str | os.PathLike) else _path(given)
+    """Open the database at a path, `sqlite:///path` or `postgresql://…`.
+
+    Raise ConfigError if the location is invalid, StoreError if the store cannot be opened.
+    """
+    value: object = where  # a caller without types may pass anything
+    text = os.fspath(where) if isinstance(value, str | os.PathLike) else _path(value)
     safe = settings.durability == "safe"
     if not is_server(text):
         return SqliteDatabase(_path(text), safe=safe, busy_seconds=settings.busy_seconds)
-    with _psycopg_needed():
+    with _require_psycopg():
         from tertulia.storage.postgres.database import PostgresDatabase
     return PostgresDatabase(
         text,
@@ -63,23 +66,26 @@ def open_database(where: str | os.PathLike[str], settings: Settings) -> Database
 
 
 def _path(where: object) -> str:
-    """The file that a place names."""
+    """Return the path of the file at a location; raise ConfigError if it is not a file."""
     path = where.removeprefix(_SQLITE) if isinstance(where, str) else ""
     if not path:
         raise ConfigError(
-            f"{where!r} is no place for a store.", hint="Give a path, as talk.db.", field="where"
+            f"Invalid store location {where!r}.",
+            hint="Use a path such as talk.db, sqlite:///talk.db or postgresql://host/name.",
+            field="where",
         )
     if "://" in path:
         raise ConfigError(
-            f"Stores are kept in SQLite or PostgreSQL, not at {path.split('://')[0]}://.",
-            hint="Give a path, sqlite:///talk.db or postgresql://host/name.",
+            f"A store is in SQLite or PostgreSQL, not in {path.split('://')[0]}://.",
+            hint="Use a path such as talk.db, sqlite:///talk.db or postgresql://host/name.",
             field="where",
         )
     return path
 
 
 @contextmanager
-def _psycopg_needed() -> Iterator[None]:
+def _require_psycopg() -> Iterator[None]:
+    """Turn an ImportError in the block into a ConfigError that says what to install."""
     try:
         yield
     except ImportError as problem:

@@ -1,4 +1,4 @@
-"""Rows of the database as values."""
+"""Rows of the database converted to values."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import zlib
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from tertulia.core.history.view import (
-    Span,
-    View,
-)
+from tertulia.core.history.view import Span, View
 from tertulia.core.message import EPOCH, Message, from_json, restore
 from tertulia.core.session import Notice, Session
 from tertulia.core.source import Source
@@ -19,16 +16,17 @@ from tertulia.storage.base import Row, Transaction
 
 _MICROSECOND = timedelta(microseconds=1)
 
-# What damaged rows make Python raise. A sound store gives none of it.
+# The exceptions that Python raises for damaged rows; a sound store causes none of them.
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, OverflowError, zlib.error)
 
 
 def to_micros(moment: datetime) -> int:
-    """Whole microseconds since 1970; exact, which a float of seconds is not."""
+    """Return whole microseconds since 1970; exact, unlike a float of seconds."""
     return (moment - EPOCH) // _MICROSECOND
 
 
 def from_micros(micros: int) -> datetime:
+    """Return the time; raise StoreCorrupt if it is out of range."""
     try:
         return EPOCH + timedelta(microseconds=micros)
     except OverflowError as problem:
@@ -76,6 +74,7 @@ class SessionRow(NamedTuple):
     open_turn: int | None
 
     def session(self, notice: Notice | None = None) -> Session:
+        """Return the row as a Session; raise StoreCorrupt if it cannot be parsed."""
         try:
             return self._session(notice)
         except (*UNREADABLE, ConfigError) as problem:
@@ -123,6 +122,7 @@ class SessionRow(NamedTuple):
 
 
 def session_row(row: Row) -> SessionRow:
+    """Return the columns of `part_session`; the row may have more behind them."""
     return SessionRow._make(row[: len(SessionRow._fields)])
 
 
@@ -142,7 +142,7 @@ class CurrentView(NamedTuple):
     after_seq: int | None
 
     def fresh(self) -> list[Span]:
-        """What is seen and not told by a summary."""
+        """Return the spans of the view that no summary covers."""
         if self.after_log is None or self.after_seq is None:
             return self.view.spans(self.last_seq)
         return self.view.after(self.after_log, self.after_seq, self.last_seq)
@@ -154,6 +154,7 @@ class CurrentView(NamedTuple):
 
 
 def view_from(ranges: str) -> View:
+    """Parse the `ranges` of a revision; raise StoreCorrupt if it cannot be parsed."""
     try:
         return View(tuple((log, first, last) for log, first, last in from_json(ranges)))
     except UNREADABLE as problem:
@@ -161,12 +162,14 @@ def view_from(ranges: str) -> View:
 
 
 def message(row: Row, tx: Transaction) -> Message:
+    """Return a row of `part_message` as a Message; `tx` loads the large parts of its body."""
     text, away = row[7:]
-    whole = body(text) if away is None else whole_body(text, away, tx)
-    return Message(*row[:7], whole)  # type: ignore[call-arg]
+    content = body(text) if away is None else whole_body(text, away, tx)
+    return Message(*row[:7], content)  # type: ignore[call-arg]
 
 
 def body(text: str) -> dict[str, Any]:
+    """Parse the body of a message without its large parts; raise StoreCorrupt if damaged."""
     try:
         return from_json(text)  # type: ignore[no-any-return]
     except UNREADABLE as problem:
@@ -174,6 +177,7 @@ def body(text: str) -> dict[str, Any]:
 
 
 def whole_body(text: str, away: str | None, tx: Transaction) -> dict[str, Any]:
+    """Parse the body of a message and load its large parts; raise StoreCorrupt if damaged."""
     if away is None:
         return body(text)
     try:
@@ -182,10 +186,10 @@ def whole_body(text: str, away: str | None, tx: Transaction) -> dict[str, Any]:
         raise damaged("a large message", problem) from problem
 
 
-def damaged(what: str, problem: Exception) -> StoreCorrupt:
-    """The file can be read, but what stands in it is not what was written."""
+def damaged(subject: str, problem: Exception) -> StoreCorrupt:
+    """Return the error for a row that can be read but not parsed."""
     return StoreCorrupt(
-        f"The store is damaged: {what} cannot be read ({problem}).",
+        f"The store is damaged: {subject} cannot be read ({problem}).",
         hint="Keep the file, run: tertulia store check, and restore the newest backup.",
     )
 
@@ -193,5 +197,5 @@ def damaged(what: str, problem: Exception) -> StoreCorrupt:
 def _blob(tx: Transaction, name: str) -> bytes:
     row = tx.one("blob_data", {"hash": name})
     if row is None:
-        raise LookupError(f"its part {name} is missing")
+        raise LookupError(f"part {name} is missing")
     return row[0]  # type: ignore[no-any-return]

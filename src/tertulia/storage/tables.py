@@ -1,7 +1,8 @@
-"""Every row of a store, table by table: the one list of what an archive or a move must carry.
+"""The tables of a store: the one list of the rows that an archive or a move must copy.
 
-A table is read page by page in the order of its key, so that memory stays flat, and written as it
-was read, numbers and all. What is left out is left out by name, with its reason.
+A table is read page by page in the order of its key, so that memory use stays constant, and written
+as it was read, including its generated numbers. Tables that are not copied are listed by name, each
+with its reason.
 """
 
 from __future__ import annotations
@@ -11,29 +12,29 @@ from typing import Any, NamedTuple
 
 from tertulia.storage.base import Row, Transaction
 
-# Rows of these are small; those of messages hold up to some ten thousand characters each.
+# Rows for each page. Most rows are small; a message has up to some ten thousand characters.
 _PAGE = 500
-_PAGE_OF_MESSAGES = 200
-_PAGE_OF_BLOBS = 1  # one may be a film
+_MESSAGES_PAGE = 200
+_BLOBS_PAGE = 1  # a blob may be a film
 LOWEST: Mapping[type, int | str] = {int: -(2**63), str: ""}
 
-# Tables of which nothing is carried.
+# Tables that are not copied.
 NOT_COPIED = {
-    "migrations": "the schema of a store is made by the program that made the store",
-    "unindexed": "the search index is made anew",
-    "words": "the search index is made anew",
-    "cards": "the search index is made anew",
-    "tickets": "who waits for a turn waits in a running program",
+    "migrations": "the program that creates the new store creates its schema",
+    "unindexed": "the search index is rebuilt",
+    "words": "the search index is rebuilt",
+    "cards": "the search index is rebuilt",
+    "tickets": "the queue for a turn belongs to running processes",
 }
 
 
 class Table(NamedTuple):
-    """A table with the columns that are carried.
+    """A table with the columns that are copied.
 
-    `left` are the columns that begin anew with their defaults: marks of the search index, and
-    leases, which belong to a running program. `added` are columns that came after the first
-    release, with what they are for rows that were copied before. No key that is a single text is
-    ever empty, so every row comes after the lowest key there is.
+    `left` are the columns that start with their defaults in the copy: watermarks of the search
+    index, and leases, which belong to a running process. `added` are columns that came after the
+    first release, with their values for rows that were archived before. A key that is a single text
+    is never empty, so every row comes after the lowest key.
     """
 
     name: str
@@ -44,19 +45,19 @@ class Table(NamedTuple):
     added: Mapping[str, Any] = {}
 
     def pages(self, tx: Transaction) -> Iterator[list[Row]]:
-        """All its rows, some at a time."""
-        at = [self.columns.index(name) for name in self.key]
+        """Yield all rows in pages."""
+        indexes = [self.columns.index(name) for name in self.key]
         after = {name: LOWEST[kind] for name, kind in self.key.items()}
-        while found := self.page_after(tx, after):
-            yield found
-            after = dict(zip(self.key, (found[-1][place] for place in at), strict=True))
+        while rows := self.page_after(tx, after):
+            yield rows
+            after = dict(zip(self.key, (rows[-1][index] for index in indexes), strict=True))
 
     def page_after(self, tx: Transaction, key: Mapping[str, Any]) -> list[Row]:
-        """The rows that come next after a key."""
+        """Return the page of rows that follow a key."""
         return tx.all(f"copy_{self.name}_page", {**key, "limit": self.page})
 
     def put(self, tx: Transaction, rows: Iterable[Row]) -> None:
-        """Write rows as they were read."""
+        """Insert rows as they were read."""
         tx.many(f"copy_{self.name}_put", rows)
 
     def is_empty(self, tx: Transaction) -> bool:
@@ -69,7 +70,7 @@ def _table(
     return Table(name, key, tuple(columns.split()), tuple(left.split()), page)
 
 
-# `installation` first: it exists in a new store too, and its rows are replaced.
+# `installation` comes first: a new store has rows in it too, and they are replaced.
 INSTALLATION = _table("installation", {"name": str}, "name value")
 
 TABLES: tuple[Table, ...] = (
@@ -107,13 +108,13 @@ TABLES: tuple[Table, ...] = (
         "messages",
         {"place": int},
         "place turn role kind author at body away",
-        page=_PAGE_OF_MESSAGES,
+        page=_MESSAGES_PAGE,
     ),
     _table(
         "blobs",
         {"hash": str},
         "hash size data",
-        page=_PAGE_OF_BLOBS,
+        page=_BLOBS_PAGE,
     ),
     _table(
         "message_blobs",
@@ -199,11 +200,11 @@ TABLES: tuple[Table, ...] = (
 
 
 def is_empty(tx: Transaction) -> bool:
-    """Whether nobody ever used this store."""
+    """Return whether the store was never used."""
     return all(table.is_empty(tx) for table in TABLES if table is not INSTALLATION)
 
 
 def settle(tx: Transaction) -> None:
-    """After all rows were put: numbers go on after the highest, and everything is to be indexed."""
-    tx.one("copy_numbers_go_on")
+    """Finish a copy: let generated numbers go on after the highest, queue all rows for indexing."""
+    tx.one("copy_continue_numbers")
     tx.run("unindexed_fill")

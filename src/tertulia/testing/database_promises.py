@@ -1,7 +1,7 @@
 """The numbered promises of `storage/base.py`, as far as one process can play them.
 
 That what was acknowledged survives `kill -9` (promise 2) needs a process that is killed:
-`tests/storage/test_crash.py` in the source of Tertulia does that for SQLite.
+`tests/crash/test_sqlite.py` in the source of Tertulia does that for SQLite.
 """
 
 from __future__ import annotations

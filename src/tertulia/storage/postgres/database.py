@@ -1,14 +1,15 @@
-"""PostgreSQL: many processes on many machines on one set of conversations.
+"""PostgreSQL: many processes on many machines share one set of conversations.
 
-What a transaction does without asking for an answer is sent together with its next question or with
-its commit (a pipeline), for the way to the server is what costs most.
+A statement whose result is not needed is sent together with the next query or with the commit (a
+pipeline), because round trips to the server cost most.
 
-Work of one conversation waits for other work of it, by a lock on its name: its statements then see
-what was committed last. All other writes run serializable: the database notices when two of them
-could not have run one after the other, and one is run again. (With everything serializable, four
-nodes did less than one: pages that neighbours share make conflicts of work that has nothing in
-common.) A commit whose connection breaks is not guessed about: the number of
-the transaction was noted when it began, and the database is asked what became of it.
+Work that names its lane (a conversation, a chat) waits for other work of the same lane by an
+advisory lock on its name, so its statements see what was committed last. All other writes run
+serializable: the database detects two writes that could not have run one after the other, and one
+of them is run again. (With everything serializable, four nodes did less than one: rows on the same
+page make conflicts between writes that have nothing in common.) If the connection breaks during a
+commit, the outcome is not guessed: the transaction id was read when the transaction began, and the
+database is asked for its status.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from tertulia.core.text.search_terms import Phrase
 from tertulia.errors import ConfigError, IllegalMove, StoreError, StoreUnavailable
-from tertulia.storage import statements
+from tertulia.storage import inspection, statements
 from tertulia.storage.base import Params, Progress, Row, Transaction
 from tertulia.storage.notify import notifier_of
 from tertulia.storage.postgres import migrate
@@ -45,30 +46,29 @@ from tertulia.storage.postgres.notify import (
     Listener,
 )
 from tertulia.storage.postgres.search import (
-    entry,
-    question,
+    to_tsquery,
+    to_tsvector,
 )
-from tertulia.storage.sqlite import inspect
 
 T = TypeVar("T")
 log = logging.getLogger("tertulia.storage")
 Connection = psycopg.Connection[Row]
 
 _BEGIN_READ = "begin isolation level repeatable read, read only"
-_AGAIN = (pg_errors.SerializationFailure, pg_errors.DeadlockDetected)
-_TAKEN = (pg_errors.UniqueViolation, pg_errors.ExclusionViolation)
-_TAKEN_TRIES = 5
-_ASK_SECONDS = 2.0
+_RETRYABLE = (pg_errors.SerializationFailure, pg_errors.DeadlockDetected)
+_DUPLICATE = (pg_errors.UniqueViolation, pg_errors.ExclusionViolation)
+_DUPLICATE_RETRIES = 5
+_POOL_SECONDS = 2.0  # the pool is asked for a connection for so long, then asked again
 _NO_PARAMS: Params = {}
-_PROGRAM = "tertulia"
-_END_SILENT = f"""select pg_terminate_backend(pid) from pg_stat_activity
+_APPLICATION_NAME = "tertulia"
+_TERMINATE_STALLED = f"""select pg_terminate_backend(pid) from pg_stat_activity
     where datname = current_database() and usename = current_user
-        and application_name = '{_PROGRAM}' and xact_start is not null
+        and application_name = '{_APPLICATION_NAME}' and xact_start is not null
         and state = 'active' and wait_event = 'ClientRead'
         and state_change < now() - make_interval(secs => %s)"""
-# Stands in statements that read a session: who works in its lane has the row from then on, so that
-# work outside of the lane (a reset, say) waits for it, or it for that.
-_HOLD = "/* hold */"
+# A marker in statements that read a session. Work in the session's lane locks the row with it, so
+# that this work and work outside of the lane (a reset, for example) wait for each other.
+_ROW_LOCK = "/* row lock */"
 
 
 class PostgresTransaction:
@@ -84,7 +84,7 @@ class PostgresTransaction:
         self._execute(statement, params)
 
     def changed(self, statement: str, params: Params = _NO_PARAMS) -> int:
-        with _pipeline(self._connection):  # at its end, everything in it is waited for
+        with _pipeline(self._connection):  # leaving it waits for every result
             cursor = self._execute(statement, params)
         return cursor.rowcount
 
@@ -98,14 +98,14 @@ class PostgresTransaction:
         self._connection.cursor().executemany(self._sql[statement], list(rows))
 
     def hold(self, name: str, *, shared: bool = False) -> None:
-        how = "_shared" if shared else ""
-        self._connection.execute(f"select pg_advisory_xact_lock{how}(%s)", (_number_of(name),))
+        suffix = "_shared" if shared else ""
+        self._connection.execute(f"select pg_advisory_xact_lock{suffix}(%s)", (_lock_id(name),))
 
     def search_entry(self, text: str) -> Any:
-        return entry(text)
+        return to_tsvector(text)
 
     def search_question(self, phrases: list[Phrase]) -> str:
-        return question(phrases)
+        return to_tsquery(phrases)
 
     def _execute(self, statement: str, params: Params) -> psycopg.Cursor[Row]:
         return self._connection.execute(self._sql[statement], params)
@@ -125,110 +125,122 @@ class PostgresDatabase:
         idle_seconds: float = 60.0,
     ) -> None:
         self._name = public_name(dsn)
-        self._sql = statements.with_percents(statements.load(migrate.DIALECT))
+        self._sql = statements.to_psycopg(statements.load(migrate.DIALECT))
         self._sql_in_lane = {
-            name: sql.replace(_HOLD, "for update of sessions") for name, sql in self._sql.items()
+            name: sql.replace(_ROW_LOCK, "for update of sessions")
+            for name, sql in self._sql.items()
         }
         self._pid = os.getpid()
         self._closed = False
-        self._under_way = 0
-        self._idle = threading.Condition()
+        self._calls = 0
+        self._no_calls = threading.Condition()
         self._busy_seconds = busy_seconds
         self._dsn = dsn
         self._idle_seconds = idle_seconds
-        self._limits = _limits(safe, idle_seconds)
+        self._limits_query = _limits_query(safe, idle_seconds)
         self._notifier = notifier_of(self.identity)
         self._listener = Listener(dsn, self._notifier)
         try:
             with self._connect() as connection:
-                migrate.bring_up_to_date(connection, self._name)
+                migrate.apply_migrations(connection, self._name)
         except psycopg.Error as problem:
             raise translate_errors(problem, self._name) from problem
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             dsn,
             min_size=1,
             max_size=16,
-            # It doubles its pauses while a server is away, and would sleep long after it is back.
-            reconnect_timeout=_ASK_SECONDS / 2,
-            kwargs=self._kwargs(),
+            # The pool doubles its pauses while the server is down, and would sleep long after it is
+            # up again.
+            reconnect_timeout=_POOL_SECONDS / 2,
+            kwargs=self._connect_options(),
             open=True,
         )
 
-    # -- promises
+    # -- the promises of `storage.base`
 
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T:
-        with self._inside():
+        with self._counted_call():
             return self._write(work, lane)
 
     def in_one_commit(self, calls: Callable[[], None]) -> None:
-        """Each call is a transaction: one for all would keep every lane of theirs to its end."""
+        """Run the calls, each in its own transaction: a shared one would hold the locks of all
+        their lanes until its end."""
         calls()
 
     def exclusive(self, work: Callable[[Transaction], T]) -> T:
-        """Each statement sees what was committed before the lock: hence no snapshot."""
+        """Lock all tables, then run `work`.
+
+        Not in a snapshot: each statement must see what was committed before the lock.
+        """
         deadline = time.monotonic() + self._busy_seconds
-        with self._inside():
+        with self._counted_call():
             while True:
                 try:
                     with self._connect() as connection, connection.transaction():
                         tx = PostgresTransaction(connection, self._sql)
-                        tx.run("lock_out")
-                        tx.run("lock_out_rest")
+                        tx.run("lock_sessions_table")
+                        tx.run("lock_other_tables")
                         return work(tx)
-                except _AGAIN as problem:
-                    # Somebody had one of the tables and wanted another: who waited has gone on.
+                except _RETRYABLE as problem:
+                    # A deadlock with a transaction that had one of the tables and wanted another.
+                    # That transaction has gone on, so try again.
                     if time.monotonic() > deadline:
                         raise translate_errors(problem, self._name) from problem
                 except FOREIGN as problem:
                     raise translate_errors(problem, self._name) from problem
 
     def read(self, work: Callable[[Transaction], T]) -> T:
-        with self._inside():
+        with self._counted_call():
             return self._read(work)
 
     def close(self) -> None:
-        with self._idle:
+        with self._no_calls:
             if self._closed:
                 return
             self._closed = True
-            self._idle.wait_for(lambda: self._under_way == 0)
+            self._no_calls.wait_for(lambda: self._calls == 0)
         if os.getpid() == self._pid:
             self._listener.stop()
             self._pool.close()
 
     def _write(self, work: Callable[[Transaction], T], lane: str | None) -> T:
         deadline = time.monotonic() + self._busy_seconds
-        tries = 0
+        attempts = 0
         while True:
             try:
                 return self._write_once(work, lane)
-            except _AGAIN as problem:
+            except _RETRYABLE as problem:
                 if time.monotonic() > deadline:
                     raise translate_errors(problem, self._name) from problem
             except pg_errors.LockNotAvailable as problem:
                 if time.monotonic() > deadline + self._idle_seconds:
                     raise translate_errors(problem, self._name) from problem
-                self._end_silent()
-            except _TAKEN as problem:
-                # Whoever looked before it wrote was overtaken, and sees it the next time.
-                if tries >= _TAKEN_TRIES:
+                self._terminate_stalled()
+            except _DUPLICATE as problem:
+                # Another transaction inserted the row after this one had looked for it; the next
+                # attempt finds it.
+                if attempts >= _DUPLICATE_RETRIES:
                     raise translate_errors(problem, self._name) from problem
-            except _Lost as problem:
+            except _ConnectionLost as problem:
                 if time.monotonic() > deadline:
                     raise translate_errors(problem.cause, self._name) from problem.cause
             except FOREIGN as problem:
                 raise translate_errors(problem, self._name) from problem
-            tries += 1
-            time.sleep(random.uniform(0, min(0.001 * 2**tries, 0.1)))  # noqa: S311 — a pause
+            attempts += 1
+            time.sleep(random.uniform(0, min(0.001 * 2**attempts, 0.1)))  # noqa: S311 — a pause
 
     def notify(self, channel: str) -> None:
-        """After the commit, on its own: within, all committers would wait for one lock."""
+        """Notify this process, then the others in a transaction of its own.
+
+        NOTIFY inside a writing transaction would make all commits wait for one lock.
+        """
         self._notifier.notify(channel)
         try:
-            with self._inside(), self._borrowed() as connection:
+            with self._counted_call(), self._pooled_connection() as connection:
                 connection.execute("select pg_notify(%s, %s)", (CHANNEL, channel))
         except (*FOREIGN, StoreError) as problem:
-            log.debug("a bell was not rung: %s", problem)  # who waits looks all the same
+            # Waiters poll anyway.
+            log.debug("notification of other processes failed, they will poll: %s", problem)
 
     def notifications(self, channel: str) -> int:
         return self._notifier.notifications(channel)
@@ -251,11 +263,11 @@ class PostgresDatabase:
         return self._dsn
 
     def check(self) -> list[str]:
-        return self.read(lambda tx: inspect.faults(self._sql, tx.all))
+        return self.read(lambda tx: inspection.find_violations(self._sql, tx.all))
 
     def backup(self, target: str, *, progress: Progress | None = None) -> None:
         raise IllegalMove(
-            "A PostgreSQL store is backed up by the server's own tools.",
+            "A PostgreSQL store is backed up with the server's own tools.",
             hint="Run: pg_dump --format=custom --file=TARGET DATABASE.",
         )
 
@@ -268,161 +280,173 @@ class PostgresDatabase:
         except psycopg.Error as problem:
             raise translate_errors(problem, self._name) from problem
 
-    # -- within
+    # -- transactions
 
     @contextmanager
-    def _inside(self) -> Iterator[None]:
-        """Counted, so that closing can wait for it."""
+    def _counted_call(self) -> Iterator[None]:
+        """Count a call while it runs, so that `close` can wait for it."""
         self._check_usable()
-        with self._idle:
+        with self._no_calls:
             self._check_usable()
-            self._under_way += 1
+            self._calls += 1
         try:
             yield
         finally:
-            with self._idle:
-                self._under_way -= 1
-                self._idle.notify_all()
+            with self._no_calls:
+                self._calls -= 1
+                self._no_calls.notify_all()
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
         deadline = time.monotonic() + self._busy_seconds
         while True:
             try:
-                with self._borrowed() as connection:
+                with self._pooled_connection() as connection:
                     return self._read_once(connection, work)
-            except _Lost as problem:
-                # A server that was restarted leaves a pool of connections that all are broken.
+            except _ConnectionLost as problem:
+                # After a restart of the server every connection in the pool is broken.
                 if time.monotonic() > deadline:
                     raise translate_errors(problem.cause, self._name) from problem.cause
             except FOREIGN as problem:
                 raise translate_errors(problem, self._name) from problem
 
     def _write_once(self, work: Callable[[Transaction], T], lane: str | None) -> T:
-        number = None
-        with self._borrowed() as connection:
+        transaction_id = None
+        with self._pooled_connection() as connection:
             try:
                 with _pipeline(connection):
-                    tx, begun = self._begun(connection, lane)
+                    tx, id_cursor = self._begin(connection, lane)
                     result = work(tx)
-                    # Known before the commit is sent; by now it mostly has come with an answer.
-                    (number,) = begun.fetchone() or (None,)
+                    # Read the id before the commit is sent; usually it has arrived by now, together
+                    # with the result of a query.
+                    (transaction_id,) = id_cursor.fetchone() or (None,)
                     connection.execute("commit")
             except psycopg.Error as problem:
                 if not _is_lost(connection, problem):
                     self._rollback(connection)
-                    raise  # the server has said no, and nothing was stored
+                    raise  # the server refused, and nothing was stored
                 connection.close()
-                if number is None or not self._became(number, problem):
-                    raise _Lost(problem) from problem
+                if transaction_id is None or not self._was_committed(transaction_id, problem):
+                    raise _ConnectionLost(problem) from problem
             except BaseException:
                 self._rollback(connection)
                 raise
             return result
 
-    def _begun(
+    def _begin(
         self, connection: Connection, lane: str | None
     ) -> tuple[PostgresTransaction, psycopg.Cursor[Row]]:
-        """A transaction, and where its number will stand."""
-        how = "serializable" if lane is None else "read committed"
-        connection.execute(f"begin isolation level {how}")
-        connection.execute(self._limits)
+        """Begin a transaction; return it, and the cursor that will hold its id."""
+        isolation = "serializable" if lane is None else "read committed"
+        connection.execute(f"begin isolation level {isolation}")
+        connection.execute(self._limits_query)
         tx = PostgresTransaction(connection, self._sql if lane is None else self._sql_in_lane)
         if lane is not None:
             tx.hold(lane)
         return tx, connection.execute("select pg_current_xact_id()::text")
 
-    def _end_silent(self) -> None:
-        """End transactions of ours whose process has said nothing for the time of a lease.
+    def _terminate_stalled(self) -> None:
+        """Terminate our transactions whose process has sent nothing for the time of a lease.
 
-        The server does so itself between two questions. In the middle of what a process sends, it
-        waits for the rest for ever, and so would everybody who wants the same lane.
+        The server does so itself between two statements. In the middle of a message it waits for
+        the rest for ever, and so would every transaction that wants the same lane.
         """
         try:
             with self._connect() as connection:
-                connection.execute(_END_SILENT, (self._idle_seconds,))
+                connection.execute(_TERMINATE_STALLED, (self._idle_seconds,))
         except psycopg.Error as problem:
-            log.warning("nobody could be asked to leave: %s", translate_errors(problem, self._name))
+            error = translate_errors(problem, self._name)
+            log.warning("could not terminate stalled backends: %s", error)
 
     def _read_once(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
         try:
             with _pipeline(connection):
                 connection.execute(_BEGIN_READ)
-                found = work(PostgresTransaction(connection, self._sql))
+                result = work(PostgresTransaction(connection, self._sql))
                 connection.execute("commit")
         except BaseException as problem:
             if isinstance(problem, psycopg.Error) and _is_lost(connection, problem):
                 connection.close()
-                raise _Lost(problem) from problem
+                raise _ConnectionLost(problem) from problem
             self._rollback(connection)
             raise
-        return found
+        return result
 
-    def _became(self, number: str | None, problem: psycopg.Error) -> bool:
-        """Whether a transaction whose commit was not answered was committed all the same."""
+    def _was_committed(self, transaction_id: str, problem: psycopg.Error) -> bool:
+        """Return whether a transaction was committed whose commit got no answer.
+
+        Raise StoreUnavailable with `outcome="unknown"` if the database does not tell in time.
+        """
         deadline = time.monotonic() + self._busy_seconds
         while True:
             try:
                 with self._connect() as connection:
                     row = connection.execute(
-                        "select pg_xact_status(%s::xid8)", (number,)
+                        "select pg_xact_status(%s::xid8)", (transaction_id,)
                     ).fetchone()
                 status = row[0] if row else None
                 if status in ("committed", "aborted"):
                     return bool(status == "committed")
             except psycopg.OperationalError:
-                self._end_silent()
+                self._terminate_stalled()
             if time.monotonic() > deadline:
                 raise StoreUnavailable(
-                    f"The connection to {self._name} broke during a commit, and it cannot be told"
-                    " whether it was stored.",
-                    hint="When the database is back, look before you repeat the call.",
+                    f"The connection to {self._name} broke during a commit; it is unknown whether"
+                    " the data was stored.",
+                    hint="When the database is back, check before you repeat the call.",
                     outcome="unknown",
                 ) from problem
             time.sleep(0.05)
 
     @contextmanager
-    def _borrowed(self) -> Iterator[Connection]:
-        connection = self._lent()
+    def _pooled_connection(self) -> Iterator[Connection]:
+        connection = self._take_connection()
         try:
             yield connection
         finally:
             self._pool.putconn(connection)
 
-    def _lent(self) -> Connection:
-        """A connection of the pool, asked for again and again: each time, it tries to make one."""
+    def _take_connection(self) -> Connection:
+        """Take a connection from the pool, in several attempts: each makes the pool try to connect.
+
+        Raise PoolTimeout after `busy_seconds`.
+        """
         deadline = time.monotonic() + self._busy_seconds
         while True:
             left = max(deadline - time.monotonic(), 0.01)
             try:
-                return self._pool.getconn(min(left, _ASK_SECONDS))
+                return self._pool.getconn(min(left, _POOL_SECONDS))
             except PoolTimeout:
-                if left <= _ASK_SECONDS:
-                    waited = f"after {self._busy_seconds:g} seconds no connection was free"
-                    raise PoolTimeout(waited) from None
+                if left <= _POOL_SECONDS:
+                    message = f"no connection was free after {self._busy_seconds:g} seconds"
+                    raise PoolTimeout(message) from None
 
     def _connect(self) -> Connection:
-        return psycopg.connect(self._dsn, **self._kwargs())
+        return psycopg.connect(self._dsn, **self._connect_options())
 
-    def _kwargs(self) -> dict[str, Any]:
-        """How to connect. No startup options: poolers between here and the server refuse them."""
-        wait = max(2, round(self._busy_seconds))
+    def _connect_options(self) -> dict[str, Any]:
+        """Return the arguments for a connection.
+
+        No startup options: poolers between this process and the server refuse them.
+        """
+        timeout = max(2, round(self._busy_seconds))
         return {
             "autocommit": True,
             "row_factory": tuple_row,
-            "application_name": _PROGRAM,
-            "connect_timeout": wait,
-            # A server that is cut off is noticed, instead of waited for by the hour.
+            "application_name": _APPLICATION_NAME,
+            "connect_timeout": timeout,
+            # Without these, a lost network connection would be noticed only after hours.
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
-            "tcp_user_timeout": wait * 1000,
+            "tcp_user_timeout": timeout * 1000,
         }
 
     def _rollback(self, connection: Connection) -> None:
         if not connection.closed and connection.info.transaction_status != 0:
             try:
-                # Its own word for it also forgets which statements were prepared: where one has
-                # failed, the preparing of those behind it was skipped.
+                # Not the statement "rollback": the method also makes psycopg forget its prepared
+                # statements. After a failure in a pipeline, the server skipped preparing the
+                # statements behind it.
                 connection.rollback()
             except psycopg.OperationalError:
                 connection.close()
@@ -437,7 +461,7 @@ class PostgresDatabase:
             )
 
 
-class _Lost(Exception):
+class _ConnectionLost(Exception):
     """The connection broke before anything was stored: the work may run again."""
 
     def __init__(self, cause: psycopg.Error) -> None:
@@ -446,10 +470,10 @@ class _Lost(Exception):
 
 
 def _is_lost(connection: Connection, problem: psycopg.Error) -> bool:
-    """Whether a connection is of no use any more, which it may not know yet itself.
+    """Return whether a connection is unusable, even if psycopg does not know it yet.
 
-    A server that goes away says so first. In a pipeline, that is heard among the answers, and then
-    all that is left to say is that it cannot be ended.
+    A server that shuts down sends an error first. In a pipeline that error comes among the results,
+    and the only exception left is that the pipeline cannot be ended.
     """
     if connection.closed or problem.diag.severity_nonlocalized in ("FATAL", "PANIC"):
         return True
@@ -457,47 +481,51 @@ def _is_lost(connection: Connection, problem: psycopg.Error) -> bool:
 
 
 def _pipeline(connection: Connection) -> AbstractContextManager[object]:
-    """Nothing is waited for before it is asked for; a libpq before 14 waits each time."""
+    """Return a pipeline: a result is waited for only when it is needed.
+
+    A libpq before 14 has no pipelines and waits for every statement.
+    """
     return connection.pipeline() if psycopg.capabilities.has_pipeline() else nullcontext()
 
 
-def _limits(safe: bool, idle_seconds: float) -> str:
-    """How long a write may keep others waiting, and wait itself before it looks why.
+def _limits_query(safe: bool, idle_seconds: float) -> str:
+    """Return the query that sets the time limits and the durability of a write.
 
-    A process that is stopped or cut off in the middle of one must not keep its locks for longer
-    than a lease: then the server ends it.
+    A process that is stopped or cut off in the middle of a write must not keep its locks for longer
+    than a lease: the server then ends the transaction. A write that waits for a lock for a quarter
+    of that time looks for stalled transactions.
     """
     idle = max(1, round(idle_seconds * 1000))
     limits = {"idle_in_transaction_session_timeout": idle, "lock_timeout": max(1, idle // 4)}
-    found = [f"set_config('{name}', '{value}', true)" for name, value in limits.items()]
+    settings = [f"set_config('{name}', '{value}', true)" for name, value in limits.items()]
     if not safe:
-        found.append("set_config('synchronous_commit', 'off', true)")
-    return f"select {', '.join(found)}"
+        settings.append("set_config('synchronous_commit', 'off', true)")
+    return f"select {', '.join(settings)}"
 
 
-def _number_of(name: str) -> int:
-    """A name as the server's locks have it. Two that share a number wait for each other in vain,
-    and do no harm."""
-    found = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(found, "big", signed=True)
+def _lock_id(name: str) -> int:
+    """Return the number of an advisory lock. Two names with the same number wait for each other
+    needlessly, which does no harm."""
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 def public_name(dsn: str) -> str:
-    """Where the database is, without its password."""
+    """Return the address of the database without its password; raise ConfigError if invalid."""
     try:
-        known = conninfo_to_dict(dsn)
+        parts = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError as problem:
         raise ConfigError(
-            f"The address of the store cannot be read: {_without_quotes(problem)}.",
+            f"Invalid address of the store: {_without_quotes(problem)}.",
             hint="Give it as postgresql://USER@HOST/DATABASE; the password may be in PGPASSWORD.",
             field="where",
         ) from problem
-    host = known.get("host") or "the local socket"
-    return f"postgresql://{host}/{known.get('dbname') or ''}"
+    host = parts.get("host") or "the local socket"
+    return f"postgresql://{host}/{parts.get('dbname') or ''}"
 
 
 def _without_quotes(problem: psycopg.Error) -> str:
-    """What is wrong with an address; the parts it quotes may be a password."""
+    """Return the error text without the parts of the address it quotes: one may be a password."""
     return re.sub(r'"[^"]*"', "…", " ".join(str(problem).split()))
 
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL raises, said in Tertulia's words. Translated here once, and nowhere else."""
+"""The translation of PostgreSQL's errors into Tertulia's. No other module translates them."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _KINDS: tuple[tuple[type[Exception], type[StoreError], str, str], ...] = (
         pg.InvalidPassword,
         StoreUnavailable,
         "The database does not accept this user and password",
-        "Look at the address of the store, or at PGPASSWORD.",
+        "Check the address of the store, or PGPASSWORD.",
     ),
     (
         pg.InvalidAuthorizationSpecification,
         StoreUnavailable,
         "The database does not let this user in",
-        "Look at the address of the store and at the server's pg_hba.conf.",
+        "Check the address of the store and the server's pg_hba.conf.",
     ),
     (
         pg.InvalidCatalogName,
         StoreUnavailable,
         "There is no such database",
-        "Make it first: createdb NAME.",
+        "Create it first: createdb NAME.",
     ),
     (
         pg.InsufficientPrivilege,
@@ -54,7 +54,7 @@ _KINDS: tuple[tuple[type[Exception], type[StoreError], str, str], ...] = (
         "Connect to the primary server, not to a replica.",
     ),
     (
-        # What a replica says to a write: it knows no serializable transactions.
+        # A replica answers a write with this error: it has no serializable transactions.
         pg.FeatureNotSupported,
         StoreUnavailable,
         "The database may only be read",
@@ -63,8 +63,8 @@ _KINDS: tuple[tuple[type[Exception], type[StoreError], str, str], ...] = (
     (
         pg.UndefinedTable,
         SchemaMismatch,
-        "The store in this database is not of this version, or was moved to another one",
-        "Open it again: that says where it is, or what to do.",
+        "The store in this database has another schema version, or was moved elsewhere",
+        "Open it again: the error then says where it is, or what to do.",
     ),
     (
         pg.DataCorrupted,
@@ -81,56 +81,57 @@ _KINDS: tuple[tuple[type[Exception], type[StoreError], str, str], ...] = (
     (
         pg.LockNotAvailable,
         StoreUnavailable,
-        "The database gave up waiting for somebody else; this call stored nothing",
+        "The database gave up waiting for a lock; this call stored nothing",
         "Raise the server's lock_timeout, or try again.",
     ),
     (
         pg.SerializationFailure,
         StoreUnavailable,
-        "Too many others change the same conversations",
+        "Too many other transactions change the same conversations",
         "Try again.",
     ),
     (
         pg.DeadlockDetected,
         StoreUnavailable,
-        "Too many others change the same conversations",
+        "Too many other transactions change the same conversations",
         "Try again.",
     ),
     (
         PoolTimeout,
         StoreUnavailable,
         "The database gave no connection in time",
-        "Look whether the server runs and how many connections it allows.",
+        "Check that the server runs and how many connections it allows.",
     ),
     (
         psycopg.OperationalError,
         StoreUnavailable,
         "The database cannot be reached",
-        "Look whether the server runs at that address, then try again.",
+        "Check that the server runs at that address, then try again.",
     ),
 )
 
 
-# What can come out of the driver: its own errors, and those of values that it cannot send.
+# The errors that the driver raises: its own, and Python's for values that it cannot send.
 FOREIGN = (psycopg.Error, PoolTimeout, UnicodeEncodeError, OverflowError)
 
 
 def translate_errors(problem: Exception, where: str) -> Error:
-    """The Tertulia error for one of PostgreSQL's."""
-    told = " ".join(str(problem).split())
-    # The driver's own complaint of a zero character, and the server's of a value of another type.
+    """Return the Tertulia error for one of `FOREIGN`."""
+    text = " ".join(str(problem).split())
+    # DataError itself is the driver's error for a zero character; UndefinedFunction is the server's
+    # for a value of another type.
     if isinstance(problem, UnicodeEncodeError | OverflowError | pg.UndefinedFunction) or (
         type(problem) is psycopg.DataError
     ):
         return ConfigError(
-            f"A value cannot be stored or looked for: {told}.",
+            f"A value cannot be stored or searched for: {text}.",
             hint="Give valid Unicode text, and numbers below 2⁶³.",
         )
-    for kind, ours, words, hint in _KINDS:
+    for kind, error_class, message, hint in _KINDS:
         if isinstance(problem, kind):
-            return ours(f"{words} ({where}: {told}).", hint=hint, where=where)
+            return error_class(f"{message} ({where}: {text}).", hint=hint, where=where)
     return StoreError(
-        f"PostgreSQL refused ({where}: {type(problem).__name__}: {told}).",
+        f"PostgreSQL refused ({where}: {type(problem).__name__}: {text}).",
         hint="Nothing of this call was stored.",
         where=where,
     )

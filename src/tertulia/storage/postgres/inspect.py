@@ -1,4 +1,4 @@
-"""What stands in a PostgreSQL store, looked at without changing it."""
+"""Inspecting a PostgreSQL store without changing it."""
 
 from __future__ import annotations
 
@@ -7,40 +7,39 @@ from typing import Any
 import psycopg
 
 from tertulia.storage import statements
+from tertulia.storage.inspection import Inspection, pending_migrations, with_counts
 from tertulia.storage.postgres import migrate
 from tertulia.storage.postgres.errors import translate_errors
-from tertulia.storage.sqlite.inspect import (
-    Inspection,
-    counted,
-    pending,
-)
 
 
 def inspect_store(dsn: str, name: str) -> Inspection:
-    """Look at the store in a database; an empty database has had no migration."""
+    """Inspect the store in a database; in an empty database no migration is applied.
+
+    `name` is the address without its password, for error messages.
+    """
     try:
         with psycopg.connect(dsn, connect_timeout=10) as connection:
             connection.read_only = True
-            return _look(connection, name)
+            return _inspect(connection, name)
     except psycopg.Error as problem:
         raise translate_errors(problem, name) from problem
 
 
-def _look(connection: psycopg.Connection[Any], name: str) -> Inspection:
+def _inspect(connection: psycopg.Connection[Any], name: str) -> Inspection:
     migrate.refuse_old_server(connection, name)
-    applied = migrate.applied(connection)
+    applied = migrate.applied_migrations(connection)
     migrate.refuse_newer(applied, name)
-    found = Inspection(
+    inspection = Inspection(
         applied,
-        pending(applied, migrate.DIALECT),
+        pending_migrations(applied, migrate.DIALECT),
         server=str(connection.info.parameter_status("server_version")),
-        size=_first(connection, "select pg_database_size(current_database())")[0],
+        size=_first_row(connection, "select pg_database_size(current_database())")[0],
     )
-    if found.pending:
-        return found
+    if inspection.pending:
+        return inspection
     sql = statements.load(migrate.DIALECT)
-    return counted(found, lambda statement: _first(connection, sql[statement]))
+    return with_counts(inspection, lambda statement: _first_row(connection, sql[statement]))
 
 
-def _first(connection: psycopg.Connection[Any], query: str) -> Any:
+def _first_row(connection: psycopg.Connection[Any], query: str) -> Any:
     return connection.execute(query).fetchone()

@@ -1,4 +1,4 @@
-"""Brings a PostgreSQL store to the schema of this program, one of many programs at a time."""
+"""Migrate a PostgreSQL store to the schema of this program, one process at a time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from tertulia.storage import statements
 
 DIALECT = "postgres"
 OLDEST_SERVER = 140_000
-# Whoever migrates holds this lock; the number is arbitrary but fixed.
-_LOCK = 0x74727475
+# The id of the advisory lock held during a migration; arbitrary but fixed.
+_LOCK_ID = 0x74727475
 
-
-_HAS_ANY = """
+_HAS_MIGRATIONS_TABLE = """
 select exists (
     select 1 from pg_class join pg_namespace on pg_namespace.oid = pg_class.relnamespace
     where relname = 'migrations' and nspname = any (current_schemas(false))
@@ -26,29 +25,32 @@ select exists (
 """
 
 
-def applied(connection: psycopg.Connection[Any]) -> list[str]:
-    """The names of the migrations the store has had, in order."""
-    # Asked of the catalogue itself: what the server keeps in mind of a name, also that there is
-    # nothing of that name, may be older than the lock that was waited for.
-    row = connection.execute(_HAS_ANY).fetchone()
+def applied_migrations(connection: psycopg.Connection[Any]) -> list[str]:
+    """Return the names of the migrations that were applied to the store, in order."""
+    # The query reads the catalogue itself: the server's cached answer for a table name, also that
+    # there is no such table, may be older than the lock that was waited for.
+    row = connection.execute(_HAS_MIGRATIONS_TABLE).fetchone()
     if row is None or not row[0]:
         return []
     return [name for (name,) in connection.execute("select name from migrations order by name")]
 
 
-def bring_up_to_date(connection: psycopg.Connection[Any], where: str) -> list[str]:
-    """Apply what is missing; exactly one of several programs that start at once does it."""
+def apply_migrations(connection: psycopg.Connection[Any], where: str) -> list[str]:
+    """Apply the missing migrations and return their names.
+
+    Of several processes that start at once, exactly one applies them.
+    """
     refuse_old_server(connection, where)
     scripts = statements.migrations(DIALECT)
     names = [name for name, _ in scripts]
-    if applied(connection) == names:
+    if applied_migrations(connection) == names:
         return []
     with connection.transaction():
-        connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
-        done = applied(connection)
-        refuse_newer(done, where)
-        missing = [(name, script) for name, script in scripts if name not in done]
-        if not done:
+        connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK_ID,))
+        applied = applied_migrations(connection)
+        refuse_newer(applied, where)
+        missing = [(name, script) for name, script in scripts if name not in applied]
+        if not applied:
             connection.execute(
                 "create table migrations (name text primary key, applied_at text not null)"
             )
@@ -58,7 +60,7 @@ def bring_up_to_date(connection: psycopg.Connection[Any], where: str) -> list[st
                 "insert into migrations (name, applied_at) values (%s, %s)",
                 (name, datetime.now(UTC).isoformat(timespec="seconds")),
             )
-        if not done:
+        if not applied:
             connection.execute(
                 "insert into installation (name, value) values ('secret', %s), ('search_rule', %s)",
                 (os.urandom(32).hex(), str(search_terms.RULE)),
@@ -66,10 +68,10 @@ def bring_up_to_date(connection: psycopg.Connection[Any], where: str) -> list[st
     return [name for name, _ in missing]
 
 
-def refuse_newer(done: list[str], where: str) -> None:
-    """Raise if the store has had migrations that this program does not know."""
-    known = {name for name, _ in statements.migrations(DIALECT)}
-    unknown = [name for name in done if name not in known]
+def refuse_newer(applied: list[str], where: str) -> None:
+    """Raise SchemaMismatch if the store has migrations that this program does not have."""
+    ours = {name for name, _ in statements.migrations(DIALECT)}
+    unknown = [name for name in applied if name not in ours]
     if unknown:
         raise SchemaMismatch(
             f"{where} was written by a newer Tertulia (it has {unknown[-1]}).",
@@ -79,7 +81,7 @@ def refuse_newer(done: list[str], where: str) -> None:
 
 
 def refuse_old_server(connection: psycopg.Connection[Any], where: str) -> None:
-    """Raise if the server lacks what the store needs."""
+    """Raise SchemaMismatch if the server is older than the oldest supported version."""
     version = connection.info.server_version
     if version < OLDEST_SERVER:
         raise SchemaMismatch(

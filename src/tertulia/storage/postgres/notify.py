@@ -1,7 +1,7 @@
-"""Bells between processes: LISTEN and NOTIFY.
+"""Notifications between processes: LISTEN and NOTIFY.
 
-A pooler that lends a connection for one transaction only does not pass them on. Then nobody is
-woken, and whoever waits finds out by looking, which it does all the same.
+A pooler that lends a connection for one transaction only does not pass them on. Then no process is
+woken by another, and a waiter finds new rows by polling, which it does anyway.
 """
 
 from __future__ import annotations
@@ -14,49 +14,53 @@ import psycopg
 from tertulia.storage.notify import Notifier
 
 CHANNEL = "tertulia"
-_LOOK_SECONDS = 0.5  # so soon it is noticed that the store was closed
-_REST_SECONDS = 2.0  # after a connection was lost
+_POLL_SECONDS = 0.5  # within this time the thread notices that the store was closed
+_RECONNECT_SECONDS = 2.0  # the pause after a lost connection
 
 log = logging.getLogger("tertulia.storage")
 
 
 class Listener:
-    """A thread with a connection of its own, from the first time that somebody waits."""
+    """A thread with a connection of its own, started by the first wait."""
 
     def __init__(self, dsn: str, notifier: Notifier) -> None:
         self._dsn = dsn
         self._notifier = notifier
         self._lock = threading.Lock()
-        self._stops = threading.Event()
+        self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         with self._lock:
-            if self._thread is None and not self._stops.is_set():
+            if self._thread is None and not self._stopping.is_set():
                 self._thread = threading.Thread(
-                    target=self._listen, name="tertulia-bells", daemon=True
+                    target=self._listen, name="tertulia-notify", daemon=True
                 )
                 self._thread.start()
 
     def stop(self) -> None:
-        self._stops.set()
+        self._stopping.set()
         with self._lock:
             if self._thread is not None:
                 self._thread.join()
 
     def _listen(self) -> None:
-        while not self._stops.is_set():
+        while not self._stopping.is_set():
             try:
                 with psycopg.connect(self._dsn, autocommit=True, connect_timeout=10) as connection:
                     connection.execute(f"listen {CHANNEL}")
-                    self._hear(connection)
+                    self._receive(connection)
             except psycopg.Error as problem:
-                log.debug("bells of other processes are not heard for now: %s", problem)
-                self._stops.wait(_REST_SECONDS)
+                log.debug(
+                    "listening for notifications failed, reconnecting in %g s: %s",
+                    _RECONNECT_SECONDS,
+                    problem,
+                )
+                self._stopping.wait(_RECONNECT_SECONDS)
 
-    def _hear(self, connection: psycopg.Connection) -> None:
-        while not self._stops.is_set():
-            for notifications in connection.notifies(timeout=_LOOK_SECONDS):
-                self._notifier.notify(notifications.payload)
-                if self._stops.is_set():
+    def _receive(self, connection: psycopg.Connection) -> None:
+        while not self._stopping.is_set():
+            for notification in connection.notifies(timeout=_POLL_SECONDS):
+                self._notifier.notify(notification.payload)
+                if self._stopping.is_set():
                     return

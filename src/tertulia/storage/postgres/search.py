@@ -1,6 +1,6 @@
-"""Search in PostgreSQL: the words of a text with their places, made here.
+"""Search in PostgreSQL: the words of a text with their positions, split here.
 
-The server's own parser takes web addresses, numbers and hyphens apart in its own way; with the same
+The server's own parser splits web addresses, numbers and hyphens in its own way; with the same
 words as SQLite's index has, both databases find the same messages.
 """
 
@@ -11,38 +11,39 @@ from collections import defaultdict
 
 from tertulia.core.text.search_terms import Phrase
 
-# A tsvector has places up to 16,383, words below 2 KB, and a size below 1 MB.
-_PLACES = 16_383
+# A tsvector has positions up to 16,383 (255 for each word), words below 2 KB, a size below 1 MB.
+_LAST_POSITION = 16_383
+_POSITIONS_PER_WORD = 255
 _WORD_SIZE = 200
-_WORDS = 60_000
+_WORD_LIMIT = 60_000
 
 _WORD = re.compile(r"\w+")
 
 
-def entry(text: str) -> str:
-    """A folded text as a tsvector."""
-    places: dict[str, list[int]] = defaultdict(list)
-    for place, found in enumerate(_WORD.findall(text)[:_WORDS], 1):
-        kept = places[found[:_WORD_SIZE]]
-        if len(kept) < 255 and place <= _PLACES:
-            kept.append(place)
+def to_tsvector(text: str) -> str:
+    """Return a folded text as a tsvector."""
+    positions: dict[str, list[int]] = defaultdict(list)
+    for position, word in enumerate(_WORD.findall(text)[:_WORD_LIMIT], 1):
+        of_word = positions[word[:_WORD_SIZE]]
+        if len(of_word) < _POSITIONS_PER_WORD and position <= _LAST_POSITION:
+            of_word.append(position)
     return " ".join(
-        f"{_quoted(word)}:{','.join(map(str, at))}" if at else _quoted(word)
-        for word, at in places.items()
+        f"{_quote(word)}:{','.join(map(str, of_word))}" if of_word else _quote(word)
+        for word, of_word in positions.items()
     )
 
 
-def question(phrases: list[Phrase]) -> str:
-    """Phrases as a tsquery: each word of a phrase follows the one before, and all must be there."""
-    found = []
+def to_tsquery(phrases: list[Phrase]) -> str:
+    """Return phrases as a tsquery that matches if all are there, each with its words in order."""
+    terms = []
     for phrase, is_prefix in phrases:
-        words = [_quoted(word[:_WORD_SIZE]) for word in _WORD.findall(phrase)]
+        words = [_quote(word[:_WORD_SIZE]) for word in _WORD.findall(phrase)]
         if words:
             words[-1] += ":*" if is_prefix else ""
-            found.append(f"({' <-> '.join(words)})")
-    return " & ".join(found)
+            terms.append(f"({' <-> '.join(words)})")
+    return " & ".join(terms)
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     escaped = word.replace("\\", "\\\\").replace("'", "''")
     return f"'{escaped}'"

@@ -1,4 +1,4 @@
-"""What SQLite raises, said in Tertulia's words. Translated here once, and nowhere else."""
+"""The translation of SQLite's errors into Tertulia's. No other module translates them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tertulia.errors import (
     StoreUnavailable,
 )
 
-# What the driver raises: SQLite's own errors, and Python's for values that are no text or no
-# number of a database. `translate_errors` knows all of them.
+# The errors that the driver raises: SQLite's own, and Python's for values that no column can hold
+# (invalid Unicode, too large numbers). `translate_errors` accepts all of them.
 FOREIGN = (apsw.Error, UnicodeError, OverflowError)
 
 _KINDS: tuple[tuple[type[apsw.Error], type[StoreError], str, str], ...] = (
     (
         apsw.BusyError,
         StoreUnavailable,
-        "The store is in use by another program that does not let go of it",
+        "The store is locked by another program",
         "Close that program, or try again later.",
     ),
     (
         apsw.LockedError,
         StoreUnavailable,
         "A part of the store is locked",
-        "Try again; if it stays so, restart the program.",
+        "Try again; if the error persists, restart the program.",
     ),
     (
         apsw.ReadOnlyError,
@@ -48,7 +48,7 @@ _KINDS: tuple[tuple[type[apsw.Error], type[StoreError], str, str], ...] = (
         apsw.CantOpenError,
         StoreUnavailable,
         "The store cannot be opened",
-        "Look whether its folder exists and whether this user may write to it.",
+        "Check that its folder exists and that this user may write to it.",
     ),
     (
         apsw.FullError,
@@ -65,39 +65,40 @@ _KINDS: tuple[tuple[type[apsw.Error], type[StoreError], str, str], ...] = (
     (
         apsw.NotADBError,
         NotAStore,
-        "This file is no Tertulia store",
+        "This file holds no Tertulia store",
         "Name another file; this one was not changed.",
     ),
     (
         apsw.IOError,
         StoreUnavailable,
         "The disk failed while the store was read or written; this call stored nothing",
-        "Look at the disk and the system log, then try again.",
+        "Check the disk and the system log, then try again.",
     ),
 )
 
 
 def translate_errors(problem: Exception, where: str) -> Error:
-    """The Tertulia error for one of `FOREIGN`."""
+    """Return the Tertulia error for one of `FOREIGN`."""
     if isinstance(problem, UnicodeDecodeError):
         return translate_errors(apsw.CorruptError(str(problem)), where)
     if isinstance(problem, UnicodeEncodeError | OverflowError):
         return ConfigError(
-            f"A value cannot be stored or looked for: {problem}.",
+            f"A value cannot be stored or searched for: {problem}.",
             hint="Give valid Unicode text, and numbers below 2⁶³.",
         )
-    for kind, ours, words, hint in _KINDS:
+    for kind, error_class, message, hint in _KINDS:
         if isinstance(problem, kind):
-            return ours(f"{words} ({where}: {problem}).", hint=hint, where=where)
+            return error_class(f"{message} ({where}: {problem}).", hint=hint, where=where)
     if isinstance(problem, apsw.SQLError) and "no such table" in str(problem):
-        # SQLite has one code for all that is wrong with a statement, and ours are tested.
+        # SQLite has one error code for every fault of a statement, so only the text tells this one.
+        # Our statements are tested against the schema, so a missing table means another schema.
         return SchemaMismatch(
-            f"The store is not of this version, or was moved to another one ({where}: {problem}).",
-            hint="Open it again: that says where it is, or what to do.",
+            f"The store has another schema version, or was moved elsewhere ({where}: {problem}).",
+            hint="Open it again: the error then says where it is, or what to do.",
             where=where,
         )
     return StoreError(
         f"SQLite refused ({where}: {type(problem).__name__}: {problem}).",
-        hint="Look for faults with: tertulia store check",
+        hint="Check the store with: tertulia store check",
         where=where,
     )

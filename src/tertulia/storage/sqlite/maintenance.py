@@ -10,34 +10,35 @@ import apsw
 from tertulia.errors import ConfigError, StoreError
 from tertulia.storage import statements
 from tertulia.storage.base import Progress
-from tertulia.storage.sqlite import (
-    inspect,
-    migrate,
-)
+from tertulia.storage.inspection import find_violations
+from tertulia.storage.sqlite import migrate
 
 if TYPE_CHECKING:
     from tertulia.storage.sqlite.database import SqliteDatabase
 
 
 def check(db: SqliteDatabase) -> list[str]:
-    """Every fault found in the file, in words; an empty list for a sound store."""
+    """Return a description of every fault in the file; an empty list for a sound store."""
 
     def work(connection: apsw.Connection) -> list[str]:
-        index = _check_index(connection)
-        found = [str(row[0]) for row in connection.execute("pragma integrity_check(20)")]
-        # SQLite looks into the search index too, and calls what it finds there damage to the file.
-        found = [fault for fault in found if not (index and "fts5" in fault.lower())]
-        faults = [f"the file is damaged: {fault}" for fault in found if fault != "ok"]
+        index_faults = _check_index(connection)
+        reports = [str(row[0]) for row in connection.execute("pragma integrity_check(20)")]
+        # SQLite checks the search index too, and reports its faults as damage to the file.
+        reports = [line for line in reports if not (index_faults and "fts5" in line.lower())]
+        faults = [f"the file is damaged: {line}" for line in reports if line != "ok"]
         if faults:
-            return faults + index
+            return faults + index_faults
         sql = statements.load(migrate.DIALECT)
-        return inspect.faults(sql, lambda name: connection.execute(sql[name])) + index
+        return find_violations(sql, lambda name: connection.execute(sql[name])) + index_faults
 
     return db.alone(work)
 
 
 def backup(db: SqliteDatabase, target: str, *, progress: Progress | None = None) -> None:
-    """Copy the whole store to a new file while it is in use."""
+    """Copy the whole store to a new file while it is in use.
+
+    Raise ConfigError if the file exists, StoreError if it cannot be written.
+    """
     if os.path.exists(target):
         raise ConfigError(f"{target} exists already.", hint="Name a new file.", field="target")
     partial = f"{target}.partial"
@@ -54,14 +55,14 @@ def backup(db: SqliteDatabase, target: str, *, progress: Progress | None = None)
         copy.close()
 
     try:
-        # Made before SQLite does, so that the copy is its owner's alone, like the store.
+        # Created here, before SQLite does it, so that only the owner may read it, like the store.
         os.close(os.open(partial, os.O_CREAT | os.O_RDWR, 0o600))
         db.alone(work)
         os.replace(partial, target)
     except OSError as problem:
         raise StoreError(
             f"The backup could not be written to {target}: {problem.strerror}.",
-            hint="Look whether its folder exists and has space.",
+            hint="Check that its folder exists and has space.",
             where=target,
         ) from problem
     finally:
@@ -70,7 +71,7 @@ def backup(db: SqliteDatabase, target: str, *, progress: Progress | None = None)
 
 
 def vacuum(db: SqliteDatabase) -> tuple[int, int]:
-    """Give unused space back to the disk; the size of the file before and after, in bytes."""
+    """Give unused space back to the disk; return the file size before and after, in bytes."""
 
     def work(connection: apsw.Connection) -> tuple[int, int]:
         connection.execute("pragma wal_checkpoint(truncate)")
@@ -89,7 +90,7 @@ def _check_index(connection: apsw.Connection) -> list[str]:
             connection.execute(f"insert into {table} ({table}) values ('integrity-check')")
         except apsw.CorruptError as problem:
             faults.append(
-                f"the search index is damaged ({problem}); mend it with:"
+                f"the search index is damaged ({problem}); repair it with:"
                 " tertulia store check --rebuild-search"
             )
     return faults

@@ -1,4 +1,4 @@
-"""Brings a store to the schema of this program: numbered scripts, each once, under a lock."""
+"""Migrate a SQLite store to the schema of this program: numbered scripts, each once, locked."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ DIALECT = "sqlite"
 APPLICATION_ID = 0x74727475  # "trtu"
 
 
-def applied(connection: apsw.Connection) -> list[str]:
-    """The names of the migrations the store has had, in order."""
-    has_any = connection.execute("select 1 from sqlite_schema where name = 'migrations'").fetchall()
-    if not has_any:
+def applied_migrations(connection: apsw.Connection) -> list[str]:
+    """Return the names of the migrations that were applied to the store, in order."""
+    tables = connection.execute("select 1 from sqlite_schema where name = 'migrations'").fetchall()
+    if not tables:
         return []
     return [name for (name,) in connection.execute("select name from migrations order by name")]
 
 
 def refuse_newer(connection: apsw.Connection, path: str) -> None:
-    """Raise if the store has had migrations that this program does not know."""
-    known = {name for name, _ in statements.migrations(DIALECT)}
-    unknown = [name for name in applied(connection) if name not in known]
+    """Raise SchemaMismatch if the store has migrations that this program does not have."""
+    ours = {name for name, _ in statements.migrations(DIALECT)}
+    unknown = [name for name in applied_migrations(connection) if name not in ours]
     if unknown:
         raise SchemaMismatch(
             f"{path} was written by a newer Tertulia (it has {unknown[-1]}).",
@@ -37,31 +37,32 @@ def refuse_newer(connection: apsw.Connection, path: str) -> None:
         )
 
 
-def bring_up_to_date(
-    connection: apsw.Connection, path: str, wait: Callable[[int], bool] = lambda tries: False
+def apply_migrations(
+    connection: apsw.Connection, path: str, wait: Callable[[int], bool] = lambda attempts: False
 ) -> list[str]:
-    """Apply what is missing; exactly one of several programs that start at once does it.
+    """Apply the missing migrations and return their names.
 
-    `wait` is called with the number of tries before while another one does: it pauses, and says
-    whether to go on waiting.
+    Of several processes that start at once, exactly one applies them. `wait` is called with the
+    number of earlier attempts while another process does: it pauses, and returns whether to go on
+    waiting.
     """
     scripts = statements.migrations(DIALECT)
     if not _begin(connection, [name for name, _ in scripts], wait):
         return []
     try:
         refuse_newer(connection, path)
-        done = set(applied(connection))
-        if not done:
+        applied = set(applied_migrations(connection))
+        if not applied:
             _create(connection)
-        missing = [(name, script) for name, script in scripts if name not in done]
+        missing = [(name, script) for name, script in scripts if name not in applied]
         for name, script in missing:
             connection.execute(script)
             connection.execute(
                 "insert into migrations (name, applied_at) values (?, ?)",
                 (name, datetime.now(UTC).isoformat(timespec="seconds")),
             )
-        if not done:
-            # Redaction is keyed with it: a plain hash of a phone number is no secret.
+        if not applied:
+            # Redaction is keyed with this secret: a plain hash of a phone number can be guessed.
             connection.execute(
                 "insert into installation (name, value) values ('secret', ?), ('search_rule', ?)",
                 (os.urandom(32).hex(), str(search_terms.RULE)),
@@ -74,15 +75,18 @@ def bring_up_to_date(
     return [name for name, _ in missing]
 
 
-def _begin(connection: apsw.Connection, known: list[str], wait: Callable[[int], bool]) -> bool:
-    """Begin to write, unless there is nothing to do; who had to wait mostly finds it done."""
-    for tries in itertools.count():
+def _begin(connection: apsw.Connection, ours: list[str], wait: Callable[[int], bool]) -> bool:
+    """Begin a write transaction; return False if all migrations of this program are applied.
+
+    A process that had to wait usually finds that the other one has applied them.
+    """
+    for attempts in itertools.count():
         try:
-            if applied(connection) == known:
+            if applied_migrations(connection) == ours:
                 return False
             connection.execute("begin immediate")
         except apsw.BusyError:
-            if not wait(tries):
+            if not wait(attempts):
                 raise
         else:
             break

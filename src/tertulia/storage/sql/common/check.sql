@@ -1,5 +1,5 @@
--- What must hold between tables: each statement finds nothing in a sound store, and its name says
--- what is wrong where it finds something.
+-- Invariants between tables: in a sound store each statement returns no row; if it returns rows, its
+-- name describes the fault.
 
 -- name: check_two_sessions_are_current_for_one_key
 select key from sessions where ended_at is null group by key having count(*) > 1
@@ -10,7 +10,7 @@ select id from sessions where not exists (
     where revisions.session = sessions.ref and revisions.number = sessions.revision
 )
 
--- name: check_a_message_lies_above_the_end_of_its_session
+-- name: check_a_message_is_beyond_the_end_of_its_session
 select sessions.id from sessions join messages on messages.place
     between (sessions.ref << 32) + sessions.last_seq + 1 and (sessions.ref << 32) + 4294967295
 
@@ -21,7 +21,8 @@ select distinct place >> 32 from messages where place >> 32 not in (select ref f
 select hash from message_blobs where hash not in (select hash from blobs)
 
 -- name: check_a_message_is_missing_from_the_middle_of_its_log
--- The own log of a fork may begin with gaps: what it sees of a deleted session was copied there.
+-- The own log of a fork may have gaps at its beginning: the messages that it shows of a deleted
+-- session were copied there.
 select sessions.id from sessions join (
     select place >> 32 as session, max(place) - min(place) + 1 as expected, count(*) as found
     from messages group by 1
@@ -35,14 +36,14 @@ where last_seq > 0
     and ref not in (select session from revisions where made_by = 'fork')
     and not exists (select 1 from messages where place = (sessions.ref << 32) + sessions.last_seq)
 
--- name: check_messages_of_a_conversation_wait_and_none_is_next
+-- name: check_items_of_a_conversation_wait_and_none_is_marked_as_next
 select key from inbox where state in ('waiting', 'taken') group by key having max(is_next) = 0
 
--- name: check_deliveries_for_a_chat_wait_and_none_is_next
+-- name: check_deliveries_of_a_chat_wait_and_none_is_marked_as_next
 select min(id) from outbox where state in ('waiting', 'sending')
 group by platform, account, coalesce(chat_id, ''), coalesce(thread_id, '') having max(is_next) = 0
 
--- name: check_what_is_settled_is_still_next
+-- name: check_a_settled_item_is_still_marked_as_next
 select id from inbox where is_next = 1 and state in ('done', 'dead')
 union all
 select id from outbox where is_next = 1 and state in ('sent', 'unknown', 'dead')

@@ -1,21 +1,21 @@
--- What is next for a conversation is marked so: see 0003_queues.
+-- `is_next` marks the head of the queue of a conversation: see 0003_queues.
 
--- name: part_arrived
+-- name: part_inbox_columns
 id, arrival, key, source, body, state, attempts, not_before, received_at, problem, gathered_into
 
 -- name: inbox_put
 insert into inbox (arrival, key, source, body, state, not_before, received_at, is_next)
 values (:arrival, :key, :source, :body, 'waiting', :not_before, :now,
     case when exists (select 1 from inbox where is_next = 1 and key = :key) then 0 else 1 end)
-returning {part_arrived}
+returning {part_inbox_columns}
 
 -- name: inbox_put_gathered
 insert into inbox (arrival, key, source, body, state, not_before, received_at, gathered_into)
 values (:arrival, :key, :source, :body, 'gathered', :now, :now, :into)
-returning {part_arrived}
+returning {part_inbox_columns}
 
 -- name: inbox_newest
-select {part_arrived} from inbox where key = :key and state <> 'gathered' order by id desc limit 1
+select {part_inbox_columns} from inbox where key = :key and state <> 'gathered' order by id desc limit 1
 
 -- name: inbox_grow
 update inbox set body = :body, not_before = :not_before where id = :id
@@ -26,13 +26,13 @@ where id = :id and state = 'waiting' and attempts = :attempts
 returning key
 
 -- name: inbox_by_arrival
-select {part_arrived} from inbox where arrival = :arrival
+select {part_inbox_columns} from inbox where arrival = :arrival
 
 -- name: inbox_expire
 update inbox set state = 'waiting' where state = 'taken' and lease_until < {part_db_now}
 
 -- name: inbox_promote
--- The oldest that waits for a conversation is the next one, if none is.
+-- Mark the oldest waiting item of a conversation as its next one, if none is marked.
 update inbox set is_next = 1
 where id = (select min(id) from inbox where state = 'waiting' and key = :key)
     and not exists (select 1 from inbox where is_next = 1 and key = :key)
@@ -43,7 +43,7 @@ where id in (
     select id from inbox where state = 'waiting' and is_next = 1 and not_before <= :now
     order by not_before, id limit :limit {part_skip_locked}
 )
-returning {part_arrived}
+returning {part_inbox_columns}
 
 -- name: inbox_is_due
 select exists (
@@ -61,18 +61,18 @@ where id = :id and state = 'taken' and attempts = :attempts
 returning key
 
 -- name: inbox_find
-select {part_arrived} from inbox where id > :after order by id limit :limit
+select {part_inbox_columns} from inbox where id > :after order by id limit :limit
 
 -- name: inbox_find_by_key
-select {part_arrived} from inbox
+select {part_inbox_columns} from inbox
 where id > :after and key = :key and (cast(:state as text) is null or state = :state)
 order by id limit :limit
 
 -- name: inbox_find_by_state
-select {part_arrived} from inbox where id > :after and state = :state order by id limit :limit
+select {part_inbox_columns} from inbox where id > :after and state = :state order by id limit :limit
 
 -- name: inbox_delete
--- What was accepted for a turn of a session goes with the session.
+-- Items that were accepted for turns of a session are deleted with the session.
 delete from inbox where arrival in (select arrival from turns where session = :session)
 returning key
 

@@ -30,7 +30,7 @@ select {part_process_columns} from processes where state <> 'forgotten' order by
 select count(*) from processes where node = :node and state in ('starting', 'running')
 
 -- name: process_is_running_for
--- Asked with the key that linked chats share: one may have been started before they were linked.
+-- The key may be one that linked chats share: a process may have been started before the link.
 select 1
 where exists (
     select 1 from processes where key = :key and state in ('starting', 'running')
@@ -40,7 +40,7 @@ where exists (
 )
 
 -- name: processes_running_keys
--- There are few: each node runs a limited number.
+-- There are few running processes: each node has a limit.
 select key from processes where state in ('starting', 'running')
 union
 select links.shared_key from processes join links on links.key = processes.key
@@ -56,13 +56,13 @@ update processes set state = :state, exit_code = :exit_code, ended_at = :now
 where id = :id and state in ('starting', 'running')
 
 -- name: process_tell
--- Whoever read an older position was overtaken by another node, and tells nothing.
+-- A node that read an older position was overtaken by another node: its update changes nothing.
 update processes set told = :told, told_at = :now where id = :id and told_at = :before
 
 -- name: process_delete
 delete from processes where id = :id
 
 -- name: processes_forget
--- What it was is gone at once. Whoever runs the programs of this machine ends it, then deletes this.
+-- Its content is deleted at once. The node that runs the process ends it, then deletes this row.
 update processes set state = 'forgotten', key = '', session_id = null, origin = '{}', command = ''
 where session_id = :session_id

@@ -6,10 +6,10 @@ from sessions join revisions
     on revisions.session = sessions.ref and revisions.number = sessions.revision
 
 -- name: transcript_view
-{part_view} where sessions.id = :id /* hold */
+{part_view} where sessions.id = :id /* row lock */
 
 -- name: transcript_view_of
-{part_view} where sessions.ref = :ref /* hold */
+{part_view} where sessions.ref = :ref /* row lock */
 
 -- name: revision_insert
 insert into revisions (
@@ -53,7 +53,7 @@ insert into borrowings (log, session) values (:log, :session) on conflict (log, 
 select session from borrowings where log = :log
 
 -- name: borrower_ids
--- Forks have the key of what they came from, hence the same person and platform.
+-- A fork has the key of its parent, hence the same person and platform.
 select sessions.id from borrowings join sessions on sessions.ref = borrowings.session
 where borrowings.log = :log order by borrowings.session desc
 

@@ -1,4 +1,4 @@
--- Tasks for later: see records/schedules.py.
+-- Scheduled tasks: see records/schedules.py.
 
 -- name: part_schedule
 id, owner, key, origin, task, rule, misfire, target, session, state, next_at, created_at
@@ -51,21 +51,21 @@ on conflict (schedule, planned_at) do nothing
 select {part_occurrence} from occurrences where schedule = :schedule and planned_at = :planned_at
 
 -- name: occurrences_lost
--- Whoever had them is gone, or took too long.
+-- Their runner is gone, or took longer than the lease.
 update occurrences set state = case when attempts < :tries then 'waiting' else 'failed' end,
     ended_at = case when attempts < :tries then ended_at else :now end,
     problem = case when attempts < :tries then problem else :problem end
 where state = 'taken' and lease_until < {part_db_now}
 
 -- name: occurrences_sent
--- What was delivered is done; so is what somebody has deleted from the outbox.
+-- A delivered occurrence is done; so is one whose delivery was deleted from the outbox.
 update occurrences set state = 'done'
 where state = 'sending' and not exists (
     select 1 from outbox where outbox.delivery = occurrences.delivery and outbox.state <> 'sent'
 )
 
--- name: part_may_run
--- One of a schedule at a time, in order; nothing of a paused one but what was asked for.
+-- name: part_is_due
+-- One occurrence of a schedule at a time, in order; of a paused schedule only manual ones.
 occurrences.state = 'waiting' and occurrences.not_before <= :now
 and not exists (
     select 1 from occurrences other
@@ -81,8 +81,8 @@ and (occurrences.is_manual = 1 or not exists (
         and schedules.state = 'paused'
 ))
 
--- name: part_came_back
--- The platform will not take it.
+-- name: part_is_undelivered
+-- The platform did not accept the delivery.
 occurrences.state = 'sending' and exists (
     select 1 from outbox
     where outbox.delivery = occurrences.delivery and outbox.state in ('dead', 'unknown')
@@ -92,7 +92,7 @@ occurrences.state = 'sending' and exists (
 update occurrences set state = 'taken', attempts = attempts + 1,
     lease_until = {part_db_now} + :lease
 where id in (
-    select id from occurrences where {part_may_run}
+    select id from occurrences where {part_is_due}
     order by planned_at, id limit :limit {part_skip_locked}
 )
 returning {part_occurrence}
@@ -102,14 +102,14 @@ update occurrences set state = 'taken', attempts = attempts + 1,
     lease_until = {part_db_now} + :lease,
     problem = (select outbox.problem from outbox where outbox.delivery = occurrences.delivery)
 where id in (
-    select id from occurrences where {part_came_back} order by id limit :limit {part_skip_locked}
+    select id from occurrences where {part_is_undelivered} order by id limit :limit {part_skip_locked}
 )
 returning {part_occurrence}
 
 -- name: occurrences_are_due
 select exists (select 1 from schedules where state = 'active' and next_at <= :now)
-    or exists (select 1 from occurrences where {part_may_run})
-    or exists (select 1 from occurrences where {part_came_back})
+    or exists (select 1 from occurrences where {part_is_due})
+    or exists (select 1 from occurrences where {part_is_undelivered})
     or exists (select 1 from occurrences where state = 'taken' and lease_until < {part_db_now})
     or exists (
         select 1 from occurrences where state = 'sending' and not exists (
@@ -133,5 +133,5 @@ select {part_occurrence} from occurrences
 where schedule = :schedule and id < :before order by id desc limit :limit
 
 -- name: occurrences_forget
--- What a deleted session said is not kept here either.
+-- The content of a deleted session is deleted here too.
 update occurrences set result = null, session_id = null where session_id = :session_id

@@ -17,13 +17,13 @@ sessions.lease_until, sessions.open_turn
 
 -- name: session_current
 select {part_session}, (select zone from people where people.person = sessions.person)
-from sessions where key = :key and ended_at is null /* hold */
+from sessions where key = :key and ended_at is null /* row lock */
 
 -- name: session_by_id
-select {part_session} from sessions where id = :id /* hold */
+select {part_session} from sessions where id = :id /* row lock */
 
 -- name: session_by_ref
-select {part_session} from sessions where ref = :ref /* hold */
+select {part_session} from sessions where ref = :ref /* row lock */
 
 -- name: session_latest_ended
 select {part_session} from sessions where key = :key and ended_at is not null
@@ -99,7 +99,7 @@ select {part_session} from sessions where platform = :platform and ended_at is n
 {part_newest}
 
 -- name: platforms_current
--- One look into the index for each platform there is.
+-- One index lookup for each platform.
 with recursive known (name) as (
     select min(platform) from sessions where ended_at is null
     union all
@@ -110,7 +110,7 @@ with recursive known (name) as (
 select name from known where name is not null
 
 -- name: platforms_ended
--- One look into the index for each platform there is.
+-- One index lookup for each platform.
 with recursive known (name) as (
     select min(platform) from sessions where ended_at is not null
     union all
@@ -142,7 +142,7 @@ values (
 select at, kind, detail from events where session = :session order by number
 
 -- name: notice_due
--- It ended, and since then nobody was told.
+-- The session ended, and no notice was given since then.
 select 1 from events where session = :session and kind = 'ended' and number > coalesce(
     (select max(number) from events where session = :session and kind = 'noticed'), 0
 ) limit 1
@@ -158,7 +158,7 @@ insert into installation (name, value) values (:name, :value)
 on conflict (name) do update set value = excluded.value
 
 -- name: sessions_in_order
--- In the order they began, which no later write changes; for whoever reads all of them.
+-- In the order of creation, which no later write changes: for reading all sessions.
 select {part_session} from sessions
 where ref > :after
     and (cast(:platform as text) is null or platform = :platform)
@@ -174,3 +174,16 @@ delete from installation where name = :name
 -- name: installation_moves
 select (select value from installation where name = 'moved_to'),
     (select value from installation where name = 'moving')
+
+-- name: session_set_times
+update sessions set created_at = :created_at, updated_at = :updated_at, version = version + 1
+where ref = :ref
+
+-- name: session_set_last_prompt
+update sessions set last_prompt = :last_prompt, version = version + 1 where id = :id
+
+-- name: installation_note
+insert into installation (name, value) values (:name, :value) on conflict (name) do nothing
+
+-- name: session_set_id
+update sessions set id = :id where ref = :ref

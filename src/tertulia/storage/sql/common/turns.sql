@@ -1,8 +1,8 @@
 -- name: db_now
 select {part_db_now}
 
--- name: part_held
--- The number of a deleted session is used again, its id never is.
+-- name: part_where_leased
+-- The `ref` of a deleted session is used again, its id never is.
 where ref = :ref and id = :id and epoch = :epoch
 
 -- name: session_enter
@@ -20,29 +20,29 @@ returning last_seq, turns, epoch, version, last_seq - :count > indexed_seq
 -- name: session_fence
 update sessions set epoch = epoch + 1, lease_until = 0, open_turn = null where ref = :ref
 
--- name: part_step
--- What comes after the answer and is no message needs no lease and changes none.
+-- name: part_step_columns
+-- A row after the answer that is not a message needs no lease and changes none.
 last_seq = last_seq + :count,
     version = version + 1,
     lease_until = case when :is_after then lease_until
         when :is_last then 0 else {part_db_now} + :lease end,
     open_turn = case when :is_after then open_turn when :is_last then null else :turn end
 
--- name: part_stepped
+-- name: part_step_where
 where ref = :ref and id = :id and (epoch = :epoch or :is_after)
 returning last_seq, last_seq - :count > indexed_seq, platform, person
 
 -- name: turn_append
-update sessions set {part_step}
-{part_stepped}
+update sessions set {part_step_columns}
+{part_step_where}
 
 -- name: turn_append_with_usage
-update sessions set {part_step},
-    {part_spent}
-{part_stepped}
+update sessions set {part_step_columns},
+    {part_add_usage}
+{part_step_where}
 
 -- name: turn_renew
-update sessions set lease_until = {part_db_now} + :lease {part_held} and open_turn is not null
+update sessions set lease_until = {part_db_now} + :lease {part_where_leased} and open_turn is not null
 
 -- name: turn_insert
 insert into turns (session, number, state, arrival, began_at, first_seq)
@@ -55,7 +55,7 @@ update turns set state = 'open', closed_at = null where session = :ref and numbe
 update turns set arrival = null where arrival = :arrival
 
 -- name: turn_close
--- What was answered stays answered, whatever happens to a turn that went on after it.
+-- An answered turn stays answered, also if it went on after the answer and then failed.
 update turns set state = case when state = 'answered' then state else :state end,
     closed_at = :now, answer_seq = coalesce(:answer_seq, answer_seq)
 where session = :ref and number = :number
@@ -97,7 +97,7 @@ select min(id) from tickets where key = :key and until >= {part_db_now}
 update sessions set last_seq = last_seq + :count where ref = :ref
 
 -- name: session_by_epoch
-select last_seq from sessions {part_held}
+select last_seq from sessions {part_where_leased}
 
 -- name: session_lease
 select lease_until from sessions where id = :id and end_reason = :reason

@@ -15,7 +15,7 @@ where (cast(:since as bigint) is null or at >= :since) and (cast(:until as bigin
 group by 1 order by 1
 
 -- name: usage_sum_day
--- Quarters of an hour, which fall within one day in every time zone there is.
+-- Quarters of an hour: each lies within one day in every time zone.
 select at / 900000000, {part_sums}
 
 -- name: usage_sum_model

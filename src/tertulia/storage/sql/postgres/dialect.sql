@@ -5,17 +5,18 @@ cast(extract(epoch from clock_timestamp()) * 1000000 as bigint)
 for update skip locked
 
 -- name: part_same_chat
--- By hash, as the index over them is: an id may be longer than an entry of an index.
+-- By hash, like the index: an id may be longer than an index entry can be.
 platform = :platform and account = :account
 and md5(coalesce(chat_id, '')) = md5(coalesce(cast(:chat_id as text), ''))
 and md5(coalesce(thread_id, '')) = md5(coalesce(cast(:thread_id as text), ''))
 
--- name: lock_out
--- From here on nobody else may write. `sessions` is locked against readers too: a reader that goes
--- on to write would otherwise wait for this one, and this one for it, when it comes to close them.
+-- name: lock_sessions_table
+-- From here on no other transaction may write. `sessions` is locked against readers too: a transaction
+-- that has read it and goes on to write would wait for this one, and this one for it when it renames
+-- the table.
 lock table sessions in access exclusive mode
 
--- name: lock_out_rest
+-- name: lock_other_tables
 lock table
     installation, people, links, codes, wrong_codes, messages, blobs, message_blobs,
     revisions, borrowings, turns, events, usage, spending, inbox, outbox, flushes, newcomers,

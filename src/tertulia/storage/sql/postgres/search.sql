@@ -1,13 +1,13 @@
--- name: part_matching
+-- name: part_matching_sessions
 select place >> 32 from words where text @@ cast(:words as tsquery)
 union select session from cards where text @@ cast(:words as tsquery)
 
 -- name: sessions_current_page_by_words
-select {part_session} from sessions where ref in ({part_matching}) and ended_at is null {part_filters}
+select {part_session} from sessions where ref in ({part_matching_sessions}) and ended_at is null {part_filters}
 {part_newest}
 
 -- name: sessions_ended_page_by_words
-select {part_session} from sessions where ref in ({part_matching}) and ended_at is not null {part_filters}
+select {part_session} from sessions where ref in ({part_matching_sessions}) and ended_at is not null {part_filters}
 {part_newest}
 
 -- name: unindexed_put

@@ -1,13 +1,13 @@
--- name: part_matching
+-- name: part_matching_sessions
 select rowid >> 32 from words where words match :words
 union select rowid from cards where cards match :words
 
 -- name: sessions_current_page_by_words
-select {part_session} from sessions where ref in ({part_matching}) and ended_at is null {part_filters}
+select {part_session} from sessions where ref in ({part_matching_sessions}) and ended_at is null {part_filters}
 {part_newest}
 
 -- name: sessions_ended_page_by_words
-select {part_session} from sessions where ref in ({part_matching}) and ended_at is not null {part_filters}
+select {part_session} from sessions where ref in ({part_matching_sessions}) and ended_at is not null {part_filters}
 {part_newest}
 
 -- name: unindexed_put
@@ -63,7 +63,7 @@ order by words.rank, words.rowid desc limit :limit offset :offset
 insert into words (words) values ('delete-all')
 
 -- name: cards_clear
--- A damaged index cannot be emptied, only made anew from its texts.
+-- A damaged index cannot be emptied, only rebuilt from its texts.
 insert into cards (cards) values ('rebuild');
 delete from cards
 

@@ -1,0 +1,59 @@
+"""Inspecting a store without changing it: the parts that are the same for every database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from tertulia.storage import statements
+
+_COUNTS = ("current", "ended", "messages", "people", "calls")
+_UNDELIVERED_COUNTS = ("dead", "unknown", "given_up")
+_EXAMPLES = 5  # at most so many rows are named for each violation
+
+
+class Inspection(msgspec.Struct, frozen=True):
+    """The state of a store; without counts if it is damaged or its schema is not current."""
+
+    applied: list[str]
+    pending: list[str]
+    journal: str | None = None  # journal mode of a SQLite file
+    server: str | None = None  # version of the database server
+    size: int | None = None
+    damage: str | None = None
+    current: int | None = None
+    ended: int | None = None
+    messages: int | None = None
+    people: int | None = None
+    calls: int | None = None
+    unindexed: int | None = None
+    dead: int = 0  # deliveries
+    unknown: int = 0  # deliveries
+    given_up: int = 0  # accepted messages
+
+
+def pending_migrations(applied: list[str], dialect: str) -> list[str]:
+    """Return the names of the migrations that this program would still apply."""
+    return [name for name, _ in statements.migrations(dialect) if name not in applied]
+
+
+def with_counts(inspection: Inspection, first_row: Callable[[str], Any]) -> Inspection:
+    """Return the inspection with its counts; `first_row(name)` executes a statement."""
+    counts = dict(zip(_COUNTS, first_row("inspection_counts"), strict=True))
+    counts |= zip(_UNDELIVERED_COUNTS, first_row("inspection_undelivered"), strict=True)
+    unindexed = first_row("inspection_unindexed")[0]
+    return msgspec.structs.replace(inspection, **counts, unindexed=unindexed)
+
+
+def find_violations(sql: dict[str, str], rows: Callable[[str], Iterable[Any]]) -> list[str]:
+    """Run every `check_*` statement and describe the violations; `rows(name)` executes one."""
+    violations = []
+    for name in sql:
+        if name.startswith("check_"):
+            examples = [str(row[0]) for row in islice(rows(name), _EXAMPLES)]
+            description = name.removeprefix("check_").replace("_", " ")
+            violations += [f"{description}: {', '.join(examples)}"] if examples else []
+    return violations

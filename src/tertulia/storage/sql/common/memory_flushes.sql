@@ -1,0 +1,15 @@
+-- Sessions that ended by policy and whose memory flush is due: see records/queues/memory_flushes.py.
+
+-- name: flush_put
+insert into flushes (session) values (:session) on conflict (session) do nothing
+
+-- name: flush_claim
+update flushes set attempts = attempts + 1, lease_until = {part_db_now} + :lease
+where session in (
+    select session from flushes where lease_until < {part_db_now}
+    order by session limit :limit {part_skip_locked}
+)
+returning session, attempts
+
+-- name: flush_done
+delete from flushes where session = :session

@@ -1,0 +1,71 @@
+-- Statements that `tertulia store move` needs besides tables.sql: delete a row that has changed.
+
+-- name: move_installation_drop
+delete from installation where name = :name
+
+-- name: move_people_drop
+delete from people where person = :person
+
+-- name: move_links_drop
+delete from links where key = :key
+
+-- name: move_codes_drop
+delete from codes where hash = :hash
+
+-- name: move_wrong_codes_drop
+delete from wrong_codes where place = :place and at = :at
+
+-- name: move_sessions_drop
+delete from sessions where ref = :ref
+
+-- name: move_messages_drop
+delete from messages where place = :place
+
+-- name: move_blobs_drop
+delete from blobs where hash = :hash
+
+-- name: move_message_blobs_drop
+delete from message_blobs where place = :place and hash = :hash
+
+-- name: move_revisions_drop
+delete from revisions where session = :session and number = :number
+
+-- name: move_borrowings_drop
+delete from borrowings where log = :log and session = :session
+
+-- name: move_turns_drop
+delete from turns where session = :session and number = :number
+
+-- name: move_events_drop
+delete from events where session = :session and number = :number
+
+-- name: move_usage_drop
+delete from usage where id = :id
+
+-- name: move_spending_drop
+delete from spending where day = :day and platform = :platform and person = :person
+
+-- name: move_inbox_drop
+delete from inbox where id = :id
+
+-- name: move_outbox_drop
+delete from outbox where id = :id
+
+-- name: move_newcomers_drop
+delete from newcomers where name = :name
+
+-- name: move_processes_drop
+delete from processes where id = :id
+
+-- name: move_flushes_drop
+delete from flushes where session = :session
+
+-- name: move_schedules_drop
+delete from schedules where id = :id
+
+-- name: move_occurrences_drop
+delete from occurrences where id = :id
+
+-- name: move_close
+-- A process that still has the old store open finds no table to write to, so no write is lost there.
+alter table sessions rename to sessions_moved

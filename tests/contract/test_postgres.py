@@ -1,0 +1,42 @@
+"""PostgreSQL keeps every promise of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import tertulia
+from tertulia import Settings, Store
+from tertulia.testing import FakeClock, Handles, StoreContract
+from tertulia.testing.fixtures import (
+    dm,
+    said,
+)
+from tests.servers.postgres import Server
+
+
+class TestPostgres(StoreContract):
+    settings = Settings(zone="UTC")
+
+    @pytest.fixture(autouse=True)
+    def _database(self, postgres: Server) -> Iterator[None]:
+        self.address = postgres.database(postgres.template)
+        yield
+        postgres.drop(self.address)
+
+    def connect(self, place: Path, settings: Settings, clock: FakeClock) -> Store:
+        return tertulia.open(self.address, settings=settings, clock=clock)
+
+    def test_nothing_of_it_is_left_on_disk(self, stage: Handles, store: Store) -> None:
+        """The files belong to the server; no table has a row of a deleted session."""
+        session = store.sessions.open(dm("anna"))
+        store.transcript(session.id).append(said("zwieback"))
+        store.settle()
+        store.sessions.delete(session.id)
+        with psycopg.connect(self.address) as connection:
+            for table in ("sessions", "messages", "words", "cards", "revisions", "events", "turns"):
+                row = connection.execute(f"select count(*) from {table}").fetchone()
+                assert row == (0,), table

@@ -1,0 +1,254 @@
+"""Lost connections and restarts of a server: an error or a correct retry, and nothing twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from tertulia import Source, Store, StoreUnavailable
+from tertulia.storage.postgres import database
+from tertulia.testing.fault_points import (
+    Moment,
+    watch,
+)
+from tertulia.testing.fixtures import (
+    said,
+    texts,
+    until,
+)
+from tests.servers.postgres import Server
+from tests.servers.proxy import TIMEOUT, Cut, Proxy, proxy
+from tests.storage.postgres.server_stores import (
+    ANNA,
+    in_threads,
+    opened,
+    refused,
+    terminate_all,
+)
+from tests.turns.scene import log_of
+
+
+class TestLostConnection:
+    def test_connections_lost_between_transactions_are_replaced(self, address: str) -> None:
+        with opened(address) as store:
+            session = store.sessions.open(ANNA)
+            # So that several lie in the pool.
+            in_threads(6, lambda n: store.transcript(session.id).append(said(str(n))))
+            for number in range(6, 9):
+                assert terminate_all(address) > 0
+                assert store.transcript(session.id).count() == number
+                assert terminate_all(address) > 0
+                store.transcript(session.id).append(said(str(number)))
+            found = sorted(texts(store.transcript(session.id)), key=int)
+            assert found == [*map(str, range(9))]
+
+    def test_write_runs_again_when_its_connection_is_lost(self, address: str) -> None:
+        with opened(address) as store:
+            session = store.sessions.open(ANNA)
+            cuts = [3, 2, 1]
+
+            def cut(number: int, moment: Moment) -> None:
+                if moment == "before" and cuts:
+                    cuts.pop()
+                    assert terminate_all(address) > 0
+
+            watch(store, cut)
+            store.transcript(session.id).append(said("one"))
+            assert cuts == []
+            assert texts(store.transcript(session.id)) == ["one"]
+
+    def test_read_runs_again_when_its_connection_is_lost(self, address: str) -> None:
+        with opened(address) as store:
+            session = store.sessions.open(ANNA)
+            cuts = [1]
+
+            def work(tx: Any) -> Any:
+                found = tx.one("session_by_id", {"id": session.id})
+                if cuts:
+                    cuts.pop()
+                    terminate_all(address)
+                    return tx.one("session_by_id", {"id": session.id})
+                return found
+
+            assert store.context.db.read(work) is not None
+            assert cuts == []
+
+
+class TestUnansweredCommit:
+    """The connection is cut during a commit, before or after the server has received it."""
+
+    @pytest.fixture
+    def line(self, address: str) -> Iterator[Proxy]:
+        with proxy(address) as line:
+            yield line
+
+    @staticmethod
+    def cut_once(store: Store, line: Proxy, cut: Cut, *, for_good: bool = False) -> None:
+        done: list[int] = []
+
+        def at(number: int, moment: Moment) -> None:
+            if moment == "before" and not done:
+                done.append(number)
+                line.is_open = not for_good
+                line.cut_at_next(cut)
+
+        watch(store, at)
+
+    @pytest.mark.parametrize("cut", ["request", "answer", "farewell"])
+    def test_message_is_stored_once(self, line: Proxy, cut: Cut) -> None:
+        with opened(line.address) as store:
+            session = store.sessions.open(ANNA)
+            self.cut_once(store, line, cut)
+            assert store.transcript(session.id).append(said("one")) == 1
+            assert line.was_cut.wait(TIMEOUT)
+            assert store.transcript(session.id).append(said("two")) == 2
+            assert texts(store.transcript(session.id)) == ["one", "two"]
+            assert store.check() == []
+
+    def test_pipeline_that_cannot_be_ended_counts_as_lost_connection(
+        self, address: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As after a shutdown message of the server, before the closed connection is noticed."""
+        pipelines, failures = database._pipeline, iter(["once"])
+
+        @contextmanager
+        def busy(connection: database.Connection) -> Iterator[None]:
+            with pipelines(connection):
+                yield
+            for _ in failures:
+                raise psycopg.OperationalError("cannot exit pipeline mode while busy")
+
+        with opened(address) as store:
+            session = store.sessions.open(ANNA)
+            monkeypatch.setattr(database, "_pipeline", busy)
+            assert store.transcript(session.id).append(said("one")) == 1
+            assert next(failures, None) is None
+            failures = iter(["once more"])
+            assert texts(store.transcript(session.id)) == ["one"]
+            assert next(failures, None) is None
+
+    @pytest.mark.parametrize("cut", ["request", "answer", "farewell"])
+    @pytest.mark.parametrize("step", [1, 2, 3])
+    def test_turn_goes_on_after_a_lost_connection(
+        self, line: Proxy, address: str, cut: Cut, step: int
+    ) -> None:
+        """For each of its transactions: entering, a delivery, the answer."""
+        with opened(line.address) as store:
+
+            def at(number: int, moment: Moment) -> None:
+                if (number, moment) == (step, "before") and not line.was_cut.is_set():
+                    line.cut_at_next(cut)
+
+            watch(store, at)
+            with store.turn(ANNA, "hello", message_id="1") as turn:
+                turn.deliver("one moment", delivery="d1")
+                turn.add_assistant("hi", deliver="origin")
+            assert line.was_cut.is_set()
+            assert [row.content for row in log_of(store, turn.session)] == ["hello", "hi"]
+            deliveries = store.outbox.find().items
+            assert sorted(delivery.body["text"] for delivery in deliveries) == ["hi", "one moment"]
+            with store.turn(ANNA, "hello", message_id="1") as again:
+                assert (again.duplicate, again.answer) == (True, "hi")
+            assert store.check() == []
+
+    @pytest.mark.parametrize(("cut", "stored"), [("request", []), ("answer", ["one"])])
+    def test_outcome_is_unknown_while_the_server_is_unreachable(
+        self, line: Proxy, address: str, cut: Cut, stored: list[str]
+    ) -> None:
+        with opened(line.address, busy_seconds=2) as store:
+            session = store.sessions.open(ANNA)
+            self.cut_once(store, line, cut, for_good=True)
+            with pytest.raises(StoreUnavailable, match="unknown whether") as caught:
+                store.transcript(session.id).append(said("one"))
+            assert caught.value.outcome == "unknown"
+            assert "check" in (caught.value.hint or "")
+            with opened(address) as direct:
+                assert texts(direct.transcript(session.id)) == stored
+            line.is_open = True
+            assert texts(store.transcript(session.id)) == stored
+            store.transcript(session.id).append(said("two"))
+            assert texts(store.transcript(session.id)) == [*stored, "two"]
+
+
+class TestRestart:
+    def test_calls_after_a_restart_succeed(self, own: Server) -> None:
+        with opened(own.database(), busy_seconds=30) as store:
+            session = store.sessions.open(ANNA)
+            in_threads(5, lambda n: store.transcript(session.id).append(said(str(n))))
+            own.restart()
+            assert store.transcript(session.id).count() == 5
+            own.restart()
+            store.transcript(session.id).append(said("5"))
+            assert store.transcript(session.id).count() == 6
+
+    def test_calls_fail_while_the_server_is_down(self, own: Server) -> None:
+        with opened(own.database(), busy_seconds=1) as store:
+            session = store.sessions.open(ANNA)
+            own.stop()
+            try:
+                with refused(StoreUnavailable, "connection"):
+                    store.transcript(session.id).append(said("in vain"))
+                with refused(StoreUnavailable, "connection"):
+                    store.transcript(session.id).load()
+            finally:
+                own.start()
+            until(lambda: _is_back(store), "it answers again")
+            store.transcript(session.id).append(said("at last"))
+            assert texts(store.transcript(session.id)) == ["at last"]
+
+    def test_restart_under_load_loses_and_repeats_nothing(self, own: Server) -> None:
+        """An acknowledged message is stored once; with an unknown outcome, once or not at all."""
+        acknowledged: list[str] = []
+        refusals: list[str] = []
+        is_over = threading.Event()
+        with opened(own.database(), busy_seconds=30) as store:
+
+            def write(number: int) -> None:
+                session = store.sessions.open(Source("telegram", str(number)))
+                count = 0
+                while not is_over.is_set():
+                    text = f"{number} {count}"
+                    count += 1
+                    try:
+                        store.transcript(session.id).append(said(text))
+                        acknowledged.append(text)
+                    except StoreUnavailable as problem:
+                        if problem.data.get("outcome") != "unknown":
+                            raise
+                        refusals.append(text)
+
+            def wait_for_more() -> None:
+                before = len(acknowledged)
+                until(lambda: len(acknowledged) > before + 50, "they write")
+
+            def disturb() -> None:
+                try:
+                    for _ in range(2):
+                        wait_for_more()
+                        own.restart()
+                    wait_for_more()
+                finally:
+                    is_over.set()
+
+            in_threads(4, write, meanwhile=disturb)
+            stored = [
+                text
+                for session in store.sessions.find().items
+                for text in texts(store.transcript(session.id))
+            ]
+            assert len(stored) == len({*stored}), "something is there twice"
+            assert {*acknowledged} <= {*stored} <= {*acknowledged, *refusals}
+            assert store.check() == []
+
+
+def _is_back(store: Store) -> bool:
+    try:
+        store.sessions.count()
+    except StoreUnavailable:
+        return False
+    return True

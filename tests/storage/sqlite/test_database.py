@@ -1,0 +1,113 @@
+"""Content of the SQLite file, and the handle of a process on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tertulia
+from tertulia import (
+    Store,
+)
+from tertulia.testing import Handles
+from tertulia.testing.fixtures import (
+    answered,
+    dm,
+)
+from tests.storage.child_process import ChildProcess
+from tests.storage.inside import sqlite_of
+from tests.storage.sqlite.store_files import (
+    opened,
+    said,
+)
+
+
+class TestFile:
+    """The tables and constraints in the file."""
+
+    def test_large_text_is_stored_once(self, handles: Handles) -> None:
+        store = handles.open()
+        large = "a very large text " * 10_000
+        sessions = [store.sessions.open(dm(name)) for name in ("anna", "ben")]
+        for session in sessions:
+            store.transcript(session.id).extend([said(large), answered(large)])
+        store.transcript(sessions[0].id).append({"role": "tool", "a": large, "b": [large, "x"]})
+        assert rows(store, "select count(*), sum(size) from blobs") == [(1, len(large))]
+        store.sessions.delete(sessions[0].id)
+        assert rows(store, "select count(*) from blobs") == [(1,)]
+        store.sessions.delete(sessions[1].id)
+        assert rows(store, "select count(*) from blobs") == [(0,)]
+        handles.close()
+
+    @pytest.mark.parametrize(
+        "doubles",
+        [
+            "update sessions set ended_at = null",
+            "update sessions set title = 'Trip'",
+            "update sessions set id = 'the same'",
+        ],
+    )
+    def test_uniqueness_is_enforced_by_constraints(self, handles: Handles, doubles: str) -> None:
+        """Not by the care of the code that writes, nor by a separate index."""
+        store = handles.open()
+        store.sessions.open(dm("anna"))
+        store.sessions.open(dm("anna"), force_new=True)
+        with pytest.raises(tertulia.StoreError):
+            rows(store, doubles)
+        assert len(store.sessions.find(state="current").items) == 1
+        handles.close()
+
+    def test_deleted_session_leaves_no_row(self, handles: Handles) -> None:
+        store = handles.open()
+        empty = row_counts(store)
+        first = store.sessions.open(dm("anna"))
+        store.transcript(first.id).extend([said("lighthouse"), said("x" * 100_000)])
+        fork = store.sessions.fork(first.id)
+        store.transcript(fork.id).append(said("beacon"))
+        store.sessions.rename(fork.id, "Harbour")
+        store.settle()
+        for session in (first, fork):
+            store.sessions.delete(session.id)
+        after = row_counts(store)
+        assert after.pop("people") == 1  # the person stays until it is deleted too
+        assert empty.pop("people") == 0
+        assert after == empty
+        handles.close()
+
+
+def rows(store: Store, query: str) -> list[tuple[object, ...]]:
+    return sqlite_of(store).alone(lambda connection: connection.execute(query).fetchall())
+
+
+def row_counts(store: Store) -> dict[str, int]:
+    """Return how many rows each table has; of a search index, how many entries."""
+    names = [name for (name,) in rows(store, "select name from sqlite_schema where type = 'table'")]
+    tables = [name for name in names if not str(name).startswith(("words_", "cards_"))]
+    counts = {str(name): rows(store, f"select count(*) from {name}")[0][0] for name in tables}
+    return {name: int(str(count)) for name, count in counts.items()}
+
+
+class TestProcess:
+    """Fork and exit of a process with an open store."""
+
+    def test_forked_process_cannot_use_the_parents_store(self, tmp_path: Path) -> None:
+        path = tmp_path / "talk.db"
+        with ChildProcess("fork_and_go_on", str(path)) as child:
+            hints = child.read()
+            assert len(hints) == 3
+            assert all("new process" in hint for hint in hints)
+            report = child.read()
+        assert report == {"code": 0, "texts": ["before", "in the child", "after"]}
+        with opened(path) as store:
+            assert store.check() == []
+
+    def test_process_that_exits_without_closing_leaves_a_sound_store(self, tmp_path: Path) -> None:
+        """Background threads end with the process, and the store is sound."""
+        for number in range(5):
+            path = tmp_path / f"{number}.db"
+            with ChildProcess("exit_without_closing", str(path), 400) as child:
+                session_id = child.read()
+            with opened(path) as store:
+                assert store.transcript(session_id).count() == 400
+                assert store.check() == []

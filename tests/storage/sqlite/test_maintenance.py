@@ -1,0 +1,93 @@
+"""Check, backup and vacuum of a SQLite file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+import tertulia
+from tertulia.testing import Handles
+from tertulia.testing.fixtures import (
+    answered,
+    dm,
+    said,
+)
+from tests.storage.sqlite.store_files import SETTINGS
+
+
+def test_backup_is_a_store(handles: Handles, tmp_path: Path) -> None:
+    store = handles.open()
+    session = store.sessions.open(dm("anna"))
+    store.transcript(session.id).extend(said(f"{n}") for n in range(2000))
+    steps: list[tuple[int, int]] = []
+    store.backup(tmp_path / "copy.db", progress=lambda done, of: steps.append((done, of)))
+    store.transcript(session.id).append(said("later"))
+    assert steps[-1][0] == steps[-1][1]
+    with tertulia.open(tmp_path / "copy.db", settings=SETTINGS) as copy:
+        assert copy.check() == []
+        assert copy.transcript(session.id).count() == 2000
+    before = (tmp_path / "copy.db").read_bytes()
+    with pytest.raises(tertulia.ConfigError):
+        store.backup(tmp_path / "copy.db")
+    assert (tmp_path / "copy.db").read_bytes() == before
+    handles.close()
+
+
+def test_vacuum_gives_space_back(handles: Handles, tmp_path: Path) -> None:
+    store = handles.open()
+    session = store.sessions.open(dm("anna"))
+    store.transcript(session.id).extend(said("x" * 1000) for n in range(2000))
+    store.sessions.delete(session.id)
+    before, after = store.vacuum()
+    assert after < before / 4
+    assert (tmp_path / "talk.db").stat().st_size == after
+    assert store.check() == []
+    handles.close()
+
+
+@pytest.mark.parametrize(
+    ("harm", "fault"),
+    [
+        ("update sessions set revision = 99", "points at a revision that does not exist"),
+        ("delete from messages where seq = 2", "missing from the middle"),
+        ("delete from messages where seq = 3", "newest message of a session is missing"),
+        ("update sessions set last_seq = 1", "is beyond the end"),
+        ("update messages set place = place + (9 << 32)", "belongs to no session"),
+        ("delete from blobs", "a part of a message is missing"),
+        ("insert into words (rowid, text) values (1, 'ghost')", None),
+        ("drop index sessions_current; insert into sessions select * from ghost", "current"),
+        ("delete from words_data where id > 10", "the search index is damaged"),
+        ("delete from cards_content", "the search index is damaged"),
+        ("update cards_data set block = zeroblob(3)", "the search index is damaged"),
+    ],
+)
+def test_check_finds_each_kind_of_damage(
+    handles: Handles, tmp_path: Path, harm: str, fault: str | None
+) -> None:
+    store = handles.open()
+    session = store.sessions.open(dm("anna", chat_name="The Circle"))
+    store.transcript(session.id).extend([said("a"), answered("b"), said("c " * 50_000)])
+    store.settle()
+    assert store.check() == []
+    handles.close()
+    connection = apsw.Connection(str(tmp_path / "talk.db"))
+    connection.execute(
+        "create temp table ghost as select * from sessions;"
+        " update ghost set ref = 77, id = 'ghost', last_seq = 0, indexed_seq = 0;"
+        " insert into revisions (session, number, ranges, made_by, start_seq, at)"
+        " values (77, 1, '[]', 'start', 0, 0)"
+    )
+    connection.execute(harm)
+    connection.close()
+    store = handles.open()
+    faults = store.check()
+    assert any(fault in line for line in faults) if fault else faults == []
+    if fault and "search index" in fault:
+        assert ["--rebuild-search" in line for line in faults] == [True]
+        store.rebuild_search()
+        assert store.check() == []
+        assert [hit.seq for hit in store.search("b").items] == [2]
+        assert len(store.sessions.find(text="circle").items) == 1
+    handles.close()

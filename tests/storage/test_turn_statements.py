@@ -1,0 +1,128 @@
+"""Every statement of a turn touches one conversation, so the schema can be sharded by key.
+
+The statements of whole turns are recorded on a real store, from the inbox to the delivery, with
+tools, usage and a notice. Then each statement is checked: it names one conversation (by its key,
+its number, its id, its dedupe key or its chat), or it reads nothing but the time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tertulia
+from tertulia import Policies, ResetPolicy, Settings, Source, ToolCall, Usage
+from tertulia.storage import statements
+from tertulia.storage.sqlite.database import SqliteTransaction
+from tertulia.testing import FakeClock
+
+SQL = statements.load("sqlite")
+ANA = Source("telegram", "42", user_id="42", user_name="Ana")
+
+# Names of parameters that identify one conversation, one message of it, or one chat.
+IDENTIFIER = "key|ref|id|session|session_id|arrival|delivery|hash|place|parent_id|person|to|number"
+EQUAL = re.compile(rf"= (?:cast\()?:(?:{IDENTIFIER})\b")
+RANGE = re.compile(rf"place between \(cast\(:(?:{IDENTIFIER}) as bigint\) << 32\)")
+CHAT = re.compile(r"platform = :platform and account = :account")
+# A claim takes the heads of several queues; each row belongs to one conversation.
+CLAIMS = {"inbox_claim", "inbox_expire", "outbox_claim", "outbox_lost"}
+# Tables that every shard has a copy of: small, and read far more than written.
+REPLICATED = {"installation", "links"}
+
+
+@pytest.fixture
+def statements_of_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The names of all statements that whole turns run."""
+    names: set[str] = set()
+
+    def watch(method: str) -> None:
+        inner = getattr(SqliteTransaction, method)
+
+        def run(self: SqliteTransaction, statement: str, *rest: object) -> object:
+            names.add(statement)
+            return inner(self, statement, *rest)
+
+        monkeypatch.setattr(SqliteTransaction, method, run)
+
+    clock = FakeClock()
+    idle = Policies(default=ResetPolicy(mode="idle", idle_minutes=60))
+    settings = Settings(zone="UTC", policies=idle, remember=True)
+    with tertulia.open(tmp_path / "talk.db", settings=settings, clock=clock) as store:
+        store._indexer.stop()  # the search index is updated after the turn
+        for method in ("run", "one", "all", "many"):
+            watch(method)
+        for number in range(3):
+            store.inbox.put(ANA, "hello", message_id=number)
+            (item,) = store.inbox.claim()
+            with store.turn(ANA, "hello", message_id=number) as turn:
+                _ = turn.context_prompt, turn.history(max_tokens=4000)
+                turn.add_assistant(None, tool_calls=[ToolCall("c", "look")])
+                turn.renew()
+                turn.add_tool_result("c", "x" * 100_000)
+                turn.deliver("on it")
+                turn.add_assistant("hi", usage=Usage(1, 1, model="m"), deliver="origin")
+            store.inbox.done(item)
+            while deliveries := store.outbox.claim():
+                store.outbox.done(deliveries[0])
+            clock.forward(**{"minutes": 90} if number else {"minutes": 1})
+    return names
+
+
+def test_each_statement_names_one_conversation(statements_of_turns: set[str]) -> None:
+    assert len(statements_of_turns) > 25
+    wrong = {name: fault for name in sorted(statements_of_turns) for fault in faults(name)}
+    assert wrong == {}
+
+
+def faults(name: str) -> Iterator[str]:
+    if name in CLAIMS:
+        return
+    sql = " ".join(re.sub(r"--[^\n]*", "", SQL[name]).split())
+    tables = set(re.findall(r"(?:from|into|update|join) ([a-z_]+)", sql)) - REPLICATED
+    if not tables:
+        return
+    if sql.startswith("insert"):
+        columns = re.search(r"\(([^)]*)\)", sql)
+        assert columns is not None
+        column_names = {column.strip() for column in columns[1].split(",")}
+        if not column_names & {"session", "session_id", "key", "place", "ref", "person", "hash"}:
+            yield "a row without a conversation"
+    if (not sql.startswith("insert") or "select" in sql) and not (
+        EQUAL.search(sql) or RANGE.search(sql) or CHAT.search(sql)
+    ):
+        yield f"{sorted(tables)} without a conversation"
+
+
+def test_statements_over_many_conversations_are_detected() -> None:
+    """The check itself works: these statements touch many conversations."""
+    for name in ("sessions_quiet", "search_backlog", "unindexed_fill"):
+        assert list(faults(name)), name
+
+
+def test_turn_takes_twelve_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may be a round trip to the server, besides begin and commit."""
+    count = 0
+    for method in ("run", "one", "all", "many"):
+        inner = getattr(SqliteTransaction, method)
+
+        def run(self: SqliteTransaction, *rest: object, inner: Any = inner) -> object:
+            nonlocal count
+            count += 1
+            return inner(self, *rest)
+
+        monkeypatch.setattr(SqliteTransaction, method, run)
+    with tertulia.open(tmp_path / "talk.db", settings=Settings(zone="UTC")) as store:
+        store._indexer.stop()
+        store.sessions.open(ANA)
+        counts = []
+        count = 0
+        with store.turn(ANA, "hello", message_id=1) as turn:
+            counts.append(count)
+            count = 0
+            turn.add_assistant("hi", usage=Usage(1, 1, model="m"))
+            counts.append(count)
+    assert counts == [8, 4]
