@@ -42,12 +42,12 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("words", "told"),
         [
-            ("dance", "nothing to do with a schedule"),
+            ("dance", "/schedule has no action 'dance'"),
             ("add every 2h look", "a colon, a space and a task"),
             ("add sometimes: look", "no time to run at"),
             ("add at 09:00 : ", "a colon, a space and a task"),
-            ("pause", "no number of a schedule"),
-            ("pause one", "no number of a schedule"),
+            ("pause", "not the number of a schedule"),
+            ("pause one", "not the number of a schedule"),
             ("remove 99", "There is no schedule 99"),
             ("run 999999999999", "There is no schedule"),
         ],
@@ -154,7 +154,7 @@ class TestTool:
                 {"action": "remove", "id": 5},
             ):
                 with pytest.raises(tertulia.Error):
-                    schedule_tool._called(store, ANA, "member", arguments)
+                    schedule_tool._run_tool(store, ANA, "member", arguments)
             assert store.schedules.find().items == ()
 
     def test_parameters_are_a_strict_schema(self) -> None:

@@ -39,7 +39,7 @@ NOTHING = object()
 
 @pytest.fixture(autouse=True)
 def _fresh_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(PLATFORMS, "_known", dict(PLATFORMS._loaded))
+    monkeypatch.setattr(PLATFORMS, "_loaded", dict(PLATFORMS._loaded))
     registry._entry_points.cache_clear()
     yield
     registry._entry_points.cache_clear()

@@ -276,7 +276,9 @@ class TestKeys:
             async with typing() as (_, keys, heard, screen):
                 heard.problem = StoreUnavailable("The store is away.")
                 keys.send_text("dear words\r")
-                await until(lambda: "This was not kept: The store is away." in screen.printed)
+                await until(
+                    lambda: "Your message was not stored: The store is away." in screen.printed
+                )
                 heard.problem = None
                 keys.send_text("\r")
                 await until(lambda: heard.texts == ["dear words"])

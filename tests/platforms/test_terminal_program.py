@@ -26,23 +26,23 @@ def test_conversation_is_there_after_a_restart(tmp_path: Path) -> None:
         talk.ask("/title Garden", 'now called "Garden"')
         assert "I was shown 3 messages" in talk.ask("tomatoes", "Say “help”")
 
-        talk.ask("/undo", "1 exchange taken back")
+        talk.ask("/undo", "I took back 1 exchange")
         assert "tomatoes" not in talk.ask("beans", "Say “help”")
-        talk.ask("/undo", "1 exchange taken back")
-        talk.ask("/redo", "It is back.")
+        talk.ask("/undo", "I took back 1 exchange")
+        talk.ask("/redo", "Restored.")
         assert "user: beans" in talk.ask("/history", "user: beans")
         assert "I was shown 3 messages" in talk.ask("/retry", "Say “help”")
 
-        talk.ask("/fork", "a copy with the same past")
+        talk.ask("/fork", "This is now a copy of the conversation")
         assert "I was shown 5 messages" in talk.ask("only in the copy", "Say “help”")
-        talk.ask("/resume 1", 'We go on with "Garden"')
+        talk.ask("/resume 1", 'Continuing with "Garden"')
         told = talk.ask("in the first one", "Say “help”")
         assert "I was shown 5 messages" in told
         assert "only in the copy" not in told
 
-        talk.ask("/new", "A new conversation begins.")
+        talk.ask("/new", "I have started a new conversation.")
         assert "I was shown 1 message," in talk.ask("something else", "Say “help”")
-        talk.ask("/resume Garden", 'We go on with "Garden"')
+        talk.ask("/resume Garden", 'Continuing with "Garden"')
         talk.ask("/search hello", "garden")
         talk.ask("/usage", "cost included")
         talk.ask("/whoami", "You are at the CLI terminal, owner.")
@@ -66,7 +66,7 @@ def test_conversation_is_there_after_a_restart(tmp_path: Path) -> None:
 def test_each_answer_is_shown_once(tmp_path: Path) -> None:
     with tertulia(tmp_path, "chat") as talk:
         talk.sees(PROMPT.strip())
-        talk.ask("/new", "This is a new conversation already.")
+        talk.ask("/new", "This is already a new conversation.")
         talk.ask("only once", "Say “help”")
         talk.ask("/whoami", "")
         talk.press("\x04")
