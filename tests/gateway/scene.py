@@ -130,7 +130,7 @@ class Echo:
         pass
 
 
-class House:
+class RunningGateway:
     """One node, running."""
 
     def __init__(self, store: aio.Store, gateway: Gateway, apps: dict[str, App]) -> None:
@@ -163,12 +163,12 @@ class House:
 
     async def _is_quiet(self) -> bool:
         """Each box in one look: between two, what is sent may have become what waits again."""
-        arrivals = (await self.store.inbox.find(limit=1000)).items
-        if any(arrival.state in ("waiting", "taken") for arrival in arrivals):
+        items = (await self.store.inbox.find(limit=1000)).items
+        if any(item.state in ("waiting", "taken") for item in items):
             return False
-        parcels = (await self.store.outbox.find(limit=1000)).items
-        due = [parcel for parcel in parcels if parcel.state in ("waiting", "sending")]
-        return not any(parcel.platform in self.apps for parcel in due)
+        deliveries = (await self.store.outbox.find(limit=1000)).items
+        due = [delivery for delivery in deliveries if delivery.state in ("waiting", "sending")]
+        return not any(delivery.platform in self.apps for delivery in due)
 
     async def until(self, condition: Callable[[], Any], what: str) -> None:
         await until(condition, what, self.running)
@@ -218,7 +218,7 @@ async def running_gateway(
     flush: Flush | None = None,
     folder: str | None = None,
     programs: Path | None = None,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[RunningGateway]:
     """A gateway that runs; in the end it is stopped, and its store must be sound."""
     given = list(apps) if apps is not None else [App()]
     async with aio.open(where, settings=settings, clock=clock) as store:
@@ -227,7 +227,7 @@ async def running_gateway(
             store, agent or ParrotAgent(), given, rules=rules, tools=tuple(tools), flush=flush,
             folder=folder, processes=processes,
         )  # fmt: skip
-        node = House(store, gateway, {app.name: app for app in given})
+        node = RunningGateway(store, gateway, {app.name: app for app in given})
         try:
             yield node
         finally:

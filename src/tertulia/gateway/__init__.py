@@ -1,1 +1,4 @@
-"""From a message to an answer: receive → admit → lane → turn → agent → deliver. See `path.py`."""
+"""From a message to its answer: receive, admit, enqueue, claim, turn, agent, deliver.
+
+The stations and their loops are in `pipeline.py`.
+"""

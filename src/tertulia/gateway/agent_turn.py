@@ -1,4 +1,4 @@
-"""One exchange with the agent: each of its events is made durable before the next is asked for."""
+"""The agent's part of a turn: each of its events is stored before the next one is requested."""
 
 from __future__ import annotations
 
@@ -20,20 +20,14 @@ from tertulia.agents.base import (
     Tool,
     ToolResult,
 )
-from tertulia.agents.base import running as run_of
+from tertulia.agents.base import running as run_agent
 from tertulia.aio.turn import Turn
 from tertulia.core.history.formats import Format
 from tertulia.core.session import Notice
 from tertulia.errors import AgentFailed, AgentStopped, ContextOverflow, Error, StaleWrite
-from tertulia.gateway import (
-    commands,
-    replies,
-)
+from tertulia.gateway import commands, replies
 from tertulia.gateway.interrupts import TurnSignals
-from tertulia.gateway.metrics import (
-    Metrics,
-    NullMetrics,
-)
+from tertulia.gateway.metrics import Metrics, NullMetrics
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms import registry
 from tertulia.platforms.base import Adapter, StreamUpdate
@@ -41,13 +35,13 @@ from tertulia.records.queues.inbox import InboxItem
 
 log = logging.getLogger("tertulia.gateway")
 
-_STEERED = 20  # at most, at one time
+_MAX_STEERED = 20  # messages taken into a turn at one time
 
 Observe = Callable[[Event], Awaitable[None]]
 
 
 class TurnHandedOver(Exception):
-    """Raised by an observer: the calls of this step are made elsewhere, and the turn waits."""
+    """Raised by an observer: the caller makes the tool calls of this step, and the turn waits."""
 
     def __init__(self, step: Step) -> None:
         super().__init__()
@@ -55,10 +49,11 @@ class TurnHandedOver(Exception):
 
 
 class AgentTurn:
-    """What happens between a question and its answer.
+    """One run of the agent in an open turn, from the message to its answer.
 
-    Without `delivers` nothing is put into the outbox: whoever asked waits for the answer, and hears
-    each event from `observe` once it is stored. `instructions` are added to the context prompt.
+    Without `delivers` nothing is put into the outbox: the caller waits for the answer, and
+    `observe` is called with each event once it is stored. `instructions` are added to the context
+    prompt.
     """
 
     def __init__(
@@ -66,7 +61,7 @@ class AgentTurn:
         store: aio.Store,
         agent: Agent,
         adapter: Adapter | None,
-        rules: GatewaySettings,
+        settings: GatewaySettings,
         tools: tuple[Tool, ...],
         *,
         metrics: Metrics | None = None,
@@ -76,72 +71,76 @@ class AgentTurn:
     ) -> None:
         self._store = store
         self._agent = agent
-        # Most of what an agent gives is to be shown; who shows nothing is not asked.
+        # Most events are deltas: skip per-token calls for adapters that do not override `show()`.
         shows = adapter is not None and type(adapter).show is not Adapter.show
         self._adapter = adapter if shows else None
-        self._rules = rules
+        self._settings = settings
         self._tools = tools
-        self._meter = metrics or NullMetrics()
+        self._metrics = metrics or NullMetrics()
         self._delivers = delivers
         self._instructions = instructions
         self._observe = observe
 
-    async def run(self, turn: Turn, signals: TurnSignals, arrival: InboxItem, text: str) -> None:
-        """Have a message answered in the turn it was entered with."""
-        notice = await self._notice(turn, arrival)
-        is_told = registry.platform(arrival.source.platform).notify and self._delivers
-        if notice is not None and notice.notify and notice.had_activity and is_told:
+    async def run(self, turn: Turn, signals: TurnSignals, item: InboxItem, text: str) -> None:
+        """Answer a message in its open turn.
+
+        Raises an `AgentError` if the agent fails, and `TurnHandedOver` if an observer raised it.
+        """
+        notice = await self._notice(turn, item)
+        can_notify = registry.platform(item.source.platform).notify and self._delivers
+        if notice is not None and notice.notify and notice.had_activity and can_notify:
             delivery = f"notice:{turn.session.id}"
             await turn.deliver(replies.notice(notice), delivery=delivery)
-        await self._show(arrival, "began")
-        began, outcome = time.monotonic(), "interrupted"
+        await self._show(item, "began")
+        started, outcome = time.monotonic(), "interrupted"
         try:
-            await self._answer(turn, self._request(turn, signals, arrival, text), arrival)
+            await self._answer(turn, self._request(turn, signals, item, text), item)
             outcome = "answered"
         except TurnHandedOver:
             outcome = "handed_over"
             raise
         finally:
-            self._meter.turned(arrival.source.platform, outcome, time.monotonic() - began)
-            await self._show(arrival, "ended")
+            self._metrics.turned(item.source.platform, outcome, time.monotonic() - started)
+            await self._show(item, "ended")
 
-    async def _notice(self, turn: Turn, arrival: InboxItem) -> Notice | None:
-        """What ended the session before; also where a node was lost before it had said so."""
+    async def _notice(self, turn: Turn, item: InboxItem) -> Notice | None:
+        """Return why the session before ended; also if a node died before it had said so."""
         session = turn.session
-        if turn.notice is not None or arrival.attempts < 2 or session.parent_kind != "reset":
+        if turn.notice is not None or item.attempts < 2 or session.parent_kind != "reset":
             return turn.notice
-        before = await self._store.sessions.get(session.parent_id or "")
-        if before is None or before.end_reason not in replies.REASONS:
+        previous = await self._store.sessions.get(session.parent_id or "")
+        if previous is None or previous.end_reason not in replies.REASONS:
             return None
         policies = registry.policies(self._store.settings.policies)
-        policy = policies.for_chat(before.origin.platform, before.origin.chat_type)
-        return Notice(before.end_reason, True, before.id, notify=policy.notify)
+        policy = policies.for_chat(previous.origin.platform, previous.origin.chat_type)
+        return Notice(previous.end_reason, True, previous.id, notify=policy.notify)
 
-    async def _answer(self, turn: Turn, request: Request, arrival: InboxItem) -> None:
+    async def _answer(self, turn: Turn, request: Request, item: InboxItem) -> None:
+        """Run the agent; if the history is too long for the model, compact it and run once more."""
         try:
-            await self._once(turn, request, arrival)
+            await self._run_once(turn, request, item)
         except ContextOverflow:
             if not await self._compact(turn):
                 raise
-            await self._once(turn, request, arrival)
+            await self._run_once(turn, request, item)
 
     async def _compact(self, turn: Turn) -> bool:
-        """Sum up what was said before, so that the model can be asked once more."""
+        """Summarise the older turns; return whether there was anything to summarise."""
         transcript = self._store.transcript(turn.session.id)
-        for kept in (self._rules.compact_turns, 1):
-            if await transcript.compact(keep_turns=kept) is not None:
+        for keep_turns in (self._settings.compact_turns, 1):
+            if await transcript.compact(keep_turns=keep_turns) is not None:
                 return True
         return False
 
-    async def _once(self, turn: Turn, request: Request, arrival: InboxItem) -> None:
+    async def _run_once(self, turn: Turn, request: Request, item: InboxItem) -> None:
         is_answered = False
         try:
-            async with run_of(self._agent, request) as events:
+            async with run_agent(self._agent, request) as events:
                 async for event in events:
                     if isinstance(event, Delta):
-                        await self._pass_on(event, arrival)
+                        await self._stream(event, item)
                         continue
-                    await self._keep(turn, event, arrival)
+                    await self._store_event(turn, event, item)
                     is_answered = is_answered or (isinstance(event, Step) and not event.tool_calls)
         except AgentStopped as stopped:
             partial = getattr(stopped, "partial", None)
@@ -151,22 +150,22 @@ class AgentTurn:
             raise
         except Exception as bug:
             log.exception("the agent %s has a bug", self._agent.name)
-            raise AgentFailed("The agent failed in a way that nobody thought of.") from bug
+            raise AgentFailed("The agent failed with an unexpected error.") from bug
         else:
             if not is_answered:
                 raise AgentFailed("The agent ended without an answer.")
 
-    async def _pass_on(self, delta: Delta, arrival: InboxItem) -> None:
-        """There are many of these, and nothing of them is kept."""
+    async def _stream(self, delta: Delta, item: InboxItem) -> None:
+        """Show a piece of the answer. Deltas are frequent and are not stored."""
         if self._adapter is not None:
-            await self._show(arrival, "delta", delta.text)
+            await self._show(item, "delta", delta.text)
         if self._observe is not None:
             await self._observe(delta)
 
-    async def _keep(self, turn: Turn, event: Event, arrival: InboxItem) -> None:
+    async def _store_event(self, turn: Turn, event: Event, item: InboxItem) -> None:
         match event:
             case Step():
-                await self._keep_step(turn, event, arrival)
+                await self._store_step(turn, event, item)
             case ToolResult(call_id, content):
                 await turn.add_tool_result(call_id, content)
             case ModelUsage(usage):
@@ -174,11 +173,11 @@ class AgentTurn:
             case Note(text) if self._delivers:
                 await turn.deliver(text)
         if isinstance(event, Step | ModelUsage) and event.usage is not None:
-            self._meter.spent(arrival.source.platform, event.usage)
+            self._metrics.spent(item.source.platform, event.usage)
         if self._observe is not None:
             await self._observe(event)
 
-    async def _keep_step(self, turn: Turn, step: Step, arrival: InboxItem) -> None:
+    async def _store_step(self, turn: Turn, step: Step, item: InboxItem) -> None:
         await turn.add_assistant(
             step.text,
             tool_calls=step.tool_calls,
@@ -188,24 +187,24 @@ class AgentTurn:
             **step.extra,
         )
         for call in step.tool_calls:
-            await self._show(arrival, "tool", call.name)
+            await self._show(item, "tool", call.name)
 
     @property
     def _target(self) -> str | None:
         return "origin" if self._delivers else None
 
-    def _request(self, turn: Turn, signals: TurnSignals, arrival: InboxItem, text: str) -> Request:
+    def _request(self, turn: Turn, signals: TurnSignals, item: InboxItem, text: str) -> Request:
         async def history(
             *, format: Format = "openai", max_tokens: int | None = None
         ) -> list[dict[str, object]]:
             return await turn.history(
-                max_messages=self._rules.history_messages,
-                max_tokens=max_tokens or self._rules.history_tokens,
+                max_messages=self._settings.history_messages,
+                max_tokens=max_tokens or self._settings.history_tokens,
                 format=format,
             )
 
         async def steer() -> Sequence[str]:
-            return await self._steer(turn, arrival)
+            return await self._steer(turn, item)
 
         return Request(
             text=text,
@@ -214,33 +213,33 @@ class AgentTurn:
             tools=self._tools,
             session_id=turn.session.id,
             key=turn.session.key,
-            platform=arrival.source.platform,
+            platform=item.source.platform,
             stop=signals.stop,
             steer=steer,
         )
 
-    async def _steer(self, turn: Turn, arrival: InboxItem) -> Sequence[str]:
-        """Take what waits into the turn, up to the first command."""
-        taken: list[str] = []
-        if self._rules.meanwhile != "steer":
-            return taken
-        page = await self._store.inbox.find(key=arrival.key, state="waiting", limit=_STEERED)
+    async def _steer(self, turn: Turn, item: InboxItem) -> Sequence[str]:
+        """Take waiting messages into the turn, up to the first command; return their texts."""
+        texts: list[str] = []
+        if self._settings.meanwhile != "steer":
+            return texts
+        page = await self._store.inbox.find(key=item.key, state="waiting", limit=_MAX_STEERED)
         for waiting in page.items:
             if commands.parse(waiting.text) is not None:
                 break
             with contextlib.suppress(StaleWrite):
                 await turn.take_in(waiting)
-                taken.append(waiting.text or "")
-        return taken
+                texts.append(waiting.text or "")
+        return texts
 
     async def _show(
-        self, arrival: InboxItem, kind: Literal["began", "delta", "tool", "ended"], text: str = ""
+        self, item: InboxItem, kind: Literal["began", "delta", "tool", "ended"], text: str = ""
     ) -> None:
         if self._adapter is None:
             return
         try:
-            shown = StreamUpdate(kind=kind, turn=str(arrival.id), text=text)
-            await self._adapter.show(arrival.source, shown)
+            update = StreamUpdate(kind=kind, turn=str(item.id), text=text)
+            await self._adapter.show(item.source, update)
         except Exception:
-            # Whatever a foreign adapter does wrong here may be missed; the answer may not.
-            log.exception("%s cannot show a turn under way", self._adapter.name)
+            # A bug in an adapter must not cost the answer; the update may be missed.
+            log.exception("the adapter of %s has a bug, update skipped", self._adapter.name)

@@ -10,19 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tertulia import aio
 from tertulia.agents.base import Agent, Tool
 from tertulia.errors import Error
-from tertulia.gateway import commands
-from tertulia.gateway.deliveries import DeliveryWorker
-from tertulia.gateway.expiry import (
-    ExpiryWatcher,
-    Flush,
-)
+from tertulia.gateway.expiry import ExpiryWatcher, Flush
 from tertulia.gateway.pipeline import Pipeline
-from tertulia.gateway.schedule_runner import (
-    AT_ONCE,
-    ScheduleRunner,
-)
 from tertulia.gateway.settings import GatewaySettings
-from tertulia.gateway.workers import Worker
 from tertulia.platforms.base import Adapter
 from tertulia.processes.poller import ProcessPoller
 
@@ -31,13 +21,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tertulia.gateway")
 
-_REST_SECONDS = 5.0  # before an adapter that failed listens again
-
 
 class Gateway:
-    """One node. Many of them may run on one PostgreSQL; any of them may die at any moment.
+    """One node. Many nodes may share one PostgreSQL database; any of them may die at any moment.
 
-    `folder` is where results of schedules are written that go to `local`.
+    `folder` is where the results of schedules are written whose target is `local`.
     """
 
     def __init__(
@@ -56,79 +44,61 @@ class Gateway:
         self.agent = agent
         self.rules = rules or GatewaySettings()
         self.adapters = {adapter.name: adapter for adapter in adapters}
-        self.pipeline = Pipeline(store, agent, self.adapters, self.rules, tuple(tools), processes)
-        lease = store.settings.lease_seconds
-        self.lanes = Worker(store.inbox, self.pipeline.answer, self.rules.turns, lease=lease)
-        runner = ScheduleRunner(self.pipeline, self.adapters, folder)
-        self.runs = Worker(store.schedules, runner.run, AT_ONCE, lease=lease)
-        self.deliveries = DeliveryWorker(store, self.adapters, self.rules.sends)
-        self.watcher = ExpiryWatcher(store, every=self.rules.watch_seconds, flush=flush)
-        self.processes = ProcessPoller(processes)
-        self._stops = asyncio.Event()
+        self.pipeline = Pipeline(
+            store, agent, self.adapters, self.rules, tuple(tools), processes, folder
+        )
+        self.lanes = self.pipeline.inbox_worker
+        self.expiry_watcher = ExpiryWatcher(store, every=self.rules.watch_seconds, flush=flush)
+        self.process_poller = ProcessPoller(processes)
+        self._stop_requested = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve until `stop`, then drain: what is under way is finished, what waits is stored.
+        """Serve until `stop`, then drain: finish turns in progress, and leave the rest stored.
 
-        If a part of the gateway itself fails, it drains too, and raises what had failed.
+        If a loop of the gateway fails, drain as well, and raise the failure.
         """
-        begin = asyncio.create_task
-        inward = [begin(self._listen(adapter)) for adapter in self.adapters.values()]
-        lanes = [begin(self.lanes.run()), begin(self.runs.run())]
-        outward = begin(self.deliveries.run())
-        beside = [begin(self.pipeline.interrupts.run()), begin(self.watcher.run())]
-        beside.append(begin(self.processes.run()))
-        keepers = [begin(one.keep()) for one in (self.lanes, self.runs, self.deliveries)]
-        stops = begin(self._stops.wait())
+        loops = self.pipeline.start()
+        background = [
+            asyncio.create_task(self.expiry_watcher.run()),
+            asyncio.create_task(self.process_poller.run()),
+        ]
+        stop = asyncio.create_task(self._stop_requested.wait())
         try:
-            parts = [stops, *lanes, outward, *beside, *keepers]
-            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [stop, *loops.endless, *background], return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
-            # A turn under way can still be stopped, and what it answers is still sent.
-            failed = await _cancel(stops, *inward, *lanes)
+            # In the direction of a message: while turns drain, they can still be interrupted, and
+            # their answers are still sent; claims are renewed until the last item is settled.
+            failure = await _cancel(stop, *loops.listeners, *loops.claims)
             await self._drain_turns()
-            failed = await _cancel(outward, *beside) or failed
+            failure = await _cancel(loops.deliveries, loops.interrupts, *background) or failure
             await self._drain_deliveries()
-            failed = await _cancel(*keepers) or failed
+            failure = await _cancel(*loops.renewals) or failure
             await self._close()
-        if failed is not None:
-            raise failed
+        if failure is not None:
+            raise failure
 
     def stop(self) -> None:
-        """Begin to drain; safe to call from a signal handler of the loop, and twice."""
-        self._stops.set()
-
-    async def _listen(self, adapter: Adapter) -> None:
-        """Have an adapter listen, again and again where it fails: no adapter ends the others."""
-        is_ready = False
-        while True:
-            try:
-                if not is_ready:
-                    await adapter.fill_menu(commands.menu())
-                    is_ready = True
-                await adapter.listen(self.pipeline.receive)
-            except Error as problem:
-                log.warning("%s does not listen: %s", adapter.name, problem)
-            except Exception:
-                log.exception("the adapter of %s has a bug", adapter.name)
-            else:
-                return
-            await asyncio.sleep(_REST_SECONDS)
+        """Begin to drain. Safe to call from a signal handler of the event loop, and twice."""
+        self._stop_requested.set()
 
     async def _drain_turns(self) -> None:
-        drained = (one.drain(self.rules.drain_seconds) for one in (self.lanes, self.runs))
-        cut_off = sum(await asyncio.gather(*drained))
-        if cut_off:
-            log.warning("%s turns were cut off; they go on with the next start", cut_off)
+        workers = (self.pipeline.inbox_worker, self.pipeline.schedule_worker)
+        drains = (worker.drain(self.rules.drain_seconds) for worker in workers)
+        cancelled = sum(await asyncio.gather(*drains))
+        if cancelled:
+            log.warning("%s turns were cut off, they continue with the next start", cancelled)
 
     async def _drain_deliveries(self) -> None:
         try:
-            await self.deliveries.drain(self.rules.drain_seconds)
+            await self.pipeline.delivery_worker.drain(self.rules.drain_seconds)
         except Error as problem:
-            log.warning("some deliveries wait for the next start: %s", problem)
+            log.warning("outbox claim failed, the rest is sent with the next start: %s", problem)
 
     async def _close(self) -> None:
-        closing = [(adapter.name, adapter.close) for adapter in self.adapters.values()]
-        for name, close in [*closing, (self.agent.name, self.agent.close)]:
+        closers = [(adapter.name, adapter.close) for adapter in self.adapters.values()]
+        for name, close in [*closers, (self.agent.name, self.agent.close)]:
             try:
                 await close()
             except Exception:
@@ -136,12 +106,12 @@ class Gateway:
 
 
 async def _cancel(*tasks: asyncio.Task[Any]) -> Exception | None:
-    """End tasks; what one of them had failed with."""
+    """Cancel tasks and wait for their end; return an exception that one of them had raised."""
     for task in tasks:
         task.cancel()
-    failed = None
-    for problem in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(problem, Exception):
-            log.error("a part of the gateway had failed", exc_info=problem)
-            failed = problem
-    return failed
+    failure = None
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            log.error("a loop of the gateway failed, stopping", exc_info=result)
+            failure = result
+    return failure

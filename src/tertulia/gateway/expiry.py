@@ -1,4 +1,4 @@
-"""The watcher: ends what its policy ends, and has saved what is to be remembered of it."""
+"""Session expiry: end the sessions that their policy ends, and have their memory saved."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tertulia.errors import Error
 
 log = logging.getLogger("tertulia.gateway")
 
-_AT_ONCE = 8
+_MAX_FLUSHES = 8  # in progress at once
 
 Flush = Callable[[Session], Awaitable[None]]
 
 
 class ExpiryWatcher:
-    """Looks for sessions that are over, page by page."""
+    """Looks for expired sessions every few seconds, page by page."""
 
     def __init__(self, store: aio.Store, *, every: float, flush: Flush | None = None) -> None:
         self._store = store
@@ -26,16 +26,17 @@ class ExpiryWatcher:
         self._flush = flush
 
     async def run(self) -> None:
+        """Expire sessions and save memories until cancelled."""
         while True:
             try:
-                await self.look()
-                await self.remember()
+                await self.expire_sessions()
+                await self.flush_memories()
             except Error as problem:
-                log.warning("sessions that are over could not be looked for: %s", problem)
+                log.warning("session expiry failed, retrying in %g s: %s", self._every, problem)
             await asyncio.sleep(self._every)
 
-    async def look(self) -> int:
-        """End every session that its policy ends now; how many there were."""
+    async def expire_sessions(self) -> int:
+        """End every session that its policy ends now; return how many were ended."""
         ended, cursor = 0, None
         while True:
             page = await self._store.sessions.expired(cursor=cursor)
@@ -45,11 +46,13 @@ class ExpiryWatcher:
             if cursor is None:
                 return ended
 
-    async def remember(self) -> int:
-        """Save the memory of what has ended, also where a new message ended it; how many."""
+    async def flush_memories(self) -> int:
+        """Save the memory of ended sessions, by whatever they ended; return how many were saved."""
         saved = 0
-        while self._flush is not None and (due := await self._store.memory_flushes.claim(_AT_ONCE)):
-            saved += sum(await asyncio.gather(*(self._save(session) for session in due)))
+        while self._flush is not None and (
+            sessions := await self._store.memory_flushes.claim(_MAX_FLUSHES)
+        ):
+            saved += sum(await asyncio.gather(*(self._save(session) for session in sessions)))
         return saved
 
     async def _save(self, session: Session) -> bool:
@@ -58,10 +61,10 @@ class ExpiryWatcher:
             await self._flush(session)
             await self._store.memory_flushes.done(session.id)
         except Error as problem:
-            log.warning("session %s left no memory: %s", session.id, problem)
+            log.warning("memory flush of session %s failed: %s", session.id, problem)
             return False
         except Exception:
-            # It is foreign code; what it did not save is tried again, three times at most.
-            log.exception("session %s left no memory", session.id)
+            # The flush is code of others. A flush that failed is tried three times at most.
+            log.exception("memory flush of session %s failed", session.id)
             return False
         return True

@@ -1,8 +1,9 @@
-"""What people write while a turn of theirs is under way.
+"""Messages that people write while a turn of their conversation is in progress.
 
-It waits in the inbox. By the rules it stays there (`queue`), ends the turn (`interrupt`) or is
-taken into it (`steer`); `/stop` ends the turn in any case. What comes in on this node is heard at
-once; what another node accepted is found by one look at the database for all turns together.
+They wait in the inbox. By the setting `meanwhile` such a message stays there (`queue`), ends the
+turn (`interrupt`) or is taken into it (`steer`); `/stop` ends the turn in any case. A message that
+this node accepted is noticed at once. Messages that other nodes accepted are found by polling the
+database, with one query for all turns of this node.
 """
 
 from __future__ import annotations
@@ -16,91 +17,94 @@ from collections.abc import Iterator
 from tertulia import aio
 from tertulia.core import cursor
 from tertulia.errors import Error, StaleWrite
-from tertulia.gateway import (
-    commands,
-    replies,
-)
+from tertulia.gateway import commands, replies
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.records.queues.inbox import InboxItem
 
 log = logging.getLogger("tertulia.gateway")
 
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 _PAGE = 500
-# On PostgreSQL a smaller number may be committed after a larger one: the last looks are repeated.
-_LOOKS_AGAIN = 4
+# On PostgreSQL an item with a smaller id may be committed after one with a larger id, so each poll
+# starts at the id that was the newest this many polls ago. On SQLite ids are committed in order,
+# and reading the last items again changes nothing.
+_OVERLAP = 4
 
 
 class TurnSignals:
-    """How a turn under way is told to stop."""
+    """The signals that a turn in progress listens to."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
 
 
 class Interrupts:
-    """The turns of this node that are under way, by conversation, and who interrupts them."""
+    """The turns in progress on this node, by conversation, and the messages that stop them."""
 
-    def __init__(self, store: aio.Store, rules: GatewaySettings) -> None:
+    def __init__(self, store: aio.Store, settings: GatewaySettings) -> None:
         self._store = store
-        self._rules = rules
+        self._settings = settings
         self._signals: dict[str, TurnSignals] = {}
-        self._is_busy = asyncio.Event()
-        self._seen: deque[int] = deque([0], maxlen=_LOOKS_AGAIN)
+        self._has_turns = asyncio.Event()
+        self._newest_ids: deque[int] = deque([0], maxlen=_OVERLAP)
 
     @contextlib.contextmanager
     def turn(self, key: str) -> Iterator[TurnSignals]:
-        """A turn of a conversation is under way as long as this lasts."""
+        """Register a turn of a conversation for the time of the block; yield its signals."""
         signals = self._signals[key] = TurnSignals()
-        self._is_busy.set()
+        self._has_turns.set()
         try:
             yield signals
         finally:
             if self._signals.get(key) is signals:
                 del self._signals[key]
             if not self._signals:
-                self._is_busy.clear()
+                self._has_turns.clear()
 
     def __len__(self) -> int:
         return len(self._signals)
 
     async def run(self) -> None:
-        """Look for what other nodes have accepted, as long as a turn is under way here."""
+        """Poll for messages that other nodes accepted, while a turn is in progress here."""
         while True:
-            await self._is_busy.wait()
+            await self._has_turns.wait()
             try:
-                await self.look()
+                await self.poll()
             except Error as problem:
-                log.warning("what waits cannot be looked at now: %s", problem)
-            await asyncio.sleep(_LOOK_SECONDS)
+                log.warning(
+                    "polling for interrupts failed, retrying in %g s: %s", _POLL_SECONDS, problem
+                )
+            await asyncio.sleep(_POLL_SECONDS)
 
-    async def look(self) -> None:
-        """Hear what has come since the last looks; at most a page, the rest with the next."""
-        place = cursor.write(self._seen[0])
-        page = await self._store.inbox.find(state="waiting", limit=_PAGE, cursor=place)
-        for arrival in page.items:
-            await self.hear(arrival)
+    async def poll(self) -> None:
+        """Notice the messages since the last polls; at most a page, the next poll reads on."""
+        position = cursor.write(self._newest_ids[0])
+        page = await self._store.inbox.find(state="waiting", limit=_PAGE, cursor=position)
+        for item in page.items:
+            await self.notice(item)
         newest = page.items[-1].id if page.items else 0
         if page.next is not None:
-            self._seen.clear()  # far behind: what waits for long was committed long ago
-        self._seen.append(max(newest, self._seen[-1] if self._seen else 0))
+            # Far behind the newest item: everything up to here was committed long ago, so nothing
+            # has to be read again.
+            self._newest_ids.clear()
+        self._newest_ids.append(max(newest, self._newest_ids[-1] if self._newest_ids else 0))
 
-    async def hear(self, arrival: InboxItem) -> None:
-        """Let a message that waits end the turn under way in its conversation, if it does."""
-        signals = self._signals.get(arrival.key)
-        if signals is None or arrival.state != "waiting":
+    async def notice(self, item: InboxItem) -> None:
+        """Stop the turn in progress in the conversation of a waiting message, if it says so."""
+        signals = self._signals.get(item.key)
+        if signals is None or item.state != "waiting":
             return
-        command = commands.parse(arrival.text)
+        command = commands.parse(item.text)
         if command is not None and command.name == "stop":
             signals.stop.set()
-            await self._settle(arrival)
-        elif command is None and self._rules.meanwhile == "interrupt":
+            await self._settle_stop(item)
+        elif command is None and self._settings.meanwhile == "interrupt":
             signals.stop.set()
 
-    async def _settle(self, stop: InboxItem) -> None:
-        """A /stop that was heard is over: it must not end the next turn too."""
+    async def _settle_stop(self, item: InboxItem) -> None:
+        """Answer and settle a /stop that had its effect: it must not end the next turn too."""
         await self._store.outbox.put(
-            replies.STOPPED, "origin", origin=stop.source, delivery=replies.reply_key(stop)
+            replies.STOPPED, "origin", origin=item.source, delivery=replies.reply_key(item)
         )
         with contextlib.suppress(StaleWrite):
-            await self._store.inbox.dismiss(stop)
+            await self._store.inbox.dismiss(item)

@@ -1,4 +1,4 @@
-"""Logs: one line for each turn, and what went wrong. No texts of people, no secrets, no raw ids.
+"""Logging: one line for each turn, and problems. No texts of people, no secrets, no raw ids.
 
 with writing(config.log, store.sync.redactor):
     Gateway(store, Logged(agent), …)
@@ -22,12 +22,12 @@ NAME = "tertulia"
 
 log = logging.getLogger("tertulia.turns")
 
-# Fields that hold a key of a conversation, whose ids become pseudonyms.
+# Fields that contain the key of a conversation; the ids in it are replaced by pseudonyms.
 _KEYS = frozenset(("key",))
 
 
 class LogSettings(Protocol):
-    """What is to be logged."""
+    """Level, format and file of the log."""
 
     @property
     def level(self) -> str: ...
@@ -38,7 +38,7 @@ class LogSettings(Protocol):
 
 
 class Logged:
-    """An agent whose every run is one line in the log."""
+    """An agent that writes one log line for each of its runs."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -51,39 +51,39 @@ class Logged:
         await self._agent.close()
 
     async def run(self, request: Request) -> AsyncIterator[Event]:
-        """Run the agent; what it gives goes through as it is."""
-        line = _Line(request, self.name)
+        """Run the agent and yield its events unchanged."""
+        summary = _RunSummary(request, self.name)
         try:
             async with running(self._agent, request) as events:
                 async for event in events:
-                    line.note(event)
+                    summary.add(event)
                     yield event
         except AgentStopped:
-            line.outcome = "stopped"
+            summary.outcome = "stopped"
             raise
         except Error as problem:
-            line.outcome = problem.code
+            summary.outcome = problem.code
             raise
         except BaseException:
-            line.outcome = "cut off"
+            summary.outcome = "cut off"
             raise
         finally:
-            line.write()
+            summary.write()
 
 
-class _Line:
-    """What is told of one run."""
+class _RunSummary:
+    """The log line of one run."""
 
     def __init__(self, request: Request, agent: str) -> None:
         self.outcome = "answered"
         self._request = request
         self._agent = agent
-        self._began = time.monotonic()
+        self._started = time.monotonic()
         self._models: list[str] = []
         self._input = self._output = self._steps = self._tools = 0
         self._costs: list[float | None] = []
 
-    def note(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         usage = getattr(event, "usage", None) if isinstance(event, Step | ModelUsage) else None
         if isinstance(event, Step):
             self._steps += 1
@@ -97,9 +97,9 @@ class _Line:
 
     @property
     def _cost(self) -> float | None:
-        """What is not known is not nothing: one call without a price, or no call at all."""
-        known = [cost for cost in self._costs if cost is not None]
-        return sum(known) if known and len(known) == len(self._costs) else None
+        """Return the cost of all calls; None if a price is unknown or there was no call."""
+        prices = [cost for cost in self._costs if cost is not None]
+        return sum(prices) if prices and len(prices) == len(self._costs) else None
 
     def write(self) -> None:
         fields = {
@@ -113,23 +113,26 @@ class _Line:
             "input_tokens": self._input,
             "output_tokens": self._output,
             "cost_usd": self._cost,
-            "milliseconds": round((time.monotonic() - self._began) * 1000),
+            "milliseconds": round((time.monotonic() - self._started) * 1000),
             "outcome": self.outcome,
         }
-        is_well = self.outcome in ("answered", "stopped")
-        log.log(logging.INFO if is_well else logging.WARNING, "turn", extra={"fields": fields})
+        is_expected = self.outcome in ("answered", "stopped")
+        log.log(logging.INFO if is_expected else logging.WARNING, "turn", extra={"fields": fields})
 
 
 @contextmanager
-def writing(wanted: LogSettings, redactor: Redactor, *, is_quiet: bool = False) -> Iterator[None]:
-    """Log as it is wanted, within the block. `is_quiet`: a person talks on this very terminal, so
-    without a file only what goes wrong is told."""
+def writing(settings: LogSettings, redactor: Redactor, *, is_quiet: bool = False) -> Iterator[None]:
+    """Set logging up for the time of the block, and restore it afterwards.
+
+    `is_quiet`: a person is chatting on this terminal, so without a log file only warnings and
+    errors are written.
+    """
     logger = logging.getLogger(NAME)
     before = list(logger.handlers), logger.level, logger.propagate
-    stream = _opened(wanted.file) if wanted.file else None
+    stream = _open(settings.file) if settings.file else None
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(_formatter(wanted, redactor, stream))
-    level = logging.getLevelNamesMapping()[wanted.level.upper()]
+    handler.setFormatter(_formatter(settings, redactor, stream))
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
     logger.handlers = [handler]
     logger.setLevel(max(level, logging.WARNING) if is_quiet and stream is None else level)
     logger.propagate = False
@@ -142,21 +145,23 @@ def writing(wanted: LogSettings, redactor: Redactor, *, is_quiet: bool = False) 
             stream.close()
 
 
-def _opened(path: str) -> TextIO:
+def _open(path: str) -> TextIO:
     try:
         return open(path, "a", encoding="utf-8", buffering=1)
     except OSError as problem:
         raise ConfigError(
-            f"The log {path} cannot be written: {problem.strerror}.",
-            hint="Make its folder, or set log.file to another place.",
+            f"The log file {path} cannot be written: {problem.strerror}.",
+            hint="Create its folder, or set log.file to another path.",
             field="log.file",
         ) from problem
 
 
-def _formatter(wanted: LogSettings, redactor: Redactor, stream: TextIO | None) -> logging.Formatter:
+def _formatter(
+    settings: LogSettings, redactor: Redactor, stream: TextIO | None
+) -> logging.Formatter:
     import structlog
 
-    def take_fields(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    def add_fields(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         event.update(getattr(event["_record"], "fields", {}))
         return event
 
@@ -171,7 +176,7 @@ def _formatter(wanted: LogSettings, redactor: Redactor, stream: TextIO | None) -
         return event
 
     renderer: Any = structlog.processors.JSONRenderer(ensure_ascii=False)
-    if wanted.format == "text":
+    if settings.format == "text":
         has_colors = stream is None and sys.stderr.isatty()
         renderer = structlog.dev.ConsoleRenderer(colors=has_colors, sort_keys=False)
     return structlog.stdlib.ProcessorFormatter(
@@ -180,7 +185,7 @@ def _formatter(wanted: LogSettings, redactor: Redactor, stream: TextIO | None) -
             structlog.processors.TimeStamper(fmt="iso", utc=True),
         ],
         processors=[
-            take_fields,
+            add_fields,
             structlog.processors.format_exc_info,
             redact,
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,

@@ -1,4 +1,4 @@
-"""Where an agent keeps what should be remembered: files that people can read and edit."""
+"""The memory of an agent in files that people can read and edit."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tertulia.errors import StoreError
 
 
 class MemorySink(Protocol):
-    """Takes what a flush produced."""
+    """Stores what a memory flush produced."""
 
     def remember(self, text: str, at: datetime) -> None:
-        """Keep a text that should outlive its session."""
+        """Store a text that should outlive its session."""
 
     def note(self, text: str, at: datetime) -> None:
-        """Add a line to what happened on a day."""
+        """Add a line to the history of a day."""
 
 
 class FileMemory:
@@ -34,41 +34,41 @@ class FileMemory:
         return self.folder / "MEMORY.md"
 
     def read(self) -> str:
-        """What is remembered, or nothing."""
+        """Return the text of the memory, or an empty text."""
         try:
             return self.path.read_text("utf-8")
         except FileNotFoundError:
             return ""
 
     def remember(self, text: str, at: datetime) -> None:
-        entry = f"\n<!-- {at.isoformat(timespec='seconds')} -->\n{_sound(text).strip()}\n"
+        entry = f"\n<!-- {at.isoformat(timespec='seconds')} -->\n{_encodable(text).strip()}\n"
         self._append(self.path, "# Memory\n", entry)
 
     def note(self, text: str, at: datetime) -> None:
-        line = f"- {at:%H:%M} {' '.join(_sound(text).split())}\n"
+        line = f"- {at:%H:%M} {' '.join(_encodable(text).split())}\n"
         self._append(self.folder / f"{at:%Y-%m-%d}.md", f"# {at:%Y-%m-%d}\n\n", line)
 
-    def _append(self, path: Path, head: str, entry: str) -> None:
-        """Add to a file in one write: two who add at once lose nothing, nor what a person wrote."""
+    def _append(self, path: Path, heading: str, entry: str) -> None:
+        """Append in one write, so that concurrent appends and edits by people are not lost."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not path.exists():
-                self._begin(path, head)
+                self._create(path, heading)
             with path.open("ab", buffering=0) as file:
                 file.write(entry.encode())
                 os.fsync(file.fileno())
         except OSError as problem:
             raise StoreError(
                 f"The memory could not be written to {path}: {problem}.",
-                hint="Look at the folder's rights and its free space.",
+                hint="Check the permissions and the free space of the folder.",
             ) from problem
 
-    def _begin(self, path: Path, head: str) -> None:
-        """Make a file with its head, unless somebody else just did."""
+    def _create(self, path: Path, heading: str) -> None:
+        """Create a file with its heading, unless another process has just created it."""
         handle, partial = tempfile.mkstemp(dir=self.folder, prefix=".memory-")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(head.encode())
+                file.write(heading.encode())
             with contextlib.suppress(FileExistsError):
                 os.link(partial, path)
         finally:
@@ -76,9 +76,9 @@ class FileMemory:
 
 
 def _file_name(agent: str) -> str:
-    """Different for different agents, and never a way out of the folder."""
+    """Return a file name that is unique for the agent and cannot leave the folder."""
     return quote(agent, safe="").replace(".", "%2E") or "main"
 
 
-def _sound(text: str) -> str:
+def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()

@@ -1,7 +1,7 @@
-"""The memory flush: what a session that ended by itself leaves to be remembered.
+"""The memory flush: save what should be remembered of a session that its policy ended.
 
-The agent is asked once more, outside the conversation: it is shown what was said, and what it
-answers goes into the memory. Nothing of this is put into the transcript; what it cost is entered.
+The agent is asked once more, outside the conversation: it gets the history of the session, and its
+answer goes into the memory. Nothing of this is stored in the transcript; the usage is recorded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOTHING = "NOTHING"
 
 
 class MemoryFlush:
-    """Asks an agent what should be remembered of a session, and gives it to a memory."""
+    """Asks an agent what should be remembered of a session, and writes it to a memory sink."""
 
     def __init__(
         self,
@@ -46,15 +46,16 @@ class MemoryFlush:
         self._seconds = seconds
 
     async def __call__(self, session: Session) -> None:
-        """Save what is worth it. Raises an error if that could not be done."""
-        told = await self._asked(session)
+        """Save what is worth remembering of a session; raise an error if that failed."""
+        answer = await self._ask(session)
         now = self._store.now()
-        if told and told.strip(". \n").upper() not in ("", NOTHING):
-            await asyncio.to_thread(self._memory.remember, told, now)
+        if answer and answer.strip(". \n").upper() not in ("", NOTHING):
+            await asyncio.to_thread(self._memory.remember, answer, now)
         note = f"{session.id} ended ({session.end_reason})"
         await asyncio.to_thread(self._memory.note, note, now)
 
-    async def _asked(self, session: Session) -> str | None:
+    async def _ask(self, session: Session) -> str | None:
+        """Return the agent's answer to `QUESTION`, or None if it gave none."""
         answer: str | None = None
         try:
             request = self._request(session)
@@ -64,23 +65,23 @@ class MemoryFlush:
                         await self._store.usage.add(session.id, event.usage)
                     if isinstance(event, Step) and not event.tool_calls:
                         answer = event.text
-        except TimeoutError as late:
-            raise AgentFailed(f"The agent remembered nothing in {self._seconds:g} s.") from late
+        except TimeoutError as timeout:
+            raise AgentFailed(f"The agent did not answer within {self._seconds:g} s.") from timeout
         except Error:
             raise
         except Exception as bug:
             log.exception("the agent %s has a bug", self._agent.name)
-            raise AgentFailed("The agent failed in a way that nobody thought of.") from bug
+            raise AgentFailed("The agent failed with an unexpected error.") from bug
         return answer
 
     def _request(self, session: Session) -> Request:
         async def history(
             *, format: Format = "openai", max_tokens: int | None = None
         ) -> list[dict[str, Any]]:
-            told = await self._store.transcript(session.id).history(
+            messages = await self._store.transcript(session.id).history(
                 max_tokens=min(max_tokens or self._max_tokens, self._max_tokens), format=format
             )
-            return [*told, _question(format)]
+            return [*messages, _question(format)]
 
         return Request(
             text=QUESTION,

@@ -1,4 +1,4 @@
-"""What a gateway counts: turns, how long they took, and what they used."""
+"""Metrics of a gateway: turns, their duration, and the usage of model calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tertulia.core.usage import Usage
 
 
 class Metrics(Protocol):
-    """Told of each turn when it is over, and of each model call when it is stored."""
+    """Counts turns when they end, and model calls when their usage is stored."""
 
     def turned(self, platform: str, outcome: str, seconds: float) -> None: ...
 
@@ -16,7 +16,7 @@ class Metrics(Protocol):
 
 
 class NullMetrics:
-    """Nobody counts."""
+    """Counts nothing."""
 
     def turned(self, platform: str, outcome: str, seconds: float) -> None:
         return

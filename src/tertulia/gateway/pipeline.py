@@ -1,11 +1,17 @@
-"""The road of a message. Read this first.
+"""The way of a message through the gateway, from top to bottom. Read this module first.
 
-    receive → admit → inbox            then the platform is told "received"
-    lane → turn → agent → outbox       in order for each conversation, one at a time
-    deliver                            in order for each chat
+    listen → receive → admit → enqueue    then the adapter tells the platform "received"
+    claim → answer → turn → agent         one turn at a time for each conversation, in order
+    deliver                               one message at a time for each chat, in order
 
-Each station is a line here and a module beside this one. What is accepted is in the database before
-anybody is told so; from then on any node can go on where another one stopped.
+`start` starts the loops: `listen` once for each adapter, `claim_messages`, `claim_schedule_runs`
+and `deliver`. Nothing else calls the stations, except that `Responder` (`request_reply.py`) runs
+turns for callers who wait for the answer.
+
+A message is committed to the database before the platform is told that it was received. From then
+on any node can continue it: inbox items and deliveries are claimed for a limited time, and a claim
+that is not renewed expires by the clock of the database. This holds on SQLite, where the nodes are
+processes on one machine, and on PostgreSQL, where they may run on many.
 """
 
 from __future__ import annotations
@@ -14,25 +20,21 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tertulia import aio
 from tertulia.agents.base import Agent, Tool
+from tertulia.aio.turn import Turn
 from tertulia.core.source import Source
 from tertulia.errors import AgentError, BudgetExceeded, Conflict, Error, SessionBusy
-from tertulia.gateway import (
-    access,
-    commands,
-    replies,
-    schedule_tool,
-)
+from tertulia.gateway import access, commands, replies, schedule_tool
 from tertulia.gateway.agent_turn import AgentTurn
+from tertulia.gateway.deliveries import DeliveryWorker
 from tertulia.gateway.interrupts import Interrupts
-from tertulia.gateway.metrics import (
-    Metrics,
-    NullMetrics,
-)
+from tertulia.gateway.metrics import Metrics, NullMetrics
+from tertulia.gateway.schedule_runner import MAX_RUNS, ScheduleRunner
 from tertulia.gateway.settings import GatewaySettings
+from tertulia.gateway.workers import Worker
 from tertulia.platforms.base import Adapter, Incoming
 from tertulia.records.people import Role
 from tertulia.records.queues.inbox import InboxItem
@@ -43,12 +45,30 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tertulia.gateway")
 
-_CUT_OFF = Error("The gateway stopped before this was answered.")
+_LISTEN_RETRY_SECONDS = 5.0
+_LONGEST_RETRY_SECONDS = 60
+
+_STOPPED = Error("The gateway stopped before this was answered.")
 _BUG = Error("The gateway has a bug.", hint="Its log says where.")
 
 
+class PipelineTasks(NamedTuple):
+    """The running loops of a pipeline, grouped in the order in which they are stopped."""
+
+    listeners: list[asyncio.Task[None]]
+    claims: list[asyncio.Task[None]]
+    deliveries: asyncio.Task[None]
+    interrupts: asyncio.Task[None]
+    renewals: list[asyncio.Task[None]]
+
+    @property
+    def endless(self) -> list[asyncio.Task[None]]:
+        """Return the loops that end only by a failure; an adapter may stop listening by itself."""
+        return [*self.claims, self.deliveries, self.interrupts, *self.renewals]
+
+
 class Pipeline:
-    """The stations of one gateway."""
+    """The stations of one gateway and the loops that drive them."""
 
     def __init__(
         self,
@@ -58,6 +78,7 @@ class Pipeline:
         rules: GatewaySettings,
         tools: tuple[Tool, ...] = (),
         processes: ProcessRegistry | None = None,
+        folder: str | None = None,
     ) -> None:
         self.store = store
         self.agent = agent
@@ -67,42 +88,85 @@ class Pipeline:
         self.processes = processes
         self.interrupts = Interrupts(store, rules)
         self.metrics: Metrics = NullMetrics()
+        lease = store.settings.lease_seconds
+        self.inbox_worker = Worker("inbox", store.inbox, self.answer, rules.turns, lease=lease)
+        run = ScheduleRunner(self, adapters, folder).run
+        self.schedule_worker = Worker("schedule", store.schedules, run, MAX_RUNS, lease=lease)
+        self.delivery_worker = DeliveryWorker(store, adapters, rules.sends)
 
-    # -- receive → admit → inbox
+    def start(self) -> PipelineTasks:
+        """Start every loop as a task of its own; each one runs until it is cancelled."""
+        start = asyncio.create_task
+        workers = (self.inbox_worker, self.schedule_worker, self.delivery_worker)
+        return PipelineTasks(
+            listeners=[start(self.listen(adapter)) for adapter in self.adapters.values()],
+            claims=[start(self.claim_messages()), start(self.claim_schedule_runs())],
+            deliveries=start(self.deliver()),
+            interrupts=start(self.interrupts.run()),
+            renewals=[start(worker.renew_claims()) for worker in workers],
+        )
+
+    # -- receive: an adapter hands over a message
+
+    async def listen(self, adapter: Adapter) -> None:
+        """Let an adapter listen; if it fails, listen again, so that no adapter ends the others."""
+        has_menu = False
+        while True:
+            try:
+                if not has_menu:
+                    await adapter.fill_menu(commands.menu())
+                    has_menu = True
+                await adapter.listen(self.receive)
+            except Error as problem:
+                log.warning(
+                    "%s stopped listening, retrying in %g s: %s",
+                    adapter.name, _LISTEN_RETRY_SECONDS, problem,
+                )  # fmt: skip
+            except Exception:
+                log.exception(
+                    "the adapter of %s has a bug, retrying in %g s",
+                    adapter.name, _LISTEN_RETRY_SECONDS,
+                )  # fmt: skip
+            else:
+                return
+            await asyncio.sleep(_LISTEN_RETRY_SECONDS)
 
     async def receive(self, incoming: Incoming) -> None:
-        """Accept a message. When this returns, it is stored, or it is none of ours."""
+        """Accept a message: when this returns, it is stored, or it needs no answer in a turn.
+
+        Raises the store's error if it could not be stored; then the adapter does not tell the
+        platform "received", and the platform sends the message again.
+        """
         command = commands.parse(incoming.text)
-        verdict, arrival = await self.store.run_batched(self._admit, incoming, command)
-        if arrival is not None and arrival.is_new:
-            await self.interrupts.hear(arrival)
+        verdict, item = await self.store.run_batched(self._accept, incoming, command)
+        if item is not None and item.is_new:
+            await self.interrupts.notice(item)
         elif verdict == "stranger":
             await self._offer_pairing(incoming)
         elif verdict == "welcome" and command is not None and command.is_immediate:
             await self._answer_at_once(incoming, command)
 
-    def _admit(
+    def _accept(
         self, incoming: Incoming, command: commands.ParsedCommand | None
     ) -> tuple[access.Verdict, InboxItem | None]:
-        """Who wrote, whether they are answered, and if they are, their message: one transaction."""
-        role = self._role(incoming.source)
-        verdict = access.decide(incoming, role, self.rules.of(incoming.source.platform))
+        """Admit a message and put it into the inbox, in one transaction."""
+        verdict = self._admit(incoming)
         if verdict != "welcome" or (command is not None and command.is_immediate):
             return verdict, None
-        return verdict, self.store.sync.inbox.put(
-            incoming.source,
-            incoming.text,
-            # Without one of its own it could not be known again after a crash, nor be forgotten.
-            message_id=incoming.message_id or uuid.uuid4().hex,
-            media=incoming.media,
-            gather_seconds=0 if command is not None else self.rules.gather_seconds,
-        )
+        return verdict, self._enqueue(incoming, command)
+
+    # -- admit: decide whether the message is answered
+
+    def _admit(self, incoming: Incoming) -> access.Verdict:
+        role = self._role(incoming.source)
+        return access.decide(incoming, role, self.rules.of(incoming.source.platform))
 
     def _role(self, source: Source) -> Role:
         stored = self.store.sync.people.role_of(source)
         return access.role_of(source, stored, self.rules.of(source.platform))
 
     async def _offer_pairing(self, incoming: Incoming) -> None:
+        """Send a pairing code to an unknown person, unless there were too many requests lately."""
         code = await self.store.people.ask(incoming.source)
         if code is not None:
             await self.store.outbox.put(
@@ -110,128 +174,177 @@ class Pipeline:
             )
 
     async def _answer_at_once(self, incoming: Incoming, command: commands.ParsedCommand) -> None:
-        """A question about the gateway itself does not wait for a turn to end."""
-        reply = await self._command(incoming.source, command)
-        name = UserMessage(incoming.source, None, incoming.message_id, ()).dedupe_key
+        """Answer a command that only reads, without waiting for the turn in progress to end."""
+        reply = await self._run_command(incoming.source, command)
+        dedupe_key = UserMessage(incoming.source, None, incoming.message_id, ()).dedupe_key
         await self.store.outbox.put(
             reply.text, "origin", origin=incoming.source, session_id=reply.about,
-            delivery=None if name is None else f"command:{name}",
+            delivery=None if dedupe_key is None else f"command:{dedupe_key}",
         )  # fmt: skip
 
-    # -- lane → turn → agent → outbox
+    # -- enqueue: put the message into the inbox
 
-    async def answer(self, arrival: InboxItem) -> None:
-        """Answer what a lane has claimed; what becomes of it is written down in any case."""
+    def _enqueue(self, incoming: Incoming, command: commands.ParsedCommand | None) -> InboxItem:
+        return self.store.sync.inbox.put(
+            incoming.source,
+            incoming.text,
+            # Without an id it could not be recognised after a crash, nor be deleted with the rest.
+            message_id=incoming.message_id or uuid.uuid4().hex,
+            media=incoming.media,
+            gather_seconds=0 if command is not None else self.rules.gather_seconds,
+        )
+
+    # -- claim: take items from the queues; each becomes a task
+
+    async def claim_messages(self) -> None:
+        """Claim inbox items until cancelled; the worker calls `answer` for each of them."""
+        while True:
+            await self.inbox_worker.claim_and_start()
+
+    async def claim_schedule_runs(self) -> None:
+        """Claim due schedule runs until cancelled; the worker calls `ScheduleRunner.run`."""
+        while True:
+            await self.schedule_worker.claim_and_start()
+
+    async def answer(self, item: InboxItem) -> None:
+        """Answer a claimed message, and store the outcome whatever happens."""
         try:
-            await self._answer(arrival)
+            await self._answer(item)
         except asyncio.CancelledError:
-            # The gateway stops: whoever starts next goes on with it, and need not wait.
-            await asyncio.shield(self._later(arrival, _CUT_OFF, 0))
+            # The gateway stops: give the claim up now, so that the next node need not wait.
+            await asyncio.shield(self._fail(item, _STOPPED, 0))
             raise
         except SessionBusy as problem:
-            await self._later(arrival, problem, 0.5)
+            await self._fail(item, problem, 0.5)
         except Conflict as problem:
-            log.info("another node went on with %s: %s", arrival.id, problem.message)
+            log.info("message %s was continued by another node: %s", item.id, problem.message)
         except Error as problem:
-            log.warning("message %s was not answered: %s", arrival.id, problem)
-            gives_up = arrival.attempts >= self.rules.tries and not problem.retryable
-            await self._later(arrival, problem, 2.0**arrival.attempts, gives_up=gives_up)
+            log.warning("message %s was not answered: %s", item.id, problem)
+            gives_up = item.attempts >= self.rules.tries and not problem.retryable
+            await self._fail(item, problem, 2.0**item.attempts, gives_up=gives_up)
         except Exception:
-            log.exception("message %s was not answered", arrival.id)
-            gives_up = arrival.attempts >= self.rules.tries
-            await self._later(arrival, _BUG, 2.0**arrival.attempts, gives_up=gives_up)
+            log.exception("message %s was not answered", item.id)
+            gives_up = item.attempts >= self.rules.tries
+            await self._fail(item, _BUG, 2.0**item.attempts, gives_up=gives_up)
 
-    async def _answer(self, arrival: InboxItem) -> None:
-        command = commands.parse(arrival.text)
-        if arrival.attempts > self.rules.tries * 4:
-            # It has ended every node that took it: one message must not end them all.
-            await self._later(arrival, _CUT_OFF, 0, gives_up=True)
+    async def _answer(self, item: InboxItem) -> None:
+        """Run the command or the turn of a claimed message, then mark the message done."""
+        command = commands.parse(item.text)
+        if item.attempts > self.rules.tries * 4:
+            # Every node that claimed it has died: one message must not end all nodes.
+            await self._fail(item, _STOPPED, 0, gives_up=True)
             return
         is_settled = False
         if command is None:
-            said = UserMessage(arrival.source, arrival.text, None, arrival.media)
-            is_settled = await self._converse(arrival, said)
-        elif arrival.attempts > 1 and not command.is_repeatable:
-            # A node was lost in the middle of it: what has run is not run again by itself.
-            await self._reply(arrival, replies.interrupted(command.name))
+            message = UserMessage(item.source, item.text, None, item.media)
+            is_settled = await self._run_turn(item, message)
+        elif item.attempts > 1 and not command.is_repeatable:
+            # A node was lost while it ran the command: do not run it a second time.
+            await self._reply(item, replies.interrupted(command.name))
         else:
-            reply = await self._command(arrival.source, command)
+            reply = await self._run_command(item.source, command)
             if reply.text:
-                await self._reply(arrival, reply.text, about=reply.about)
+                await self._reply(item, reply.text, about=reply.about)
             if reply.again is not None:
-                is_settled = await self._converse(arrival, reply.again)
+                is_settled = await self._run_turn(item, reply.again)
         if not is_settled:
-            await self.store.inbox.done(arrival)
+            await self.store.inbox.done(item)
 
-    async def _command(
+    async def _run_command(
         self, source: Source, command: commands.ParsedCommand
     ) -> commands.CommandReply:
         role = await self.store.run_batched(self._role, source)
-        place = commands.CommandContext(self.store.sync, source, self.rules, role)
-        return await asyncio.to_thread(commands.run, place, command)
+        context = commands.CommandContext(self.store.sync, source, self.rules, role)
+        return await asyncio.to_thread(commands.run, context, command)
 
-    async def _converse(self, arrival: InboxItem, said: UserMessage) -> bool:
-        """Have it answered in a turn; whether the answer has settled it too."""
-        adapter = self.adapters.get(arrival.source.platform)
-        tools = await self.tools_for(arrival.source, arrival.key)
-        exchange = AgentTurn(
-            self.store, self.agent, adapter, self.rules, tools, metrics=self.metrics
-        )
+    async def _fail(
+        self, item: InboxItem, problem: Error, seconds: float, *, gives_up: bool = False
+    ) -> None:
+        """Put a message back to be tried again after `seconds`, or give it up and say so."""
+        try:
+            if gives_up:
+                await self._reply(item, replies.given_up(problem))
+            await self.store.inbox.failed(
+                item,
+                problem.message,
+                retry_after=min(seconds, _LONGEST_RETRY_SECONDS),
+                for_good=gives_up,
+            )
+        except Error as failure:
+            # The claim expires, and then a node tries again.
+            log.warning(
+                "message %s could not be put back, waiting for its claim to expire: %s",
+                item.id, failure,
+            )  # fmt: skip
+
+    # -- turn: open the session under its lease, and store what the agent answers
+
+    async def _run_turn(self, item: InboxItem, message: UserMessage) -> bool:
+        """Answer a message in a turn; return whether the answer settled the inbox item too."""
+        agent_turn = await self._agent_turn(item)
         turn = self.store.turn(
-            arrival.source,
-            said.text,
-            message_id=arrival.message_id,
-            media=said.media,
+            item.source,
+            message.text,
+            message_id=item.message_id,
+            media=message.media,
             wait=self.store.settings.lease_seconds,
         )
         try:
             async with turn:
                 if not turn.duplicate:
-                    turn.sync.settles = arrival
-                    with self.interrupts.turn(arrival.key) as signals:
-                        await exchange.run(turn, signals, arrival, said.text or "")
+                    turn.sync.settles = item
+                    await self._run_agent(agent_turn, turn, item, message.text or "")
         except BudgetExceeded as refusal:
-            await self._reply(arrival, replies.refused(refusal))
+            await self._reply(item, replies.refused(refusal))
         except AgentError as problem:
-            log.warning("the agent did not answer message %s: %s", arrival.id, problem)
+            log.warning("the agent did not answer message %s: %s", item.id, problem)
             if turn.answer is None:
-                await self._reply(arrival, replies.failed(problem), about=turn.session.id)
+                await self._reply(item, replies.failed(problem), about=turn.session.id)
         if turn.is_cut_off:
-            await self._reply(arrival, replies.CUT_OFF, about=turn.session.id)
+            await self._reply(item, replies.CUT_OFF, about=turn.session.id)
         return turn.sync.has_settled
 
+    # -- agent: have the message answered; each event is stored before the next is requested
+
+    async def _run_agent(
+        self, agent_turn: AgentTurn, turn: Turn, item: InboxItem, text: str
+    ) -> None:
+        """Run the agent; the answer goes into the transcript and the outbox in one transaction."""
+        with self.interrupts.turn(item.key) as signals:
+            await agent_turn.run(turn, signals, item, text)
+
+    async def _agent_turn(self, item: InboxItem) -> AgentTurn:
+        adapter = self.adapters.get(item.source.platform)
+        tools = await self.tools_for(item.source, item.key)
+        return AgentTurn(self.store, self.agent, adapter, self.rules, tools, metrics=self.metrics)
+
     async def tools_for(
-        self, source: Source, key: str, *, may_plan: bool = True
+        self, source: Source, key: str, *, can_schedule: bool = True
     ) -> tuple[Tool, ...]:
-        """What the agent may do for whoever wrote."""
+        """Return the tools that the agent may call for the person who wrote."""
         role = await self.store.run_batched(self._role, source)
-        found = self.tools
-        if may_plan:
-            found += schedule_tool.tools(self.store, source, role)
+        tools = self.tools
+        if can_schedule:
+            tools += schedule_tool.tools(self.store, source, role)
         if self.processes is None:
-            return found
-        from tertulia.processes.agent_tools import tools_for  # which needs a Unix
+            return tools
+        from tertulia.processes.agent_tools import tools_for  # needs a Unix
 
-        # Where nothing can be sent to, news of a program stand in the conversation.
+        # Without an adapter nothing can be sent to the chat: then news of a program go into the
+        # conversation.
         origin = source if source.platform in self.adapters else None
-        return (*found, *tools_for(self.processes, origin, key, role))
+        return (*tools, *tools_for(self.processes, origin, key, role))
 
-    async def _reply(self, arrival: InboxItem, text: str, about: str | None = None) -> None:
-        """Said by the gateway, not by the agent; once, however often the message is tried."""
+    # -- deliver: send what is in the outbox
+
+    async def _reply(self, item: InboxItem, text: str, about: str | None = None) -> None:
+        """Put a text of the gateway itself into the outbox, once for all tries of a message."""
         await self.store.outbox.put(
-            text, "origin", origin=arrival.source, session_id=about,
-            delivery=replies.reply_key(arrival),
+            text, "origin", origin=item.source, session_id=about,
+            delivery=replies.reply_key(item),
         )  # fmt: skip
 
-    async def _later(
-        self, arrival: InboxItem, problem: Error, seconds: float, *, gives_up: bool = False
-    ) -> None:
-        try:
-            if gives_up:
-                await self._reply(arrival, replies.given_up(problem))
-            await self.store.inbox.failed(
-                arrival, problem.message, retry_after=min(seconds, 60), for_good=gives_up
-            )
-        except Error as again:
-            # The claim runs out, and then some node tries again.
-            log.warning("message %s could not be put back: %s", arrival.id, again)
+    async def deliver(self) -> None:
+        """Claim due deliveries until cancelled; the worker calls `Adapter.send` for each."""
+        while True:
+            await self.delivery_worker.claim_and_start()

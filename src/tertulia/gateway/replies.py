@@ -1,4 +1,4 @@
-"""What the gateway itself says to people."""
+"""Texts that the gateway itself sends to people, and the idempotency key of such a reply."""
 
 from __future__ import annotations
 
@@ -7,52 +7,66 @@ from tertulia.errors import AgentError, BudgetExceeded, Error
 from tertulia.records.queues.inbox import InboxItem
 
 STOPPED = "Stopped."
-CUT_OFF = "I was cut off before I could answer this, and the talk has gone on since. Say it again."
+CUT_OFF = (
+    "I was interrupted before I could answer this, and the conversation has gone on since then."
+    " Please send it again."
+)
 REASONS = {"idle": "you had not written for a while", "daily": "a new day has begun"}
 
 
-def reply_key(arrival: InboxItem) -> str:
-    """What the gateway says to a message it says once, however often the message is tried."""
-    return f"reply:{arrival.id}"
+def reply_key(item: InboxItem) -> str:
+    """Return the delivery key of the reply to a message: one reply, however often it is tried."""
+    return f"reply:{item.id}"
 
 
 def pairing(code: str) -> str:
+    """Tell an unknown person how to be let in. The first line ends with the code."""
     return (
-        f"I do not know you yet. Show this code to my owner: {code}\n"
-        "It is good for one hour; they let you in with: tertulia pair approve CODE"
+        f"I do not know you yet. Please show this code to my owner: {code}\n"
+        "It is valid for one hour. My owner lets you in with: tertulia pair approve CODE"
     )
 
 
-def notice(given: Notice) -> str:
-    """The conversation began anew by itself, and how to go back."""
-    reason = REASONS.get(given.reason, given.reason)
-    return f"This is a new conversation: {reason}. To go on with the last one, say /resume 1."
+def notice(event: Notice) -> str:
+    """Say that the policy began a new conversation, and how to go back to the last one."""
+    reason = REASONS.get(event.reason, event.reason)
+    return (
+        f"This is a new conversation, because {reason}. To continue the last one, send /resume 1."
+    )
 
 
 def interrupted(command: str) -> str:
+    """Say that a command was interrupted and is not repeated."""
     again = "/redo, then /retry" if command == "retry" else "it again"
     return (
-        f"/{command} was cut off, and I cannot tell whether it was done. I did not repeat it: look"
-        f" with /history or /sessions, and say {again} if you need to."
+        f"/{command} was interrupted, and I cannot tell whether it was completed. I did not repeat"
+        f" it. Please check with /history or /sessions, and send {again} if needed."
     )
 
 
 def refused(problem: BudgetExceeded) -> str:
+    """Say which budget is used up."""
     return f"{problem.message} {problem.hint or ''}".strip()
 
 
 def failed(problem: AgentError) -> str:
-    """The agent gave no answer. What a provider said is for the logs, not for people in chats."""
+    """Say that the agent gave no answer. The provider's own message goes only into the log."""
     reason = {
         "agent_timeout": "the model took too long",
         "agent_unavailable": "the model cannot be reached right now",
         "context_overflow": "this conversation has become too long for the model",
     }.get(problem.code, "something went wrong on the model's side")
-    way_out = (
-        "/new to begin afresh" if problem.code == "context_overflow" else "/retry to try again"
+    advice = (
+        "/new to begin a new conversation"
+        if problem.code == "context_overflow"
+        else "/retry to try again"
     )
-    return f"I could not answer: {reason}. Your message is kept; say {way_out}."
+    return f"I could not answer: {reason}. Your message is stored; send {advice}."
 
 
 def given_up(problem: Error) -> str:
-    return f"I could not answer this message and have given up ({problem.code}). It is kept."
+    """Say that a message will not be tried again."""
+    return (
+        f"I could not answer this message and have given up ({problem.code})."
+        " Your message is stored."
+    )

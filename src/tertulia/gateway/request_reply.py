@@ -1,10 +1,10 @@
-"""Turns that are answered to whoever waits for them: no inbox, and no outbox.
+"""Request and reply: turns for callers that wait for the answer, without inbox and outbox.
 
-    admit (a token has) → turn → agent → answer
+    a token admits the caller → turn → agent → reply
 
-Tools that come with a request are called by whoever sent it. Their calls end the request; the turn
-stays interrupted, and goes on when the results come in the next one. If something else is said
-instead, the calls keep the results that say they were interrupted.
+Tools that come with a request are called by the caller. A step that calls one ends the request: the
+turn stays interrupted, and continues when the next request brings the results. If the next request
+brings a new message instead, the calls keep their results that say they were interrupted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -24,26 +24,25 @@ from tertulia.core.message import INTERRUPTED, TOOL, USER, Message, ToolCall
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
 from tertulia.errors import Error, IllegalMove
-from tertulia.gateway.agent_turn import (
-    AgentTurn,
-    Observe,
-    TurnHandedOver,
-)
+from tertulia.gateway.agent_turn import AgentTurn, Observe, TurnHandedOver
 from tertulia.gateway.interrupts import TurnSignals
-from tertulia.gateway.pipeline import Pipeline
 from tertulia.records.queues.inbox import InboxItem
 
-# Far enough back for the calls of one step and what came before them.
-_LOOK_BACK = 200
+if TYPE_CHECKING:
+    from tertulia.gateway.pipeline import Pipeline
+
+# Newest messages to read: enough for the tool calls of one step and the message before them.
+_NEWEST = 200
 
 
 class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that waits for its answer.
+    """A request of a caller that waits for the reply.
 
-    `past` is what the conversation is to begin with, if it begins with this request. `results` are
-    those of the calls that the request before was answered with; then there is no text. `tools` of
-    the caller are offered instead of the gateway's own. `origin` is who made the schedule that asks
-    here: news of what it starts are sent there, and it plans nothing itself.
+    `past` are the messages a new conversation begins with; if it has messages, `past` is ignored.
+    `results` are the results of the tool calls in the reply to the request before; then there is no
+    text. `tools` of the caller are offered instead of the gateway's own. `origin` is the creator of
+    the schedule that makes the request: news of programs it starts are sent there, and the agent
+    cannot create schedules.
     """
 
     source: Source
@@ -59,7 +58,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What it was answered: a text, or calls for the caller's own tools."""
+    """The reply to a request: a text, or calls of the caller's own tools."""
 
     session_id: str
     text: str | None = None
@@ -69,153 +68,161 @@ class AgentReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Responder:
-    """Answers requests that wait."""
+    """Answers requests of callers that wait."""
 
-    def __init__(self, path: Pipeline, *, wait: float = 30.0) -> None:
-        self._path = path
+    def __init__(self, pipeline: Pipeline, *, wait: float = 30.0) -> None:
+        self._pipeline = pipeline
         self._wait = wait
-        self._under_way: set[asyncio.Task[Any]] = set()
-        self._beginnings: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._in_progress: set[asyncio.Task[Any]] = set()
+        self._past_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
     def store(self) -> aio.Store:
-        return self._path.store
+        return self._pipeline.store
 
-    def start(self, ask: AgentRequest, observe: Observe | None = None) -> asyncio.Task[AgentReply]:
-        """Answer in a task of its own, which `drain` waits for."""
-        task = asyncio.create_task(self.answer(ask, observe))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+    def start(
+        self, request: AgentRequest, observe: Observe | None = None
+    ) -> asyncio.Task[AgentReply]:
+        """Answer in a new task, which `drain` waits for."""
+        task = asyncio.create_task(self.answer(request, observe))
+        self._in_progress.add(task)
+        task.add_done_callback(self._in_progress.discard)
         return task
 
     async def drain(self, seconds: float) -> None:
-        """Wait for what is under way, then cut it off; asked again, it goes on."""
-        if self._under_way:
-            _, left = await asyncio.wait(self._under_way, timeout=seconds)
-            for task in left:
+        """Wait for requests in progress, then cancel the rest; sent again, they continue."""
+        if self._in_progress:
+            _, unfinished = await asyncio.wait(self._in_progress, timeout=seconds)
+            for task in unfinished:
                 task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
+            await asyncio.gather(*unfinished, return_exceptions=True)
 
-    async def answer(self, ask: AgentRequest, observe: Observe | None = None) -> AgentReply:
-        """The answer to a request; the same one for a request that was answered before."""
-        if ask.past:
-            await self._begin(ask)
-        if ask.results:
-            return await self._go_on(ask, observe)
+    async def answer(self, request: AgentRequest, observe: Observe | None = None) -> AgentReply:
+        """Return the reply; a request that was answered before gets the stored answer."""
+        if request.past:
+            await self._store_past(request)
+        if request.results:
+            return await self._continue(request, observe)
         turn = self.store.turn(
-            ask.source, ask.text, message_id=ask.message_id, media=ask.media, wait=self._wait
+            request.source,
+            request.text,
+            message_id=request.message_id,
+            media=request.media,
+            wait=self._wait,
         )
-        return await self._within(turn, ask, observe, ask.text or "")
+        return await self._run_turn(turn, request, observe, request.text or "")
 
-    async def _begin(self, ask: AgentRequest) -> None:
-        """Store what was said before, once."""
-        key = self.store.sessions.key(ask.source)
-        lock = self._beginnings.setdefault(key, asyncio.Lock())
+    async def _store_past(self, request: AgentRequest) -> None:
+        """Store the earlier messages, if the transcript is empty."""
+        key = self.store.sessions.key(request.source)
+        lock = self._past_locks.setdefault(key, asyncio.Lock())
         async with lock:
-            session = await self.store.sessions.open(ask.source)
+            session = await self.store.sessions.open(request.source)
             transcript = self.store.transcript(session.id)
             if await transcript.count() == 0:
-                await transcript.extend(ask.past)
+                await transcript.extend(request.past)
 
-    async def _go_on(self, ask: AgentRequest, observe: Observe | None) -> AgentReply:
-        """Go on with the turn whose calls these are the results of."""
-        key = await self.store.sessions.conversation(ask.source)
+    async def _continue(self, request: AgentRequest, observe: Observe | None) -> AgentReply:
+        """Continue the turn that made the tool calls, with their results."""
+        key = await self.store.sessions.conversation(request.source)
         session = await self.store.sessions.current(key)
         if session is None:
-            raise _unasked(ask.results)
-        entries = await self.store.transcript(session.id).entries(newest=_LOOK_BACK)
-        said = next((one for one in reversed(entries) if one.role == USER), None)
-        message_id = None if said is None else said.body.get("message_id")
-        if said is None or not message_id:
-            raise _unasked(ask.results)
-        turn = self.store.turn(ask.source, None, message_id=message_id, wait=self._wait)
+            raise _unexpected_results(request.results)
+        entries = await self.store.transcript(session.id).entries(newest=_NEWEST)
+        message = next((entry for entry in reversed(entries) if entry.role == USER), None)
+        message_id = None if message is None else message.body.get("message_id")
+        if message is None or not message_id:
+            raise _unexpected_results(request.results)
+        turn = self.store.turn(request.source, None, message_id=message_id, wait=self._wait)
 
-        async def put_in(turn: Turn) -> None:
-            await self._put_results(turn.session.id, ask.results)
+        async def put_results(turn: Turn) -> None:
+            await self._put_results(turn.session.id, request.results)
 
-        return await self._within(turn, ask, observe, str(said.body.get("content") or ""), put_in)
+        text = str(message.body.get("content") or "")
+        return await self._run_turn(turn, request, observe, text, put_results)
 
     async def _put_results(self, session_id: str, results: Sequence[ToolResult]) -> None:
-        """Show each result in the place of the one that says the call was interrupted."""
+        """Replace the stored results that say "interrupted" with the results of the caller."""
         transcript = self.store.transcript(session_id)
-        places = _newest_results(await transcript.entries(newest=_LOOK_BACK))
-        if {result.call_id for result in results} != set(places):
-            raise _unasked(results)
+        stored = _newest_results(await transcript.entries(newest=_NEWEST))
+        if {result.call_id for result in results} != set(stored):
+            raise _unexpected_results(results)
         for result in results:
-            place = places[result.call_id]
-            if place.kind != INTERRUPTED:
-                continue  # it came before, and the agent failed after it
+            entry = stored[result.call_id]
+            if entry.kind != INTERRUPTED:
+                continue  # an earlier request has put it in, and then the agent failed
             body = {"role": TOOL, "tool_call_id": result.call_id, "content": result.content}
-            name = {"name": place.body["name"]} if "name" in place.body else {}
-            await transcript.edit(place.seq, body | name)
+            name = {"name": entry.body["name"]} if "name" in entry.body else {}
+            await transcript.edit(entry.seq, body | name)
 
-    async def _within(
+    async def _run_turn(
         self,
         turn: Turn,
-        ask: AgentRequest,
+        request: AgentRequest,
         observe: Observe | None,
         text: str,
-        first: Callable[[Turn], Awaitable[None]] | None = None,
+        prepare: Callable[[Turn], Awaitable[None]] | None = None,
     ) -> AgentReply:
-        heard = _Heard(observe, hands_over=bool(ask.tools))
+        """Enter the turn, call `prepare` in it, run the agent, and return the reply."""
+        observer = _Observer(observe, hands_over=bool(request.tools))
         try:
             async with turn:
                 if turn.duplicate:
                     return AgentReply(
                         session_id=turn.session.id, text=turn.answer, is_repeated=True
                     )
-                if first is not None:
-                    await first(turn)
-                async with self._signals(turn.session.key, ask.stop) as signals:
-                    exchange = await self._exchange(ask, heard, turn.session.key)
-                    await exchange.run(turn, signals, await self._arrival(ask, turn), text)
-        except TurnHandedOver as handed:
+                if prepare is not None:
+                    await prepare(turn)
+                async with self._signals(turn.session.key, request.stop) as signals:
+                    agent_turn = await self._agent_turn(request, observer, turn.session.key)
+                    await agent_turn.run(turn, signals, self._as_item(request, turn), text)
+        except TurnHandedOver as handover:
             return AgentReply(
                 session_id=turn.session.id,
-                text=handed.step.text,
-                tool_calls=handed.step.tool_calls,
-                usage=heard.usage,
+                text=handover.step.text,
+                tool_calls=handover.step.tool_calls,
+                usage=observer.usage,
             )
-        return AgentReply(session_id=turn.session.id, text=turn.answer, usage=heard.usage)
+        return AgentReply(session_id=turn.session.id, text=turn.answer, usage=observer.usage)
 
-    async def _exchange(self, ask: AgentRequest, heard: _Heard, key: str) -> AgentTurn:
-        path = self._path
-        tools = ask.tools or await path.tools_for(
-            ask.origin or ask.source, key, may_plan=ask.origin is None
+    async def _agent_turn(self, request: AgentRequest, observer: _Observer, key: str) -> AgentTurn:
+        pipeline = self._pipeline
+        tools = request.tools or await pipeline.tools_for(
+            request.origin or request.source, key, can_schedule=request.origin is None
         )
         return AgentTurn(
-            path.store,
-            path.agent,
+            pipeline.store,
+            pipeline.agent,
             None,
-            path.rules,
+            pipeline.rules,
             tools,
-            metrics=path.metrics,
+            metrics=pipeline.metrics,
             delivers=False,
-            instructions=ask.instructions,
-            observe=heard,
+            instructions=request.instructions,
+            observe=observer,
         )
 
     @contextlib.asynccontextmanager
     async def _signals(self, key: str, stop: asyncio.Event) -> AsyncIterator[TurnSignals]:
-        """A turn that /stop ends, and that ends when whoever asked does not wait any more."""
-        with self._path.interrupts.turn(key) as signals:
-            watching = asyncio.create_task(_pass_on(stop, signals.stop))
+        """Register the turn, so that /stop ends it, and stop it when the caller stops waiting."""
+        with self._pipeline.interrupts.turn(key) as signals:
+            forwarding = asyncio.create_task(_forward(stop, signals.stop))
             try:
                 yield signals
             finally:
-                watching.cancel()
-                await asyncio.gather(watching, return_exceptions=True)
+                forwarding.cancel()
+                await asyncio.gather(forwarding, return_exceptions=True)
 
-    async def _arrival(self, ask: AgentRequest, turn: Turn) -> InboxItem:
-        """The request in the form an exchange knows; it stands in no inbox."""
+    def _as_item(self, request: AgentRequest, turn: Turn) -> InboxItem:
+        """Return the request as an `InboxItem`, which `AgentTurn` expects; it is not stored."""
         now = self.store.now()
         return InboxItem(
             id=0,
             key=turn.session.key,
-            source=ask.source,
-            text=ask.text,
-            message_id=ask.message_id,
-            media=ask.media,
+            source=request.source,
+            text=request.text,
+            message_id=request.message_id,
+            media=request.media,
             state="taken",
             attempts=1,
             not_before=now,
@@ -224,8 +231,8 @@ class Responder:
         )
 
 
-class _Heard:
-    """Adds up what was used, and ends the run where the caller has to go on."""
+class _Observer:
+    """Sums up the usage, and ends the run at a step whose tools the caller has to call."""
 
     def __init__(self, observe: Observe | None, *, hands_over: bool) -> None:
         self._observe = observe
@@ -234,7 +241,7 @@ class _Heard:
 
     async def __call__(self, event: Event) -> None:
         if isinstance(event, Step | ModelUsage) and event.usage is not None:
-            self.usage = _added(self.usage, event.usage)
+            self.usage = _sum(self.usage, event.usage)
         if self._observe is not None:
             await self._observe(event)
         if isinstance(event, Step) and event.tool_calls and self._hands_over:
@@ -242,46 +249,46 @@ class _Heard:
 
 
 def caller_tool(name: str, description: str, parameters: dict[str, Any]) -> Tool:
-    """A tool that whoever asked will run."""
+    """Return a tool that the caller of a request runs itself."""
 
     async def call(arguments: dict[str, Any]) -> NoReturn:
-        # A run is left before its tools are called; see `_Heard`.
+        # The run ends before its tools are called; see `_Observer`.
         raise Error(f"{name} is run by the caller.")
 
     return Tool(name, description, parameters, call)
 
 
 def _newest_results(entries: Sequence[Message]) -> dict[str, Message]:
-    """The results that stand at the end, by the id of their call."""
-    found: dict[str, Message] = {}
-    for one in reversed(entries):
-        if one.role != TOOL:
+    """Return the tool results at the end of the transcript, by the id of their call."""
+    results: dict[str, Message] = {}
+    for entry in reversed(entries):
+        if entry.role != TOOL:
             break
-        found.setdefault(str(one.body.get("tool_call_id")), one)
-    return found
+        results.setdefault(str(entry.body.get("tool_call_id")), entry)
+    return results
 
 
-def _unasked(results: Sequence[ToolResult]) -> IllegalMove:
-    named = ", ".join(result.call_id for result in results)
+def _unexpected_results(results: Sequence[ToolResult]) -> IllegalMove:
+    call_ids = ", ".join(result.call_id for result in results)
     return IllegalMove(
-        f"No call waits for these results: {named[:200]}.",
+        f"No call waits for these results: {call_ids[:200]}.",
         hint="Send one result for each call of the newest answer, in one request.",
     )
 
 
-def _added(one: Usage, other: Usage) -> Usage:
-    costs = [cost for cost in (one.cost_usd, other.cost_usd) if cost is not None]
+def _sum(first: Usage, second: Usage) -> Usage:
+    costs = [cost for cost in (first.cost_usd, second.cost_usd) if cost is not None]
     return Usage(
-        one.input + other.input,
-        one.output + other.output,
-        one.cache_read + other.cache_read,
-        one.cache_write + other.cache_write,
-        one.reasoning + other.reasoning,
-        model=other.model or one.model,
+        first.input + second.input,
+        first.output + second.output,
+        first.cache_read + second.cache_read,
+        first.cache_write + second.cache_write,
+        first.reasoning + second.reasoning,
+        model=second.model or first.model,
         cost_usd=sum(costs) if costs else None,
     )
 
 
-async def _pass_on(heard: asyncio.Event, told: asyncio.Event) -> None:
-    await heard.wait()
-    told.set()
+async def _forward(source: asyncio.Event, target: asyncio.Event) -> None:
+    await source.wait()
+    target.set()

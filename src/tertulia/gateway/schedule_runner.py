@@ -1,9 +1,9 @@
-"""Schedules at work: each run is a turn, and what it says goes to its target or nowhere else.
+"""Runs of schedules: each run is a turn, and its result goes to the target of the schedule only.
 
-    claim → turn → agent → outbox         and the transcript of the conversation it arrives in
-                         → a dated file   for `local`, and for what no chat would take
+    claim → turn → agent → outbox         and the transcript of the conversation it is sent to
+                         → a dated file   for the target `local`, and for a result that no chat took
 
-Who made a schedule is told where its result could not go; nobody else is told anything.
+If a result cannot be delivered, the creator of the schedule is told, and nobody else.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,107 +21,110 @@ from tertulia.core.source import LOCAL, Source
 from tertulia.core.target import Target
 from tertulia.errors import ConfigError, Conflict, Error, SessionBusy
 from tertulia.gateway import access
-from tertulia.gateway.pipeline import Pipeline
-from tertulia.gateway.request_reply import (
-    AgentRequest,
-    Responder,
-)
+from tertulia.gateway.request_reply import AgentRequest, Responder
 from tertulia.platforms.base import Adapter, Incoming
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records.schedules import TRIES, Schedule, ScheduleRun
 
+if TYPE_CHECKING:
+    from tertulia.gateway.pipeline import Pipeline
+
 log = logging.getLogger("tertulia.gateway")
 
-AT_ONCE = 16
+MAX_RUNS = 16  # in progress at once on this node
+_LONGEST_RETRY_SECONDS = 300
 
-_CUT_OFF = Error("The gateway stopped before this was through.")
+_STOPPED = Error("The gateway stopped before this run was finished.")
 _BUG = Error("The gateway has a bug.", hint="Its log says where.")
 
 
 class ScheduleRunner:
-    """Runs what was claimed; what becomes of it is written down in any case."""
+    """Runs the claimed occurrences of schedules, and stores the outcome whatever happens."""
 
-    def __init__(self, path: Pipeline, adapters: Mapping[str, Adapter], folder: str | None) -> None:
-        self._path = path
-        self._store = path.store
+    def __init__(
+        self, pipeline: Pipeline, adapters: Mapping[str, Adapter], folder: str | None
+    ) -> None:
+        self._pipeline = pipeline
+        self._store = pipeline.store
         self._adapters = adapters
         self._folder = folder
-        self._direct = Responder(path, wait=self._store.settings.lease_seconds)
+        self._responder = Responder(pipeline, wait=self._store.settings.lease_seconds)
 
-    async def run(self, occurrence: ScheduleRun) -> None:
-        """Run one occurrence to its end."""
+    async def run(self, run: ScheduleRun) -> None:
+        """Run one occurrence of a schedule to its end."""
         try:
-            await self._run(occurrence)
+            await self._run(run)
         except asyncio.CancelledError:
-            # The gateway stops: whoever starts next goes on with it, and need not wait.
-            await asyncio.shield(self._later(occurrence, _CUT_OFF, 0))
+            # The gateway stops: give the claim up now, so that the next node need not wait.
+            await asyncio.shield(self._fail(run, _STOPPED, 0))
             raise
         except SessionBusy as problem:
-            await self._later(occurrence, problem, 5)
+            await self._fail(run, problem, 5)
         except Conflict as problem:
-            log.info("run %s is no longer ours: %s", occurrence.id, problem.message)
+            log.info("run %s was continued by another node: %s", run.id, problem.message)
         except Error as problem:
-            log.warning("run %s did not come to its end: %s", occurrence.id, problem)
-            is_hopeless = not problem.retryable or occurrence.attempts >= TRIES
-            await self._later(occurrence, problem, 2.0**occurrence.attempts, gives_up=is_hopeless)
+            log.warning("run %s failed: %s", run.id, problem)
+            gives_up = not problem.retryable or run.attempts >= TRIES
+            await self._fail(run, problem, 2.0**run.attempts, gives_up=gives_up)
         except Exception:
-            log.exception("run %s did not come to its end", occurrence.id)
-            await self._later(occurrence, _BUG, 0, gives_up=True)
+            log.exception("run %s failed", run.id)
+            await self._fail(run, _BUG, 0, gives_up=True)
 
-    async def _run(self, occurrence: ScheduleRun) -> None:
-        if occurrence.came_back:
-            reason = f"It was not taken ({occurrence.problem or 'no reason was given'})."
-            await self._keep(occurrence, occurrence.result or "", reason)
+    async def _run(self, run: ScheduleRun) -> None:
+        if run.came_back:
+            reason = f"The target did not accept it ({run.problem or 'no reason was given'})."
+            await self._keep_undelivered(run, run.result or "", reason)
             return
-        if not await self._is_welcome(occurrence.schedule.origin):
-            problem = "Whoever made this schedule may not write here any more."
-            await self._store.schedules.failed(occurrence, problem, for_good=True)
+        if not await self._may_write(run.schedule.origin):
+            problem = "The creator of this schedule may no longer write here."
+            await self._store.schedules.failed(run, problem, for_good=True)
             return
-        answer = await self._direct.answer(_ask(occurrence))
-        if answer.text and answer.text.strip():
-            await self._deliver(occurrence, answer.text, answer.session_id)
+        reply = await self._responder.answer(_request(run))
+        if reply.text and reply.text.strip():
+            await self._deliver(run, reply.text, reply.session_id)
         else:
-            await self._store.schedules.done(occurrence, session_id=answer.session_id)
+            await self._store.schedules.done(run, session_id=reply.session_id)
 
-    async def _is_welcome(self, origin: Source) -> bool:
-        """Asked anew for each run: what somebody was allowed once they may be denied now."""
-        rules = self._path.rules.of(origin.platform)
-        role = access.role_of(origin, await self._store.people.role_of(origin), rules)
-        asked = Incoming(source=origin, text=None, is_addressed=True)
-        return access.decide(asked, role, rules) == "welcome"
+    async def _may_write(self, origin: Source) -> bool:
+        """Return whether the creator may write now; it is decided anew for each run."""
+        settings = self._pipeline.rules.of(origin.platform)
+        role = access.role_of(origin, await self._store.people.role_of(origin), settings)
+        incoming = Incoming(source=origin, text=None, is_addressed=True)
+        return access.decide(incoming, role, settings) == "welcome"
 
-    async def _deliver(self, occurrence: ScheduleRun, text: str, session_id: str) -> None:
-        schedule = occurrence.schedule
+    async def _deliver(self, run: ScheduleRun, text: str, session_id: str) -> None:
+        """Put the result into the outbox, or into a file for the target `local`."""
+        schedule = run.schedule
         try:
             target = Target.parse(schedule.target, schedule.origin, known=PLATFORMS)
             if target.platform == LOCAL and not target.is_origin:
-                await self._write(occurrence, text)
-                await self._store.schedules.done(occurrence, text, session_id=session_id)
+                await self._write(run, text)
+                await self._store.schedules.done(run, text, session_id=session_id)
                 return
             self._require_adapter(target)
-            await self._store.schedules.deliver(occurrence, text, session_id=session_id)
+            await self._store.schedules.deliver(run, text, session_id=session_id)
         except ConfigError as problem:
-            await self._keep(occurrence, text, problem.message, session_id)
+            await self._keep_undelivered(run, text, problem.message, session_id)
 
     def _require_adapter(self, target: Target) -> None:
         if target.platform not in self._adapters:
             raise ConfigError(f"{target.platform} is not connected.", field="target")
 
-    async def _keep(
-        self, occurrence: ScheduleRun, text: str, reason: str, session_id: str | None = None
+    async def _keep_undelivered(
+        self, run: ScheduleRun, text: str, reason: str, session_id: str | None = None
     ) -> None:
-        """Keep here what its target did not take, and tell whoever made the schedule."""
-        where = await self._write(occurrence, text)
-        kept = "kept in the history of its runs" if where is None else f"kept in {where}"
-        log.warning("run %s: %s It is %s.", occurrence.id, reason, kept)
-        if self._can_be_told(occurrence):
-            await self._store.schedules.tell(occurrence, not_delivered(occurrence.schedule, reason))
-        problem = f"{reason} It is {kept}."
-        await self._store.schedules.done(occurrence, text, session_id=session_id, problem=problem)
+        """Store a result that its target did not accept, and tell the creator of the schedule."""
+        path = await self._write(run, text)
+        location = "the history of its runs" if path is None else path
+        log.warning("run %s was not delivered: %s It is kept in %s.", run.id, reason, location)
+        if self._can_tell_creator(run):
+            await self._store.schedules.tell(run, not_delivered(run.schedule, reason))
+        problem = f"{reason} It is kept in {location}."
+        await self._store.schedules.done(run, text, session_id=session_id, problem=problem)
 
-    def _can_be_told(self, occurrence: ScheduleRun) -> bool:
-        """Not in the very chat that did not take the result, and only where there is a chat."""
-        schedule = occurrence.schedule
+    def _can_tell_creator(self, run: ScheduleRun) -> bool:
+        """Return whether the creator has a chat here, other than the one that failed."""
+        schedule = run.schedule
         origin = schedule.origin
         if origin.platform not in self._adapters:
             return False
@@ -130,74 +134,81 @@ class ScheduleRunner:
             return True
         return (target.platform, target.chat_id) != (origin.platform, origin.chat_id)
 
-    async def _write(self, occurrence: ScheduleRun, text: str) -> str | None:
-        """Write a result into its file; None where that cannot be done."""
+    async def _write(self, run: ScheduleRun, text: str) -> str | None:
+        """Write a result to its file; return the path, or None if it cannot be written."""
         if self._folder is None:
             return None
         try:
-            return await asyncio.to_thread(_written, self._folder, occurrence, text)
+            return await asyncio.to_thread(_write_file, self._folder, run, text)
         except OSError as problem:
-            log.warning("run %s cannot be written down: %s", occurrence.id, problem)
+            log.warning("result of run %s could not be written to a file: %s", run.id, problem)
             return None
 
-    async def _later(
-        self, occurrence: ScheduleRun, problem: Error, seconds: float, *, gives_up: bool = False
+    async def _fail(
+        self, run: ScheduleRun, problem: Error, seconds: float, *, gives_up: bool = False
     ) -> None:
+        """Put a run back to be tried again after `seconds`, or give it up and tell its creator."""
         schedules = self._store.schedules
         try:
-            if gives_up and occurrence.schedule.origin.platform in self._adapters:
-                await schedules.tell(occurrence, not_run(occurrence.schedule, problem))
+            if gives_up and run.schedule.origin.platform in self._adapters:
+                await schedules.tell(run, not_run(run.schedule, problem))
             await schedules.failed(
-                occurrence, problem.message, retry_after=min(seconds, 300), for_good=gives_up
+                run,
+                problem.message,
+                retry_after=min(seconds, _LONGEST_RETRY_SECONDS),
+                for_good=gives_up,
             )
-        except Error as again:
-            # The claim runs out, and then some node tries again.
-            log.warning("run %s could not be put back: %s", occurrence.id, again)
+        except Error as failure:
+            # The claim expires, and then a node tries again.
+            log.warning(
+                "run %s could not be put back, waiting for its claim to expire: %s",
+                run.id, failure,
+            )  # fmt: skip
 
 
-def _ask(occurrence: ScheduleRun) -> AgentRequest:
-    schedule = occurrence.schedule
+def _request(run: ScheduleRun) -> AgentRequest:
+    schedule = run.schedule
     return AgentRequest(
-        source=schedule.origin if schedule.session == "origin" else _own(schedule),
+        source=schedule.origin if schedule.session == "origin" else _own_source(schedule),
         text=f"[Scheduled task {schedule.id}] {schedule.task}",
-        message_id=f"schedule:{occurrence.id}",
+        message_id=f"schedule:{run.id}",
         origin=schedule.origin,
         instructions=(
-            f"This is run {occurrence.id} of the scheduled task {schedule.id}"
-            f" ({describe(schedule.rule)}), planned for {occurrence.planned_at:%Y-%m-%d %H:%M} UTC."
+            f"This is run {run.id} of the scheduled task {schedule.id}"
+            f" ({describe(schedule.rule)}), planned for {run.planned_at:%Y-%m-%d %H:%M} UTC."
             f" Nobody is waiting to answer questions. Your answer is delivered to:"
             f" {schedule.target}."
         ),
     )
 
 
-def _own(schedule: Schedule) -> Source:
-    """A conversation of its own, beside the one it was made in, and of the same person."""
+def _own_source(schedule: Schedule) -> Source:
+    """Return the source of the schedule's own conversation, of the same person as its origin."""
     return msgspec.structs.replace(schedule.origin, thread_id=f"schedule-{schedule.id}")
 
 
 def not_delivered(schedule: Schedule, reason: str) -> str:
-    """For who made it. The result itself is not repeated: it was meant for another place."""
+    """Tell the creator. The result itself is not repeated: it was meant for another chat."""
     return (
         f"The result of task {schedule.id} could not be delivered to {schedule.target}:"
-        f" {reason} It is kept on the machine I run on."
+        f" {reason} The result is kept on the machine I run on."
     )
 
 
 def not_run(schedule: Schedule, problem: Error) -> str:
-    """What a provider said is for the logs, not for people in chats."""
-    return f"Task {schedule.id} could not be run ({problem.code}). /schedule shows when it is next."
+    """Tell the creator. The provider's own message goes only into the log."""
+    return f"Task {schedule.id} could not be run ({problem.code}). /schedule shows its next run."
 
 
-def _written(folder: str, occurrence: ScheduleRun, text: str) -> str:
-    """The path of a result, by schedule and planned time; for this user only."""
-    place = os.path.join(folder, str(occurrence.schedule.id))
-    os.makedirs(place, mode=0o700, exist_ok=True)
-    path = os.path.join(place, f"{occurrence.planned_at:%Y-%m-%dT%H-%M-%SZ}-{occurrence.id}.md")
-    beside = f"{path}.new"
-    with open(os.open(beside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+def _write_file(folder: str, run: ScheduleRun, text: str) -> str:
+    """Write a result that only this user can read; return its path, by schedule and time."""
+    directory = os.path.join(folder, str(run.schedule.id))
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    path = os.path.join(directory, f"{run.planned_at:%Y-%m-%dT%H-%M-%SZ}-{run.id}.md")
+    partial = f"{path}.new"
+    with open(os.open(partial, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
         file.write(text.encode("utf-8", "replace"))
         file.flush()
         os.fsync(file.fileno())
-    os.replace(beside, path)
+    os.replace(partial, path)
     return path

@@ -1,7 +1,7 @@
-"""Planning tasks: the same acts for the command `/schedule` and for the agent's tool.
+"""Actions on schedules: the same for the command `/schedule` and for the agent's tool.
 
-Whoever plans sees and changes their own schedules only. A result goes back to where it was asked
-for; only the owner may send it anywhere else.
+A person sees and changes their own schedules only. A result goes back to the chat the schedule was
+created in; only the owner may choose another target.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from tertulia.records.people import ROLES, Role
 from tertulia.records.schedules import RunsIn, Schedule
 from tertulia.store import Store
 
-MOST: Final = 50
+MAX_SCHEDULES: Final = 50
 _USAGE: Final = (
-    "Say: /schedule add every 2h: look at the mail. Times: every 2h, in 20 min, at 09:00,"
-    " at 2026-11-20 09:00, cron 0 9 * * MON-FRI."
+    "Send for example: /schedule add every 2h: look at the mail. Times: every 2h, in 20 min,"
+    " at 09:00, at 2026-11-20 09:00, cron 0 9 * * MON-FRI."
 )
-# A colon with a space after it ends the time: those of the clock have none.
+# A colon followed by a space ends the time; the colon in 09:00 has no space after it.
 _ADD = re.compile(r"(?P<when>.+?)(?: to (?P<target>\S+?))?(?P<here> here)?:\s+(?P<task>.+)")
 
 
-def said(store: Store, source: Source, role: Role, argument: str) -> str:
-    """Do what follows /schedule."""
+def run_command(store: Store, source: Source, role: Role, argument: str) -> str:
+    """Run the command `/schedule` with its argument; return the reply."""
     name, _, rest = argument.partition(" ")
     if not name or name == "list":
-        return listed(store, source)
+        return list_schedules(store, source)
     if name == "add":
-        return _add_words(store, source, role, rest)
-    act = _ACTS.get(name)
-    if act is None:
-        raise IllegalMove(f"{plain(name, 20)!r} is nothing to do with a schedule.", hint=_USAGE)
-    return act(store, source, _number(rest))
+        return _add_from_text(store, source, role, rest)
+    action = _ACTIONS.get(name)
+    if action is None:
+        raise IllegalMove(f"/schedule has no action {plain(name, 20)!r}.", hint=_USAGE)
+    return action(store, source, _number(rest))
 
 
-def listed(store: Store, source: Source) -> str:
-    """A person's schedules, a line each."""
-    found = store.schedules.find(by=source, limit=MOST).items
-    return "\n".join(map(line, found)) or f"Nothing is planned. {_USAGE}"
+def list_schedules(store: Store, source: Source) -> str:
+    """Return the schedules of a person, one line each."""
+    schedules = store.schedules.find(by=source, limit=MAX_SCHEDULES).items
+    return "\n".join(map(line, schedules)) or f"Nothing is planned. {_USAGE}"
 
 
 def line(schedule: Schedule) -> str:
-    """A schedule in a line for people."""
+    """Return one line that describes a schedule to people."""
     when = "" if schedule.next_at is None else f", next {schedule.next_at:%Y-%m-%d %H:%M} UTC"
     state = when if schedule.state == "active" else f", {schedule.state}"
     to = "" if schedule.target == ORIGIN else f", to {plain(schedule.target, 80)}"
@@ -70,63 +70,66 @@ def add(
     zone: str | None = None,
     misfire: Misfire = "once",
 ) -> Schedule:
-    """Plan a task, as far as whoever asks may."""
+    """Create a schedule; raise `AccessDenied` or `IllegalMove` if the person may not."""
     if target != ORIGIN and role != "owner":
         raise AccessDenied(
-            "Only the owner may have results sent elsewhere.",
-            hint="Leave the target out: the result comes to this chat.",
+            "Only the owner may have results sent to another chat.",
+            hint="Leave the target out; then the result comes to this chat.",
         )
-    if len(store.schedules.find(by=source, limit=MOST).items) >= MOST:
-        raise IllegalMove(f"There are {MOST} schedules already.", hint="Remove one first.")
+    if len(store.schedules.find(by=source, limit=MAX_SCHEDULES).items) >= MAX_SCHEDULES:
+        raise IllegalMove(f"You have {MAX_SCHEDULES} schedules already.", hint="Remove one first.")
     return store.schedules.create(
         source, when, task, zone=zone, target=target, session=session, misfire=misfire
     )
 
 
 def tools(store: aio.Store, source: Source, role: Role) -> tuple[Tool, ...]:
-    """The tools for who is answered: guests plan nothing."""
+    """Return the schedule tool; guests get none, they cannot create schedules."""
     if ROLES.index(role) > ROLES.index("member"):
         return ()
 
     async def call(arguments: dict[str, Any]) -> str:
-        return await asyncio.to_thread(_called, store.sync, source, role, arguments)
+        return await asyncio.to_thread(_run_tool, store.sync, source, role, arguments)
 
     return (Tool("schedule", _DESCRIPTION, _PARAMETERS, call),)
 
 
-def _called(store: Store, source: Source, role: Role, given: dict[str, Any]) -> str:
-    action = given["action"]
+def _run_tool(store: Store, source: Source, role: Role, arguments: dict[str, Any]) -> str:
+    action = arguments["action"]
     if action == "list":
-        return listed(store, source)
+        return list_schedules(store, source)
     if action == "add":
-        options = {name: given[name] for name in ("target", "session") if given.get(name)}
+        options = {name: arguments[name] for name in ("target", "session") if arguments.get(name)}
         return _planned(
             add(
                 store,
                 source,
                 role,
-                str(given.get("when", "")),
-                str(given.get("task", "")),
+                str(arguments.get("when", "")),
+                str(arguments.get("task", "")),
                 **options,
             )
         )
-    if "id" not in given:
-        raise IllegalMove("Which one?", hint="Give its id; action list shows them.")
-    return _ACTS[action](store, source, given["id"])
+    if "id" not in arguments:
+        raise IllegalMove(
+            f"The action {action} needs the id of a schedule.",
+            hint="Pass id; the action list shows the ids.",
+        )
+    return _ACTIONS[action](store, source, arguments["id"])
 
 
-def _add_words(store: Store, source: Source, role: Role, words: str) -> str:
-    found = _ADD.fullmatch(words)
-    if found is None:
+def _add_from_text(store: Store, source: Source, role: Role, text: str) -> str:
+    match = _ADD.fullmatch(text)
+    if match is None:
         raise IllegalMove("A time, a colon, a space and a task are needed.", hint=_USAGE)
     return _planned(add(
-        store, source, role, found["when"], found["task"],
-        target=found["target"] or ORIGIN, session="origin" if found["here"] else "own",
+        store, source, role, match["when"], match["task"],
+        target=match["target"] or ORIGIN, session="origin" if match["here"] else "own",
     ))  # fmt: skip
 
 
-def _planned(made: Schedule) -> str:
-    return f"Planned: {line(made)}"
+def _planned(schedule: Schedule) -> str:
+    return f"Planned: {line(schedule)}"
 
 
 def _pause(store: Store, source: Source, number: int) -> str:
@@ -134,7 +137,7 @@ def _pause(store: Store, source: Source, number: int) -> str:
 
 
 def _resume(store: Store, source: Source, number: int) -> str:
-    return f"It goes on: {line(store.schedules.resume(number, by=source))}"
+    return f"Resumed: {line(store.schedules.resume(number, by=source))}"
 
 
 def _remove(store: Store, source: Source, number: int) -> str:
@@ -149,11 +152,13 @@ def _run(store: Store, source: Source, number: int) -> str:
 
 def _number(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,12}", text):
-        raise IllegalMove(f"{plain(text, 20)!r} is no number of a schedule.", hint="See /schedule.")
+        raise IllegalMove(
+            f"{plain(text, 20)!r} is not the number of a schedule.", hint="/schedule lists them."
+        )
     return int(text)
 
 
-_ACTS: Final[dict[str, Callable[[Store, Source, int], str]]] = {
+_ACTIONS: Final[dict[str, Callable[[Store, Source, int], str]]] = {
     "pause": _pause,
     "resume": _resume,
     "remove": _remove,
@@ -169,7 +174,7 @@ _DESCRIPTION: Final = (
 _PARAMETERS: Final = {
     "type": "object",
     "properties": {
-        "action": {"type": "string", "enum": ["list", "add", *_ACTS]},
+        "action": {"type": "string", "enum": ["list", "add", *_ACTIONS]},
         "when": {"type": "string"},
         "task": {"type": "string"},
         "target": {

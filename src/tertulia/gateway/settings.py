@@ -1,4 +1,4 @@
-"""How a gateway behaves; frozen values, read from the configuration."""
+"""Settings of a gateway: frozen values, read from the configuration."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ import msgspec
 from tertulia.errors import ConfigError
 
 Admission = Literal["everyone", "paired", "nobody"]
-"""Who may write in private: anybody, those whom the owner let in, or only the allow list."""
+"""People who may write in private: anybody, people the owner let in, or only the allow list."""
 
 Groups = Literal["mention", "always", "never"]
-"""When a group is answered: if the agent is addressed, at every message, or not at all."""
+"""Messages of a group that are answered: those that address the agent, all, or none."""
 
 Meanwhile = Literal["queue", "interrupt", "steer"]
-"""What a message does that comes during a turn: wait, end the turn, or be taken into it."""
+"""Effect of a message that arrives during a turn: wait, end the turn, or be taken into it."""
 
 
 class PlatformSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is answered on one platform. `allow` names people by their id, whatever else is set."""
+    """Access control of one platform.
+
+    `allow` and `owners` list people by id; these are let in whatever `admission` is.
+    """
 
     admission: Admission = "paired"
     groups: Groups = "mention"
@@ -29,19 +32,19 @@ class PlatformSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the gateway behaves.
+    """The settings of a gateway.
 
-    platforms         who is answered where; a platform that is not named gets the defaults
-    meanwhile         what a message does that comes during a turn
-    gather_seconds    what a person writes in a row within so long is answered together
-    turns             how many turns may be under way at once on this node
-    history_tokens    how much of the past the model is shown
-    history_messages  the same in messages
-    compact_turns     how many turns stay word by word when a conversation is summed up
-    tries             how often a message is tried before it is given up
-    sends             how often a delivery is tried before it is given up
-    watch_seconds     how often sessions are looked for that their policy ends
-    drain_seconds     how long turns may go on when the gateway is told to stop
+    platforms         access control by platform; a platform that is not listed has the defaults
+    meanwhile         effect of a message that arrives during a turn
+    gather_seconds    messages of a person within this time are answered together
+    turns             maximum number of turns in progress at once on this node
+    history_tokens    maximum tokens of history shown to the model
+    history_messages  maximum messages of history shown to the model
+    compact_turns     number of newest turns that compaction leaves as they are
+    tries             tries of a message before it is given up
+    sends             tries of a delivery before it is given up
+    watch_seconds     time between two searches for expired sessions
+    drain_seconds     time that turns in progress get to finish when the gateway stops
     """
 
     platforms: Mapping[str, PlatformSettings] = {}
@@ -59,16 +62,17 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in ("turns", "tries", "sends", "history_messages", "compact_turns"):
             if getattr(self, name) < 1:
-                raise _wrong(name, getattr(self, name), "Give a whole number above 0.")
+                raise _invalid(name, getattr(self, name), "Use a whole number above 0.")
         if not 0 < self.watch_seconds < float("inf"):
-            raise _wrong("watch_seconds", self.watch_seconds, "Give a number of seconds above 0.")
+            raise _invalid("watch_seconds", self.watch_seconds, "Use a number of seconds above 0.")
         for name in ("gather_seconds", "drain_seconds"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise _wrong(name, getattr(self, name), "Give a number of seconds, or 0.")
+                raise _invalid(name, getattr(self, name), "Use 0 or a positive number of seconds.")
 
     def of(self, platform: str) -> PlatformSettings:
+        """Return the settings of a platform, or the defaults."""
         return self.platforms.get(platform, PlatformSettings())
 
 
-def _wrong(name: str, value: object, hint: str) -> ConfigError:
-    return ConfigError(f"{name} is {value!r}.", hint=hint, field=name)
+def _invalid(name: str, value: object, hint: str) -> ConfigError:
+    return ConfigError(f"{name} cannot be {value!r}.", hint=hint, field=name)

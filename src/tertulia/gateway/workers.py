@@ -1,8 +1,9 @@
-"""Lanes: one turn at a time for each conversation, fair between conversations.
+"""Claim items from a queue in the database and run each one in a task of its own.
 
-The queue is the inbox, in the database: this only takes from it as many as may be under way, keeps
-its claims while they are worked on, and gives none back that another node could not take over. The
-runs of schedules are taken the same way, from the schedules.
+The pipeline has one worker for the inbox and one for the runs of schedules. The queue itself hands
+out one item of a conversation at a time and is fair between conversations. A worker limits how many
+items are in progress on this node and renews their claims meanwhile. If the node dies, the claims
+expire, and another node claims the items.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from tertulia.records.queues.base import LIMIT
 log = logging.getLogger("tertulia.gateway")
 
 _WAIT_SECONDS = 1.0
-_REST_SECONDS = 0.5  # after the database was not there
+_RETRY_SECONDS = 0.5  # after a claim that failed, mostly because the database was not reachable
 
 
 class ClaimedItem(Protocol):
-    """Something that was taken from a box."""
+    """An item that was claimed from a queue."""
 
     @property
     def id(self) -> int: ...
@@ -33,103 +34,112 @@ C = TypeVar("C", bound=ClaimedItem)
 
 
 class Queue(Protocol[C]):
-    """What there is to take from."""
+    """A queue of the store: the inbox, or the due runs of schedules."""
 
     async def wait(self, seconds: float) -> bool: ...
 
     async def claim(self, limit: int = ..., *, lease_seconds: float = ...) -> list[C]: ...
 
-    async def renew(self, one: C, /, *, lease_seconds: float = ...) -> None: ...
+    async def renew(self, item: C, /, *, lease_seconds: float = ...) -> None: ...
 
 
-async def start_claimed(
-    claims: Awaitable[Sequence[C]], begin: Callable[[Sequence[C]], None]
-) -> int:
-    """Begin what is claimed; how many. Who is cancelled meanwhile begins them all the same, and
-    then drains: what is claimed and not begun would wait for its claim to run out."""
-    claiming = asyncio.ensure_future(claims)
+async def start_claimed(claim: Awaitable[Sequence[C]], start: Callable[[Sequence[C]], None]) -> int:
+    """Await a claim, start its items, and return how many there were.
+
+    If this is cancelled while the claim is running, the items are started all the same before the
+    cancellation goes on, and draining then waits for them: an item that is claimed and not started
+    would be delayed until its claim expires.
+    """
+    claiming = asyncio.ensure_future(claim)
     try:
-        found = await asyncio.shield(claiming)
+        items = await asyncio.shield(claiming)
     except asyncio.CancelledError:
         await asyncio.wait([claiming])
         if claiming.exception() is None:
-            begin(claiming.result())
+            start(claiming.result())
         raise
-    begin(found)
-    return len(found)
+    start(items)
+    return len(items)
 
 
 class Worker(Generic[C]):
-    """Takes messages from the inbox, or what else a box holds, and has them answered."""
+    """Claims items from one queue and calls `answer` for each, at most `limit` at a time."""
 
     def __init__(
         self,
-        box: Queue[C],
+        name: str,
+        queue: Queue[C],
         answer: Callable[[C], Coroutine[Any, Any, None]],
-        width: int,
+        limit: int,
         *,
         lease: float,
     ) -> None:
-        self._box = box
+        self._name = name
+        self._queue = queue
         self._answer = answer
-        self._width = width
+        self._limit = limit
         self._lease = lease
-        self._under_way: dict[int, tuple[C, asyncio.Task[None]]] = {}
-        self._freed = asyncio.Event()
+        self._in_progress: dict[int, tuple[C, asyncio.Task[None]]] = {}
+        self._has_room = asyncio.Event()
         self._has_more = False
 
-    async def run(self) -> None:
-        """Answer until cancelled; what is under way then goes on until `drain`."""
-        while True:
-            await self._take()
+    async def claim_and_start(self) -> None:
+        """Wait for room and for an item, claim what is due, and start a task for each item.
 
-    async def drain(self, seconds: float) -> int:
-        """Wait for what is under way, then cut it off; how many were cut off."""
-        tasks = [task for _, task in self._under_way.values()]
-        if not tasks:
-            return 0
-        _, left = await asyncio.wait(tasks, timeout=seconds)
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        return len(left)
-
-    async def keep(self) -> None:
-        """Renew the claims of what is being answered, until cancelled: while it drains too."""
-        while True:
-            await asyncio.sleep(self._lease / 3)
-            for one, _ in list(self._under_way.values()):
-                try:
-                    await self._box.renew(one, lease_seconds=self._lease)
-                except StaleWrite:
-                    continue  # it is settled, or another node has it; the turn itself will tell
-                except Error as problem:
-                    log.warning("a claim could not be renewed: %s", problem)
-
-    async def _take(self) -> None:
-        free = self._width - len(self._under_way)
-        if free <= 0:
-            self._freed.clear()
-            await self._freed.wait()
+        Return after a second at the latest if nothing is due. Tasks that were started go on when
+        the caller is cancelled, until `drain`.
+        """
+        room = self._limit - len(self._in_progress)
+        if room <= 0:
+            self._has_room.clear()
+            await self._has_room.wait()
             return
         try:
-            # Where there was something, there is often more: nobody has to say so.
-            if self._has_more or await self._box.wait(_WAIT_SECONDS):
-                self._has_more = await self._begin_some(free)
+            # A non-empty claim usually means more is due; claim again without waiting for a
+            # notification.
+            if self._has_more or await self._queue.wait(_WAIT_SECONDS):
+                claim = self._queue.claim(min(room, LIMIT), lease_seconds=self._lease)
+                self._has_more = await start_claimed(claim, self._start) > 0
         except Error as problem:
-            log.warning("nothing can be taken now: %s", problem)
-            await asyncio.sleep(_REST_SECONDS)
+            log.warning(
+                "%s claim failed, retrying in %g s: %s", self._name, _RETRY_SECONDS, problem
+            )
+            await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _begin_some(self, free: int) -> bool:
-        claiming = self._box.claim(min(free, LIMIT), lease_seconds=self._lease)
-        return await start_claimed(claiming, self._begin) > 0
+    async def renew_claims(self) -> None:
+        """Renew the claims of the items in progress until cancelled, also while draining."""
+        while True:
+            await asyncio.sleep(self._lease / 3)
+            for item, _ in list(self._in_progress.values()):
+                try:
+                    await self._queue.renew(item, lease_seconds=self._lease)
+                except StaleWrite:
+                    # It is settled, or another node has claimed it; then the writes of the turn
+                    # are refused.
+                    continue
+                except Error as problem:
+                    log.warning(
+                        "%s claim of %s could not be renewed, retrying in %g s: %s",
+                        self._name, item.id, self._lease / 3, problem,
+                    )  # fmt: skip
 
-    def _begin(self, claimed: Sequence[C]) -> None:
-        for one in claimed:
-            task = asyncio.create_task(self._answer(one))
-            self._under_way[one.id] = one, task
-            task.add_done_callback(partial(self._end, one))
+    async def drain(self, seconds: float) -> int:
+        """Wait for the items in progress, cancel the rest, and return how many were cancelled."""
+        tasks = [task for _, task in self._in_progress.values()]
+        if not tasks:
+            return 0
+        _, unfinished = await asyncio.wait(tasks, timeout=seconds)
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+        return len(unfinished)
 
-    def _end(self, one: C, task: asyncio.Task[None]) -> None:
-        self._under_way.pop(one.id, None)
-        self._freed.set()
+    def _start(self, items: Sequence[C]) -> None:
+        for item in items:
+            task = asyncio.create_task(self._answer(item))
+            self._in_progress[item.id] = item, task
+            task.add_done_callback(partial(self._finish, item))
+
+    def _finish(self, item: C, task: asyncio.Task[None]) -> None:
+        self._in_progress.pop(item.id, None)
+        self._has_room.set()

@@ -1,1 +1,1 @@
-"""The chat apps. They know the core and the errors, and nothing knows them but the gateway."""
+"""Chat apps and their adapters. They use only the core and the errors; the gateway runs them."""

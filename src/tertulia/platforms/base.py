@@ -1,26 +1,29 @@
-"""The contract of an adapter: what stands between one chat app and the gateway.
+"""The contract of an adapter, which connects one chat app to the gateway.
 
 An adapter promises:
 
-1.  **Accepted before acknowledged.** `listen` hands each message to `receive`, and tells the
-    platform "received" only when that has returned. If it raises, the platform is not told, so that
-    it sends the message again.
-2.  **The same message has the same id.** `message_id` is the platform's own, so that what comes
-    twice is known. Where a platform has none, the adapter makes one from what does not change.
-3.  **Nothing of the platform goes further.** What it sent becomes `Source` and text here; nobody
-    past the adapter sees its JSON. Names and texts are given as they are; others make them inert.
-4.  **Messages of one chat are handed over in their order**, one after the other.
-5.  **`send` says what became of it.** It returns when the platform has taken the message, or raises
-    a `PlatformError`: `RateLimited` and `PlatformUnavailable` where it was certainly not taken and
-    may be tried again, `TooLarge` and `Refused` where it never will be, `OutcomeUnknown` where
-    nobody can say. Nothing is tried again here.
+1.  **Accept before acknowledging.** `listen` calls `receive` with each message, and tells the
+    platform "received" only after `receive` has returned. If `receive` raises, the platform is not
+    told, so that it sends the message again.
+2.  **The same message has the same id.** `message_id` is the platform's own id, so that a message
+    that is sent twice is recognised. If the platform has no ids, the adapter derives one from data
+    that does not change.
+3.  **No platform data goes beyond the adapter.** The adapter turns it into a `Source` and a text;
+    no other code sees the platform's JSON. Names and texts are passed on unchanged; other code
+    makes them safe to show.
+4.  **Messages of one chat are handed over in order**, one after the other.
+5.  **`send` reports the outcome.** It returns when the platform has accepted the message, or raises
+    a `PlatformError`: `RateLimited` or `PlatformUnavailable` if the message was certainly not
+    accepted and may be sent again, `TooLarge` or `Refused` if it will never be accepted, and
+    `OutcomeUnknown` if it cannot be known. The adapter itself does not send again.
 6.  **`is_idempotent` is a promise**: a delivery that is sent again under the same key arrives once.
-7.  **`listen` ends when it is cancelled**, and `close` lets go of everything. A connection that
-    breaks is made again by `listen` itself.
-8.  **`show` never fails and never waits long**: it is for what may be missed.
+7.  **`listen` ends when it is cancelled**, and `close` releases all resources. `listen` itself
+    reconnects when a connection breaks.
+8.  **`show` never fails and never waits long**: a missed update does no harm.
 
-Whoever runs an adapter (the gateway) promises that `listen` is called once, that `send` is called
-for one message of a chat at a time and in their order, and that `close` is called once, at the end.
+The gateway, which runs the adapter, promises that only one call of `listen` runs at a time (again
+after it failed), that `send` is called for one message of a chat at a time and in order, and that
+`close` is called once, at the end.
 """
 
 from __future__ import annotations
@@ -35,8 +38,11 @@ from tertulia.core.source import Source
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that somebody wrote. `is_addressed` says that it is meant for the agent: in a
-    private chat, by a mention, or as an answer to what the agent wrote."""
+    """A message from a person.
+
+    `is_addressed`: it is meant for the agent, because it is in a private chat, mentions the agent
+    or replies to it.
+    """
 
     source: Source
     text: str | None
@@ -56,7 +62,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be seen of a turn under way: it began, a piece of the answer, a tool, its end."""
+    """An update of a turn in progress: it began, a piece of the answer, a tool call, it ended."""
 
     kind: Literal["began", "delta", "tool", "ended"]
     turn: str
@@ -64,7 +70,7 @@ class StreamUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MenuEntry(msgspec.Struct, frozen=True):
-    """A command, for platforms that have a menu of them."""
+    """A command, for platforms that show a menu of commands."""
 
     name: str
     description: str
@@ -74,27 +80,27 @@ Receive = Callable[[Incoming], Awaitable[None]]
 
 
 class Adapter(ABC):
-    """One chat app; the promises stand at the head of this module."""
+    """The adapter of one chat app; the module docstring lists its promises."""
 
     name: str
     is_idempotent: bool = False
 
     @abstractmethod
     async def listen(self, receive: Receive) -> None:
-        """Hand over what people write, until cancelled."""
+        """Call `receive` with each message of people, until cancelled."""
 
     @abstractmethod
     async def send(self, message: Outgoing) -> None:
-        """Send one message."""
+        """Send one message; raise a `PlatformError` if it was not accepted."""
 
-    async def show(self, source: Source, shown: StreamUpdate) -> None:
-        """Let people see a turn under way, where the platform can."""
+    async def show(self, source: Source, update: StreamUpdate) -> None:
+        """Show the progress of a turn to people, if the platform can."""
         return
 
     async def fill_menu(self, entries: tuple[MenuEntry, ...]) -> None:
-        """Tell the platform which commands there are."""
+        """Tell the platform the list of commands."""
         return
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections and release other resources."""
         return

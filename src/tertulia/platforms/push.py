@@ -1,4 +1,4 @@
-"""An adapter to which messages are brought: over HTTP, it is the others who call."""
+"""Adapters whose messages are pushed: others call them over HTTP, they do not poll."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tertulia.platforms.base import Adapter, Incoming, Receive
 
 
 class PushAdapter(Adapter):
-    """Hands over what it is brought while it listens, one after the other for each chat."""
+    """Hands pushed messages to the gateway while it listens, one at a time for each chat."""
 
     def __init__(self) -> None:
         self._receive: Receive | None = None
-        self._queues: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def listen(self, receive: Receive) -> None:
-        """Take what is brought, until cancelled."""
+        """Accept pushed messages until cancelled."""
         self._receive = receive
         try:
             await asyncio.Event().wait()
@@ -25,11 +25,14 @@ class PushAdapter(Adapter):
             self._receive = None
 
     async def accept(self, incoming: Incoming) -> None:
-        """Hand a message over; when this returns, whoever brought it may be told so."""
+        """Hand a message over; when this returns, the sender may be told "received".
+
+        Raises `PlatformUnavailable` while nothing listens.
+        """
         chat = incoming.source.account, incoming.source.chat_id
-        async with self._queues.setdefault(chat, asyncio.Lock()):
+        async with self._locks.setdefault(chat, asyncio.Lock()):
             if self._receive is None:
                 raise PlatformUnavailable(
-                    f"{self.name} takes no messages now.", hint="Try again in a moment."
+                    f"{self.name} accepts no messages now.", hint="Try again in a moment."
                 )
             await self._receive(incoming)

@@ -1,13 +1,13 @@
-"""Which platforms there are.
+"""The registry of platforms.
 
-The built-in ones stand here as data. Others are registered, by a call of `register` or by an
-installed package whose entry point in the group `tertulia.platforms` is named like the platform
-and leads to its `Platform`:
+The built-in platforms are listed here as data. Others are registered by a call of `register`, or by
+an installed package with an entry point in the group `tertulia.platforms` that has the name of the
+platform and refers to its `Platform`:
 
     [project.entry-points."tertulia.platforms"]
     matrix = "tertulia_matrix:MATRIX"
 
-Packages are only looked at when a name is asked for that nobody else knows.
+Entry points are read only when a name is neither built in nor registered.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
 GROUP = "tertulia.platforms"
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_RESERVED = frozenset({"origin"})  # a target of its own
+_RESERVED = frozenset({"origin"})  # it is a delivery target with its own meaning
 
-_SO = "Promise nothing of the kind; say so if you are asked for it."
+_LIMITS_NOTE = "Promise nothing of the kind; say so if you are asked for it."
 _BUILT_IN = (
     Platform(LOCAL, "Local", length_limit=None, markdown="markdown"),
     Platform(
         "telegram",
         "Telegram",
         length_limit=4096,
-        # Whether it counts code points or UTF-16 units is reported both ways; this one always fits.
+        # Reports differ on the unit, code points or UTF-16 units; a text that fits in UTF-16
+        # units fits in both.
         length_unit="utf16",
         markdown="html",
         threads=True,
@@ -61,7 +62,7 @@ _BUILT_IN = (
             "You have no access to Discord's own APIs.",
             "You cannot search channel history or pin messages.",
             "You cannot manage channels, roles or members.",
-            _SO,
+            _LIMITS_NOTE,
         ),
     ),
     Platform(
@@ -77,11 +78,11 @@ _BUILT_IN = (
             "You have no access to Slack's own APIs.",
             "You cannot search channel history or pin messages.",
             "You cannot manage channels or members.",
-            _SO,
+            _LIMITS_NOTE,
         ),
     ),
     Platform("whatsapp", "WhatsApp", length_limit=4096, markdown="simple", typing=True, media=True),
-    # Longer bodies are cut or dropped by the receiving apps without a word to the sender.
+    # Receiving apps truncate or drop longer bodies without telling the sender.
     Platform(
         "signal",
         "Signal",
@@ -99,67 +100,67 @@ _BUILT_IN = (
 )
 
 
-# Where a program names each conversation and asks for it by that name again, as agent SDKs do. None
-# of them ends by itself unless a policy is given for its platform.
+# Platforms of agent SDKs: the program names each conversation and asks for it by that name again,
+# so none of them ends by itself, unless a policy is configured for its platform.
 NAMED_BY_PROGRAMS = ("openai-agents", "pydantic-ai", "agent-framework", "claude-agent")
 _NEVER = ResetPolicy("none")
 
 
 class Platforms(Mapping[str, Platform]):
-    """Every known platform by name: built in, registered, or brought by an installed package."""
+    """All platforms by name: built in, registered, or from an installed package."""
 
     def __init__(self) -> None:
-        self._known = {platform.name: platform for platform in _BUILT_IN}
+        self._loaded = {platform.name: platform for platform in _BUILT_IN}
 
     def __getitem__(self, name: str) -> Platform:
-        if name not in self._known:
-            self._known[name] = _load(_entry_points()[name])
-        return self._known[name]
+        if name not in self._loaded:
+            self._loaded[name] = _load(_entry_points()[name])
+        return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._known or name in _entry_points()
+        return name in self._loaded or name in _entry_points()
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._known, **_entry_points()})
+        return iter({**self._loaded, **_entry_points()})
 
     def __len__(self) -> int:
-        return len({**self._known, **_entry_points()})
+        return len({**self._loaded, **_entry_points()})
 
     def add(self, platform: Platform) -> None:
-        self._known[platform.name] = platform
+        self._loaded[platform.name] = platform
 
 
 PLATFORMS = Platforms()
 
 
 def platform(name: str) -> Platform:
-    """The platform of that name; an unknown one is taken to be plain, never refused."""
+    """Return the platform of that name; for an unknown name a platform with default abilities."""
     return PLATFORMS[name] if name in PLATFORMS else Platform(name)
 
 
 def register(platform: Platform) -> None:
-    """Make a platform known; one that was known by that name is replaced."""
+    """Register a platform, replacing one of the same name; raise `ConfigError` for a bad name."""
     if not _NAME.fullmatch(platform.name) or platform.name in _RESERVED:
         raise ConfigError(
-            f"A platform cannot be registered as {platform.name!r}.",
-            hint="Use up to 32 small letters, digits, '-' and '_', a letter first, not 'origin'.",
+            f"Invalid platform name {platform.name!r}.",
+            hint="Use up to 32 of a-z, 0-9, '-' and '_', beginning with a letter, not 'origin'.",
             field="name",
         )
     PLATFORMS.add(platform)
 
 
 def needs_raw_ids(name: str) -> bool:
-    """Whether people on that platform can only be mentioned by their ids."""
+    """Return whether people on that platform can only be mentioned by their ids."""
     return platform(name).mentions_need_raw_ids
 
 
-def policies(given: Policies) -> Policies:
-    """The policies in force: those given, and none for what programs name."""
-    named = dict.fromkeys(NAMED_BY_PROGRAMS, _NEVER)
+def policies(configured: Policies) -> Policies:
+    """Return the configured policies, with "never" for agent SDKs that have no policy."""
+    sdk_policies = dict.fromkeys(NAMED_BY_PROGRAMS, _NEVER)
     return Policies(
-        default=given.default,
-        platforms={**named, **given.platforms},
-        chat_types=given.chat_types,
+        default=configured.default,
+        platforms={**sdk_policies, **configured.platforms},
+        chat_types=configured.chat_types,
     )
 
 
@@ -168,8 +169,8 @@ def _entry_points() -> dict[str, EntryPoint]:
     # Slow to import, and needed only for names that are not built in.
     from importlib.metadata import entry_points
 
-    found = entry_points(group=GROUP)
-    return {point.name: point for point in found if point.name not in _RESERVED}
+    points = entry_points(group=GROUP)
+    return {point.name: point for point in points if point.name not in _RESERVED}
 
 
 def _load(point: EntryPoint) -> Platform:
@@ -178,14 +179,14 @@ def _load(point: EntryPoint) -> Platform:
     except Exception as error:
         raise ConfigError(
             f"The platform {point.name!r} could not be loaded from {point.value!r}: {error}.",
-            hint="Mend or uninstall the package that brings it.",
+            hint="Repair or uninstall the package that provides it.",
             field=point.name,
         ) from error
     if isinstance(loaded, Platform) and loaded.name == point.name:
         return loaded
     raise ConfigError(
-        f"The entry point {point.name!r} of {GROUP} leads to {point.value!r}, "
-        f"which is no platform of that name.",
-        hint=f"It has to lead to a tertulia Platform({point.name!r}, …).",
+        f"The entry point {point.name!r} of {GROUP} refers to {point.value!r}, "
+        f"which is not a platform of that name.",
+        hint=f"It must refer to a tertulia Platform({point.name!r}, …).",
         field=point.name,
     )

@@ -1,11 +1,11 @@
 """The terminal of this machine.
 
-With a terminal, the line to type stands at the bottom and what is said appears above it while it
-is being written. Without one (a pipe, a file) each line is a message, answered before the next one
-is read, and nothing but the answers is printed.
+With a terminal, the input line is at the bottom, and answers appear above it while they are being
+written. Without one (a pipe, a file) each line is a message, answered before the next one is read,
+and nothing but the answers is printed.
 
-Here a message has no id of its own, so each gets one when it is typed: what was typed twice was
-meant twice.
+A typed message has no id of its own, so each gets a new one: the same text typed twice is two
+messages.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ log = logging.getLogger("tertulia.gateway")
 
 PROMPT = "› "
 STOP = "/stop"
-QUIT = MenuEntry("quit", "leave; the conversation is kept")
+QUIT = MenuEntry("quit", "leave; the conversation stays stored")
 
 _QUITS = frozenset(("/quit", "/exit"))
-# A delivery comes again only while its first sending is still being noted down.
-_REMEMBERED = 1000
+# A delivery is repeated only while the outcome of its first send is still being stored.
+_MAX_SENT_KEYS = 1000
 
 
 class TerminalAdapter(Adapter):
-    """Talks with whoever sits at the terminal, or with what is piped in.
+    """The adapter of the person at the terminal, or of piped input.
 
-    `settled` is awaited after each line of a pipe: until everything said so far is answered. It
-    gives the answer to that message, which is printed if another program that has the same
-    conversation open was the one to show it.
-    `finished` is set when there is nothing more to read, or the person quits; `problem` is why, if
-    something went wrong.
+    `settled` is awaited after each line of a pipe, until every message so far is answered. It
+    returns the answer to that message, which is printed if another program with the same
+    conversation open has shown it instead.
+    `finished` is set when there is no more input, or the person quits; `problem` is the exception,
+    if something failed.
     """
 
     name = LOCAL
@@ -73,25 +73,29 @@ class TerminalAdapter(Adapter):
         self._stdout = stdout or sys.stdout
         self._is_terminal = terminal is not None or (self._stdin.isatty() and self._stdout.isatty())
         if self._is_terminal:
-            import prompt_toolkit  # noqa: F401  whoever has it not is told before anything begins
+            import prompt_toolkit  # noqa: F401  if it is missing, fail before anything starts
         self._terminal = terminal
         self._history = history
         self._menu: tuple[MenuEntry, ...] = ()
-        self._sent: deque[str] = deque(maxlen=_REMEMBERED)
+        self._sent: deque[str] = deque(maxlen=_MAX_SENT_KEYS)
         self._stream = _Stream()
-        self._turns: set[str] = set()
-        self._count = 0  # of characters that were printed
+        self._turns_in_progress: set[str] = set()
+        self._printed = 0  # characters
         self._prompt: PromptSession[str] | None = None
-        self._printing = asyncio.Lock()
+        self._print_lock = asyncio.Lock()
 
     @property
     def is_answering(self) -> bool:
-        """Whether an answer is being written."""
-        return bool(self._turns)
+        """Return whether an answer is being written."""
+        return bool(self._turns_in_progress)
 
     async def listen(self, receive: Receive) -> None:
         try:
-            await (self._converse(receive) if self._is_terminal else self._read_lines(receive))
+            await (
+                self._prompt_for_messages(receive)
+                if self._is_terminal
+                else self._read_lines(receive)
+            )
         except Exception as problem:
             self.problem = problem
             raise
@@ -103,78 +107,80 @@ class TerminalAdapter(Adapter):
         if message.delivery in self._sent:
             return
         self._sent.append(message.delivery)
-        async with self._printing:
-            if self._stream.has_said(message.text):
-                await self._print(self._stream.rest())
+        async with self._print_lock:
+            if self._stream.was_shown(message.text):
+                await self._print(self._stream.finish())
             else:
-                await self._print(self._stream.aside() + _paragraph(message.text))
+                await self._print(self._stream.separator() + _paragraph(message.text))
 
-    async def show(self, source: Source, shown: StreamUpdate) -> None:
-        async with self._printing:
-            if shown.kind == "began":
-                self._turns.add(shown.turn)
-            elif shown.kind == "delta":
-                await self._show_piece(shown.text)
-            elif shown.kind == "tool":
-                await self._print(f"{self._stream.cut()}[{harmless(shown.text)} …]\n")
+    async def show(self, source: Source, update: StreamUpdate) -> None:
+        async with self._print_lock:
+            if update.kind == "began":
+                self._turns_in_progress.add(update.turn)
+            elif update.kind == "delta":
+                await self._show_delta(update.text)
+            elif update.kind == "tool":
+                await self._print(f"{self._stream.discard()}[{harmless(update.text)} …]\n")
             else:
-                self._turns.discard(shown.turn)
-                await self._print(self._stream.rest())
+                self._turns_in_progress.discard(update.turn)
+                await self._print(self._stream.finish())
 
     async def fill_menu(self, entries: tuple[MenuEntry, ...]) -> None:
         self._menu = (*entries, QUIT)
 
     # -- with a terminal
 
-    async def _converse(self, receive: Receive) -> None:
-        self._prompt = prompt = self._made_prompt(receive)
-        # Between two lines, and while something is printed, a key must mean what it always means:
-        # as the terminal's own, ctrl-D would be lost and ctrl-C would end the program.
+    async def _prompt_for_messages(self, receive: Receive) -> None:
+        self._prompt = prompt = self._create_prompt(receive)
+        # Keep raw mode between two lines and while something is printed: in cooked mode the
+        # terminal itself would handle the keys, ctrl-D would be lost, and ctrl-C would end the
+        # program.
         prompt.app.input.cooked_mode = nullcontext  # type: ignore[method-assign]
         with prompt.app.input.raw_mode():
-            await self._take_lines(prompt, receive)
+            await self._read_prompts(prompt, receive)
 
-    async def _take_lines(self, prompt: PromptSession[str], receive: Receive) -> None:
-        unkept = ""
+    async def _read_prompts(self, prompt: PromptSession[str], receive: Receive) -> None:
+        unsent = ""
         while True:
             try:
-                text = await prompt.prompt_async(default=unkept, handle_sigint=False)
+                text = await prompt.prompt_async(default=unsent, handle_sigint=False)
             except EOFError:
                 return
-            unkept = ""
+            unsent = ""
             if text.strip() in _QUITS:
                 return
             if text.strip():
-                self._stream.aside()  # what is typed stands under the answer so far
+                self._stream.separator()  # the typed text is printed below the answer so far
                 self._write(PROMPT + harmless(text).rstrip().replace("\n", "\n  ") + "\n")
                 try:
                     await receive(_incoming(text))
                 except Error as problem:
-                    unkept = text  # it stands there again, to be sent once more
-                    await self._print(_paragraph(f"This was not kept: {problem}"))
+                    unsent = text  # offer the text again, to be sent once more
+                    await self._print(_paragraph(f"Your message was not stored: {problem}"))
 
-    def _made_prompt(self, receive: Receive) -> PromptSession[str]:
+    def _create_prompt(self, receive: Receive) -> PromptSession[str]:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import FileHistory, InMemoryHistory
 
-        given, shown = self._terminal or (None, None)
+        terminal_input, terminal_output = self._terminal or (None, None)
         return PromptSession(
-            self._line,
+            self._prompt_text,
             completer=_completer(lambda: self._menu),
             complete_while_typing=True,
             history=FileHistory(self._history) if self._history else InMemoryHistory(),
             key_bindings=self._keys(receive),
             prompt_continuation="  ",
             multiline=True,
-            # The line of an answer that is being written goes with it; what was typed is echoed.
+            # The prompt contains the unfinished line of the answer, so it is erased as a whole; the
+            # typed text is printed again by `_read_prompts`.
             erase_when_done=True,
             reserve_space_for_menu=4,
-            input=given,
-            output=shown,
+            input=terminal_input,
+            output=terminal_output,
         )
 
-    def _line(self) -> str:
-        """What stands at the bottom: the line that is being written to the person, and theirs."""
+    def _prompt_text(self) -> str:
+        """Return the text at the bottom: the unfinished line of the answer, and the prompt."""
         unfinished = self._stream.unfinished
         return f"{harmless(unfinished)}\n{PROMPT}" if unfinished else PROMPT
 
@@ -185,8 +191,8 @@ class TerminalAdapter(Adapter):
         keys = KeyBindings()
         stops: set[asyncio.Task[None]] = set()
 
-        # In a search (ctrl-R) these keys are the search's own: to take what it found, or to leave.
-        # What is typed before the prompt is there ends in a line feed, not in the key Enter.
+        # In a search (ctrl-R) these keys belong to the search: to accept its result, or to leave.
+        # Text typed before the prompt appears ends in a line feed, not in the key Enter.
         @keys.add("c-j", filter=~is_searching)
         @keys.add("enter", filter=~completion_is_selected & ~is_searching)
         def _send(event: KeyPressEvent) -> None:
@@ -202,8 +208,8 @@ class TerminalAdapter(Adapter):
 
         @keys.add("c-c", filter=~is_searching)
         def _stop(event: KeyPressEvent) -> None:
-            if self._turns:
-                stop: asyncio.Task[None] = asyncio.ensure_future(_given(receive, STOP))
+            if self._turns_in_progress:
+                stop: asyncio.Task[None] = asyncio.ensure_future(_hand_over(receive, STOP))
                 stops.add(stop)
                 stop.add_done_callback(stops.discard)
             else:
@@ -211,21 +217,21 @@ class TerminalAdapter(Adapter):
 
         return keys
 
-    async def _show_piece(self, text: str) -> None:
-        """Print the lines that it ends; in one go with the line at the bottom that goes on."""
+    async def _show_delta(self, text: str) -> None:
+        """Print the lines that a delta completes, and update the unfinished line with them."""
         if "\n" in text:
-            await self._above(lambda: self._write(self._stream.add(text)))
+            await self._write_above_prompt(lambda: self._write(self._stream.add(text)))
         else:
             await self._print(self._stream.add(text))
 
     async def _print(self, text: str) -> None:
-        """Print above the line that is being typed."""
+        """Print above the input line; without a text, redraw the prompt."""
         if text:
-            await self._above(lambda: self._write(text))
+            await self._write_above_prompt(lambda: self._write(text))
         elif self._prompt is not None:
             self._prompt.app.invalidate()
 
-    async def _above(self, write: Callable[[], None]) -> None:
+    async def _write_above_prompt(self, write: Callable[[], None]) -> None:
         if self._prompt is None or not self._prompt.app.is_running:
             write()
             return
@@ -237,7 +243,7 @@ class TerminalAdapter(Adapter):
                 write()
 
     def _write(self, text: str) -> None:
-        self._count += len(text)
+        self._printed += len(text)
         if self._terminal is not None:
             self._terminal[1].write(text.replace("\n", "\r\n"))
             self._terminal[1].flush()
@@ -246,98 +252,103 @@ class TerminalAdapter(Adapter):
                 self._stdout.write(text)
                 self._stdout.flush()
             except BrokenPipeError as problem:
-                # Whoever read has seen enough, as in `tertulia chat | head`: no more is read
-                # either, and the rest is in the transcript.
+                # The reader has closed the pipe, as in `tertulia chat | head`: stop reading input
+                # too; the rest of the answers is in the transcript.
                 self.problem = problem
                 self.finished.set()
 
-    # -- without one
+    # -- without a terminal
 
     async def _read_lines(self, receive: Receive) -> None:
-        lines = _lines_of(self._stdin)
-        while (line := await _message(lines)) is not None:
+        lines = _read_stream(self._stdin)
+        while (line := await _next_message(lines)) is not None:
             if line.strip() in _QUITS or self.problem is not None:
                 break
             if line.strip():
-                incoming, before = _incoming(line), self._count
+                incoming, printed = _incoming(line), self._printed
                 await receive(incoming)
                 answer = await self._settle(incoming.message_id)
-                if self._count == before and self._settled is not None:
-                    self._show_elsewhere(answer)
-        await self._settle(None)  # what was left unanswered the last time, too
+                if self._printed == printed and self._settled is not None:
+                    self._print_stored_answer(answer)
+        await self._settle(None)  # also messages left unanswered by an earlier run
 
     async def _settle(self, message_id: str | None) -> str | None:
         return None if self._settled is None else await self._settled(message_id)
 
-    def _show_elsewhere(self, answer: str | None) -> None:
+    def _print_stored_answer(self, answer: str | None) -> None:
         if answer is not None:
             self._write(_paragraph(answer))
         else:
-            log.warning("another program has this conversation open, and has shown the answer")
+            log.warning("another program has this conversation open and has shown the answer there")
 
 
 class _Stream:
-    """What was shown of an answer while it was written, so that it is not printed again.
+    """The text of an answer that was shown while it was written, so that it is not printed twice.
 
-    Whole lines are printed; of the last one only the line at the bottom knows, until it ends.
+    Complete lines are printed; the last, unfinished line is only part of the prompt until it ends.
     """
 
     def __init__(self) -> None:
         self.unfinished = ""
         self._text = ""
-        self._is_paragraph = False  # lines were printed, and no empty one after them
-        self._whole: deque[str] = deque(maxlen=16)
+        self._is_paragraph = False  # lines were printed, and no empty line after them
+        self._shown_texts: deque[str] = deque(maxlen=16)
 
     def add(self, piece: str) -> str:
-        """Take a piece; the lines that it finished."""
+        """Add a piece of the answer; return the lines that it completed."""
         self._text += piece
         lines, newline, self.unfinished = (self.unfinished + piece).rpartition("\n")
-        whole = lines + newline
-        if whole:
-            self._is_paragraph = whole != "\n" and not whole.endswith("\n\n")
-        return harmless(whole)
+        complete = lines + newline
+        if complete:
+            self._is_paragraph = complete != "\n" and not complete.endswith("\n\n")
+        return harmless(complete)
 
-    def cut(self) -> str:
-        """What was shown so far will not be sent: a tool is called first."""
+    def discard(self) -> str:
+        """Forget the text so far, which will not be sent, because a tool is called first.
+
+        Return the rest of its line.
+        """
         self._text = ""
-        return self._line()
+        return self._end_line()
 
-    def rest(self) -> str:
-        """The rest of the line, with its end. What was shown is remembered until it is sent."""
+    def finish(self) -> str:
+        """Return the rest of the line, with its end; remember the text until it is sent."""
         if self._text:
-            self._whole.append(self._text.strip())
+            self._shown_texts.append(self._text.strip())
         self._text = ""
-        return self._line()
+        return self._end_line()
 
-    def aside(self) -> str:
-        """What stands before something else that is said meanwhile. The line that is being written
-        is not printed yet, so it need not be broken: it goes on below."""
+    def separator(self) -> str:
+        """Return the text to print before another message.
+
+        The unfinished line is not printed yet, so it continues below that message.
+        """
         is_paragraph, self._is_paragraph = self._is_paragraph, False
         return "\n" if is_paragraph else ""
 
-    def has_said(self, text: str) -> bool:
-        """Whether exactly this was shown; once for each time that it was."""
-        said = text.strip()
-        if said and self._text.strip() == said:
+    def was_shown(self, text: str) -> bool:
+        """Return whether this text was shown; True once for each time it was shown."""
+        stripped = text.strip()
+        if stripped and self._text.strip() == stripped:
             self._text = ""
             return True
-        if said in self._whole:
-            self._whole.remove(said)
+        if stripped in self._shown_texts:
+            self._shown_texts.remove(stripped)
             return True
         return False
 
-    def _line(self) -> str:
+    def _end_line(self) -> str:
         line, self.unfinished = self.unfinished, ""
-        end = self.aside()
+        end = self.separator()
         return f"{harmless(line)}\n\n" if line else end
 
 
-async def _given(receive: Receive, text: str) -> None:
+async def _hand_over(receive: Receive, text: str) -> None:
     await receive(_incoming(text))
 
 
 def _incoming(text: str) -> Incoming:
-    # Bytes that are no UTF-8 arrive as halves of surrogate pairs, which no database stores.
+    # Bytes that are not UTF-8 arrive as lone surrogates, which no database stores.
     clean = text.encode("utf-8", "replace").decode()
     return Incoming(source=Source.local(), text=clean, message_id=uuid.uuid4().hex)
 
@@ -350,7 +361,7 @@ def _completer(menu: Callable[[], Iterable[MenuEntry]]) -> Completer:
     from prompt_toolkit.completion import Completer, Completion
 
     class Commands(Completer):
-        """Offers the commands to whoever begins a line with a slash."""
+        """Completes commands in a line that begins with a slash."""
 
         def get_completions(
             self, document: Document, complete_event: CompleteEvent
@@ -368,8 +379,8 @@ def _completer(menu: Callable[[], Iterable[MenuEntry]]) -> Completer:
     return Commands()
 
 
-async def _message(lines: asyncio.Queue[str | None]) -> str | None:
-    """The next message; a line that ends in a backslash goes on in the next one."""
+async def _next_message(lines: asyncio.Queue[str | None]) -> str | None:
+    """Return the next message; a line that ends in a backslash continues on the next line."""
     message = await lines.get()
     while message is not None and message.endswith("\\"):
         more = await lines.get()
@@ -380,10 +391,11 @@ async def _message(lines: asyncio.Queue[str | None]) -> str | None:
     return message
 
 
-def _lines_of(stream: TextIO) -> asyncio.Queue[str | None]:
-    """The lines of a stream, read by a thread of its own; None at its end.
+def _read_stream(stream: TextIO) -> asyncio.Queue[str | None]:
+    """Return a queue of the lines of a stream, which a thread reads; None marks the end.
 
-    A thread that waits for input cannot be interrupted; this one does not keep the program alive.
+    A thread that waits for input cannot be interrupted, so it is a daemon thread, which does not
+    keep the program alive.
     """
     lines: asyncio.Queue[str | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()

@@ -1,8 +1,8 @@
-"""A page in a browser: messages are posted, and events are read from a stream.
+"""Web pages: a page posts messages and reads events from a stream.
 
-This is the adapter; `tertulia.http.web` has its addresses. A message is taken when a stream of its
-chat has taken it. Whoever connects again says which event was the last one seen, and is given what
-the transcript has after it.
+This is the adapter; `tertulia.http.web` has its URLs. A message counts as sent when at least one
+stream of its chat has accepted it. A page that reconnects sends the id of the last event it has,
+and gets everything in the transcript after it.
 """
 
 from __future__ import annotations
@@ -18,46 +18,48 @@ from tertulia.platforms.base import Outgoing, StreamUpdate
 from tertulia.platforms.push import PushAdapter
 
 Chat = tuple[str, str]
-# What a page that does not read may leave lying; then it counts as gone.
-_LONGEST = 1000
+# Events that may wait for a page that does not read; with more, the page counts as gone.
+_MAX_WAITING = 1000
 
 
 class PageStream:
-    """What one open page is yet to be sent."""
+    """The events that one open page has not read yet."""
 
     def __init__(self) -> None:
-        # One place more than is filled, so that the end always fits.
-        self._waiting: asyncio.Queue[Outgoing | StreamUpdate | None] = asyncio.Queue(_LONGEST + 1)
-        self._had: Counter[str] = Counter()
-        self._is_over = False
+        # One slot more than events may use, so that the end marker always fits.
+        self._waiting: asyncio.Queue[Outgoing | StreamUpdate | None] = asyncio.Queue(
+            _MAX_WAITING + 1
+        )
+        self._received: Counter[str] = Counter()
+        self._is_ended = False
 
     def had(self, text: str) -> None:
-        """The page was given this from the transcript; a delivery of the same is not repeated."""
-        self._had[text] += 1
+        """Note that the page got this text from the transcript; its delivery is then skipped."""
+        self._received[text] += 1
 
     def put(self, event: Outgoing | StreamUpdate) -> bool:
-        """Whether the page takes it."""
-        if isinstance(event, Outgoing) and self._had[event.text] > 0:
-            self._had[event.text] -= 1
+        """Queue an event for the page; return whether the page accepts it."""
+        if isinstance(event, Outgoing) and self._received[event.text] > 0:
+            self._received[event.text] -= 1
             return True
-        if self._is_over or self._waiting.qsize() >= _LONGEST:
+        if self._is_ended or self._waiting.qsize() >= _MAX_WAITING:
             return False
         self._waiting.put_nowait(event)
         return True
 
     def end(self) -> None:
-        """Take nothing more; the page connects again."""
-        if not self._is_over:
-            self._is_over = True
+        """Accept nothing more and end the stream; the page then reconnects."""
+        if not self._is_ended:
+            self._is_ended = True
             self._waiting.put_nowait(None)
 
     async def next(self) -> Outgoing | StreamUpdate | None:
-        """What comes next, None at the end."""
+        """Wait for the next event and return it; None at the end of the stream."""
         return await self._waiting.get()
 
 
 class WebAdapter(PushAdapter):
-    """Pages in browsers."""
+    """The adapter of pages in browsers."""
 
     name = "web"
 
@@ -67,7 +69,7 @@ class WebAdapter(PushAdapter):
 
     @contextmanager
     def connected(self, source: Source) -> Iterator[PageStream]:
-        """A page that reads the events of a chat, as long as the block lasts."""
+        """Open a stream of the events of a chat for the time of the block."""
         chat = source.account, source.chat_id
         stream = PageStream()
         self._streams.setdefault(chat, set()).add(stream)
@@ -79,20 +81,20 @@ class WebAdapter(PushAdapter):
                 del self._streams[chat]
 
     async def send(self, message: Outgoing) -> None:
-        """Give a message to every open page of its chat."""
+        """Send a message to every open page of its chat; raise if no page accepts it."""
         open_pages = self._streams.get((message.account, message.chat_id or ""), ())
         if not [page for page in open_pages if page.put(message)]:
             raise PlatformUnavailable(
-                "No page of this chat is open.", hint="It is sent when somebody opens it."
+                "No page of this chat is open.", hint="It is sent when a page is opened."
             )
 
     def end_streams(self) -> None:
-        """Let every page go: it connects again, to whoever serves then."""
+        """End the streams of all pages; they reconnect to the process that serves then."""
         for pages in self._streams.values():
             for page in pages:
                 page.end()
 
-    async def show(self, source: Source, shown: StreamUpdate) -> None:
-        """Let open pages see a turn under way."""
+    async def show(self, source: Source, update: StreamUpdate) -> None:
+        """Send the progress of a turn to the open pages of its chat."""
         for page in tuple(self._streams.get((source.account, source.chat_id), ())):
-            page.put(shown)
+            page.put(update)

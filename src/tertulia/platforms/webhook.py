@@ -1,12 +1,13 @@
-"""Another program: signed requests in both directions.
+"""Webhooks: signed requests from and to another program.
 
-Every request carries the second it was made in and a signature of both:
+Every request has a timestamp in seconds, and a signature of the timestamp and the body:
 
     X-Tertulia-Timestamp: 1763251200
     X-Tertulia-Signature: sha256=HMAC-SHA256(secret, timestamp + "." + body), in hex
 
-One that is older or newer than five minutes is refused; within them, what comes twice is known by
-its `message_id`. What is sent out has the key of its delivery as `Idempotency-Key`.
+A request whose timestamp is more than five minutes off is refused; a message that is repeated
+within that time is recognised by its `message_id`. Outgoing requests have the key of the delivery
+as `Idempotency-Key`.
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ class WebhookRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebhookAdapter(PushAdapter):
-    """One program that posts messages, and is posted answers.
+    """The adapter of one program that posts messages and gets answers posted.
 
-    It drops what it has had under the same key, so it is idempotent, if its maker says so.
+    `is_idempotent`: the program drops a delivery that it already has under the same key.
     """
 
     name = "webhook"
@@ -84,8 +85,8 @@ class WebhookAdapter(PushAdapter):
         super().__init__()
         if url is not None and not url.startswith(("https://", "http://")):
             raise ConfigError(
-                "The address of the webhook is not allowed.",
-                hint="Give one that begins with https:// (or http:// on your own network).",
+                "The webhook URL is not allowed.",
+                hint="Use a URL that begins with https:// (or http:// on your own network).",
                 field="url",
             )
         self._secret = secret.encode()
@@ -98,22 +99,25 @@ class WebhookAdapter(PushAdapter):
     # -- in
 
     def read(self, headers: Mapping[str, str], body: bytes) -> Incoming:
-        """The message in a signed request."""
+        """Check a signed request and return its message.
+
+        Raises `AccessDenied` if the signature is wrong, and `ConfigError` if the body is invalid.
+        """
         self._check(headers.get(TIMESTAMP, ""), headers.get(SIGNATURE, ""), body)
         try:
             return msgspec.json.decode(body, type=WebhookRequest).incoming()
         except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
             raise ConfigError(
-                f"The message does not fit: {problem}.",
-                hint="Give message_id, chat_id and text.",
+                f"The message is invalid: {problem}.",
+                hint="Send message_id, chat_id and text.",
             ) from None
 
     def _check(self, timestamp: str, signature: str, body: bytes) -> None:
-        # Compared first, so that nobody without the secret learns about the clock.
+        # The signature is compared first, so that nobody without the secret learns about the clock.
         expected = sign(self._secret, timestamp, body)
-        is_right = hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace"))
+        is_valid = hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace"))
         made_at = int(timestamp) if timestamp.isascii() and timestamp.isdigit() else 0
-        if not is_right or not made_at or abs(self._now() - made_at) > WINDOW_SECONDS:
+        if not is_valid or not made_at or abs(self._now() - made_at) > WINDOW_SECONDS:
             raise AccessDenied(
                 "The signature is wrong, or the request is too old.",
                 hint=f"Sign timestamp.body with the secret; see {SIGNATURE}.",
@@ -122,9 +126,9 @@ class WebhookAdapter(PushAdapter):
     # -- out
 
     async def send(self, message: Outgoing) -> None:
-        """Post one message."""
+        """Post one message; raise a `PlatformError` if it was not accepted."""
         if self._url is None:
-            raise Refused("The webhook has no address.", hint="Set its url.")
+            raise Refused("The webhook has no URL to post answers to.", hint="Set its url.")
         body = msgspec.json.encode(
             {
                 "delivery": message.delivery,
@@ -142,28 +146,28 @@ class WebhookAdapter(PushAdapter):
         }
         httpx2 = _library()
         try:
-            answer = await self._opened().post(self._url, content=body, headers=headers)
+            response = await self._open_client().post(self._url, content=body, headers=headers)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as problem:
             raise PlatformUnavailable(
                 f"The webhook cannot be reached ({type(problem).__name__}).",
-                hint="Look whether it runs.",
+                hint="Check that it is running.",
             ) from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
-            # It was on its way: nobody can say whether the other side has read it.
+            # The request was on its way: the other side may or may not have read it.
             raise OutcomeUnknown(
-                f"The webhook gave no answer ({type(problem).__name__}).",
-                hint="Look there whether it arrived.",
+                f"The webhook did not answer ({type(problem).__name__}).",
+                hint="Check on the other side whether it arrived.",
             ) from None
-        if not answer.is_success:
-            raise _refusal(answer.status_code, answer.headers.get("retry-after"))
+        if not response.is_success:
+            raise _error_of(response.status_code, response.headers.get("retry-after"))
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
 
-    def _opened(self) -> httpx2.AsyncClient:
+    def _open_client(self) -> httpx2.AsyncClient:
         if self._client is None:
             self._client = _library().AsyncClient(
                 timeout=self._timeout,
@@ -175,39 +179,41 @@ class WebhookAdapter(PushAdapter):
 
 
 def sign(secret: bytes, timestamp: str, body: bytes) -> str:
-    """The signature of a request."""
+    """Return the signature of a request."""
     signed = timestamp.encode("utf-8", "replace") + b"." + body
     return "sha256=" + hmac.new(secret, signed, hashlib.sha256).hexdigest()
 
 
-def _refusal(status: int, retry_after: str | None) -> PlatformError:
-    told = f"The webhook answered {status}."
+def _error_of(status: int, retry_after: str | None) -> PlatformError:
+    message = f"The webhook answered {status}."
     if status == 429:
-        return RateLimited(told, hint="It is sent later.", retry_after=_seconds(retry_after) or 1.0)
+        return RateLimited(
+            message, hint="It is sent later.", retry_after=_seconds(retry_after) or 1.0
+        )
     if status == 503 or status in (408, 425, 502, 504):
         if status in (502, 504):
-            # Something between has lost it, before or after the program had read it.
-            return OutcomeUnknown(told, hint="Look there whether it arrived.")
+            # A proxy lost the request, before or after the program had read it.
+            return OutcomeUnknown(message, hint="Check on the other side whether it arrived.")
         after = _seconds(retry_after)
         data = {} if after is None else {"retry_after": after}
-        return PlatformUnavailable(told, hint="It is sent later.", **data)
+        return PlatformUnavailable(message, hint="It is sent later.", **data)
     if status == 413:
-        return TooLarge(told, hint="Say less at once.")
+        return TooLarge(message, hint="Send shorter messages.")
     if status >= 500:
-        return OutcomeUnknown(told, hint="Look there whether it arrived.")
-    return Refused(told, hint="Look at the address and the secret of the webhook.")
+        return OutcomeUnknown(message, hint="Check on the other side whether it arrived.")
+    return Refused(message, hint="Check the URL and the secret of the webhook.")
 
 
-def _seconds(given: str | None) -> float | None:
+def _seconds(header: str | None) -> float | None:
     try:
-        found = float(given) if given is not None else -1.0
+        seconds = float(header) if header is not None else -1.0
     except ValueError:
         return None
-    return min(found, _LONGEST_PAUSE) if found >= 0 else None
+    return min(seconds, _LONGEST_PAUSE) if seconds >= 0 else None
 
 
 def _as_header(delivery: str) -> str:
-    """A key as a header can hold it; the body has it as it is."""
+    """Return a delivery key that is valid in a header; the body has the key unchanged."""
     return delivery if delivery.isascii() and delivery.isprintable() else _digest(delivery)
 
 

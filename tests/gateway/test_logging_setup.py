@@ -49,7 +49,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def test_a_turn_is_a_line(tmp_path: Path) -> None:
+def test_turn_is_one_log_line(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with writing(LogConfig(format="json", file=str(path)), REDACTOR):
         events = answered(request())
@@ -67,7 +67,7 @@ def test_a_turn_is_a_line(tmp_path: Path) -> None:
     assert "wish" not in text
 
 
-def test_what_it_cost_is_unknown_where_nobody_said_so(tmp_path: Path) -> None:
+def test_cost_is_unknown_if_a_price_is_missing(tmp_path: Path) -> None:
     class Silent(ParrotAgent):
         async def run(self, request: Request) -> AsyncGenerator[Event, None]:
             yield Step(text="yes")
@@ -84,7 +84,7 @@ def test_what_it_cost_is_unknown_where_nobody_said_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["json", "text"])
-def test_a_secret_that_somebody_complains_of_is_hidden(
+def test_secret_in_an_error_message_is_hidden(
     tmp_path: Path, format: Literal["json", "text"]
 ) -> None:
     path, key = tmp_path / "log", "sk-abcdefghijklmnopqrstuvwxyz"
@@ -98,7 +98,7 @@ def test_a_secret_that_somebody_complains_of_is_hidden(
     assert "abcdef" not in path.read_text("utf-8")
 
 
-def test_a_turn_that_is_stopped_says_so(tmp_path: Path) -> None:
+def test_stopped_turn_has_the_outcome_stopped(tmp_path: Path) -> None:
     path = tmp_path / "log"
     given = request()
     given.stop.set()
@@ -107,7 +107,7 @@ def test_a_turn_that_is_stopped_says_so(tmp_path: Path) -> None:
     assert [line["outcome"] for line in lines(path)] == ["stopped"]
 
 
-def test_the_level_counts_and_is_given_back(tmp_path: Path) -> None:
+def test_level_applies_and_is_restored(tmp_path: Path) -> None:
     logger, path = logging.getLogger("tertulia"), tmp_path / "log"
     before = list(logger.handlers), logger.level, logger.propagate
     with writing(LogConfig(level="warning", file=str(path)), REDACTOR):
@@ -119,7 +119,7 @@ def test_the_level_counts_and_is_given_back(tmp_path: Path) -> None:
     assert "600 123" not in line
 
 
-def test_a_person_who_talks_here_sees_only_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_terminal_shows_only_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     with writing(LogConfig(), REDACTOR, is_quiet=True):
         answered(request())
         assert capsys.readouterr().err == ""
@@ -127,7 +127,7 @@ def test_a_person_who_talks_here_sees_only_warnings(capsys: pytest.CaptureFixtur
     assert "look here" in capsys.readouterr().err
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_log_file_is_an_error(tmp_path: Path) -> None:
     wanted = LogConfig(file=str(tmp_path / "nowhere" / "log"))
     with pytest.raises(ConfigError, match="cannot be written"), writing(wanted, REDACTOR):
         pass

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tertulia.cli.errors import PIPE_CLOSED
-from tests.gateway.keyboard import PATIENCE, PROMPT, Terminal, tertulia
+from tests.platforms.pseudo_terminal import PATIENCE, PROMPT, Terminal, tertulia
 
 AGENT = Path(__file__).with_name("slow_agent.py")
 
 
-def test_a_conversation_goes_its_ways_and_is_there_the_next_time(tmp_path: Path) -> None:
+def test_conversation_is_there_after_a_restart(tmp_path: Path) -> None:
     with tertulia(tmp_path, "chat") as talk:
         talk.sees("You talk with the parrot")
         talk.sees("This is a new conversation.")
@@ -26,23 +26,23 @@ def test_a_conversation_goes_its_ways_and_is_there_the_next_time(tmp_path: Path)
         talk.ask("/title Garden", 'now called "Garden"')
         assert "I was shown 3 messages" in talk.ask("tomatoes", "Say “help”")
 
-        talk.ask("/undo", "1 exchange taken back")
+        talk.ask("/undo", "I took back 1 exchange")
         assert "tomatoes" not in talk.ask("beans", "Say “help”")
-        talk.ask("/undo", "1 exchange taken back")
-        talk.ask("/redo", "It is back.")
+        talk.ask("/undo", "I took back 1 exchange")
+        talk.ask("/redo", "Restored.")
         assert "user: beans" in talk.ask("/history", "user: beans")
         assert "I was shown 3 messages" in talk.ask("/retry", "Say “help”")
 
-        talk.ask("/fork", "a copy with the same past")
+        talk.ask("/fork", "This is now a copy of the conversation")
         assert "I was shown 5 messages" in talk.ask("only in the copy", "Say “help”")
-        talk.ask("/resume 1", 'We go on with "Garden"')
+        talk.ask("/resume 1", 'Continuing with "Garden"')
         told = talk.ask("in the first one", "Say “help”")
         assert "I was shown 5 messages" in told
         assert "only in the copy" not in told
 
-        talk.ask("/new", "A new conversation begins.")
+        talk.ask("/new", "I have started a new conversation.")
         assert "I was shown 1 message," in talk.ask("something else", "Say “help”")
-        talk.ask("/resume Garden", 'We go on with "Garden"')
+        talk.ask("/resume Garden", 'Continuing with "Garden"')
         talk.ask("/search hello", "garden")
         talk.ask("/usage", "cost included")
         talk.ask("/whoami", "You are at the CLI terminal, owner.")
@@ -63,10 +63,10 @@ def test_a_conversation_goes_its_ways_and_is_there_the_next_time(tmp_path: Path)
         assert again.ends() == 0
 
 
-def test_each_answer_is_seen_once(tmp_path: Path) -> None:
+def test_each_answer_is_shown_once(tmp_path: Path) -> None:
     with tertulia(tmp_path, "chat") as talk:
         talk.sees(PROMPT.strip())
-        talk.ask("/new", "This is a new conversation already.")
+        talk.ask("/new", "This is already a new conversation.")
         talk.ask("only once", "Say “help”")
         talk.ask("/whoami", "")
         talk.press("\x04")
@@ -77,7 +77,7 @@ def test_each_answer_is_seen_once(tmp_path: Path) -> None:
         again.sees('We go on with "only once": 2 messages so far.')
 
 
-def test_what_was_typed_before_is_found_and_a_search_can_be_left(tmp_path: Path) -> None:
+def test_search_finds_earlier_input_and_can_be_left(tmp_path: Path) -> None:
     with tertulia(tmp_path, "chat") as talk:
         talk.sees(PROMPT.strip())
         talk.ask("hello garden", "Say “help”")
@@ -96,7 +96,7 @@ def test_what_was_typed_before_is_found_and_a_search_can_be_left(tmp_path: Path)
         assert talk.ends() == 0
 
 
-class TestUnderWay:
+class TestAnswerInProgress:
     """An answer that takes its time, from a program that waits for a file."""
 
     @pytest.fixture
@@ -111,7 +111,7 @@ class TestUnderWay:
         )
         return tmp_path / "go"
 
-    def test_it_is_seen_while_it_is_written(self, tmp_path: Path, go: Path) -> None:
+    def test_answer_is_shown_while_it_is_written(self, tmp_path: Path, go: Path) -> None:
         with tertulia(tmp_path, "chat") as talk:
             talk.sees(f"You talk with the program {Path(sys.executable).name};")
             _begin(talk, "plums")
@@ -121,7 +121,9 @@ class TestUnderWay:
             assert talk.ends() == 0
             assert talk.text.count("Thinking of") == 1
 
-    def test_ctrl_c_stops_it_and_the_talk_goes_on(self, tmp_path: Path, go: Path) -> None:
+    def test_ctrl_c_stops_the_answer_and_the_conversation_continues(
+        self, tmp_path: Path, go: Path
+    ) -> None:
         with tertulia(tmp_path, "chat") as talk:
             _begin(talk, "plums")
             talk.press("\x03")
@@ -133,7 +135,7 @@ class TestUnderWay:
             assert "Thinking of plums" not in talk.text
 
     @pytest.mark.parametrize("is_impatient", [False, True])
-    def test_whoever_leaves_is_told_that_it_is_finished_first(
+    def test_leaving_waits_for_the_answer_and_says_so(
         self, tmp_path: Path, go: Path, is_impatient: bool
     ) -> None:
         with tertulia(tmp_path, "chat") as talk:
@@ -156,7 +158,7 @@ class TestUnderWay:
             assert again.ends() == 0
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_the_second_signal_ends_it_at_once(
+    def test_second_signal_ends_the_program_at_once(
         self, tmp_path: Path, go: Path, number: signal.Signals
     ) -> None:
         with tertulia(tmp_path, "run") as talk:
@@ -168,7 +170,7 @@ class TestUnderWay:
             assert "Traceback" not in talk.text
         go.touch()  # the agent's program is on its own now, and ends
 
-    def test_it_is_answered_after_the_program_was_killed(self, tmp_path: Path, go: Path) -> None:
+    def test_message_is_answered_after_a_kill(self, tmp_path: Path, go: Path) -> None:
         with tertulia(tmp_path, "chat") as talk:
             _begin(talk, "plums")
             talk.signal(signal.SIGKILL)
@@ -180,7 +182,7 @@ class TestUnderWay:
             assert again.ends() == 0
             assert again.text.count("Thinking of plums") == 1
 
-    def test_sigterm_lets_it_finish(self, tmp_path: Path, go: Path) -> None:
+    def test_sigterm_lets_the_answer_finish(self, tmp_path: Path, go: Path) -> None:
         with tertulia(tmp_path, "run") as talk:
             _begin(talk, "plums")
             talk.signal(signal.SIGTERM)
@@ -188,7 +190,7 @@ class TestUnderWay:
             assert talk.ends() == 0
             assert "Thinking of plums" in talk.text
 
-    def test_a_pipe_gets_its_answer_whoever_has_answered_it(self, tmp_path: Path, go: Path) -> None:
+    def test_pipe_gets_its_answer_from_any_process(self, tmp_path: Path, go: Path) -> None:
         environ = {"HOME": str(tmp_path / "home"), "TZ": "UTC", "PATH": os.environ["PATH"],
                    "PYTHONPATH": str(AGENT.parents[2] / "src")}  # fmt: skip
         with tertulia(tmp_path, "chat") as talk:
@@ -204,7 +206,7 @@ class TestUnderWay:
                 go.touch()
                 assert piped.communicate(timeout=PATIENCE)[0].count("Thinking of pears") == 1
 
-    def test_each_turn_is_a_line_in_the_log(self, tmp_path: Path, go: Path) -> None:
+    def test_each_turn_is_one_log_line(self, tmp_path: Path, go: Path) -> None:
         go.touch()
         with tertulia(tmp_path, "chat") as talk:
             talk.sees(PROMPT.strip())
@@ -220,7 +222,7 @@ class TestUnderWay:
         assert "plums" not in text
 
 
-def test_the_first_questions_make_a_configuration(tmp_path: Path) -> None:
+def test_wizard_writes_a_configuration(tmp_path: Path) -> None:
     path = tmp_path / "home/.config/tertulia/config.toml"
     with tertulia(tmp_path, "run") as talk:
         talk.sees("Which agent answers?")
@@ -242,7 +244,7 @@ def test_the_first_questions_make_a_configuration(tmp_path: Path) -> None:
     assert "sk-secret" not in path.read_text("utf-8")
 
 
-def test_what_the_first_questions_are_told_is_looked_at_before_it_is_written(
+def test_wizard_checks_answers_before_it_writes(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "home/.config/tertulia/config.toml"
@@ -273,7 +275,7 @@ def test_what_the_first_questions_are_told_is_looked_at_before_it_is_written(
     assert 'command = ["my agent", "--of", "two words"]' in path.read_text("utf-8")
 
 
-def test_whoever_sits_at_the_terminal_is_told_where_http_is(tmp_path: Path) -> None:
+def test_terminal_shows_the_http_address(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("[http]\nenabled = true\nport = 0\n")
     with tertulia(tmp_path, "run", "--config", "mine.toml") as talk:
         talk.sees("HTTP is served on http://127.0.0.1:")
@@ -282,7 +284,7 @@ def test_whoever_sits_at_the_terminal_is_told_where_http_is(tmp_path: Path) -> N
         assert talk.ends() == 0
 
 
-def test_without_a_terminal_there_has_to_be_something_to_serve(tmp_path: Path) -> None:
+def test_run_without_terminal_needs_a_platform(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path), "TZ": "UTC", "PYTHONPATH": str(AGENT.parents[2] / "src")}
     done = subprocess.run(
         [sys.executable, "-m", "tertulia", "run"],
@@ -292,7 +294,7 @@ def test_without_a_terminal_there_has_to_be_something_to_serve(tmp_path: Path) -
     assert "There is nothing to serve" in done.stderr
 
 
-def test_what_is_piped_in_is_answered_in_order(tmp_path: Path) -> None:
+def test_piped_input_is_answered_in_order(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path), "TZ": "UTC", "PYTHONPATH": str(AGENT.parents[2] / "src")}
     said = "one\n/title Piped\n/status\ntwo\n"
     done = subprocess.run(
@@ -306,7 +308,7 @@ def test_what_is_piped_in_is_answered_in_order(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_whoever_has_read_enough_may_go(tmp_path: Path) -> None:
+def test_closed_output_pipe_ends_the_program(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path), "TZ": "UTC", "PYTHONPATH": str(AGENT.parents[2] / "src")}
     with subprocess.Popen(
         [sys.executable, "-m", "tertulia", "chat"], text=True, env=environ,

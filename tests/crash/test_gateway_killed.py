@@ -15,7 +15,7 @@ import pytest
 
 import tertulia
 from tertulia.records.queues.outbox import Delivery
-from tests.gateway.node import PATIENCE, SETTINGS, STEPS, lines
+from tests.crash.gateway_process import PATIENCE, SETTINGS, STEPS, lines
 from tests.legality.validators import faults
 
 if os.name == "nt":
@@ -25,7 +25,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def begin(where: str, folder: Path, step: str, plan: dict[str, list[str]]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.gateway.node", where, str(folder), step]
+    command = [sys.executable, "-m", "tests.crash.gateway_process", where, str(folder), step]
     return subprocess.Popen(
         [*command, json.dumps(plan)], cwd=_ROOT, stderr=subprocess.PIPE, text=True
     )
@@ -47,26 +47,26 @@ def check(where: str) -> tertulia.Store:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_message_is_answered_once(where: str, tmp_path: Path, step: str) -> None:
+def test_message_is_answered_once_after_a_kill(where: str, tmp_path: Path, step: str) -> None:
     plan = {"42": ["use a tool"]}
     assert end(begin(where, tmp_path, step, plan)) == -9
     assert end(begin(where, tmp_path, "none", plan)) == 0
     delivered = lines(tmp_path / "delivered")
     with check(where) as store:
-        (parcel,) = store.outbox.find().items
-        (arrival,) = store.inbox.find().items
+        (delivery,) = store.outbox.find().items
+        (item,) = store.inbox.find().items
         (session,) = store.sessions.find().items
         told = store.transcript(session.id).load()
-    assert arrival.state == "done"
+    assert item.state == "done"
     assert [m["content"] for m in told if m["role"] == "user"] == ["use a tool"]
     assert told[-1]["content"] == "re use a tool"
     # What a platform may or may not have got is told to be unknown, and is not sent again.
-    is_unknown = parcel.state == "unknown"
+    is_unknown = delivery.state == "unknown"
     if step == "answered" and is_unknown:  # it was on its way when the agent came to that
         assert delivered in ([], [["42", "re use a tool"]])
     else:
         assert is_unknown == (step in ("sending", "sent"))
-        assert parcel.state in ("unknown", "sent")
+        assert delivery.state in ("unknown", "sent")
         assert delivered == ([] if step == "sending" else [["42", "re use a tool"]])
     if step in ("result", "answered", "sending", "sent", "called"):
         results = [m for m in told if m["role"] == "tool"]
@@ -79,7 +79,9 @@ def test_a_message_is_answered_once(where: str, tmp_path: Path, step: str) -> No
     ("step", "command"), [("claimed", "/new"), ("sending", "/new"), ("sent", "/undo"),
                           ("claimed", "/undo"), ("claimed", "/fork")],
 )  # fmt: skip
-def test_a_command_is_not_repeated(where: str, tmp_path: Path, step: str, command: str) -> None:
+def test_command_is_not_repeated_after_a_kill(
+    where: str, tmp_path: Path, step: str, command: str
+) -> None:
     first = {"42": ["one", "two", "three"]}
     assert end(begin(where, tmp_path, "none", first)) == 0
     before = len(lines(tmp_path / "delivered"))
@@ -91,11 +93,11 @@ def test_a_command_is_not_repeated(where: str, tmp_path: Path, step: str, comman
         sessions = store.sessions.find().items
         current = [session for session in sessions if session.ended_at is None]
         count = store.transcript(current[0].id).count()
-        states = Counter(parcel.state for parcel in store.outbox.find().items)
+        states = Counter(delivery.state for delivery in store.outbox.find().items)
     if step == "claimed":
         # It had not run; the person is told that it was cut off, and nothing has happened.
         assert len(said) == 1
-        assert f"{command} was cut off" in said[0]
+        assert f"{command} was interrupted" in said[0]
         assert (len(sessions), count) == (1, 6)
     else:
         assert states["unknown"] == 1
@@ -134,17 +136,17 @@ def _under_load(
     delivered = Counter(text for _, text in lines(folder / "delivered"))
     wanted_texts = {f"re {text}" for texts in plan.values() for text in texts}
     with check(where) as store:
-        parcels: list[Delivery] = []
+        deliveries: list[Delivery] = []
         cursor = None
         while True:
             page = store.outbox.find(limit=1000, cursor=cursor)
-            parcels += page.items
+            deliveries += page.items
             cursor = page.next
             if cursor is None:
                 break
-        unknown = {one.body["text"] for one in parcels if one.state == "unknown"}
-        assert {one.state for one in parcels} <= {"sent", "unknown"}
-        assert Counter(one.body["text"] for one in parcels) == Counter(wanted_texts)
+        unknown = {one.body["text"] for one in deliveries if one.state == "unknown"}
+        assert {one.state for one in deliveries} <= {"sent", "unknown"}
+        assert Counter(one.body["text"] for one in deliveries) == Counter(wanted_texts)
         for session in store.sessions.find(limit=1000).items:
             chat = session.key.rsplit(":", maxsplit=1)[-1]
             told = store.transcript(session.id).load()
@@ -159,7 +161,7 @@ def _under_load(
         assert heard == [f"re {text}" for text in texts if f"re {text}" in delivered]
 
 
-def test_a_hundred_conversations_survive_it(tmp_path: Path) -> None:
+def test_hundred_conversations_survive_kills(tmp_path: Path) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     _under_load(str(tmp_path / "talk.db"), tmp_path, chats=100, messages=3, kills=3, seed=seed)
@@ -167,5 +169,5 @@ def test_a_hundred_conversations_survive_it(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
-def test_they_survive_it_again_and_again(where: str, tmp_path: Path, seed: int) -> None:
+def test_hundred_conversations_survive_many_kills(where: str, tmp_path: Path, seed: int) -> None:
     _under_load(where, tmp_path, chats=100, messages=20, kills=12, seed=seed)

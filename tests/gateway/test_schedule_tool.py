@@ -19,7 +19,7 @@ MEMBERS = rules(platforms={"telegram": PlatformSettings(allow=("42", "43"), owne
 OWNERS = rules(platforms={"telegram": PlatformSettings(owners=("42",), allow=("43",))})
 
 
-class TestTheCommand:
+class TestCommand:
     def test_adds_lists_pauses_resumes_runs_and_removes(self, where: str) -> None:
         async def play() -> None:
             async with running_gateway(where, Echo(), rules=MEMBERS) as node:
@@ -42,17 +42,17 @@ class TestTheCommand:
     @pytest.mark.parametrize(
         ("words", "told"),
         [
-            ("dance", "nothing to do with a schedule"),
+            ("dance", "/schedule has no action 'dance'"),
             ("add every 2h look", "a colon, a space and a task"),
             ("add sometimes: look", "Invalid schedule"),
             ("add at 09:00 : ", "a colon, a space and a task"),
-            ("pause", "no number of a schedule"),
-            ("pause one", "no number of a schedule"),
+            ("pause", "not the number of a schedule"),
+            ("pause one", "not the number of a schedule"),
             ("remove 99", "There is no schedule 99"),
             ("run 999999999999", "There is no schedule"),
         ],
     )
-    def test_a_mistake_is_told(self, tmp_path: Path, words: str, told: str) -> None:
+    def test_invalid_command_is_reported(self, tmp_path: Path, words: str, told: str) -> None:
         async def play() -> None:
             async with running_gateway(str(tmp_path / "talk.db"), Echo(), rules=MEMBERS) as node:
                 assert told in await node.hears(f"/schedule {words}")
@@ -60,7 +60,7 @@ class TestTheCommand:
 
         asyncio.run(play())
 
-    def test_a_guest_plans_nothing(self, tmp_path: Path) -> None:
+    def test_guest_cannot_create_schedules(self, tmp_path: Path) -> None:
         async def play() -> None:
             async with running_gateway(str(tmp_path / "talk.db"), Echo()) as node:
                 assert "needs the role member" in await node.hears("/schedule add every 2h: look")
@@ -68,7 +68,7 @@ class TestTheCommand:
 
         asyncio.run(play())
 
-    def test_nobody_touches_what_another_planned(self, tmp_path: Path) -> None:
+    def test_schedules_of_others_cannot_be_changed(self, tmp_path: Path) -> None:
         async def play() -> None:
             async with running_gateway(str(tmp_path / "talk.db"), Echo(), rules=MEMBERS) as node:
                 await node.hears("/schedule add every 2h: look", ANA)
@@ -80,7 +80,7 @@ class TestTheCommand:
 
         asyncio.run(play())
 
-    def test_only_the_owner_sends_results_elsewhere(self, tmp_path: Path) -> None:
+    def test_only_the_owner_chooses_another_target(self, tmp_path: Path) -> None:
         async def play() -> None:
             async with running_gateway(str(tmp_path / "talk.db"), Echo(), rules=OWNERS) as node:
                 words = "/schedule add at 09:00 to telegram:43 here: look"
@@ -91,16 +91,16 @@ class TestTheCommand:
 
         asyncio.run(play())
 
-    def test_nobody_plans_without_end(self, tmp_path: Path) -> None:
+    def test_number_of_schedules_is_limited(self, tmp_path: Path) -> None:
         with tertulia.open(tmp_path / "talk.db", settings=FAST) as store:
-            for _ in range(schedule_tool.MOST):
+            for _ in range(schedule_tool.MAX_SCHEDULES):
                 schedule_tool.add(store, ANA, "member", "every 2h", "look")
             with pytest.raises(tertulia.Error, match="already"):
                 schedule_tool.add(store, ANA, "member", "every 2h", "look")
             schedule_tool.add(store, BEN, "member", "every 2h", "look")
 
 
-class TestTheTool:
+class TestTool:
     def asked(self, *calls: dict[str, Any]) -> Scripted:
         """An agent that makes these calls, and answers with what came of them."""
 
@@ -114,7 +114,7 @@ class TestTheTool:
 
         return Scripted(script)
 
-    def test_an_agent_plans_for_who_it_talks_with(self, where: str) -> None:
+    def test_agent_creates_schedules_for_the_person_it_answers(self, where: str) -> None:
         async def play() -> None:
             agent = self.asked(
                 {"action": "add", "when": "every 2h", "task": "look"},
@@ -131,7 +131,7 @@ class TestTheTool:
 
         asyncio.run(play())
 
-    def test_it_is_not_offered_to_guests_nor_to_scheduled_runs(self, tmp_path: Path) -> None:
+    def test_tool_is_not_offered_to_guests_nor_to_scheduled_runs(self, tmp_path: Path) -> None:
         async def play() -> None:
             agent = self.asked({"action": "list"})
             async with running_gateway(str(tmp_path / "talk.db"), agent) as node:
@@ -144,7 +144,7 @@ class TestTheTool:
 
         asyncio.run(play())
 
-    def test_what_it_may_not_do_is_an_error_it_can_read(self, tmp_path: Path) -> None:
+    def test_denied_tool_call_returns_a_readable_error(self, tmp_path: Path) -> None:
         with tertulia.open(tmp_path / "talk.db", settings=FAST) as store:
             for arguments in (
                 {"action": "add", "when": "every 2h", "task": "look", "target": "telegram:43"},
@@ -154,10 +154,10 @@ class TestTheTool:
                 {"action": "remove", "id": 5},
             ):
                 with pytest.raises(tertulia.Error):
-                    schedule_tool._called(store, ANA, "member", arguments)
+                    schedule_tool._run_tool(store, ANA, "member", arguments)
             assert store.schedules.find().items == ()
 
-    def test_its_parameters_are_a_schema_that_models_are_held_to(self) -> None:
+    def test_parameters_are_a_strict_schema(self) -> None:
         from tertulia.agents import json_schema
 
         assert json_schema.faults(schedule_tool._PARAMETERS, {"action": "list"}) == []

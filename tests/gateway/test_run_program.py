@@ -1,4 +1,4 @@
-"""The whole house as a program: a configuration, `tertulia run`, a client, a signal, a restart."""
+"""`tertulia run` as a program: a configuration, a client, a signal, a restart."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ port = 0
 
 @contextmanager
 def running_gateway(folder: Path, more: str = "") -> Iterator[str]:
-    """A running house; the address it is reached at. It is told to stop in the end."""
+    """Run a gateway and yield its address; stop it in the end."""
     config = folder / "tertulia.toml"
     config.write_text(CONFIG.format(where=folder / "talk.db", more=more))
     child = subprocess.Popen(
@@ -50,13 +50,13 @@ def running_gateway(folder: Path, more: str = "") -> Iterator[str]:
 def _address(child: subprocess.Popen[str]) -> str:
     assert child.stderr is not None
     for line in child.stderr:
-        found = re.search(r"http://[\d.]+:\d+", line)
-        if found:
-            return found[0]
+        match = re.search(r"http://[\d.]+:\d+", line)
+        if match:
+            return match[0]
     raise AssertionError(f"it ended with {child.wait()}")
 
 
-def asked(address: str, text: str, conversation: str = "c1", **headers: str) -> Any:
+def ask(address: str, text: str, conversation: str = "c1", **headers: str) -> Any:
     body = {"model": "tertulia", "messages": [{"role": "user", "content": text}]}
     request = urllib.request.Request(
         f"{address}/v1/chat/completions",
@@ -67,26 +67,26 @@ def asked(address: str, text: str, conversation: str = "c1", **headers: str) -> 
         return json.load(response)["choices"][0]["message"]["content"]
 
 
-def test_a_conversation_outlives_the_house(tmp_path: Path) -> None:
+def test_conversation_survives_a_restart(tmp_path: Path) -> None:
     with running_gateway(tmp_path) as address:
-        assert "I was shown 1 message" in asked(address, "hello")
+        assert "I was shown 1 message" in ask(address, "hello")
         with urllib.request.urlopen(f"{address}/readyz", timeout=60) as response:
             assert json.load(response) == {"status": "ok"}
     with running_gateway(tmp_path) as address:
-        assert "I was shown 3 messages" in asked(address, "and on")
-        assert "I was shown 1 message" in asked(address, "elsewhere", "c2")
+        assert "I was shown 3 messages" in ask(address, "and on")
+        assert "I was shown 1 message" in ask(address, "elsewhere", "c2")
 
 
-def test_without_its_token_nobody_comes_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_without_token_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANAS_TOKEN", "a-long-enough-secret")
     token = '[[http.tokens]]\nname = "ana"\ntoken_env = "ANAS_TOKEN"\n'
     with running_gateway(tmp_path, token) as address:
         with pytest.raises(urllib.error.HTTPError) as refused:
-            asked(address, "hello")
+            ask(address, "hello")
         assert refused.value.code == 401
         refused.value.close()
         bearer = "Bearer a-long-enough-secret"
-        assert "You said: hello" in asked(address, "hello", Authorization=bearer)
+        assert "You said: hello" in ask(address, "hello", Authorization=bearer)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_without_its_token_nobody_comes_in(tmp_path: Path, monkeypatch: pytest.M
         ("hots = 1", "host"),
     ],
 )
-def test_what_is_missing_is_named(tmp_path: Path, more: str, told: str) -> None:
+def test_missing_setting_is_named(tmp_path: Path, more: str, told: str) -> None:
     config = tmp_path / "tertulia.toml"
     config.write_text(CONFIG.format(where=tmp_path / "talk.db", more=more))
     done = subprocess.run(
@@ -115,7 +115,7 @@ def test_what_is_missing_is_named(tmp_path: Path, more: str, told: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_page_needs_http(tmp_path: Path) -> None:
+def test_web_platform_needs_http(tmp_path: Path) -> None:
     config = tmp_path / "tertulia.toml"
     config.write_text("[platforms.web]\n")
     done = subprocess.run(

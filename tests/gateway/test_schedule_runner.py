@@ -27,7 +27,7 @@ from tests.gateway.scene import (
     OPEN,
     App,
     Echo,
-    House,
+    RunningGateway,
     Scripted,
     rules,
     running_gateway,
@@ -38,7 +38,7 @@ TASK = "look at the mail"
 
 
 @asynccontextmanager
-async def home(where: str, tmp_path: Path, **given: object) -> AsyncIterator[House]:
+async def home(where: str, tmp_path: Path, **given: object) -> AsyncIterator[RunningGateway]:
     given.setdefault("agent", Echo())
     given.setdefault("settings", HOMES)
     given.setdefault("apps", [App(), App("signal")])
@@ -46,7 +46,7 @@ async def home(where: str, tmp_path: Path, **given: object) -> AsyncIterator[Hou
         yield node
 
 
-async def ran(node: House, schedule: Schedule, *states: str) -> ScheduleRun:
+async def ran(node: RunningGateway, schedule: Schedule, *states: str) -> ScheduleRun:
     """The newest run, once it has come to its end."""
 
     seen: list[ScheduleRun] = []
@@ -60,7 +60,9 @@ async def ran(node: House, schedule: Schedule, *states: str) -> ScheduleRun:
     return seen[0]
 
 
-async def made(node: House, target: str = "origin", who: Source = ANA, **given: str) -> Schedule:
+async def made(
+    node: RunningGateway, target: str = "origin", who: Source = ANA, **given: str
+) -> Schedule:
     schedule = await node.store.schedules.create(who, "every 2h", TASK, target=target, **given)  # type: ignore[arg-type]
     await node.store.schedules.run_now(schedule.id)
     return schedule
@@ -73,7 +75,7 @@ def kept(tmp_path: Path) -> dict[str, str]:
 # -- every target
 
 
-def test_it_runs_when_it_is_due_and_answers_where_it_was_made(where: str, tmp_path: Path) -> None:
+def test_due_schedule_runs_and_answers_in_its_chat(where: str, tmp_path: Path) -> None:
     async def play() -> None:
         clock = FakeClock()
         async with home(where, tmp_path, clock=clock) as node:
@@ -94,7 +96,7 @@ def test_it_runs_when_it_is_due_and_answers_where_it_was_made(where: str, tmp_pa
     asyncio.run(play())
 
 
-def test_its_own_session_goes_on_from_run_to_run(where: str, tmp_path: Path) -> None:
+def test_own_session_continues_from_run_to_run(where: str, tmp_path: Path) -> None:
     async def play() -> None:
         async with home(where, tmp_path) as node:
             await node.hears("hello")
@@ -114,7 +116,7 @@ def test_its_own_session_goes_on_from_run_to_run(where: str, tmp_path: Path) -> 
     asyncio.run(play())
 
 
-def test_it_can_run_in_the_session_it_was_made_in(where: str, tmp_path: Path) -> None:
+def test_run_in_the_session_of_its_origin(where: str, tmp_path: Path) -> None:
     async def play() -> None:
         async with home(where, tmp_path) as node:
             await node.hears("hello")
@@ -128,7 +130,7 @@ def test_it_can_run_in_the_session_it_was_made_in(where: str, tmp_path: Path) ->
     asyncio.run(play())
 
 
-def test_local_is_a_dated_file_for_this_user_only(where: str, tmp_path: Path) -> None:
+def test_local_target_is_a_private_dated_file(where: str, tmp_path: Path) -> None:
     async def play() -> None:
         async with home(where, tmp_path) as node:
             run = await ran(node, await made(node, "local"))
@@ -142,7 +144,7 @@ def test_local_is_a_dated_file_for_this_user_only(where: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("target", ["signal", "signal:77"])
-def test_a_home_and_a_chat_get_it_and_their_conversation_knows(
+def test_home_and_chat_targets_get_the_result_in_their_transcript(
     where: str, tmp_path: Path, target: str
 ) -> None:
     async def play() -> None:
@@ -163,7 +165,7 @@ def test_a_home_and_a_chat_get_it_and_their_conversation_knows(
     ("target", "reason"),
     [("discord", "not connected"), ("discord:9", "not connected"), ("telegram", "no home")],
 )
-def test_what_has_no_place_is_kept_and_its_owner_is_told(
+def test_undeliverable_result_is_kept_and_its_creator_is_told(
     where: str, tmp_path: Path, target: str, reason: str
 ) -> None:
     async def play() -> None:
@@ -180,7 +182,7 @@ def test_what_has_no_place_is_kept_and_its_owner_is_told(
     asyncio.run(play())
 
 
-def test_a_platform_that_is_gone_since(where: str, tmp_path: Path) -> None:
+def test_platform_that_is_no_longer_connected(where: str, tmp_path: Path) -> None:
     async def play() -> None:
         async with home(where, tmp_path) as node:
             schedule = await node.store.schedules.create(ANA, "every 2h", TASK, target="signal:1")
@@ -193,7 +195,7 @@ def test_a_platform_that_is_gone_since(where: str, tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_chat_that_refuses_the_bot(where: str, tmp_path: Path) -> None:
+def test_chat_that_refuses_the_bot(where: str, tmp_path: Path) -> None:
     async def refuse(message: Outgoing) -> None:
         raise Refused("The bot was blocked.")
 
@@ -212,7 +214,7 @@ def test_a_chat_that_refuses_the_bot(where: str, tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_an_origin_that_refuses_the_bot_is_told_nothing(where: str, tmp_path: Path) -> None:
+def test_origin_that_refuses_the_bot_is_told_nothing(where: str, tmp_path: Path) -> None:
     tries = []
 
     async def refuse(message: Outgoing) -> None:
@@ -231,9 +233,7 @@ def test_an_origin_that_refuses_the_bot_is_told_nothing(where: str, tmp_path: Pa
     asyncio.run(play())
 
 
-def test_a_folder_that_cannot_be_written_leaves_it_in_the_history(
-    where: str, tmp_path: Path
-) -> None:
+def test_unwritable_folder_leaves_the_result_in_the_history(where: str, tmp_path: Path) -> None:
     async def play() -> None:
         (tmp_path / "kept").write_text("a file where a folder should be")
         async with home(where, tmp_path) as node:
@@ -256,7 +256,7 @@ def _failing(problems: list[Exception]) -> Scripted:
     return Scripted(script)
 
 
-def test_an_agent_that_cannot_be_reached_is_asked_again(where: str, tmp_path: Path) -> None:
+def test_unavailable_agent_is_tried_again(where: str, tmp_path: Path) -> None:
     async def play() -> None:
         clock = FakeClock()
         agent = _failing([AgentUnavailable("no network")])
@@ -274,7 +274,7 @@ def test_an_agent_that_cannot_be_reached_is_asked_again(where: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("problem", [AgentFailed("secret key sk-1"), RuntimeError("a bug")])
-def test_an_agent_that_fails_is_told_to_who_made_it(
+def test_agent_failure_is_reported_to_the_creator(
     where: str, tmp_path: Path, problem: Exception
 ) -> None:
     async def play() -> None:
@@ -290,7 +290,7 @@ def test_an_agent_that_fails_is_told_to_who_made_it(
     asyncio.run(play())
 
 
-def test_nothing_to_say_is_nothing_to_deliver(where: str, tmp_path: Path) -> None:
+def test_empty_answer_is_not_delivered(where: str, tmp_path: Path) -> None:
     async def silent(request: Request) -> AsyncGenerator[Event, None]:
         yield Step("  ")
 
@@ -302,7 +302,7 @@ def test_nothing_to_say_is_nothing_to_deliver(where: str, tmp_path: Path) -> Non
     asyncio.run(play())
 
 
-def test_who_may_not_write_any_more_runs_nothing(where: str, tmp_path: Path) -> None:
+def test_schedule_of_a_denied_person_does_not_run(where: str, tmp_path: Path) -> None:
     async def play() -> None:
         closed = rules(platforms={"telegram": PlatformSettings(allow=("42",)), "signal": OPEN})
         agent = Echo()
@@ -315,7 +315,7 @@ def test_who_may_not_write_any_more_runs_nothing(where: str, tmp_path: Path) -> 
     asyncio.run(play())
 
 
-def test_a_gateway_that_stops_hands_it_to_the_next(where: str, tmp_path: Path) -> None:
+def test_run_cancelled_by_a_stop_continues_on_the_next_node(where: str, tmp_path: Path) -> None:
     async def hang(request: Request) -> AsyncGenerator[Event, None]:
         await asyncio.Event().wait()
         yield Step("never")

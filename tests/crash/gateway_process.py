@@ -1,6 +1,6 @@
 """A gateway in a process of its own, which dies at a named step or whenever it is killed.
 
-    python -m tests.gateway.node STORE FOLDER STEP PLAN
+    python -m tests.crash.gateway_process STORE FOLDER STEP PLAN
 
 It is its own chat app. PLAN is a JSON object: for each chat the texts that are written there, each
 when the one before was accepted. What was accepted, and what was delivered, stands in files of
@@ -127,13 +127,13 @@ async def serve(where: str, folder: Path, step: str, plan: dict[str, list[str]])
     async with aio.open(where, settings=SETTINGS) as store:
         paper = Paper(folder, plan, death)
         gateway = Gateway(store, Worker(folder, death), [paper], rules=RULES)
-        answer = gateway.lanes._answer
+        answer = gateway.pipeline.inbox_worker._answer
 
-        async def claimed(arrival: Any) -> None:
+        async def claimed(item: Any) -> None:
             death.at("claimed")
-            await answer(arrival)
+            await answer(item)
 
-        gateway.lanes._answer = claimed
+        gateway.pipeline.inbox_worker._answer = claimed
         running = asyncio.create_task(gateway.run())
 
         async def is_done() -> bool:
@@ -155,5 +155,5 @@ async def is_busy(store: aio.Store) -> bool:
 
 
 if __name__ == "__main__":
-    _, place, notes, deadly, given = sys.argv
-    asyncio.run(serve(place, Path(notes), deadly, json.loads(given)))
+    _, store_path, notes, step, plan = sys.argv
+    asyncio.run(serve(store_path, Path(notes), step, json.loads(plan)))

@@ -1,4 +1,4 @@
-"""Who is answered: default deny, a code in private and nothing else, groups by their rule."""
+"""Access control: denied by default, a pairing code in private chats, groups as configured."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ incomings = st.builds(
 
 
 @given(incomings, st.sampled_from(ROLES), some_rules)
-def test_the_decision_is_this_table(
+def test_decision_follows_the_table(
     incoming: Incoming, stored: str, rules: PlatformSettings
 ) -> None:
     source = incoming.source
@@ -67,7 +67,7 @@ def test_the_decision_is_this_table(
 
 
 @given(incomings, some_rules)
-def test_a_guest_is_never_welcome_unless_allowed(
+def test_guest_is_never_welcome_unless_everyone_is(
     incoming: Incoming, rules: PlatformSettings
 ) -> None:
     if rules.admission != "everyone":
@@ -76,7 +76,7 @@ def test_a_guest_is_never_welcome_unless_allowed(
 
 
 @given(incomings, st.sampled_from(ROLES), some_rules)
-def test_the_configuration_raises_a_role_and_never_lowers_one(
+def test_configuration_raises_a_role_and_never_lowers_it(
     incoming: Incoming, stored: str, rules: PlatformSettings
 ) -> None:
     role = access.role_of(incoming.source, stored, rules)  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ def test_the_configuration_raises_a_role_and_never_lowers_one(
     assert (role == "owner") == (stored == "owner" or bool(named & {*rules.owners}))
 
 
-def test_a_stranger_gets_a_code_and_nothing_else(where: str) -> None:
+def test_stranger_gets_a_pairing_code_and_nothing_else(where: str) -> None:
     async def play() -> None:
         agent = Echo()
         async with running_gateway(where, agent, rules=GatewaySettings()) as node:
@@ -107,7 +107,7 @@ def test_a_stranger_gets_a_code_and_nothing_else(where: str) -> None:
     asyncio.run(play())
 
 
-def test_groups_are_answered_by_their_rule(tmp_path: Path) -> None:
+def test_groups_are_answered_as_configured(tmp_path: Path) -> None:
     group = Source("telegram", "-5", chat_type="group", user_id="42", user_name="Ana")
     stranger = Source("telegram", "-5", chat_type="group", user_id="99")
 
@@ -130,7 +130,7 @@ def test_groups_are_answered_by_their_rule(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_owners_are_those_of_the_configuration_as_long_as_it_names_them(where: str) -> None:
+def test_owner_role_ends_when_the_configuration_no_longer_lists_it(where: str) -> None:
     def named(*owners: str) -> GatewaySettings:
         return GatewaySettings(platforms={"telegram": PlatformSettings(owners=owners)})
 
@@ -154,7 +154,7 @@ def test_owners_are_those_of_the_configuration_as_long_as_it_names_them(where: s
     asyncio.run(play())
 
 
-def test_a_guest_and_a_member_cannot_use_an_owners_command(where: str) -> None:
+def test_guest_and_member_cannot_run_an_owner_command(where: str) -> None:
     async def play() -> None:
         async with running_gateway(where, Echo()) as node:
             denied = "This needs the role owner. Ask the owner."
@@ -170,7 +170,7 @@ def test_a_guest_and_a_member_cannot_use_an_owners_command(where: str) -> None:
     asyncio.run(play())
 
 
-def test_the_terminal_is_the_owners(tmp_path: Path) -> None:
+def test_terminal_has_the_owner_role(tmp_path: Path) -> None:
     async def play() -> None:
         here = Source("local", "cli")
         async with running_gateway(

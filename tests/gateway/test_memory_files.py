@@ -22,7 +22,7 @@ from tertulia.testing.fixtures import at_once
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 
 
-def test_what_is_remembered_is_read_again(tmp_path: Path) -> None:
+def test_memory_is_read_again(tmp_path: Path) -> None:
     memory = FileMemory(tmp_path)
     assert memory.read() == ""
     memory.remember("- Ana sails.\n", NOON)
@@ -35,7 +35,7 @@ def test_what_is_remembered_is_read_again(tmp_path: Path) -> None:
     assert memory.path == tmp_path / "main" / "MEMORY.md"
 
 
-def test_days_have_a_file_each(tmp_path: Path) -> None:
+def test_notes_have_one_file_for_each_day(tmp_path: Path) -> None:
     memory = FileMemory(tmp_path)
     memory.note("one\n# two", NOON)
     memory.note("three", NOON + timedelta(minutes=5))
@@ -46,7 +46,7 @@ def test_days_have_a_file_each(tmp_path: Path) -> None:
     assert memory.read() == ""
 
 
-def test_what_a_person_wrote_stays(tmp_path: Path) -> None:
+def test_edits_of_people_are_kept(tmp_path: Path) -> None:
     memory = FileMemory(tmp_path)
     memory.remember("a", NOON)
     memory.path.write_text("My own words.\n")
@@ -55,7 +55,7 @@ def test_what_a_person_wrote_stays(tmp_path: Path) -> None:
     assert memory.read().endswith("\nb\n")
 
 
-def test_two_who_write_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_writes_lose_nothing(tmp_path: Path) -> None:
     def write(number: int) -> None:
         for count in range(20):
             FileMemory(tmp_path).remember(f"entry {number}-{count} " + "x" * 2000, NOON)
@@ -71,7 +71,7 @@ def test_two_who_write_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
-def test_agents_never_share_a_folder_nor_leave_theirs(one: str, other: str) -> None:
+def test_folder_is_unique_for_the_agent_and_inside_the_root(one: str, other: str) -> None:
     names = _file_name(one), _file_name(other)
     assert (names[0] == names[1]) == (one == other)
     for name in names:
@@ -80,7 +80,7 @@ def test_agents_never_share_a_folder_nor_leave_theirs(one: str, other: str) -> N
 
 
 @given(st.text())
-def test_any_text_can_be_kept(text: str) -> None:
+def test_any_text_can_be_stored(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         memory = FileMemory(folder)
         memory.remember(text, NOON)
@@ -89,7 +89,7 @@ def test_any_text_can_be_kept(text: str) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a file that is no folder in the way")
-def test_what_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+def test_unwritable_memory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "main").write_text("in the way")
     with pytest.raises(StoreError, match="could not be written") as caught:
         FileMemory(tmp_path).remember("a", NOON)

@@ -33,7 +33,7 @@ class Screen(DummyOutput):
         self.printed += data
 
 
-class Heard:
+class Received:
     """Takes what an adapter hands over."""
 
     def __init__(self) -> None:
@@ -67,10 +67,10 @@ def said(text: str, delivery: str = "d") -> Outgoing:
 
 
 class TestPipe:
-    def test_each_line_is_a_message_with_an_id_of_its_own(self) -> None:
+    def test_each_line_is_a_message_with_its_own_id(self) -> None:
         async def test() -> None:
             adapter, _ = piped("one\n\n  \none\r\nlast without end")
-            heard = Heard()
+            heard = Received()
             await adapter.listen(heard)
             assert heard.texts == ["one", "one", "last without end"]
             assert len({message.message_id for message in heard.messages}) == 3
@@ -79,16 +79,16 @@ class TestPipe:
 
         run(test)
 
-    def test_a_line_that_ends_in_a_backslash_goes_on(self) -> None:
+    def test_backslash_continues_the_line(self) -> None:
         async def test() -> None:
             adapter, _ = piped("one\\\ntwo\nthree\\")
-            heard = Heard()
+            heard = Received()
             await adapter.listen(heard)
             assert heard.texts == ["one\ntwo", "three\\"]
 
         run(test)
 
-    def test_the_next_line_waits_until_the_last_is_answered(self) -> None:
+    def test_next_line_waits_for_the_answer(self) -> None:
         async def test() -> None:
             order: list[str | None] = []
 
@@ -104,7 +104,7 @@ class TestPipe:
 
         run(test)
 
-    def test_an_answer_that_was_shown_elsewhere_is_printed_here_too(self) -> None:
+    def test_answer_shown_by_another_program_is_printed(self) -> None:
         async def test() -> None:
             async def settled(message_id: str | None) -> str | None:
                 return message_id and f"answer to {message_id}"
@@ -125,16 +125,16 @@ class TestPipe:
     def test_nothing_is_read_after_quit(self) -> None:
         async def test() -> None:
             adapter, _ = piped("one\n/quit\ntwo\n")
-            heard = Heard()
+            heard = Received()
             await adapter.listen(heard)
             assert heard.texts == ["one"]
 
         run(test)
 
-    def test_a_line_that_could_not_be_kept_ends_it_with_the_reason(self) -> None:
+    def test_store_error_ends_listening_with_the_problem(self) -> None:
         async def test() -> None:
             adapter, _ = piped("one\ntwo\n")
-            heard = Heard()
+            heard = Received()
             heard.problem = StoreUnavailable("The store is away.")
             with pytest.raises(StoreUnavailable):
                 await adapter.listen(heard)
@@ -143,10 +143,10 @@ class TestPipe:
 
         run(test)
 
-    def test_bytes_that_are_no_text_are_no_reason_to_fail(self) -> None:
+    def test_invalid_utf8_is_replaced(self) -> None:
         async def test() -> None:
             adapter, _ = piped("caf\udce9\n")
-            heard = Heard()
+            heard = Received()
             await adapter.listen(heard)
             assert heard.texts == ["caf?"]
 
@@ -154,7 +154,7 @@ class TestPipe:
 
 
 class TestPrinting:
-    def test_the_same_delivery_is_printed_once(self) -> None:
+    def test_repeated_delivery_is_printed_once(self) -> None:
         async def test() -> None:
             adapter, out = piped("")
             await adapter.send(said("hello"))
@@ -165,7 +165,7 @@ class TestPrinting:
         run(test)
 
     @pytest.mark.parametrize("is_late", [False, True])
-    def test_what_was_streamed_is_not_printed_again(self, is_late: bool) -> None:
+    def test_streamed_answer_is_not_printed_again(self, is_late: bool) -> None:
         async def test() -> None:
             adapter, out = piped("")
             await stream(adapter, "Hel", "lo\nyo", "u")
@@ -183,9 +183,7 @@ class TestPrinting:
 
     @pytest.mark.parametrize("is_late", [False, True])
     @pytest.mark.parametrize("end", ["\n", "\n\n"])
-    def test_an_empty_line_follows_whatever_the_answer_ends_with(
-        self, end: str, is_late: bool
-    ) -> None:
+    def test_empty_line_follows_every_answer(self, end: str, is_late: bool) -> None:
         async def test() -> None:
             adapter, out = piped("")
             await stream(adapter, "Hello\n", "you", end)
@@ -196,7 +194,7 @@ class TestPrinting:
 
         run(test)
 
-    def test_lines_come_while_the_answer_is_being_written(self) -> None:
+    def test_complete_lines_are_printed_while_the_answer_is_written(self) -> None:
         async def test() -> None:
             adapter, out = piped("")
             await stream(adapter, "first\nsec")
@@ -204,7 +202,7 @@ class TestPrinting:
 
         run(test)
 
-    def test_another_message_in_between_is_told_apart(self) -> None:
+    def test_message_during_an_answer_is_separated(self) -> None:
         async def test() -> None:
             adapter, out = piped("")
             await stream(adapter, "zero\none ")
@@ -216,7 +214,7 @@ class TestPrinting:
 
         run(test)
 
-    def test_what_precedes_a_tool_is_not_taken_for_the_answer(self) -> None:
+    def test_text_before_a_tool_call_is_not_the_answer(self) -> None:
         async def test() -> None:
             adapter, out = piped("")
             await stream(adapter, "Let me look.")
@@ -228,7 +226,7 @@ class TestPrinting:
 
         run(test)
 
-    def test_nothing_in_a_text_acts_on_the_terminal(self) -> None:
+    def test_control_sequences_are_removed(self) -> None:
         async def test() -> None:
             adapter, out = piped("")
             await adapter.send(said("a\x1b[31mb"))
@@ -240,7 +238,7 @@ class TestPrinting:
 
 
 class TestKeys:
-    def test_enter_sends_and_alt_enter_makes_a_line(self) -> None:
+    def test_enter_sends_and_alt_enter_adds_a_line(self) -> None:
         async def test() -> None:
             async with typing() as (adapter, keys, heard, _):
                 keys.send_text("one\r")
@@ -261,7 +259,7 @@ class TestKeys:
 
         run(test)
 
-    def test_ctrl_c_stops_the_answer_under_way(self) -> None:
+    def test_ctrl_c_stops_the_answer(self) -> None:
         async def test() -> None:
             async with typing() as (adapter, keys, heard, _):
                 await show(adapter, "began")
@@ -273,19 +271,21 @@ class TestKeys:
 
         run(test)
 
-    def test_what_could_not_be_kept_stands_there_again(self) -> None:
+    def test_unsent_text_is_offered_again(self) -> None:
         async def test() -> None:
             async with typing() as (_, keys, heard, screen):
                 heard.problem = StoreUnavailable("The store is away.")
                 keys.send_text("dear words\r")
-                await until(lambda: "This was not kept: The store is away." in screen.printed)
+                await until(
+                    lambda: "Your message was not stored: The store is away." in screen.printed
+                )
                 heard.problem = None
                 keys.send_text("\r")
                 await until(lambda: heard.texts == ["dear words"])
 
         run(test)
 
-    def test_ctrl_c_without_one_clears_the_line(self) -> None:
+    def test_ctrl_c_without_an_answer_clears_the_line(self) -> None:
         async def test() -> None:
             async with typing() as (_, keys, heard, _):
                 keys.send_text("unsent\x03sent\r")
@@ -308,7 +308,7 @@ class TestKeys:
 
         run(test)
 
-    def test_what_was_typed_is_kept_in_the_history_file(self, tmp_path: Any) -> None:
+    def test_input_is_stored_in_the_history_file(self, tmp_path: Any) -> None:
         async def test() -> None:
             path = tmp_path / "history"
             async with typing(history=str(path)) as (_, keys, heard, _):
@@ -324,7 +324,7 @@ class TestKeys:
 
         run(test)
 
-    def test_it_is_printed_above_the_line_that_is_typed(self) -> None:
+    def test_messages_are_printed_above_the_input_line(self) -> None:
         async def test() -> None:
             async with typing() as (adapter, keys, heard, screen):
                 keys.send_text("half")
@@ -354,9 +354,9 @@ async def until(is_so: Callable[[], bool]) -> None:
 @asynccontextmanager
 async def typing(
     **more: Any,
-) -> AsyncIterator[tuple[TerminalAdapter, PipeInput, Heard, Screen]]:
+) -> AsyncIterator[tuple[TerminalAdapter, PipeInput, Received, Screen]]:
     """An adapter that listens to keys; it is cancelled and closed at the end."""
-    heard, screen = Heard(), Screen()
+    heard, screen = Received(), Screen()
     with create_pipe_input() as keys:
         adapter = TerminalAdapter(terminal=(keys, screen), **more)
         listening = asyncio.create_task(adapter.listen(heard))

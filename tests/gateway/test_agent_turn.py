@@ -1,0 +1,137 @@
+"""The agent in a turn: its failures are reported plainly, and its history stays legal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
+from tertulia.core.message import ToolCall
+from tertulia.core.usage import Usage
+from tertulia.errors import (
+    AgentError,
+    AgentFailed,
+    AgentTimeout,
+    AgentUnavailable,
+    ContextOverflow,
+)
+from tests.gateway.scene import (
+    Scripted,
+    running_gateway,
+)
+
+CALL = ToolCall("c1", "look", {})
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (AgentTimeout("SECRET"), "the model took too long"),
+        (AgentUnavailable("SECRET"), "cannot be reached right now"),
+        (AgentFailed("SECRET"), "something went wrong on the model's side"),
+        (AgentError("SECRET"), "something went wrong on the model's side"),
+        (ContextOverflow("SECRET"), "too long for the model"),
+        (ValueError("SECRET"), "something went wrong on the model's side"),
+        (AssertionError("SECRET"), "something went wrong on the model's side"),
+    ],
+)
+@pytest.mark.parametrize("after", ["nothing", "a delta", "a call", "a result"])
+def test_agent_failure_is_reported_plainly(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    problem: Exception,
+    words: str,
+    after: str,
+) -> None:
+    where = str(tmp_path / "talk.db")
+    fails = [problem, problem]
+
+    async def script(request: Request) -> AsyncGenerator[Event, None]:
+        if fails:
+            if after == "a delta":
+                yield Delta("Well")
+            if after in ("a call", "a result"):
+                yield Step(None, (CALL,), usage=Usage(7, 1))
+            if after == "a result":
+                yield ToolResult("c1", "blue")
+            raise fails.pop()
+        yield Step("It works again.")
+
+    async def play() -> None:
+        async with running_gateway(where, Scripted(script)) as node:
+            (told,) = await node.say("hello")
+            assert words in told
+            assert "SECRET" not in told
+            fails.clear()
+            (item,) = (await node.store.inbox.find()).items
+            assert item.state == "done"
+            assert await node.say("and now?") == ["It works again."]
+            await node.say("/undo")
+            assert await node.say("/retry") == ["It works again."]
+            if not isinstance(problem, AgentError):
+                assert "Traceback" in caplog.text
+                assert "SECRET" in caplog.text
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(play())
+
+
+def test_agent_without_an_answer_counts_as_failed(where: str) -> None:
+    async def script(request: Request) -> AsyncGenerator[Event, None]:
+        yield Step(None, (CALL,))
+        yield ToolResult("c1", "blue")
+
+    async def play() -> None:
+        async with running_gateway(where, Scripted(script)) as node:
+            (told,) = await node.say("hello")
+            assert "something went wrong" in told
+
+    asyncio.run(play())
+
+
+def test_failure_after_the_answer_is_ignored(where: str) -> None:
+    async def script(request: Request) -> AsyncGenerator[Event, None]:
+        yield Step("Hello.")
+        raise AgentFailed("too late")
+
+    async def play() -> None:
+        async with running_gateway(where, Scripted(script)) as node:
+            assert await node.say("hello") == ["Hello."]
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("turns", [2, 8])
+def test_too_long_history_is_compacted_and_tried_once_more(where: str, turns: int) -> None:
+    async def play() -> None:
+        limit = 100_000
+        asked = 0
+
+        async def script(request: Request) -> AsyncGenerator[Event, None]:
+            nonlocal asked
+            asked += 1
+            shown = sum(len(str(message["content"])) for message in await request.history())
+            if shown > limit:
+                raise ContextOverflow("too much")
+            yield Step("re " + request.text)
+
+        async with running_gateway(where, Scripted(script)) as node:
+            for _ in range(turns):
+                await node.say("word " * 800)
+            limit = turns * 6000
+            before, asked = asked, 0
+            assert before == turns
+            assert await node.say("and now?") == ["re and now?"]
+            assert asked == 2
+            told = await node.store.transcript((await node.session()).id).history()
+            assert "Summary" in str(told[0]["content"])
+            limit = 10
+            (told_so,) = await node.say("again")
+            assert "too long for the model" in told_so
+            assert "/new" in told_so
+
+    asyncio.run(play())

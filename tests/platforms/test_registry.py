@@ -1,0 +1,178 @@
+"""The registry of platforms: built in, registered, or from an installed package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from tertulia.core.platform import Platform
+from tertulia.core.policy import Policies, ResetPolicy
+from tertulia.errors import ConfigError
+from tertulia.platforms import registry
+from tertulia.platforms.registry import PLATFORMS, needs_raw_ids, platform, register
+
+MATRIX = Platform("matrix", "Matrix", threads=True)
+
+
+BUILT_IN = (
+    "local",
+    "telegram",
+    "discord",
+    "slack",
+    "whatsapp",
+    "signal",
+    "web",
+    "api",
+    "webhook",
+)
+
+
+MISNAMED = Platform("other")
+
+
+NOTHING = object()
+
+
+@pytest.fixture(autouse=True)
+def _fresh_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(PLATFORMS, "_loaded", dict(PLATFORMS._loaded))
+    registry._entry_points.cache_clear()
+    yield
+    registry._entry_points.cache_clear()
+
+
+@pytest.fixture
+def entry_points_installed(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
+    """Entry points as an installed package would bring them; a test adds its own."""
+    points: list[EntryPoint] = []
+
+    def entry_points(*, group: str) -> EntryPoints:
+        return EntryPoints(entry_point for entry_point in points if entry_point.group == group)
+
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
+    return points
+
+
+def entry_point(name: str, value: str) -> EntryPoint:
+    return EntryPoint(name, value, "tertulia.platforms")
+
+
+class TestBuiltIn:
+    def test_built_in_names(self, entry_points_installed: list[EntryPoint]) -> None:
+        assert tuple(PLATFORMS) == BUILT_IN
+        assert [platform(name).name for name in BUILT_IN] == list(BUILT_IN)
+
+    @pytest.mark.parametrize(
+        ("name", "limit", "unit"),
+        [
+            ("telegram", 4096, "utf16"),
+            ("discord", 2000, "characters"),
+            ("slack", 40_000, "characters"),
+            ("whatsapp", 4096, "characters"),
+            ("signal", 2000, "bytes"),
+            ("local", None, "characters"),
+        ],
+    )
+    def test_length_limits(self, name: str, limit: int | None, unit: str) -> None:
+        assert (platform(name).length_limit, platform(name).length_unit) == (limit, unit)
+
+    def test_platforms_that_need_raw_ids(self) -> None:
+        assert [name for name in BUILT_IN if needs_raw_ids(name)] == ["discord", "slack"]
+
+    def test_platforms_without_notices(self) -> None:
+        assert [name for name in BUILT_IN if not platform(name).notify] == ["api", "webhook"]
+
+    @pytest.mark.parametrize("name", ["discord", "slack"])
+    def test_notes_tell_the_agent_its_limits(self, name: str) -> None:
+        notes = " ".join(platform(name).notes)
+        for word in ("no access", platform(name).title, "search", "pin", "members", "Promise"):
+            assert word in notes
+
+
+class TestRegister:
+    def test_registered_platform_is_found(self) -> None:
+        register(MATRIX)
+        assert platform("matrix") is MATRIX
+        assert "matrix" in PLATFORMS
+
+    def test_registering_again_replaces(self) -> None:
+        register(Platform("telegram", "Telegram", length_limit=100))
+        assert platform("telegram").length_limit == 100
+
+    @pytest.mark.parametrize("name", ["origin", "Matrix", "a:b", "9", "a b", "x" * 33, "añ"])
+    def test_invalid_name_is_refused(self, name: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            register(Platform(name))
+        assert caught.value.field == "name"
+        assert name not in PLATFORMS
+
+
+class TestEntryPoints:
+    def test_entry_point_provides_a_platform(
+        self, entry_points_installed: list[EntryPoint]
+    ) -> None:
+        entry_points_installed.append(entry_point("matrix", f"{__name__}:MATRIX"))
+        assert "matrix" in PLATFORMS
+        assert set(PLATFORMS) == {*BUILT_IN, "matrix"}
+        assert len(PLATFORMS) == len(BUILT_IN) + 1
+        assert platform("matrix") is sys.modules[__name__].__dict__["MATRIX"]
+
+    def test_entry_point_does_not_replace_a_built_in_platform(
+        self, entry_points_installed: list[EntryPoint]
+    ) -> None:
+        entry_points_installed.append(entry_point("telegram", f"{__name__}:MATRIX"))
+        assert platform("telegram").title == "Telegram"
+
+    def test_entry_points_of_other_groups_are_ignored(
+        self, entry_points_installed: list[EntryPoint]
+    ) -> None:
+        entry_points_installed.append(EntryPoint("matrix", f"{__name__}:MATRIX", "console_scripts"))
+        assert "matrix" not in PLATFORMS
+
+    @pytest.mark.parametrize("value", ["NOTHING", "MISNAMED"])
+    def test_entry_point_to_another_object_is_refused(
+        self, entry_points_installed: list[EntryPoint], value: str
+    ) -> None:
+        entry_points_installed.append(entry_point("matrix", f"{__name__}:{value}"))
+        with pytest.raises(ConfigError, match="matrix"):
+            platform("matrix")
+
+    @pytest.mark.parametrize("value", ["no_such_module_anywhere:X", f"{__name__}:GONE"])
+    def test_broken_entry_point_is_reported(
+        self, entry_points_installed: list[EntryPoint], value: str
+    ) -> None:
+        entry_points_installed.append(entry_point("matrix", value))
+        with pytest.raises(ConfigError, match="could not be loaded") as caught:
+            platform("matrix")
+        assert caught.value.__cause__ is not None
+
+    def test_entry_points_are_read_only_for_unknown_names(self) -> None:
+        program = (
+            "import sys\n"
+            "from tertulia.platforms.registry import platform\n"
+            "platform('telegram')\n"
+            "assert 'importlib.metadata' not in sys.modules\n"
+            "platform('carrier_pigeon')\n"
+            "assert 'importlib.metadata' in sys.modules\n"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class TestPolicies:
+    """What programs name does not end by itself, unless somebody wants it to."""
+
+    def test_conversations_of_agent_sdks_never_expire(self) -> None:
+        given = Policies(platforms={"telegram": ResetPolicy("idle")})
+        found = registry.policies(given)
+        assert found.for_chat("telegram", "dm") == ResetPolicy("idle")
+        assert found.for_chat("discord", "dm") == ResetPolicy()
+        for name in registry.NAMED_BY_PROGRAMS:
+            assert found.for_chat(name, "dm").mode == "none"
+
+    def test_configured_policy_of_an_sdk_wins(self) -> None:
+        given = Policies(platforms={"openai-agents": ResetPolicy("daily")})
+        assert registry.policies(given).for_chat("openai-agents", "dm").mode == "daily"
