@@ -146,11 +146,8 @@ def _variables(given: AgentConfig) -> dict[str, str] | None:
 
 def environment_of(given: ProcessesConfig, work: str) -> Environment | None:
     """Where programs run, if that is not here; `work` is their folder on this machine."""
-    from tertulia.processes.environments.ssh import (
-        DockerContainer,
-        DockerImage,
-        SshHost,
-    )
+    from tertulia.processes.environments.docker import DockerContainer, DockerImage
+    from tertulia.processes.environments.ssh import SshHost
 
     if given.ssh is not None:
         return SshHost(**asdict(given.ssh))
