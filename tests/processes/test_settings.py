@@ -55,7 +55,7 @@ known_hosts = "/etc/known"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[processes.docker]", "needs a container or an image"),
         (
