@@ -148,7 +148,7 @@ class TestRetries:
             7.0,
             2.5,
             2.0,
-        ]  # where nothing is asked, its own waiting time
+        ]  # the last is its own delay
 
     def test_long_retry_after_fails_at_once(
         self, provider: Provider, server: ModelServer, gateway: ScriptedGateway
