@@ -1,4 +1,4 @@
-"""A program as an agent, with real programs, whatever they do."""
+"""`CommandAgent` with real programs that behave well and badly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ from tertulia.agents import CommandAgent, Delta, Event, Limits, Tool
 from tertulia.agents.base import NO_PARAMETERS
 from tertulia.testing.agent_contract import ANSWER, calling, echo
 from tertulia.testing.scripted_gateway import ScriptedGateway
-from tests.agents.scene import PATIENCE, events_of, moves_of, moving, talked
+from tests.agents.agent_fixtures import (
+    TIMEOUT_SECONDS,
+    command_agent,
+    program_moves,
+    protocol_events,
+    run_turn,
+)
 
 if os.name == "nt":
     pytest.skip("programs are ended as process groups", allow_module_level=True)
@@ -36,57 +42,59 @@ STEP = ["event", {"type": "step", "text": "done"}]
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> ScriptedGateway:
+def gateway(tmp_path: Path) -> ScriptedGateway:
     return ScriptedGateway(tmp_path, tools=(echo(),))
 
 
-def test_it_is_told_all_there_is(talk: ScriptedGateway) -> None:
-    assert talked(talk, moving(STEP), "before").answer == "done"
-    told = json.loads(talked(talk, moving(["repeat"]), "and now?").answer or "")
-    assert told["type"] == "request"
-    assert told["text"] == "and now?"
-    assert told["platform"] == "telegram"
-    assert told["key"] == "agent:main:telegram:dm:42"
-    assert told["session_id"]
-    assert told["system"].startswith("## Current Session Context")
-    assert [message["content"] for message in told["history"]] == ["before", "done", "and now?"]
-    (tool,) = told["tools"]
+def test_program_gets_the_whole_request(gateway: ScriptedGateway) -> None:
+    assert run_turn(gateway, command_agent(STEP), "before").answer == "done"
+    request = json.loads(run_turn(gateway, command_agent(["repeat"]), "and now?").answer or "")
+    assert request["type"] == "request"
+    assert request["text"] == "and now?"
+    assert request["platform"] == "telegram"
+    assert request["key"] == "agent:main:telegram:dm:42"
+    assert request["session_id"]
+    assert request["system"].startswith("## Current Session Context")
+    assert [message["content"] for message in request["history"]] == ["before", "done", "and now?"]
+    (tool,) = request["tools"]
     assert (tool["name"], tool["parameters"]["required"]) == ("echo", ["word"])
 
 
-def test_the_history_comes_in_the_form_that_is_asked_for(talk: ScriptedGateway) -> None:
-    agent = moving(["repeat"], format="anthropic")
-    (message,) = json.loads(talked(talk, agent).answer or "")["history"]
+def test_history_has_the_configured_format(gateway: ScriptedGateway) -> None:
+    agent = command_agent(["repeat"], format="anthropic")
+    (message,) = json.loads(run_turn(gateway, agent).answer or "")["history"]
     assert message["content"] == [{"type": "text", "text": "hello"}]
 
 
-def test_a_request_larger_than_a_pipe(talk: ScriptedGateway) -> None:
+def test_request_larger_than_a_pipe_buffer(gateway: ScriptedGateway) -> None:
     text = "long " * 100_000
-    assert json.loads(talked(talk, moving(["repeat"]), text).answer or "")["text"] == text
+    assert (
+        json.loads(run_turn(gateway, command_agent(["repeat"]), text).answer or "")["text"] == text
+    )
 
 
-def test_what_is_no_text_is_told_as_text(talk: ScriptedGateway) -> None:
-    told = json.loads(talked(talk, moving(["repeat"]), "half \ud83d").answer or "")
-    assert told["text"] == "half \ufffd"
+def test_invalid_characters_are_replaced_in_requests(gateway: ScriptedGateway) -> None:
+    request = json.loads(run_turn(gateway, command_agent(["repeat"]), "half \ud83d").answer or "")
+    assert request["text"] == "half \ufffd"
 
 
-def test_usage_and_notes_and_what_was_said_meanwhile(talk: ScriptedGateway) -> None:
+def test_usage_notes_and_steering(gateway: ScriptedGateway) -> None:
     async def wait(arguments: dict[str, Any]) -> str:
-        talk.meanwhile.append("make it two")
+        gateway.meanwhile.append("make it two")
         return "waited"
 
-    talk.tools = (Tool("wait", "Waits.", NO_PARAMETERS, wait),)
+    gateway.tools = (Tool("wait", "Waits.", NO_PARAMETERS, wait),)
     usage = {"input": 5, "output": 2, "model": "own", "cost_usd": 0.25}
-    agent = moving(
+    agent = command_agent(
         ["event", {"type": "note", "text": "one moment"}],
         ["event", {"type": "spent", "usage": {"input": 1}}],
-        *moves_of([calling(("wait", "{}"))]),
+        *program_moves([calling(("wait", "{}"))]),
         ["event", {"type": "step", "text": "done", "usage": usage, "unknown": 1}],
     )
-    heard = talked(talk, agent)
-    assert heard.answer == "done"
-    assert heard.notes == ["one moment", "heard make it two"]
-    assert heard.usages == [Usage(1), Usage(5, 2, model="own", cost_usd=0.25)]
+    recorded = run_turn(gateway, agent)
+    assert recorded.answer == "done"
+    assert recorded.notes == ["one moment", "heard make it two"]
+    assert recorded.usages == [Usage(1), Usage(5, 2, model="own", cost_usd=0.25)]
 
 
 @pytest.mark.parametrize(
@@ -103,20 +111,22 @@ def test_usage_and_notes_and_what_was_said_meanwhile(talk: ScriptedGateway) -> N
         ("x" * 5000, "xxx"),
     ],
 )
-def test_nonsense_is_shown(talk: ScriptedGateway, line: str, shown: str | None) -> None:
-    heard = talked(talk, moving(["line", line], STEP))
+def test_invalid_line_is_shown_in_the_error(
+    gateway: ScriptedGateway, line: str, shown: str | None
+) -> None:
+    recorded = run_turn(gateway, command_agent(["line", line], STEP))
     if shown is None:
-        assert heard.answer == "done"
+        assert recorded.answer == "done"
         return
-    assert type(heard.problem) is AgentFailed
-    assert shown in heard.problem.message
-    assert len(heard.problem.message) < 500
-    assert "one event" in (heard.problem.hint or "")
+    assert type(recorded.problem) is AgentFailed
+    assert shown in recorded.problem.message
+    assert len(recorded.problem.message) < 500
+    assert "one event" in (recorded.problem.hint or "")
 
 
-def test_an_empty_answer_is_a_failure(talk: ScriptedGateway) -> None:
-    heard = talked(talk, moving(["event", {"type": "step", "text": " "}]))
-    assert "empty answer" in str(heard.problem)
+def test_empty_answer_fails(gateway: ScriptedGateway) -> None:
+    recorded = run_turn(gateway, command_agent(["event", {"type": "step", "text": " "}]))
+    assert "empty answer" in str(recorded.problem)
 
 
 @pytest.mark.parametrize(
@@ -128,95 +138,99 @@ def test_an_empty_answer_is_a_failure(talk: ScriptedGateway) -> None:
         ("overflow", ContextOverflow),
     ],
 )
-def test_it_can_say_that_it_failed(
-    talk: ScriptedGateway, kind: str, error: type[AgentError]
+def test_reported_error_is_raised(
+    gateway: ScriptedGateway, kind: str, error: type[AgentError]
 ) -> None:
-    told = {"type": "error", "message": "no luck", "hint": "Pray.", "kind": kind}
-    heard = talked(talk, moving(["event", told]))
-    assert type(heard.problem) is error
-    assert (heard.problem.message, heard.problem.hint) == ("no luck", "Pray.")
+    error_event = {"type": "error", "message": "no luck", "hint": "Pray.", "kind": kind}
+    recorded = run_turn(gateway, command_agent(["event", error_event]))
+    assert type(recorded.problem) is error
+    assert (recorded.problem.message, recorded.problem.hint) == ("no luck", "Pray.")
 
 
-def test_one_that_ends_too_early(talk: ScriptedGateway, caplog: pytest.LogCaptureFixture) -> None:
+def test_program_that_exits_before_answering(
+    gateway: ScriptedGateway, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "tertulia.agents.command")
     half = ["event", {"type": "delta", "text": "I would"}]
-    heard = talked(talk, moving(half, ["complain", "first"], ["complain", "no model"], ["exit", 3]))
-    assert type(heard.problem) is AgentFailed
-    assert "ended with 3" in heard.problem.message
-    assert "no model" in heard.problem.message
-    assert heard.problem.exit_code == 3
-    assert heard.problem.partial == "I would"
+    recorded = run_turn(
+        gateway, command_agent(half, ["stderr", "first"], ["stderr", "no model"], ["exit", 3])
+    )
+    assert type(recorded.problem) is AgentFailed
+    assert "ended with 3" in recorded.problem.message
+    assert "no model" in recorded.problem.message
+    assert recorded.problem.exit_code == 3
+    assert recorded.problem.partial == "I would"
     assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == [
         "first",
         "no model",
     ]
 
 
-def test_one_that_ends_well_without_an_answer(talk: ScriptedGateway) -> None:
-    heard = talked(talk, moving(["close"], ["exit", 0]))
-    assert "before it had answered" in str(heard.problem)
+def test_program_that_exits_with_0_without_an_answer(gateway: ScriptedGateway) -> None:
+    recorded = run_turn(gateway, command_agent(["close"], ["exit", 0]))
+    assert "before it had answered" in str(recorded.problem)
 
 
-def test_one_that_fails_after_its_answer_has_answered(talk: ScriptedGateway) -> None:
-    assert talked(talk, moving(STEP, ["exit", 1])).answer == "done"
+def test_failure_after_the_answer_is_ignored(gateway: ScriptedGateway) -> None:
+    assert run_turn(gateway, command_agent(STEP, ["exit", 1])).answer == "done"
 
 
-def test_the_last_line_needs_no_end(talk: ScriptedGateway, tmp_path: Path) -> None:
+def test_last_line_needs_no_line_end(gateway: ScriptedGateway, tmp_path: Path) -> None:
     script = tmp_path / "agent.sh"
     script.write_text('printf \'{"type": "step", "text": "done"}\'\n')
-    assert talked(talk, CommandAgent(["sh", str(script)])).answer == "done"
+    assert run_turn(gateway, CommandAgent(["sh", str(script)])).answer == "done"
 
 
-def test_one_that_cannot_be_started(talk: ScriptedGateway, tmp_path: Path) -> None:
-    heard = talked(talk, CommandAgent([str(tmp_path / "nothing-here"), "sk-secret"]))
-    assert type(heard.problem) is AgentFailed
-    assert "nothing-here" in heard.problem.message
-    assert "sk-secret" not in str(heard.problem) + repr(CommandAgent(["a", "sk-secret"]))
+def test_program_that_cannot_be_started(gateway: ScriptedGateway, tmp_path: Path) -> None:
+    recorded = run_turn(gateway, CommandAgent([str(tmp_path / "nothing-here"), "sk-secret"]))
+    assert type(recorded.problem) is AgentFailed
+    assert "nothing-here" in recorded.problem.message
+    assert "sk-secret" not in str(recorded.problem) + repr(CommandAgent(["a", "sk-secret"]))
 
 
 @pytest.mark.parametrize("command", ["python my_agent.py", []])
-def test_a_command_is_a_list(command: Any) -> None:
+def test_command_must_be_a_list(command: Any) -> None:
     with pytest.raises(ConfigError, match="list"):
         CommandAgent(command)
 
 
-def test_one_that_hangs(talk: ScriptedGateway) -> None:
-    heard = talked(talk, moving(["hang"], limits=Limits(first_byte=0.3)))
-    assert isinstance(heard.problem, AgentTimeout)
+def test_silent_program_times_out(gateway: ScriptedGateway) -> None:
+    recorded = run_turn(gateway, command_agent(["hang"], limits=Limits(first_byte=0.3)))
+    assert isinstance(recorded.problem, AgentTimeout)
 
 
-def test_one_that_never_stops_talking(talk: ScriptedGateway) -> None:
-    heard = talked(talk, moving(["flood"], limits=Limits(size=50_000)))
-    assert isinstance(heard.problem, AgentFailed)
-    assert "50000 bytes" in heard.problem.message
+def test_endless_output_ends_at_the_size_limit(gateway: ScriptedGateway) -> None:
+    recorded = run_turn(gateway, command_agent(["flood"], limits=Limits(size=50_000)))
+    assert isinstance(recorded.problem, AgentFailed)
+    assert "50000 bytes" in recorded.problem.message
 
 
-def test_steps_have_a_limit(talk: ScriptedGateway) -> None:
-    moves = moves_of([calling(("echo", '{"word": "a"}'))] * 3)
-    heard = talked(talk, moving(*moves, max_steps=2))
-    assert "I stopped after 2 steps" in (heard.answer or "")
-    assert len(heard.results) == 2
+def test_steps_are_limited(gateway: ScriptedGateway) -> None:
+    moves = program_moves([calling(("echo", '{"word": "a"}'))] * 3)
+    recorded = run_turn(gateway, command_agent(*moves, max_steps=2))
+    assert "I stopped after 2 steps" in (recorded.answer or "")
+    assert len(recorded.results) == 2
 
 
-class TestEnding:
-    """Nothing of a program outlives its run."""
+class TestTermination:
+    """No process of a program outlives its run."""
 
-    def test_stop_ends_it_even_if_it_will_not(self, talk: ScriptedGateway) -> None:
+    def test_stop_kills_a_program_that_ignores_sigterm(self, gateway: ScriptedGateway) -> None:
         async def stop(event: Event) -> None:
-            talk.stop.set()
+            gateway.stop.set()
 
-        heard = talked(talk, moving(["hang_on_term"], grace=0.1), watcher=stop)
-        assert isinstance(heard.problem, AgentStopped)
-        assert heard.problem.partial == heard.shown
-        assert is_gone(int(heard.shown))
+        recorded = run_turn(gateway, command_agent(["hang_on_term"], grace=0.1), watcher=stop)
+        assert isinstance(recorded.problem, AgentStopped)
+        assert recorded.problem.partial == recorded.shown
+        assert is_gone(int(recorded.shown))
 
-    def test_what_it_started_ends_with_it(self, talk: ScriptedGateway) -> None:
-        heard = talked(talk, moving(["leave_child"], STEP))
-        child = int(heard.shown)
-        assert heard.answer == "done"
+    def test_child_processes_end_with_the_program(self, gateway: ScriptedGateway) -> None:
+        recorded = run_turn(gateway, command_agent(["leave_child"], STEP))
+        child = int(recorded.shown)
+        assert recorded.answer == "done"
         assert is_gone(child)
 
-    def test_a_run_that_is_cancelled(self, talk: ScriptedGateway) -> None:
+    def test_cancelled_run_kills_the_program(self, gateway: ScriptedGateway) -> None:
         pids: list[int] = []
 
         async def exchange() -> None:
@@ -225,8 +239,10 @@ class TestEnding:
                 pids.append(int(event.text))
                 running.cancel()
 
-            agent = moving(["hang_on_term"], grace=0.1)
-            running = asyncio.ensure_future(talk.say(agent, "hello", watcher=note, is_alone=False))
+            agent = command_agent(["hang_on_term"], grace=0.1)
+            running = asyncio.ensure_future(
+                gateway.say(agent, "hello", watcher=note, is_alone=False)
+            )
             with contextlib.suppress(asyncio.CancelledError):
                 await running
             assert running.cancelled()
@@ -235,14 +251,16 @@ class TestEnding:
         assert is_gone(pids[0])
 
 
-def test_the_answer_is_streamed(talk: ScriptedGateway) -> None:
-    heard = talked(talk, moving(*(["event", event] for event in events_of(ANSWER))))
-    assert heard.answer == heard.shown == ANSWER.text
+def test_answer_is_streamed(gateway: ScriptedGateway) -> None:
+    recorded = run_turn(
+        gateway, command_agent(*(["event", event] for event in protocol_events(ANSWER)))
+    )
+    assert recorded.answer == recorded.shown == ANSWER.text
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; one that was killed may take a moment to be gone."""
-    deadline = time.monotonic() + PATIENCE
+    """Return whether a process has ended; a killed process may take a moment."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, 0)
@@ -255,7 +273,7 @@ def is_gone(pid: int) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Ended, and only not yet asked for by whoever inherited it."""
+    """Return whether a process has ended and only waits to be reaped by its parent."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

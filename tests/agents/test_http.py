@@ -1,4 +1,4 @@
-"""An endpoint of one's own as an agent."""
+"""`HttpAgent` with a real endpoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from tertulia import AgentFailed, AgentStopped, AgentTimeout, AgentUnavailable, 
 from tertulia.agents import Event, Limits
 from tertulia.testing.agent_contract import calling, echo
 from tertulia.testing.scripted_gateway import ScriptedGateway
-from tests.agents.scene import KEY, Naps, at_endpoint, events_of, ndjson, talked
+from tests.agents.agent_fixtures import (
+    KEY,
+    RecordedSleep,
+    endpoint_agent,
+    ndjson,
+    protocol_events,
+    run_turn,
+)
 from tests.servers.models import JSON, ModelServer, Reply, refuses
 
 STEP = {"type": "step", "text": "¡listo!"}
@@ -27,11 +34,11 @@ def server() -> Iterator[ModelServer]:
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> ScriptedGateway:
+def gateway(tmp_path: Path) -> ScriptedGateway:
     return ScriptedGateway(tmp_path, tools=(echo(),))
 
 
-def one(value: Any) -> Reply:
+def json_reply(value: Any) -> Reply:
     return Reply([json.dumps(value).encode()], kind=JSON)
 
 
@@ -42,30 +49,32 @@ def sse(*events: Any) -> Reply:
 @pytest.mark.parametrize(
     "reply",
     [
-        one({"text": "¡listo!"}),
-        one(STEP),
-        one({"events": [*DELTAS, STEP]}),
+        json_reply({"text": "¡listo!"}),
+        json_reply(STEP),
+        json_reply({"events": [*DELTAS, STEP]}),
         ndjson(*DELTAS, STEP),
         ndjson(*DELTAS, STEP).split(3),
         sse(*DELTAS, STEP),
         sse(*DELTAS, STEP).split(5),
         ndjson(STEP)._replace(pieces=[json.dumps(STEP).encode()]),
-        one(STEP)._replace(kind="application/json; charset=utf-8"),
+        json_reply(STEP)._replace(kind="application/json; charset=utf-8"),
     ],
 )
-def test_it_may_answer_in_any_of_these_forms(
-    server: ModelServer, talk: ScriptedGateway, reply: Reply
+def test_every_response_form_is_read(
+    server: ModelServer, gateway: ScriptedGateway, reply: Reply
 ) -> None:
     server.script(reply)
-    heard = talked(talk, at_endpoint(server))
-    assert heard.answer == "¡listo!"
-    assert heard.shown in ("", "¡listo!")
+    recorded = run_turn(gateway, endpoint_agent(server))
+    assert recorded.answer == "¡listo!"
+    assert recorded.shown in ("", "¡listo!")
 
 
-def test_it_is_asked_again_with_the_results(server: ModelServer, talk: ScriptedGateway) -> None:
-    server.script(ndjson(*events_of(calling(("echo", '{"word": "hola"}')))), one(STEP))
-    heard = talked(talk, at_endpoint(server))
-    assert heard.answer == "¡listo!"
+def test_endpoint_is_called_again_with_the_results(
+    server: ModelServer, gateway: ScriptedGateway
+) -> None:
+    server.script(ndjson(*protocol_events(calling(("echo", '{"word": "hola"}')))), json_reply(STEP))
+    recorded = run_turn(gateway, endpoint_agent(server))
+    assert recorded.answer == "¡listo!"
     first, second = server.seen
     assert first.path == "/agent"
     assert first.headers["authorization"] == f"Bearer {KEY}"
@@ -75,76 +84,74 @@ def test_it_is_asked_again_with_the_results(server: ModelServer, talk: ScriptedG
     assert second.body["history"][-1]["content"] == "hola"
 
 
-def test_what_it_says_after_a_call_is_not_read(server: ModelServer, talk: ScriptedGateway) -> None:
-    call = events_of(calling(("echo", '{"word": "hola"}')))
-    server.script(ndjson(*call, *DELTAS, STEP), one({"text": "second"}))
-    heard = talked(talk, at_endpoint(server))
-    assert (heard.answer, heard.shown) == ("second", "")
+def test_events_after_a_call_are_ignored(server: ModelServer, gateway: ScriptedGateway) -> None:
+    call = protocol_events(calling(("echo", '{"word": "hola"}')))
+    server.script(ndjson(*call, *DELTAS, STEP), json_reply({"text": "second"}))
+    recorded = run_turn(gateway, endpoint_agent(server))
+    assert (recorded.answer, recorded.shown) == ("second", "")
 
 
 @pytest.mark.parametrize(
     "reply",
     [
-        one([1]),
-        one({"words": "hello"}),
-        one({"type": "dance"}),
+        json_reply([1]),
+        json_reply({"words": "hello"}),
+        json_reply({"type": "dance"}),
         Reply([b"<html>"], kind="text/html"),
         Reply([b"hello\n"], kind="application/x-ndjson"),
         sse("hello"),
     ],
 )
-def test_nonsense_is_a_clear_failure(
-    server: ModelServer, talk: ScriptedGateway, reply: Reply
+def test_invalid_response_fails(
+    server: ModelServer, gateway: ScriptedGateway, reply: Reply
 ) -> None:
     server.script(reply)
-    heard = talked(talk, at_endpoint(server))
-    assert type(heard.problem) is AgentFailed
-    assert server.url in heard.problem.message
+    recorded = run_turn(gateway, endpoint_agent(server))
+    assert type(recorded.problem) is AgentFailed
+    assert server.url in recorded.problem.message
     assert len(server.seen) == 1
 
 
-def test_it_is_tried_again_until_something_was_said(
-    server: ModelServer, talk: ScriptedGateway
-) -> None:
-    naps = Naps()
+def test_retries_until_the_first_event(server: ModelServer, gateway: ScriptedGateway) -> None:
+    recorded_sleep = RecordedSleep()
     server.script(
-        refuses(503, retry_after="4"), Reply(end="reset"), ndjson().ending("cut"), one(STEP)
+        refuses(503, retry_after="4"), Reply(end="reset"), ndjson().ending("cut"), json_reply(STEP)
     )
-    assert talked(talk, at_endpoint(server, sleep=naps)).answer == "¡listo!"
-    assert naps.taken == [4.0, 1.0, 2.0]
-    server.script(ndjson(*DELTAS, STEP).ending("cut", after=1), one(STEP))
-    heard = talked(talk, at_endpoint(server))
-    assert isinstance(heard.problem, AgentUnavailable)
-    assert heard.problem.partial == heard.shown == "¡lis"
+    assert run_turn(gateway, endpoint_agent(server, sleep=recorded_sleep)).answer == "¡listo!"
+    assert recorded_sleep.delays == [4.0, 1.0, 2.0]
+    server.script(ndjson(*DELTAS, STEP).ending("cut", after=1), json_reply(STEP))
+    recorded = run_turn(gateway, endpoint_agent(server))
+    assert isinstance(recorded.problem, AgentUnavailable)
+    assert recorded.problem.partial == recorded.shown == "¡lis"
     assert server.left == 1
 
 
-def test_it_can_say_that_it_failed(server: ModelServer, talk: ScriptedGateway) -> None:
-    told = {"type": "error", "message": f"too long for {KEY}", "kind": "overflow"}
-    server.script(ndjson(told))
-    heard = talked(talk, at_endpoint(server))
-    assert isinstance(heard.problem, ContextOverflow)
-    assert "too long" in heard.problem.message
+def test_reported_error_is_raised(server: ModelServer, gateway: ScriptedGateway) -> None:
+    error_event = {"type": "error", "message": f"too long for {KEY}", "kind": "overflow"}
+    server.script(ndjson(error_event))
+    recorded = run_turn(gateway, endpoint_agent(server))
+    assert isinstance(recorded.problem, ContextOverflow)
+    assert "too long" in recorded.problem.message
 
 
-def test_secrets_are_not_repeated(server: ModelServer, talk: ScriptedGateway) -> None:
-    agent = at_endpoint(server)
+def test_secrets_are_removed_from_errors(server: ModelServer, gateway: ScriptedGateway) -> None:
+    agent = endpoint_agent(server)
     server.script(refuses(401, f"who is Bearer {KEY}?"))
-    heard = talked(talk, agent)
-    assert "who is ***?" in str(heard.problem)
+    recorded = run_turn(gateway, agent)
+    assert "who is ***?" in str(recorded.problem)
     assert KEY not in repr(agent)
 
 
-def test_limits_and_stop(server: ModelServer, talk: ScriptedGateway) -> None:
+def test_limits_and_stop(server: ModelServer, gateway: ScriptedGateway) -> None:
     server.script(ndjson(DELTAS[0]).ending("hang"))
-    heard = talked(talk, at_endpoint(server, limits=Limits(between=0.2)))
-    assert isinstance(heard.problem, AgentTimeout)
-    assert heard.problem.partial == "¡lis"
+    recorded = run_turn(gateway, endpoint_agent(server, limits=Limits(between=0.2)))
+    assert isinstance(recorded.problem, AgentTimeout)
+    assert recorded.problem.partial == "¡lis"
     server.script(ndjson(DELTAS[0]).ending("hang"))
 
     async def stop(event: Event) -> None:
-        talk.stop.set()
+        gateway.stop.set()
 
-    heard = talked(talk, at_endpoint(server), watcher=stop)
-    assert isinstance(heard.problem, AgentStopped)
-    assert heard.problem.partial == "¡lis"
+    recorded = run_turn(gateway, endpoint_agent(server), watcher=stop)
+    assert isinstance(recorded.problem, AgentStopped)
+    assert recorded.problem.partial == "¡lis"

@@ -1,4 +1,4 @@
-"""The parrot shows what it was given."""
+"""`ParrotAgent`: its commands, calls, usage and streaming."""
 
 from __future__ import annotations
 
@@ -15,77 +15,77 @@ from tertulia.testing.scripted_gateway import (
     RecordedEvents,
     ScriptedGateway,
 )
-from tests.agents.scene import talked
+from tests.agents.agent_fixtures import run_turn
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> ScriptedGateway:
+def gateway(tmp_path: Path) -> ScriptedGateway:
     return ScriptedGateway(tmp_path, tools=(echo(),))
 
 
-def said(talk: ScriptedGateway, text: str) -> str:
-    return talked(talk, ParrotAgent(), text).answer or ""
+def answer_to(gateway: ScriptedGateway, text: str) -> str:
+    return run_turn(gateway, ParrotAgent(), text).answer or ""
 
 
-def test_it_says_where_it_heard_what(talk: ScriptedGateway) -> None:
-    answer = said(talk, "is it raining?")
+def test_answer_names_message_platform_and_session(gateway: ScriptedGateway) -> None:
+    answer = answer_to(gateway, "is it raining?")
     assert answer.startswith("You said: is it raining?")
     assert "on telegram" in answer
     assert "agent:main:telegram:dm:42" in answer
     assert "1 message, 1 of them from people, and offered 1 tool." in answer
     assert "The last ones" not in answer
-    again = said(talk, "and now?")
+    again = answer_to(gateway, "and now?")
     assert "3 messages, 2 of them from people" in again
     assert "- user: is it raining?" in again
     assert "- assistant: You said: is it raining?" in again
 
 
-def test_it_shows_the_context(talk: ScriptedGateway) -> None:
-    talk.system = "## You are here\n\n- in a test"
-    assert said(talk, "Context") == talk.system
-    assert talked(talk, ParrotAgent(), "context").shown == talk.system
+def test_context_command(gateway: ScriptedGateway) -> None:
+    gateway.system = "## You are here\n\n- in a test"
+    assert answer_to(gateway, "Context") == gateway.system
+    assert run_turn(gateway, ParrotAgent(), "context").shown == gateway.system
 
 
-def test_it_shows_history_tools_and_help(talk: ScriptedGateway) -> None:
-    said(talk, "one")
-    assert "- user: one" in said(talk, "history")
-    assert "- echo: Says a word." in said(talk, "tools")
-    assert "call NAME" in said(talk, "help")
-    talk.tools = ()
-    assert said(talk, "tools") == "I was offered no tools."
+def test_history_tools_and_help_commands(gateway: ScriptedGateway) -> None:
+    answer_to(gateway, "one")
+    assert "- user: one" in answer_to(gateway, "history")
+    assert "- echo: Says a word." in answer_to(gateway, "tools")
+    assert "call NAME" in answer_to(gateway, "help")
+    gateway.tools = ()
+    assert answer_to(gateway, "tools") == "I was offered no tools."
 
 
-def test_it_calls_what_it_is_told_to(talk: ScriptedGateway) -> None:
-    answer = said(talk, 'call echo {"word": "a"}\ncall echo {"word": "b"}\n\ncall nobody')
+def test_call_command_runs_tools(gateway: ScriptedGateway) -> None:
+    answer = answer_to(gateway, 'call echo {"word": "a"}\ncall echo {"word": "b"}\n\ncall nobody')
     assert answer.splitlines()[:2] == ["echo gave: a", "echo gave: b"]
     assert "there is no tool 'nobody'" in answer.splitlines()[2]
 
 
-def test_a_sentence_about_a_call_is_none(talk: ScriptedGateway) -> None:
-    heard = talked(talk, ParrotAgent(), "call echo {}\nand tell me")
-    assert heard.results == []
+def test_text_around_a_call_is_not_a_call(gateway: ScriptedGateway) -> None:
+    recorded = run_turn(gateway, ParrotAgent(), "call echo {}\nand tell me")
+    assert recorded.results == []
 
 
-def test_it_costs_nothing_and_says_so(talk: ScriptedGateway) -> None:
-    heard = talked(talk, ParrotAgent(), "hello there")
-    (usage,) = heard.usages
+def test_usage_is_estimated_and_free(gateway: ScriptedGateway) -> None:
+    recorded = run_turn(gateway, ParrotAgent(), "hello there")
+    (usage,) = recorded.usages
     assert (usage.cost_usd, usage.cost_status, usage.model) == (0.0, "included", "parrot")
     assert "estimated" in (usage.cost_source or "")
     assert usage.input > 0 < usage.output
 
 
 @pytest.mark.parametrize("text", ["", " ", "a", "one two\n\nthree  ", "\u2028x", "日本語 👋"])
-def test_what_it_streams_is_what_it_says(text: str) -> None:
+def test_streamed_text_equals_the_answer(text: str) -> None:
     async def history(**_: Any) -> list[dict[str, Any]]:
         return [{"role": "user", "content": text}]
 
     async def exchange() -> RecordedEvents:
-        heard = RecordedEvents()
+        recorded = RecordedEvents()
         request = Request(text="context", history=history, system=text)
         async with running(ParrotAgent(), request) as events:
-            heard.events = [event async for event in events]
-        return heard
+            recorded.events = [event async for event in events]
+        return recorded
 
-    heard = asyncio.run(exchange())
+    recorded = asyncio.run(exchange())
     expected = text if text.strip() else "I was given no context prompt."
-    assert heard.shown == heard.answer == expected
+    assert recorded.shown == recorded.answer == expected

@@ -1,4 +1,4 @@
-"""Running tools."""
+"""Running the tools of a step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia import AgentStopped, ConfigError, NotFound, ToolCall
+from tertulia import AgentStopped, NotFound, ToolCall
 from tertulia.agents import Tool, tools
 from tertulia.agents.base import NO_PARAMETERS
 from tertulia.agents.cancellation import StopWatcher
@@ -21,15 +21,15 @@ def result_of(call: Callable[[dict[str, Any]], Awaitable[Any]], seconds: float =
     tool = Tool("it", "Does it.", NO_PARAMETERS, call)
 
     async def run() -> Any:
-        async with StopWatcher(asyncio.Event()) as watch:
-            found = tools.results([ToolCall("c", "it")], [tool], watch, seconds=seconds)
-            return [result.content async for result in found]
+        async with StopWatcher(asyncio.Event()) as watcher:
+            results = tools.run_tools([ToolCall("c", "it")], [tool], watcher, seconds=seconds)
+            return [result.content async for result in results]
 
     (content,) = asyncio.run(run())
     return content
 
 
-def test_parts_stay_parts_and_values_become_json() -> None:
+def test_results_are_text_parts_or_json() -> None:
     async def parts(_: dict[str, Any]) -> Any:
         return [{"type": "text", "text": "a"}]
 
@@ -48,7 +48,7 @@ def test_parts_stay_parts_and_values_become_json() -> None:
     assert "cannot be stored as JSON" in result_of(strange)
 
 
-def test_a_tool_that_takes_too_long() -> None:
+def test_slow_tool_is_cancelled() -> None:
     async def wait(_: dict[str, Any]) -> str:
         await asyncio.Event().wait()
         return ""
@@ -58,7 +58,7 @@ def test_a_tool_that_takes_too_long() -> None:
     )
 
 
-def test_failures_are_told_as_they_are() -> None:
+def test_exceptions_become_results() -> None:
     async def late(_: dict[str, Any]) -> str:
         raise TimeoutError("the bank did not answer")
 
@@ -73,7 +73,7 @@ def test_failures_are_told_as_they_are() -> None:
     assert "was cancelled" in result_of(cancelled)
 
 
-def test_a_tool_that_will_not_be_cancelled_is_left(
+def test_tool_that_ignores_cancellation_is_abandoned(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tools, "_GRACE_SECONDS", 0.05)
@@ -93,9 +93,9 @@ def test_a_tool_that_will_not_be_cancelled_is_left(
 
         tool = Tool("it", "Does it.", NO_PARAMETERS, stubborn)
         stop = asyncio.Event()
-        async with StopWatcher(stop) as watch:
-            found = tools.results([ToolCall("c", "it")], [tool], watch, seconds=60.0)
-            reading = asyncio.ensure_future(anext(found))
+        async with StopWatcher(stop) as watcher:
+            results = tools.run_tools([ToolCall("c", "it")], [tool], watcher, seconds=60.0)
+            reading = asyncio.ensure_future(anext(results))
             await has_begun.wait()
             stop.set()
             with pytest.raises(AgentStopped):
@@ -104,27 +104,18 @@ def test_a_tool_that_will_not_be_cancelled_is_left(
         await asyncio.sleep(0.01)
 
     asyncio.run(run())
-    assert "goes on although it was cancelled" in caplog.text
+    assert "a cancelled tool is still running" in caplog.text
 
 
 ids = st.sampled_from(["", "a", "call_0", "call_1", "a_1", "a_1_1"])
 
 
-@given(given_ids=st.lists(ids, max_size=6))
-def test_ids_are_made_distinct(given_ids: list[str]) -> None:
-    calls = [ToolCall(name, f"tool{at}") for at, name in enumerate(given_ids)]
-    found = tools.distinct(calls)
-    assert [call.name for call in found] == [call.name for call in calls]
-    assert len({call.id for call in found}) == len(found)
-    assert all(call.id for call in found)
-    if len(set(given_ids)) == len(given_ids) and "" not in given_ids:
-        assert list(found) == calls
-
-
-@pytest.mark.parametrize("name", ["", "two words", "ñ", "x" * 65])
-def test_a_tool_has_a_name_that_every_provider_takes(name: str) -> None:
-    async def call(_: dict[str, Any]) -> str:
-        return ""
-
-    with pytest.raises(ConfigError):
-        Tool(name, "Does it.", NO_PARAMETERS, call)
+@given(call_ids=st.lists(ids, max_size=6))
+def test_call_ids_become_distinct(call_ids: list[str]) -> None:
+    calls = [ToolCall(name, f"tool{at}") for at, name in enumerate(call_ids)]
+    distinct_calls = tools.with_distinct_ids(calls)
+    assert [call.name for call in distinct_calls] == [call.name for call in calls]
+    assert len({call.id for call in distinct_calls}) == len(distinct_calls)
+    assert all(call.id for call in distinct_calls)
+    if len(set(call_ids)) == len(call_ids) and "" not in call_ids:
+        assert list(distinct_calls) == calls

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.scene import Scene
-from tests.processes.scene import scene as opened
+from tests.processes.process_fixtures import Conversation, open_conversation
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    """Programs of a store in SQLite; what is about the records runs on both databases."""
-    with opened(str(tmp_path / "talk.db"), tmp_path) as found:
-        yield found
+def conversation(tmp_path: Path) -> Iterator[Conversation]:
+    """A conversation in a SQLite store; the contract tests of the records run on both databases."""
+    with open_conversation(str(tmp_path / "talk.db"), tmp_path) as conversation:
+        yield conversation

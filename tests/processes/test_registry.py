@@ -1,383 +1,266 @@
-"""Real programs: started, asked after, written to, ended whole, and bounded in number."""
+"""The registry with real programs: start, wait, notices, access and limits."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
-import psutil
 import pytest
+from msgspec.structs import replace
 
 from tertulia import Settings
-from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
+from tertulia.errors import ConfigError, IllegalMove, NotFound
 from tertulia.processes import supervisor
 from tertulia.processes.registry import ProcessRegistry
 from tertulia.processes.settings import ProcessSettings
-from tests.processes.scene import ANA, BEN, PATIENCE, Scene, until
-from tests.processes.scene import scene as opened
+from tests.processes.process_fixtures import (
+    ANA,
+    BEN,
+    TIMEOUT_SECONDS,
+    Conversation,
+    open_conversation,
+    wait_until,
+)
 from tests.turns.scene import execute
 
-# Leaves its group and its session, and loses its parent, twice over.
-DAEMON = """
-import os, sys, time
-if os.fork(): os._exit(0)
-os.setsid()
-if os.fork(): os._exit(0)
-os.setsid() if os.getpid() != os.getsid(0) else None
-print("daemon", os.getpid(), flush=True)
-os.close(1); os.close(2)
-time.sleep(600)
-"""
+
+def test_shell_command_runs_to_its_end(conversation: Conversation) -> None:
+    status = conversation.registry.wait(
+        conversation.spawn("echo one; echo two >&2; exit 3"), TIMEOUT_SECONDS
+    )
+    assert (status.process.state, status.process.exit_code) == ("exited", 3)
+    assert sorted(status.output.text.split()) == ["one", "two"]
+    assert status.output.is_whole
 
 
-def test_runs_a_line_of_the_shell_to_its_end(scene: Scene) -> None:
-    seen = scene.registry.wait(scene.spawn("echo one; echo two >&2; exit 3"), PATIENCE)
-    assert (seen.process.state, seen.process.exit_code) == ("exited", 3)
-    assert sorted(seen.output.text.split()) == ["one", "two"]
-    assert seen.output.is_whole
+def test_arguments_of_a_program_are_unchanged(conversation: Conversation) -> None:
+    process = conversation.spawn(
+        [sys.executable, "-c", "import sys; print(sys.argv[1:])", "a b", "$HOME"]
+    )
+    assert conversation.wait_for_end(process) == "['a b', '$HOME']\n"
 
 
-def test_runs_a_program_with_its_arguments_as_they_are(scene: Scene) -> None:
-    process = scene.spawn([sys.executable, "-c", "import sys; print(sys.argv[1:])", "a b", "$HOME"])
-    assert scene.finished(process) == "['a b', '$HOME']\n"
-
-
-def test_a_program_that_does_not_exist_leaves_nothing(scene: Scene) -> None:
+def test_missing_program_leaves_no_record(conversation: Conversation) -> None:
     with pytest.raises(NotFound, match="no-such-program"):
-        scene.spawn(["no-such-program"])
-    assert scene.registry.find(scene.key) == []
-    assert [name for name in os.listdir(scene.registry._folder) if name != "work"] == []
+        conversation.spawn(["no-such-program"])
+    assert conversation.registry.find(conversation.key) == []
+    assert [name for name in os.listdir(conversation.registry._folder) if name != "work"] == []
 
 
 @pytest.mark.parametrize("command", ["", "  ", [], "a\0b"])
-def test_no_command_is_refused(scene: Scene, command: str | list[str]) -> None:
+def test_empty_command_is_refused(conversation: Conversation, command: str | list[str]) -> None:
     with pytest.raises(ConfigError, match="no command"):
-        scene.spawn(command)
-
-
-class TestWhatItIsGiven:
-    def test_only_named_variables(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("SECRET_TOKEN", "hush")
-        shown = scene.finished(scene.spawn("env", variables={"COLOUR": "blue"}))
-        assert "COLOUR=blue" in shown
-        assert "PATH=" in shown
-        assert "hush" not in shown
-
-    def test_a_folder_of_its_own(self, scene: Scene) -> None:
-        work = os.path.realpath(os.path.join(scene.registry._folder, "work"))
-        assert scene.finished(scene.spawn("pwd; mkdir -p deep")) == f"{work}\n"
-        assert scene.finished(scene.spawn("pwd", cwd="deep")) == f"{work}/deep\n"
-
-    @pytest.mark.parametrize("cwd", ["..", "/", "deep/../..", "link"])
-    def test_no_folder_outside(self, scene: Scene, cwd: str) -> None:
-        scene.finished(scene.spawn("mkdir -p deep; ln -sfn / link"))
-        with pytest.raises(AccessDenied, match="outside"):
-            scene.spawn("pwd", cwd=cwd)
-
-    def test_a_folder_that_is_missing_is_named(self, scene: Scene) -> None:
-        with pytest.raises(NotFound, match="nowhere"):
-            scene.spawn("pwd", cwd="nowhere")
+        conversation.spawn(command)
 
 
 class TestLimits:
-    def test_no_more_than_allowed_run_at_once(self, tmp_path: Path) -> None:
+    def test_number_of_running_programs_is_limited(self, tmp_path: Path) -> None:
         rules = ProcessSettings(at_most=2)
-        with opened(str(tmp_path / "talk.db"), tmp_path, rules=rules) as scene:
-            first, _ = scene.spawn("sleep 600"), scene.spawn("sleep 600")
+        with open_conversation(str(tmp_path / "talk.db"), tmp_path, rules=rules) as conversation:
+            first, _ = conversation.spawn("sleep 600"), conversation.spawn("sleep 600")
             with pytest.raises(IllegalMove, match="no more than 2"):
-                scene.spawn("sleep 600")
-            scene.registry.kill(first)
-            scene.spawn("true")
+                conversation.spawn("sleep 600")
+            conversation.registry.kill(first)
+            conversation.spawn("true")
 
-    def test_the_default_is_64(self) -> None:
+    def test_default_limit_is_64(self) -> None:
         assert ProcessSettings().at_most == 64
 
-    def test_what_has_ended_is_kept_for_half_an_hour(self, scene: Scene) -> None:
-        process = scene.spawn("echo done")
-        scene.finished(process)
-        scene.clock.forward(minutes=30)
-        scene.registry.look()
-        assert scene.text(process) == "done\n"
-        ended = scene.registry.get(process)
+    def test_ended_program_stays_available_for_half_an_hour(
+        self, conversation: Conversation
+    ) -> None:
+        process = conversation.spawn("echo done")
+        conversation.wait_for_end(process)
+        conversation.clock.forward(minutes=30)
+        conversation.registry.check_all()
+        assert conversation.output(process) == "done\n"
+        ended = conversation.registry.get(process)
         folder = ended.folder
-        scene.clock.forward(seconds=1)
-        until(lambda: supervisor.mark(ended.keeper_pid) == "", "its keeper is gone")
-        scene.registry.look()
-        assert scene.store.processes.get(process) is None
+        conversation.clock.forward(seconds=1)
+        wait_until(lambda: supervisor.mark(ended.keeper_pid) == "", "its supervisor is gone")
+        conversation.registry.check_all()
+        assert conversation.store.processes.get(process) is None
         assert not os.path.exists(folder)
 
     @pytest.mark.parametrize("field", ["at_most", "keep_minutes", "longest_seconds"])
-    def test_limits_are_above_zero(self, field: str) -> None:
+    def test_limits_must_be_above_zero(self, field: str) -> None:
         with pytest.raises(ConfigError, match=field):
             ProcessSettings(**{field: 0})  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("interval", [0, -1, 86_401, float("nan")])
-    def test_an_interval_makes_sense(self, scene: Scene, interval: float) -> None:
+    def test_invalid_check_interval_is_refused(
+        self, conversation: Conversation, interval: float
+    ) -> None:
         with pytest.raises(ConfigError, match="check_interval"):
-            scene.spawn("true", check_interval=interval)
+            conversation.spawn("true", check_interval=interval)
 
 
-class TestWaiting:
-    def test_a_longer_wait_than_allowed_is_cut_and_said(self, tmp_path: Path) -> None:
+class TestWait:
+    def test_long_wait_is_shortened_with_a_note(self, tmp_path: Path) -> None:
         rules = ProcessSettings(longest_seconds=0.2)
-        with opened(str(tmp_path / "talk.db"), tmp_path, rules=rules) as scene:
-            seen = scene.registry.wait(scene.spawn("sleep 600"), 3600)
-            assert seen.process.is_alive
-            assert "3600 seconds were asked for" in seen.note
-            assert "0.2 is the longest" in seen.note
-            assert "still running" in seen.note
+        with open_conversation(str(tmp_path / "talk.db"), tmp_path, rules=rules) as conversation:
+            status = conversation.registry.wait(conversation.spawn("sleep 600"), 3600)
+            assert status.process.is_alive
+            assert "3600 seconds were requested" in status.note
+            assert "0.2 is the maximum" in status.note
+            assert "still running" in status.note
 
-    def test_it_can_be_interrupted(self, scene: Scene) -> None:
+    def test_wait_can_be_interrupted(self, conversation: Conversation) -> None:
         stop = threading.Event()
         stop.set()
-        seen = scene.registry.wait(scene.spawn("sleep 600"), stop=stop)
-        assert seen.process.is_alive
-        assert "interrupted" in seen.note
+        status = conversation.registry.wait(conversation.spawn("sleep 600"), stop=stop)
+        assert status.process.is_alive
+        assert "interrupted" in status.note
 
-    def test_whoever_waits_is_not_told_again(self, scene: Scene) -> None:
-        scene.finished(scene.spawn("true"))
-        scene.registry.look()
-        assert scene.told() == []
-
-
-class TestEnding:
-    def test_with_everything_it_has_started(self, scene: Scene) -> None:
-        process = scene.spawn("sleep 600 & (sleep 600; true) & echo $!; wait")
-        scene.shows(process, "\n")
-        head = psutil.Process(scene.registry.get(process).pid)
-        until(lambda: len(head.children(recursive=True)) == 3, "they are all there")
-        family = [head, *head.children(recursive=True)]
-        ended = scene.registry.kill(process)
-        assert ended.state == "killed"
-        assert not any(one.is_running() for one in family)
-
-    def test_who_forks_twice_and_leaves_the_session(self, scene: Scene) -> None:
-        process = scene.spawn([sys.executable, "-c", DAEMON])
-        scene.shows(process, "daemon")
-        until(lambda: not scene.registry.get(process).is_alive, "its first parent is gone")
-        daemon = psutil.Process(int(scene.text(process).split()[1]))
-        assert daemon.is_running()
-        scene.registry.kill(process)
-        assert not daemon.is_running()
-
-    def test_who_slipped_away_when_the_keeper_was_killed(self, scene: Scene) -> None:
-        process = scene.spawn([sys.executable, "-c", DAEMON])
-        scene.shows(process, "daemon")
-        until(lambda: not scene.registry.get(process).is_alive, "its first parent is gone")
-        daemon = psutil.Process(int(scene.text(process).split()[1]))
-        os.kill(scene.registry.get(process).keeper_pid, 9)
-        until(lambda: daemon.ppid() != scene.registry.get(process).keeper_pid, "it is an orphan")
-        scene.registry.kill(process)
-        until(lambda: not daemon.is_running() or daemon.status() == "zombie", "it is ended")
-
-    def test_who_will_not_go(self, scene: Scene) -> None:
-        process = scene.spawn("trap '' TERM; echo ready; while true; do sleep 0.1; done")
-        scene.shows(process, "ready")
-        ended = scene.registry.kill(process)
-        assert (ended.state, ended.exit_code) == ("killed", -9)
-
-    def test_what_has_ended_cannot_be_ended(self, scene: Scene) -> None:
-        process = scene.spawn("true")
-        scene.finished(process)
-        until(
-            lambda: supervisor.mark(scene.registry.get(process).keeper_pid) == "",
-            "the keeper is gone",
-        )
-        with pytest.raises(IllegalMove, match="ended already"):
-            scene.registry.kill(process)
-
-    def test_a_deleted_conversation_takes_its_programs_along(self, scene: Scene) -> None:
-        process = scene.registry.get(scene.spawn("sleep 600"))
-        assert process.session_id is not None
-        scene.store.sessions.delete(process.session_id)
-        assert scene.store.processes.get(process.id) is None
-        assert scene.registry.find(scene.key) == []
-        scene.registry.look()
-        until(lambda: supervisor.mark(process.pid) == "", "it is ended")
-        assert scene.store.processes.of_node(scene.registry.node) == []
-        assert not os.path.exists(process.folder)
+    def test_wait_suppresses_the_end_notice(self, conversation: Conversation) -> None:
+        conversation.wait_for_end(conversation.spawn("true"))
+        conversation.registry.check_all()
+        assert conversation.notices() == []
 
 
-def _started_as(pid: int) -> subprocess.Popen[bytes]:
-    """A program under a pid that was another's; others may be faster, so it is tried again."""
-    until(lambda: not psutil.pid_exists(pid), "nobody has the pid")
-    for _ in range(200):
-        try:
-            with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as file:
-                file.write(str(pid - 1))
-        except OSError:
-            pytest.skip("the next pid cannot be chosen here: that needs Linux and its root")
-        found = subprocess.Popen(["sleep", "600"])
-        if found.pid == pid:
-            return found
-        found.kill()
-        found.wait()
-    pytest.skip("other programs were faster every time")
-
-
-class TestReusedPids:
-    """A pid that another program has by now is never touched."""
-
-    @pytest.fixture
-    def bystander(self) -> Iterator[subprocess.Popen[bytes]]:
-        with subprocess.Popen(["sleep", "600"]) as running:
-            yield running
-            running.kill()
-
-    def _replaced(self, scene: Scene, pid: int) -> str:
-        """A program whose pids, and those of its keeper, are another's now."""
-        process = scene.registry.get(scene.spawn("sleep 600"))
-        other = psutil.Process(process.keeper_pid)
-        os.kill(process.keeper_pid, 9)
-        os.kill(process.pid, 9)
-        until(lambda: not other.is_running() or other.status() == "zombie", "the keeper is gone")
-
-        execute(
-            scene.store,
-            f"update processes set keeper_pid = {pid}, pid = {pid} where id = '{process.id}'",
-        )
-        return process.id
-
-    def test_it_is_lost_and_said_so(self, scene: Scene, bystander: subprocess.Popen[bytes]) -> None:
-        process = self._replaced(scene, bystander.pid)
-        scene.registry.recover()
-        assert scene.registry.get(process).state == "lost"
-        assert [text for text in scene.told() if "nobody can say how it ended" in text]
-        assert bystander.poll() is None
-
-    def test_ending_it_ends_nobody_else(
-        self, scene: Scene, bystander: subprocess.Popen[bytes]
-    ) -> None:
-        process = self._replaced(scene, bystander.pid)
-        assert scene.registry.kill(process).state == "killed"
-        assert bystander.poll() is None
-
-    def test_a_pid_that_the_system_did_give_again(self, scene: Scene) -> None:
-        """The kernel is asked to give the pid of a dead keeper to the next program."""
-        process = scene.registry.get(scene.spawn("sleep 600"))
-        gone = psutil.Process(process.keeper_pid), psutil.Process(process.pid)
-        for one in gone:
-            one.kill()
-        until(
-            lambda: supervisor.mark(process.keeper_pid) == "" == supervisor.mark(process.pid),
-            "gone",
-        )
-        other = _started_as(process.keeper_pid)
-        try:
-            assert other.pid == process.keeper_pid
-            scene.registry.look()
-            assert scene.registry.get(process.id).state == "lost"
-            with pytest.raises(IllegalMove, match="ended already"):
-                scene.registry.kill(process.id)
-            scene.registry.remove(process.id)
-            assert other.poll() is None
-        finally:
-            other.kill()
-            other.wait()
-
-    def test_the_mark_tells_two_programs_apart(self, bystander: subprocess.Popen[bytes]) -> None:
-        assert supervisor.mark(bystander.pid) == supervisor.mark(bystander.pid) != ""
-        assert supervisor.mark(bystander.pid) != supervisor.mark(os.getpid())
-        assert supervisor.mark(2**22 + 1) == ""
-
-
-class TestTelling:
-    def test_the_end_is_told_once_with_the_output(self, scene: Scene) -> None:
-        process = scene.spawn("echo all is well")
-        until(
+class TestNotices:
+    def test_end_is_reported_once_with_the_output(self, conversation: Conversation) -> None:
+        process = conversation.spawn("echo all is well")
+        wait_until(
             lambda: os.path.exists(
-                os.path.join(scene.store.processes.require(process).folder, supervisor.ENDED)
+                os.path.join(conversation.store.processes.require(process).folder, supervisor.ENDED)
             ),
             "it has ended",
         )
         for _ in range(3):
-            scene.registry.look()
-        [told] = scene.told()
-        assert "has ended, exit code 0" in told
-        assert "all is well" in told
-        session = scene.store.sessions.current(scene.key)
+            conversation.registry.check_all()
+        [notice] = conversation.notices()
+        assert "has ended, exit code 0" in notice
+        assert "all is well" in notice
+        session = conversation.store.sessions.current(conversation.key)
         assert session is not None
-        [entry] = scene.store.transcript(session.id).entries()
-        assert (entry.role, entry.kind, entry.body["content"]) == ("assistant", "delivery", told)
+        [entry] = conversation.store.transcript(session.id).entries()
+        assert (entry.role, entry.kind, entry.body["content"]) == ("assistant", "delivery", notice)
 
-    def test_new_output_is_told_at_the_interval(self, scene: Scene) -> None:
-        process = scene.spawn("echo one; read; echo two; read", check_interval=10)
-        scene.shows(process, "one")
-        scene.registry.look()
-        assert scene.told() == []
-        scene.clock.forward(seconds=10)
-        scene.registry.look()
-        scene.registry.look()
-        assert [text for text in scene.told() if "one" in text] == scene.told() != []
-        scene.clock.forward(seconds=10)
-        scene.registry.look()
-        assert len(scene.told()) == 1
-        scene.registry.submit(process)
-        scene.shows(process, "two")
-        scene.registry.look()
-        assert len(scene.told()) == 2
-        assert sum("```\ntwo" in text for text in scene.told()) == 1
-        assert sum("```\none" in text for text in scene.told()) == 1
+    def test_new_output_is_reported_at_the_interval(self, conversation: Conversation) -> None:
+        process = conversation.spawn("echo one; read; echo two; read", check_interval=10)
+        conversation.wait_for_output(process, "one")
+        conversation.registry.check_all()
+        assert conversation.notices() == []
+        conversation.clock.forward(seconds=10)
+        conversation.registry.check_all()
+        conversation.registry.check_all()
+        assert (
+            [text for text in conversation.notices() if "one" in text]
+            == conversation.notices()
+            != []
+        )
+        conversation.clock.forward(seconds=10)
+        conversation.registry.check_all()
+        assert len(conversation.notices()) == 1
+        conversation.registry.submit(process)
+        conversation.wait_for_output(process, "two")
+        conversation.registry.check_all()
+        assert len(conversation.notices()) == 2
+        assert sum("```\ntwo" in text for text in conversation.notices()) == 1
+        assert sum("```\none" in text for text in conversation.notices()) == 1
 
-    def test_what_was_started_here_is_not_found_again(self, scene: Scene) -> None:
-        scene.spawn("sleep 600")
-        scene.registry.recover()
-        assert scene.told() == []
-        ProcessRegistry(scene.store, scene.registry._folder).recover()
-        assert len(scene.told()) == 1
+    def test_own_programs_are_not_reported_as_recovered(self, conversation: Conversation) -> None:
+        conversation.spawn("sleep 600")
+        conversation.registry.recover()
+        assert conversation.notices() == []
+        ProcessRegistry(conversation.store, conversation.registry._folder).recover()
+        assert len(conversation.notices()) == 1
 
-    def test_two_gateways_on_one_machine_tell_it_once(self, scene: Scene) -> None:
-        process = scene.spawn("echo once", check_interval=1)
-        scene.shows(process, "once")
-        other = ProcessRegistry(scene.store, scene.registry._folder)
-        scene.clock.forward(seconds=10)
-        for registry in (scene.registry, other, scene.registry, other):
-            registry.look()
-        until(lambda: not scene.registry.get(process).is_alive, "it has ended")
-        other.look()
-        assert sum("```\nonce" in text for text in scene.told()) == 1
-        assert sum("has ended" in text for text in scene.told()) == 1
+    def test_two_gateways_on_one_machine_report_once(self, conversation: Conversation) -> None:
+        process = conversation.spawn("echo once", check_interval=1)
+        conversation.wait_for_output(process, "once")
+        other = ProcessRegistry(conversation.store, conversation.registry._folder)
+        conversation.clock.forward(seconds=10)
+        for registry in (conversation.registry, other, conversation.registry, other):
+            registry.check_all()
+        wait_until(lambda: not conversation.registry.get(process).is_alive, "it has ended")
+        other.check_all()
+        assert sum("```\nonce" in text for text in conversation.notices()) == 1
+        assert sum("has ended" in text for text in conversation.notices()) == 1
 
 
-class TestWhose:
-    def test_another_conversation_does_not_see_it(self, scene: Scene) -> None:
-        process = scene.spawn("sleep 600")
-        other = scene.store.sessions.open(BEN).key
-        assert scene.registry.find(other) == []
-        for ask in (scene.registry.get, scene.registry.kill, scene.registry.poll):
+class TestAccess:
+    def test_other_conversation_has_no_access(self, conversation: Conversation) -> None:
+        process = conversation.spawn("sleep 600")
+        other = conversation.store.sessions.open(BEN).key
+        assert conversation.registry.find(other) == []
+        for ask in (
+            conversation.registry.get,
+            conversation.registry.kill,
+            conversation.registry.poll,
+        ):
             with pytest.raises(NotFound, match="no process"):
                 ask(process, key=other)
 
-    def test_another_machine_leaves_it_alone(self, scene: Scene) -> None:
-        process = scene.spawn("sleep 600")
-        other = ProcessRegistry(scene.store, scene.registry._folder, node="elsewhere")
+    def test_other_machine_does_not_touch_it(self, conversation: Conversation) -> None:
+        process = conversation.spawn("sleep 600")
+        other = ProcessRegistry(
+            conversation.store, conversation.registry._folder, node="other-machine"
+        )
         other.recover()
-        other.look()
-        with pytest.raises(IllegalMove, match="elsewhere"):
+        other.check_all()
+        with pytest.raises(IllegalMove, match="other-machine"):
             other.kill(process)
-        assert scene.registry.get(process).is_alive
-        assert scene.told() == []
+        assert conversation.registry.get(process).is_alive
+        assert conversation.notices() == []
 
 
-def test_a_session_with_a_program_is_not_reset(scene: Scene) -> None:
-    session = scene.store.sessions.open(ANA)
-    process = scene.spawn("sleep 600")
-    scene.clock.forward(hours=2)
-    assert scene.store.sessions.expire(session.id) is None
-    assert scene.store.sessions.open(ANA).id == session.id
-    scene.clock.forward(hours=2)
-    scene.registry.kill(process)
-    assert scene.store.sessions.open(ANA).id != session.id
+def test_session_with_a_running_program_is_not_reset(conversation: Conversation) -> None:
+    session = conversation.store.sessions.open(ANA)
+    process = conversation.spawn("sleep 600")
+    conversation.clock.forward(hours=2)
+    assert conversation.store.sessions.expire(session.id) is None
+    assert conversation.store.sessions.open(ANA).id == session.id
+    conversation.clock.forward(hours=2)
+    conversation.registry.kill(process)
+    assert conversation.store.sessions.open(ANA).id != session.id
 
 
-def test_protection_ends_after_a_day(scene: Scene) -> None:
-    session = scene.store.sessions.open(ANA)
-    scene.spawn("sleep 600")
-    scene.clock.forward(hours=25, seconds=1)
+def test_protection_of_a_session_ends_after_a_day(conversation: Conversation) -> None:
+    session = conversation.store.sessions.open(ANA)
+    conversation.spawn("sleep 600")
+    conversation.clock.forward(hours=25, seconds=1)
     assert Settings().protection == timedelta(hours=24)
-    assert scene.store.sessions.open(ANA).id != session.id
+    assert conversation.store.sessions.open(ANA).id != session.id
+
+
+def test_program_in_state_starting_is_recovered_from_its_folder(conversation: Conversation) -> None:
+    """The gateway crashed after the program had begun, before that was recorded."""
+    process = conversation.spawn("sleep 600")
+    started = conversation.registry.get(process)
+    execute(
+        conversation.store,
+        "update processes set state = 'starting', keeper_pid = 0, keeper_mark = '', pid = 0,"
+        " mark = ''",
+    )
+    [recovered] = ProcessRegistry(conversation.store, conversation.registry._folder).recover()
+    assert (recovered.state, recovered.pid, recovered.keeper_pid) == (
+        "running",
+        started.pid,
+        started.keeper_pid,
+    )
+
+
+def test_program_that_never_started_is_reported_as_lost(conversation: Conversation) -> None:
+    """The gateway crashed after the program was recorded, before it had begun."""
+    started = conversation.registry.get(conversation.spawn("sleep 600"))
+    never = replace(
+        started, id="pnever", folder=f"{started.folder}-never", told_at=started.began_at
+    )
+    conversation.store.processes.begin(never)
+    conversation.registry.remove(started.id)
+    conversation.registry.check_all()
+    assert conversation.store.processes.require("pnever").state == "starting"
+    assert conversation.notices() == []
+    conversation.clock.forward(seconds=61)
+    conversation.registry.check_all()
+    assert conversation.store.processes.require("pnever").state == "lost"
+    assert (
+        [text for text in conversation.notices() if "never started" in text]
+        == conversation.notices()
+        != []
+    )

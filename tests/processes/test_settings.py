@@ -1,4 +1,4 @@
-"""What is set about programs: what is read, what is refused, and what is safe without a word."""
+"""The settings of programs: defaults, environments, and values that are refused."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from tertulia.config.schema import (
     ProcessesConfig,
 )
 from tertulia.errors import ConfigError
-from tertulia.processes.environments.base import HERE
+from tertulia.processes.environments.local import LOCAL
 from tests.test_config import given_file, refused
 
 
-def test_nobody_has_the_tools_unless_it_is_said() -> None:
-    given = Config().processes
-    assert (given.enabled, given.role) == (False, "owner")
-    assert not {"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "SSH_AUTH_SOCK"} & {*given.variables}
-    assert environment_of(given, "work") is None
+def test_tools_are_disabled_by_default() -> None:
+    config = Config().processes
+    assert (config.enabled, config.role) == (False, "owner")
+    assert not {"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "SSH_AUTH_SOCK"} & {*config.variables}
+    assert environment_of(config, "work") is None
 
 
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("", HERE),
+        ("", LOCAL),
         ('[processes.ssh]\ndestination = "ana@there"\nport = 2222', "ssh ana@there"),
         ('[processes.docker]\ncontainer = "box"', "docker container box"),
         ('[processes.docker]\nimage = "python:3.13"', "docker image python:3.13"),
     ],
 )
-def test_where_programs_run(tmp_path: Path, text: str, name: str) -> None:
+def test_environment_from_the_configuration(tmp_path: Path, text: str, name: str) -> None:
     config = given_file(tmp_path, f"[processes]\nenabled = true\n{text}").config
-    place = environment_of(config.processes, str(tmp_path))
-    assert (HERE if place is None else place.name) == name
+    environment = environment_of(config.processes, str(tmp_path))
+    assert (LOCAL if environment is None else environment.name) == name
 
 
-def test_paths_are_seen_from_the_file(tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     text = """
 [processes.ssh]
 destination = "there"
@@ -55,7 +55,7 @@ known_hosts = "/etc/known"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[processes.docker]", "needs a container or an image"),
         (
@@ -74,19 +74,19 @@ known_hosts = "/etc/known"
         ("[processes]\nenabeld = true", "enabeld"),
     ],
 )
-def test_nonsense_is_refused(tmp_path: Path, text: str, told: str) -> None:
-    assert told in str(refused(tmp_path, text))
+def test_invalid_settings_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    assert message in str(refused(tmp_path, text))
 
 
-def test_a_destination_cannot_be_an_option_of_ssh(tmp_path: Path) -> None:
+def test_ssh_destination_cannot_be_an_option(tmp_path: Path) -> None:
     text = '[processes.ssh]\ndestination = "-oProxyCommand=id"'
-    given: ProcessesConfig = given_file(tmp_path, text).config.processes
+    config: ProcessesConfig = given_file(tmp_path, text).config.processes
     with pytest.raises(ConfigError, match="names no host"):
-        environment_of(given, "work")
+        environment_of(config, "work")
 
 
-def test_what_needs_no_programs_needs_no_unix() -> None:
-    """The gateway and the command line are there without the modules that only a Unix has."""
+def test_modules_import_without_unix_modules() -> None:
+    """The gateway and the command line import without fcntl, pty and termios."""
     without = "import sys; sys.modules.update(dict.fromkeys(('fcntl', 'pty', 'termios')));"
-    asked = f"{without} import tertulia.gateway.app, tertulia.cli.ps, tertulia.config.build"
-    subprocess.run([sys.executable, "-c", asked], check=True)
+    program = f"{without} import tertulia.gateway.app, tertulia.cli.ps, tertulia.config.build"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,6 +1,6 @@
-"""Agents: what answers. `base.py` says what every one of them promises.
+"""Agents, which answer user messages. `base.py` lists the promises of every agent.
 
-None of them loads the network before its first call: `httpx2` comes with the extra `agents`.
+No agent loads the network library before its first call: `httpx2` comes with the extra `agents`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tertulia.agents.base import (
     Agent,
     Delta,
     Event,
-    History,
+    HistoryReader,
     ModelUsage,
     Note,
     Request,
@@ -36,7 +36,7 @@ __all__ = [
     "CommandAgent",
     "Delta",
     "Event",
-    "History",
+    "HistoryReader",
     "HttpAgent",
     "Limits",
     "ModelUsage",

@@ -1,4 +1,4 @@
-"""Any server that speaks Anthropic's messages."""
+"""Agent for servers with the Anthropic Messages API."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from tertulia.agents.base import Request
 from tertulia.agents.model_agent import (
     REFUSED,
-    REFUSED_ON_THE_WAY,
+    REFUSED_MIDWAY,
     ModelAgent,
-    Reader,
     Reply,
-    count,
-    paired,
+    ResponseReader,
+    join_surrogates,
+    token_count,
 )
 from tertulia.agents.sse import SseEvent
 from tertulia.agents.transport import (
@@ -32,9 +32,9 @@ from tertulia.errors import AgentError, ContextOverflow
 ANTHROPIC_URL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
 
-_CACHED = {"cache_control": {"type": "ephemeral"}}
-_THOUGHTS = ("thinking", "redacted_thinking")
-# The statuses of errors that come in the middle of a stream, by their type.
+_CACHE_MARK = {"cache_control": {"type": "ephemeral"}}
+_THINKING_TYPES = ("thinking", "redacted_thinking")
+# The HTTP status of each error type, for errors in the middle of a stream.
 _STATUSES = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -50,9 +50,9 @@ _STATUSES = {
 
 
 class AnthropicAgent(ModelAgent):
-    """A model behind the messages API.
+    """Agent that calls a model through the Anthropic Messages API.
 
-    `options` are sent with every call as they are, such as a budget for thinking. With `caches` the
+    `options` are sent unchanged with every call, such as a thinking budget. With `caches` the
     prompt is marked so that its unchanged beginning is read from the provider's cache.
     """
 
@@ -80,19 +80,19 @@ class AnthropicAgent(ModelAgent):
         sleep: Sleep = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        given = dict(headers or {})
-        sent = {"anthropic-version": VERSION} | ({"x-api-key": api_key} if api_key else {})
-        wire = Transport(
+        extra_headers = dict(headers or {})
+        own_headers = {"anthropic-version": VERSION} | ({"x-api-key": api_key} if api_key else {})
+        transport = Transport(
             base_url,
-            headers={**sent, **given},
-            secrets=(api_key or "", *given.values()),
+            headers={**own_headers, **extra_headers},
+            secrets=(api_key or "", *extra_headers.values()),
             limits=limits,
             retry=retry,
             sleep=sleep,
             chance=chance,
         )
         super().__init__(
-            wire,
+            transport,
             name=name,
             model=model,
             provider=provider,
@@ -108,11 +108,11 @@ class AnthropicAgent(ModelAgent):
     def _body(self, request: Request, messages: list[dict[str, Any]]) -> dict[str, Any]:
         body: dict[str, Any] = {
             "max_tokens": self._max_tokens,
-            "messages": _marked(messages) if self._caches else messages,
+            "messages": _with_cache_mark(messages) if self._caches else messages,
             "stream": True,
         }
         if system := self._system(request):
-            mark = _CACHED if self._caches else {}
+            mark = _CACHE_MARK if self._caches else {}
             body["system"] = [{"type": "text", "text": system, **mark}]
         if request.tools:
             body["tools"] = [
@@ -123,97 +123,101 @@ class AnthropicAgent(ModelAgent):
                 }
                 for tool in request.tools
             ]
-        elif called := _called(messages):
-            # The API takes calls in the past only where such tools are described.
-            body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in called]
+        elif names := _called_tool_names(messages):
+            # The API accepts earlier tool calls only if the tools are described.
+            body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in names]
             body["tool_choice"] = {"type": "none"}
         return body
 
-    def _reader(self) -> Reader:
-        return _Reader(self._wire)
+    def _reader(self) -> ResponseReader:
+        return _AnthropicReader(self._transport)
 
 
-def _marked(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages with the end of what may be cached marked; those given stay as they are."""
+def _with_cache_mark(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with the last part marked as cacheable; the argument is unchanged."""
     if not messages or not isinstance(messages[-1].get("content"), list):
         return messages
-    *before, last = messages
-    *parts, end = last["content"]
-    if end.get("type") in _THOUGHTS:
+    *earlier, last = messages
+    *parts, last_part = last["content"]
+    if last_part.get("type") in _THINKING_TYPES:
         return messages
-    return [*before, {**last, "content": [*parts, {**end, **_CACHED}]}]
+    return [*earlier, {**last, "content": [*parts, {**last_part, **_CACHE_MARK}]}]
 
 
-def _called(messages: list[dict[str, Any]]) -> list[str]:
+def _called_tool_names(messages: list[dict[str, Any]]) -> list[str]:
     parts = (part for message in messages for part in message["content"])
     return sorted({part["name"] for part in parts if part.get("type") == "tool_use"})
 
 
-class _Reader(Reader):
-    def __init__(self, wire: Transport) -> None:
-        super().__init__(wire)
+class _AnthropicReader(ResponseReader):
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport)
         self._blocks: dict[Any, dict[str, Any]] = {}
         self._usage: dict[str, Any] = {}
-        self._end: str | None = None
+        self._stop_reason: str | None = None
         self._is_done = False
 
     @property
     def is_complete(self) -> bool:
-        return self._is_done or self._end is not None
+        return self._is_done or self._stop_reason is not None
 
-    def _take(self, event: SseEvent) -> str:
-        told = self.decoded(event.data)
-        kind = told.get("type")
+    def _read(self, event: SseEvent) -> str:
+        data = self.decode(event.data)
+        kind = data.get("type")
         if kind == "error":
-            raise self._broken(told)
+            raise self._stream_error(data)
         if kind == "content_block_start":
-            return self._begin(told)
+            return self._begin_block(data)
         if kind == "content_block_delta":
-            return self._go_on(told)
+            return self._extend_block(data)
         if kind == "message_start":
-            self._take_message(_dict(told, "message"))
+            self._read_message_start(_dict(data, "message"))
         elif kind == "message_delta":
-            self._take_end(_dict(told, "delta"), told)
+            self._read_message_end(_dict(data, "delta"), data)
         elif kind == "message_stop":
             self._is_done = True
         elif kind == "message":
-            return self._take_whole(told)
+            return self._read_whole_message(data)
         return ""
 
-    def _broken(self, told: dict[str, Any]) -> AgentError:
-        kind = _dict(told, "error").get("type")
-        return self.wire.refused(_STATUSES.get(kind, 400) if isinstance(kind, str) else 400, told)
+    def _stream_error(self, data: dict[str, Any]) -> AgentError:
+        kind = _dict(data, "error").get("type")
+        status = _STATUSES.get(kind, 400) if isinstance(kind, str) else 400
+        return self.transport.error_of(status, data)
 
-    def _take_whole(self, message: dict[str, Any]) -> str:
-        """The message of a server that does not stream."""
-        self._take_message(message)
-        self._take_end(message, message)
+    def _read_whole_message(self, message: dict[str, Any]) -> str:
+        """Read the message of a server that does not stream; return its text."""
+        self._read_message_start(message)
+        self._read_message_end(message, message)
         self._is_done = True
         content = message.get("content")
         blocks = content if isinstance(content, list) else []
-        begun = [self._begin({"index": at, "content_block": one}) for at, one in enumerate(blocks)]
-        return "".join(begun)
+        texts = [
+            self._begin_block({"index": index, "content_block": block})
+            for index, block in enumerate(blocks)
+        ]
+        return "".join(texts)
 
-    def _take_message(self, message: dict[str, Any]) -> None:
+    def _read_message_start(self, message: dict[str, Any]) -> None:
         if isinstance(message.get("model"), str):
             self.model = message["model"] or None
         self._usage.update(_dict(message, "usage"))
 
-    def _take_end(self, end: dict[str, Any], told: dict[str, Any]) -> None:
-        if isinstance(end.get("stop_reason"), str):
-            self._end = end["stop_reason"]
-        # Counts are of the whole message so far; one that is left out stands as it was.
-        found = {name: value for name, value in _dict(told, "usage").items() if value is not None}
-        self._usage.update(found)
+    def _read_message_end(self, delta: dict[str, Any], data: dict[str, Any]) -> None:
+        if isinstance(delta.get("stop_reason"), str):
+            self._stop_reason = delta["stop_reason"]
+        # Counts are totals of the message so far; a count that is missing keeps its last value.
+        counts = {name: value for name, value in _dict(data, "usage").items() if value is not None}
+        self._usage.update(counts)
 
-    def _begin(self, told: dict[str, Any]) -> str:
-        block = dict(_dict(told, "content_block"))
-        self._blocks[told.get("index")] = block
+    def _begin_block(self, data: dict[str, Any]) -> str:
+        block = dict(_dict(data, "content_block"))
+        self._blocks[data.get("index")] = block
         return _text(block, "text") if block.get("type") == "text" else ""
 
-    def _go_on(self, told: dict[str, Any]) -> str:
-        block = self._blocks.setdefault(told.get("index"), {"type": "text"})
-        delta = _dict(told, "delta")
+    def _extend_block(self, data: dict[str, Any]) -> str:
+        block = self._blocks.setdefault(data.get("index"), {"type": "text"})
+        delta = _dict(data, "delta")
         kind = delta.get("type")
         if kind == "text_delta":
             return _text(delta, "text")
@@ -225,60 +229,61 @@ class _Reader(Reader):
             block["signature"] = _text(block, "signature") + _text(delta, "signature")
         return ""
 
-    def closing(self) -> str:
-        if self._end != "refusal":
+    def closing_text(self) -> str:
+        if self._stop_reason != "refusal":
             return ""
-        return REFUSED_ON_THE_WAY if speaks(self.text) else REFUSED
+        return REFUSED_MIDWAY if speaks(self.text) else REFUSED
 
     def reply(self) -> Reply:
         blocks = self._blocks.values()
-        thoughts = [block for block in blocks if block.get("type") in _THOUGHTS]
-        is_refusal = self._end == "refusal"
-        uses = [] if is_refusal else [one for one in blocks if one.get("type") == "tool_use"]
-        calls = tuple(_call(one) for one in uses)
-        if self._end == "model_context_window_exceeded" and not calls and not speaks(self.text):
+        thinking = [block for block in blocks if block.get("type") in _THINKING_TYPES]
+        is_refusal = self._stop_reason == "refusal"
+        uses = [block for block in blocks if block.get("type") == "tool_use" and not is_refusal]
+        calls = tuple(_tool_call(block) for block in uses)
+        is_overflow = self._stop_reason == "model_context_window_exceeded"
+        if is_overflow and not calls and not speaks(self.text):
             raise ContextOverflow(
-                "The conversation leaves the model no room to answer.",
+                "The conversation fills the context window: the model has no room to answer.",
                 hint="Compact it and try again.",
             )
-        reasoning = "".join(_text(block, "thinking") for block in thoughts)
-        extra: dict[str, Any] = {"thinking_blocks": thoughts} if thoughts else {}
+        reasoning = "".join(_text(block, "thinking") for block in thinking)
+        extra: dict[str, Any] = {"thinking_blocks": thinking} if thinking else {}
         return Reply(
             text=self.text,
             reasoning=reasoning or None,
             calls=calls,
-            is_cut=self._end in ("max_tokens", "model_context_window_exceeded"),
+            is_truncated=is_overflow or self._stop_reason == "max_tokens",
             extra={**extra, "refused": True} if is_refusal else extra,
         )
 
     def usage(self) -> Usage | None:
-        given = self._usage
-        if "input_tokens" not in given and "output_tokens" not in given:
+        counts = self._usage
+        if "input_tokens" not in counts and "output_tokens" not in counts:
             return None
-        plain = count(given.get("input_tokens"))
-        read = count(given.get("cache_read_input_tokens"))
-        write = count(given.get("cache_creation_input_tokens"))
-        details = _dict(given, "output_tokens_details")
+        uncached = token_count(counts.get("input_tokens"))
+        cache_read = token_count(counts.get("cache_read_input_tokens"))
+        cache_write = token_count(counts.get("cache_creation_input_tokens"))
+        details = _dict(counts, "output_tokens_details")
         return Usage(
-            plain,
-            count(given.get("output_tokens")),
-            read,
-            write,
-            count(details.get("thinking_tokens")),
-            last_prompt=plain + read + write,
+            uncached,
+            token_count(counts.get("output_tokens")),
+            cache_read,
+            cache_write,
+            token_count(details.get("thinking_tokens")),
+            last_prompt=uncached + cache_read + cache_write,
         )
 
 
-def _call(block: dict[str, Any]) -> ToolCall:
-    written = paired(_text(block, "json")) or to_json(block.get("input") or {})
-    return ToolCall(_text(block, "id"), _text(block, "name"), written)
+def _tool_call(block: dict[str, Any]) -> ToolCall:
+    arguments = join_surrogates(_text(block, "json")) or to_json(block.get("input") or {})
+    return ToolCall(_text(block, "id"), _text(block, "name"), arguments)
 
 
-def _dict(holder: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = holder.get(name)
-    return found if isinstance(found, dict) else {}
+def _dict(data: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = data.get(name)
+    return value if isinstance(value, dict) else {}
 
 
-def _text(holder: Mapping[str, Any], name: str) -> str:
-    found = holder.get(name)
-    return found if isinstance(found, str) else ""
+def _text(data: Mapping[str, Any], name: str) -> str:
+    value = data.get(name)
+    return value if isinstance(value, str) else ""

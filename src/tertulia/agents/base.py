@@ -1,38 +1,39 @@
-"""The contract of an agent: it is given a request, and gives events until it has answered.
+"""The agent interface: an agent takes a `Request` and yields events until it has answered.
 
 An agent promises:
 
-1.  **It ends.** `run` gives a last `Step` without tool calls, which is the answer, or raises an
-    `AgentError`. There is no third end, whatever the model, the program or the network does.
-2.  **Nothing runs before it is stored.** A tool is called only after the `Step` with its call was
-    given out and the next event was asked for.
-3.  **Every call has one result.** A `Step` with tool calls is followed by one `ToolResult` for
-    each, in the order of the calls, before the next `Step`. A tool that fails, does not exist, or
-    was called with arguments that do not fit has a result that says so. Only an agent that is
-    stopped, or fails, leaves calls without one; what had finished by then has its result.
-4.  **What was shown is what is stored.** The `Delta`s since the last `Step`, joined, are the text
-    of the next `Step`; or there are none.
-5.  **`stop` ends it at once** with `AgentStopped`, also in the middle of a call or a tool. What had
-    been shown until then is in the error, as `partial`.
-6.  **What was spent is told**, once for each model call: in the `Step` it led to, or in a `ModelUsage`
-    where it led to none. Tokens that nobody reported are estimated, and say so in `cost_source`.
-7.  **It asks before each model call** for `steer()`, and after that for `history()`, and keeps
-    nothing of a conversation between two runs. So a turn that was cut off, or whose conversation
-    was compacted after `ContextOverflow`, goes on with another `run`.
-8.  **Errors are typed**, carry a hint, and hold no secret. `retryable` says whether the same
-    request may succeed later. What could be tried again without showing or running anything twice,
-    was.
-9.  **It serves many at once.** Any number of runs of one agent may be under way. A run that is
-    closed (`aclose`) or cancelled lets go of its connection, tools and programs.
+1.  **Every run ends.** `run` yields a last `Step` without tool calls, which is the answer, or
+    raises an `AgentError`. There is no third outcome, whatever the model, the program or the
+    network does.
+2.  **No tool runs before its call is stored.** A tool is called only after the `Step` with its
+    call was yielded and the next event was requested.
+3.  **Every call has exactly one result.** A `Step` with tool calls is followed by one `ToolResult`
+    for each call, in the order of the calls, before the next `Step`. If a tool fails, does not
+    exist, or was called with invalid arguments, its result says so. Calls stay without a result
+    only if the agent is stopped or fails; tools that had finished by then still have theirs.
+4.  **The streamed text is the stored text.** The `Delta`s since the last `Step`, joined, equal the
+    text of the next `Step`; or there are no `Delta`s.
+5.  **`stop` ends a run at once** with `AgentStopped`, also during a model call or a tool. The error
+    carries the text streamed so far as `partial`.
+6.  **Usage is reported** exactly once for each model call: in the `Step` it produced, or in a
+    `ModelUsage` if it produced none. Tokens that the provider did not report are estimated, and
+    `cost_source` says so.
+7.  **Before each model call** the agent awaits `steer()` and then `history()`. It stores nothing
+    of a conversation between two runs. So a turn that was cut off, or whose conversation was
+    compacted after `ContextOverflow`, continues with another `run`.
+8.  **Errors are typed**, carry a hint and contain no secret. `retryable` tells whether the same
+    request may succeed later. Retries that show or run nothing twice were already made.
+9.  **Runs are concurrent.** Any number of runs of one agent may be active. A run that is closed
+    (`aclose`) or cancelled releases its connection, tools and programs.
 
-Whoever runs an agent (the gateway) promises:
+The caller that runs an agent (the gateway) promises:
 
-1.  **Each `Step` and `ToolResult` is durable before the next event is asked for**; `history()`
-    shows it from then on.
-2.  **`steer()` gives each message once**, in order; what it gave out is put into the transcript at
-    that place, so that the next `history()` shows it. The agent adds nothing to it.
+1.  **Each `Step` and `ToolResult` is durable before the next event is requested**; `history()`
+    includes it from then on.
+2.  **`steer()` returns each message once**, in order. The caller appends the returned messages to
+    the transcript at that point, so the next `history()` includes them; the agent adds nothing.
 3.  **A run is read in one task and closed at its end**: `async with running(agent, request)`.
-4.  **`close` is called once**, when no run is under way.
+4.  **`close` is called once**, when no run is active.
 """
 
 from __future__ import annotations
@@ -50,17 +51,17 @@ from tertulia.core.message import ToolCall
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError
 
-# A result of a tool: text, or content parts (text and pictures) in the OpenAI form.
+# The result of a tool: text, or content parts (text and images) in the OpenAI format.
 Content = str | list[Any]
 
-# What every provider takes as the name of a tool.
+# Every provider accepts tool names of this form.
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-# The schema of a tool that is given nothing.
+# The JSON schema of a tool without parameters.
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
-class History(Protocol):
-    """What the model is shown, the newest last; always legal, and within the budget."""
+class HistoryReader(Protocol):
+    """A call that returns the messages for the model, newest last, legal and within the budget."""
 
     async def __call__(
         self, *, format: Format = "openai", max_tokens: int | None = None
@@ -68,7 +69,7 @@ class History(Protocol):
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """Something an agent may do. `parameters` is a JSON schema of what `call` is given."""
+    """A tool that an agent may call. `parameters` is the JSON schema of the argument of `call`."""
 
     name: str
     description: str
@@ -78,37 +79,37 @@ class Tool(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not _TOOL_NAME.fullmatch(self.name):
             raise ConfigError(
-                f"A tool is named {self.name!r}.",
-                hint="Give up to 64 letters, digits, '_' and '-'.",
+                f"Invalid tool name {self.name!r}.",
+                hint="Use 1 to 64 letters, digits, '_' and '-'.",
                 field="name",
             )
 
 
-async def _nothing_new() -> Sequence[str]:
+async def _no_messages() -> Sequence[str]:
     return ()
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One exchange to be answered.
+    """One user message to be answered.
 
-    `system` is the context prompt, `text` what the person just said (it is the last of `history`
-    too). `stop` is set when the person says /stop or the turn is interrupted. `steer` gives what
-    the person has written meanwhile.
+    `system` is the context prompt, `text` the message of the user (it is also the last message of
+    `history`). `stop` is set when the user sends /stop or the turn is interrupted. `steer` returns
+    the messages that the user has sent since the run began.
     """
 
     text: str
-    history: History
+    history: HistoryReader
     system: str = ""
     tools: tuple[Tool, ...] = ()
     session_id: str = ""
     key: str = ""
     platform: str = ""
     stop: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    steer: Callable[[], Awaitable[Sequence[str]]] = _nothing_new
+    steer: Callable[[], Awaitable[Sequence[str]]] = _no_messages
 
 
 class Delta(msgspec.Struct, frozen=True, tag_field="type", tag="delta"):
-    """A piece of the text that is being written, to be shown at once."""
+    """A piece of the text that is being generated, to be shown at once."""
 
     text: str
 
@@ -116,7 +117,7 @@ class Delta(msgspec.Struct, frozen=True, tag_field="type", tag="delta"):
 class Step(msgspec.Struct, frozen=True, tag_field="type", tag="step"):
     """One finished assistant message; without tool calls it is the answer.
 
-    `extra` is kept with the message: `turn.add_assistant(text, **extra)`.
+    `extra` is stored with the message: `turn.add_assistant(text, **extra)`.
     """
 
     text: str | None = None
@@ -127,20 +128,20 @@ class Step(msgspec.Struct, frozen=True, tag_field="type", tag="step"):
 
 
 class ToolResult(msgspec.Struct, frozen=True, tag_field="type", tag="tool_result"):
-    """What one call of the last step gave."""
+    """The result of one call of the last step."""
 
     call_id: str
     content: Content
 
 
 class ModelUsage(msgspec.Struct, frozen=True, tag_field="type", tag="spent"):
-    """A model call that led to no step: an auxiliary one, or one that failed on its way."""
+    """The usage of a model call that produced no step: an auxiliary call, or one that failed."""
 
     usage: Usage
 
 
 class Note(msgspec.Struct, frozen=True, tag_field="type", tag="note"):
-    """A plain message to the person, which is no part of the conversation."""
+    """A plain message to the user that is not part of the conversation."""
 
     text: str
 
@@ -149,22 +150,22 @@ Event = Delta | Step | ToolResult | ModelUsage | Note
 
 
 class Agent(Protocol):
-    """Whatever answers; the promises stand at the head of this module."""
+    """Interface of an agent; its promises are in the docstring of this module."""
 
     name: str
 
     def run(self, request: Request) -> AsyncIterator[Event]:
-        """Answer a request, event by event."""
+        """Answer a request; yield events."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections; no run may follow."""
+        """Close connections; no run may follow."""
         ...
 
 
 @asynccontextmanager
 async def running(agent: Agent, request: Request) -> AsyncIterator[AsyncIterator[Event]]:
-    """The events of a run, which is closed at the end of the block, however that is left."""
+    """Start a run and return its events; close the run when the block ends, for any reason."""
     events = agent.run(request)
     try:
         yield events

@@ -1,4 +1,4 @@
-"""Waiting for something, as long as nobody says stop."""
+"""Cancellation: wait for a coroutine until it is done or the run is stopped."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ T = TypeVar("T")
 
 
 class StopWatcher:
-    """Keeps an eye on `stop` during one run."""
+    """Waits on behalf of one run, and ends each wait as soon as `stop` is set."""
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
-        self._stopping: asyncio.Task[Any] | None = None  # not before something is waited for
+        # The task that waits for `stop`; created with the first wait.
+        self._stop_task: asyncio.Task[Any] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -28,23 +29,24 @@ class StopWatcher:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._stopping is not None:
-            self._stopping.cancel()
-            await asyncio.gather(self._stopping, return_exceptions=True)
+        if self._stop_task is not None:
+            self._stop_task.cancel()
+            await asyncio.gather(self._stop_task, return_exceptions=True)
 
     def check(self) -> None:
-        """Raise `AgentStopped` if the run was told to stop."""
+        """Raise `AgentStopped` if `stop` is set."""
         if self._stop.is_set():
             raise AgentStopped("The agent was stopped before it had answered.")
 
     async def wait(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
-        """The result of some work; `AgentStopped` on stop, `TimeoutError` when it takes too long.
+        """Return the result of `work`.
 
-        Work that is not waited for any longer is cancelled, and has ended when this returns.
+        Raise `AgentStopped` if `stop` is set and `TimeoutError` after `seconds`. In both cases
+        `work` is cancelled, and it has ended when this method returns.
         """
         task = asyncio.ensure_future(work)
         try:
-            await self.settle(task, seconds)
+            await self.wait_done(task, seconds)
             self.check()
             if not task.done():
                 raise TimeoutError
@@ -52,12 +54,12 @@ class StopWatcher:
         finally:
             if not task.done():
                 task.cancel()
-            # What it raised is told above, or it was not waited for.
+            # Its exception was raised above, or the task was abandoned and nobody needs it.
             await asyncio.gather(task, return_exceptions=True)
 
-    async def settle(self, task: asyncio.Future[Any], seconds: float | None = None) -> None:
-        """Come back when a task is done, at stop, or after some seconds; whichever is first."""
-        if self._stopping is None:
-            self._stopping = asyncio.ensure_future(self._stop.wait())
-        both: set[asyncio.Future[Any]] = {task, self._stopping}
+    async def wait_done(self, task: asyncio.Future[Any], seconds: float | None = None) -> None:
+        """Return when the task is done, `stop` is set or `seconds` have passed."""
+        if self._stop_task is None:
+            self._stop_task = asyncio.ensure_future(self._stop.wait())
+        both: set[asyncio.Future[Any]] = {task, self._stop_task}
         await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -1,9 +1,9 @@
-"""A program as an agent: one child for each run, JSON lines in and out (`lines.py`).
+"""Agent that starts a program for each run and exchanges JSON Lines with it (`jsonl_protocol.py`).
 
-The child gets the request on its standard input, writes events to its standard output, and is told
-there what its tool calls gave. What it writes to its standard error goes to the log. At the end, on
-stop and on failure its whole process group is ended: TERM first, KILL shortly after. A grandchild
-that makes itself a session of its own is out of reach.
+The program gets the request, and later the results of its tool calls, on its standard input, and
+writes events to its standard output. Its standard error goes to the log. At the end, on stop and on
+failure its whole process group is terminated: SIGTERM first, SIGKILL shortly after. A descendant
+that starts a session of its own (setsid) is not reached.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tertulia.agents import (
 )
 from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
 from tertulia.agents.cancellation import StopWatcher
-from tertulia.agents.jsonl_protocol import Said
+from tertulia.agents.jsonl_protocol import ProtocolEvent
 from tertulia.agents.sse import LineSplitter
-from tertulia.agents.tool_loop import gave_up
+from tertulia.agents.tool_loop import step_limit_events
 from tertulia.agents.transport import (
     Deadline,
     Limits,
-    encoded,
+    encode_body,
 )
 from tertulia.core.history.formats import Format
 from tertulia.core.text.excerpt import excerpt
@@ -39,15 +39,15 @@ from tertulia.errors import AgentError, AgentFailed, ConfigError
 
 log = logging.getLogger("tertulia.agents.command")
 
-# What a program may write ahead of us; the rest waits in its pipe.
-_MOST_UNREAD: Final = 1_048_576
+# Bytes of output that are buffered before reading pauses; the rest stays in the pipe.
+_MAX_BUFFERED: Final = 1_048_576
 _STDOUT: Final = 1
 _STDERR: Final = 2
-_LONGEST_LOG_LINE: Final = 1_000
+_MAX_LOG_LINE: Final = 1_000
 
 
 class CommandAgent:
-    """Any program: `CommandAgent(["python", "my_agent.py"])`."""
+    """Agent that runs a program: `CommandAgent(["python", "my_agent.py"])`."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class CommandAgent:
     ) -> None:
         if isinstance(command, str) or not command:
             raise ConfigError(
-                f"The command of the agent {name} is {command!r}.",
+                f"Invalid command of the agent {name}: {command!r}.",
                 hint='Give the program and its arguments as a list: ["python", "my_agent.py"].',
                 field="command",
             )
@@ -81,50 +81,53 @@ class CommandAgent:
         self._grace = grace
 
     def __repr__(self) -> str:
-        # The arguments of a program may hold a secret.
+        # The arguments of a program may contain a secret.
         return f"CommandAgent({self._command[0]!r})"
 
     async def close(self) -> None:
-        """Nothing is kept between runs."""
+        """Do nothing: no resource is held between runs."""
 
     async def run(self, request: Request) -> AsyncGenerator[Event, None]:
-        """Answer a request, event by event."""
-        async with StopWatcher(request.stop) as watch:
-            watch.check()
+        """Answer a request; yield events."""
+        async with StopWatcher(request.stop) as watcher:
+            watcher.check()
             await request.steer()
             history = await request.history(format=self._format, max_tokens=self._history_tokens)
-            async with self._child(watch, request) as child:
-                child.tell(jsonl_protocol.asked(request, history))
-                async with aclosing(self._exchange(child, request, watch)) as events:
+            async with self._child(watcher, request) as child:
+                child.send(jsonl_protocol.encode_request(request, history))
+                async with aclosing(self._run_steps(child, request, watcher)) as events:
                     async for event in events:
                         yield event
 
-    async def _exchange(
-        self, child: _Child, request: Request, watch: StopWatcher
+    async def _run_steps(
+        self, child: _Child, request: Request, watcher: StopWatcher
     ) -> AsyncGenerator[Event, None]:
+        """Yield the events of the program, and the results of its tool calls."""
         for _ in range(self._max_steps):
             step: Step | None = None
             while step is None:
-                said = await child.next()
-                if isinstance(said, Step):
-                    step = said
-                yield said
+                event = await child.next_event()
+                if isinstance(event, Step):
+                    step = event
+                yield event
             if not step.tool_calls:
                 return
-            given: list[ToolResult] = []
-            found = tools.results(step.tool_calls, request.tools, watch, seconds=self._tool_seconds)
-            async with aclosing(found) as results:
-                async for result in results:
-                    given.append(result)
+            results: list[ToolResult] = []
+            running_tools = tools.run_tools(
+                step.tool_calls, request.tools, watcher, seconds=self._tool_seconds
+            )
+            async with aclosing(running_tools):
+                async for result in running_tools:
+                    results.append(result)
                     yield result
-            child.tell(jsonl_protocol.answered(given, await request.steer()))
-        for event in gave_up(self._max_steps):
-            yield event
+            child.send(jsonl_protocol.encode_tool_results(results, await request.steer()))
+        for last_event in step_limit_events(self._max_steps):
+            yield last_event
 
-    def _child(self, watch: StopWatcher, request: Request) -> _Child:
+    def _child(self, watcher: StopWatcher, request: Request) -> _Child:
         return _Child(
             self._command,
-            watch,
+            watcher,
             title=f"The program {os.path.basename(self._command[0])!r}",
             session_id=request.session_id,
             limits=self._limits,
@@ -135,22 +138,22 @@ class CommandAgent:
 
 
 class _Pipes(asyncio.SubprocessProtocol):
-    """The ends of a program's pipes that are on this side.
+    """Our ends of the pipes of a program; `on_stderr` gets each line of its standard error.
 
-    asyncio's own streams wait with the news of an exit until every pipe was read to its end, which
-    never comes while a program floods one, or has left a pipe to somebody else.
+    asyncio's own streams report an exit only after every pipe was read to its end. That never
+    happens while a program floods a pipe, or if another process has inherited the pipe.
     """
 
-    def __init__(self, complain: Callable[[list[str]], None]) -> None:
-        self._complain = complain
-        self._complaints = LineSplitter()
+    def __init__(self, on_stderr: Callable[[list[str]], None]) -> None:
+        self._on_stderr = on_stderr
+        self._stderr_lines = LineSplitter()
         self._output = bytearray()
-        self._has_news = asyncio.Event()
+        self._has_output = asyncio.Event()
         self._is_paused = False
-        self.is_over = False
+        self.is_stdout_closed = False
         self.has_exited = asyncio.Event()
-        self.has_complained = asyncio.Event()
-        self.is_lost = asyncio.Event()
+        self.stderr_closed = asyncio.Event()
+        self.connection_closed = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.SubprocessTransport)
@@ -158,46 +161,49 @@ class _Pipes(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == _STDERR:
-            self._complain(self._complaints.feed(data))
+            self._on_stderr(self._stderr_lines.feed(data))
             return
         self._output += data
-        self._has_news.set()
-        if len(self._output) > _MOST_UNREAD and not self._is_paused:
+        self._has_output.set()
+        if len(self._output) > _MAX_BUFFERED and not self._is_paused:
             self._is_paused = True
-            self._reading().pause_reading()
+            self._stdout().pause_reading()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == _STDERR:
-            self._complain(self._complaints.rest())
-            self.has_complained.set()
+            self._on_stderr(self._stderr_lines.rest())
+            self.stderr_closed.set()
         elif fd == _STDOUT:
-            self.is_over = True
-            self._has_news.set()
+            self.is_stdout_closed = True
+            self._has_output.set()
 
     def process_exited(self) -> None:
         self.has_exited.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost.set()
+        self.connection_closed.set()
 
     async def read(self) -> bytes:
-        """What was written since; nothing at the end."""
-        await self._has_news.wait()
-        found, self._output = bytes(self._output), bytearray()
-        if not self.is_over:
-            self._has_news.clear()
+        """Wait for output and return all of it; return nothing at its end."""
+        await self._has_output.wait()
+        output, self._output = bytes(self._output), bytearray()
+        if not self.is_stdout_closed:
+            self._has_output.clear()
         if self._is_paused:
             self._is_paused = False
-            self._reading().resume_reading()
-        return found
+            self._stdout().resume_reading()
+        return output
 
     def write(self, line: bytes) -> None:
-        """Nobody waits until it is read: a program that only writes would wait for us in turn."""
+        """Write a line without waiting until the program reads it.
+
+        Waiting could deadlock: a program that only writes waits until we read.
+        """
         pipe = self.transport.get_pipe_transport(0)
         if isinstance(pipe, asyncio.WriteTransport) and not pipe.is_closing():
             pipe.write(line)
 
-    def _reading(self) -> asyncio.ReadTransport:
+    def _stdout(self) -> asyncio.ReadTransport:
         pipe = self.transport.get_pipe_transport(_STDOUT)
         assert isinstance(pipe, asyncio.ReadTransport)
         return pipe
@@ -209,7 +215,7 @@ class _Child:
     def __init__(
         self,
         command: Sequence[str],
-        watch: StopWatcher,
+        watcher: StopWatcher,
         *,
         title: str,
         session_id: str,
@@ -219,7 +225,7 @@ class _Child:
         env: Mapping[str, str] | None,
     ) -> None:
         self._command = command
-        self._watch = watch
+        self._watcher = watcher
         self._title = title
         self._session_id = session_id
         self._limits = limits
@@ -227,25 +233,25 @@ class _Child:
         self._cwd = cwd
         self._env = env
         self._lines = LineSplitter()
-        self._waiting: list[str] = []
+        self._pending: list[str] = []
         self._size = 0
-        self._shown = ""
-        self._last_complaint = ""
+        self._streamed_text = ""
+        self._last_stderr_line = ""
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         try:
             transport, self._pipes = await loop.subprocess_exec(
-                lambda: _Pipes(self._log), *self._command,
+                lambda: _Pipes(self._log_stderr), *self._command,
                 cwd=self._cwd, env=self._env, start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError) as problem:
             raise AgentFailed(
                 f"{self._title} cannot be started: {problem}",
-                hint="Look at the command of the agent, and whether it can be run from here.",
+                hint="Check the command of the agent, and that it can be run from here.",
             ) from problem
         self._transport = transport
-        self._patience = Deadline(self._limits)
+        self._deadline = Deadline(self._limits)
         return self
 
     async def __aexit__(
@@ -254,94 +260,97 @@ class _Child:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(problem, AgentError) and self._shown:
-            problem.data.setdefault("partial", self._shown)
-        ending = asyncio.ensure_future(self._end(is_calm=kind is None))
+        if isinstance(problem, AgentError) and self._streamed_text:
+            problem.data.setdefault("partial", self._streamed_text)
+        termination = asyncio.ensure_future(self._terminate(has_failed=kind is not None))
         try:
-            await asyncio.shield(ending)
+            await asyncio.shield(termination)
         except asyncio.CancelledError:
-            # Whoever cancels may go on only when the program is gone.
-            await asyncio.wait([ending])
+            # The cancelled task may continue only when the program is gone.
+            await asyncio.wait([termination])
             raise
 
-    def tell(self, message: dict[str, Any]) -> None:
-        """Write a line. From then on it is the program's turn, and its time."""
-        self._pipes.write(encoded(message) + b"\n")
-        self._patience = Deadline(self._limits)
+    def send(self, message: dict[str, Any]) -> None:
+        """Write a message as one line, and restart the time limits of the program."""
+        self._pipes.write(encode_body(message) + b"\n")
+        self._deadline = Deadline(self._limits)
 
-    async def next(self) -> Said:
-        """The next event the program writes."""
-        while not self._waiting:
-            self._waiting = [line for line in await self._more() if line.strip()]
-        said = jsonl_protocol.read(self._waiting.pop(0), self._title)
-        if isinstance(said, Delta):
-            self._shown += said.text
-        elif isinstance(said, Step):
-            self._shown = ""
-        return said
+    async def next_event(self) -> ProtocolEvent:
+        """Wait for the next event of the program and return it."""
+        while not self._pending:
+            self._pending = [line for line in await self._read_lines() if line.strip()]
+        event = jsonl_protocol.decode_event(self._pending.pop(0), self._title)
+        if isinstance(event, Delta):
+            self._streamed_text += event.text
+        elif isinstance(event, Step):
+            self._streamed_text = ""
+        return event
 
-    async def _more(self) -> list[str]:
+    async def _read_lines(self) -> list[str]:
+        """Return the lines that the next output completes; raise `AgentFailed` at its end."""
         try:
-            chunk = await self._watch.wait(self._pipes.read(), self._patience.left())
+            chunk = await self._watcher.wait(self._pipes.read(), self._deadline.left())
         except TimeoutError:
-            raise self._patience.late(self._title) from None
+            raise self._deadline.timeout_error(self._title) from None
         if chunk:
-            self._patience.has_begun = True
+            self._deadline.has_begun = True
             self._size += len(chunk)
             if self._size > self._limits.size:
                 raise AgentFailed(
                     f"{self._title} wrote more than {self._limits.size} bytes.",
-                    hint="It does not come to an end; mend it, or raise the limit.",
+                    hint="It may not stop by itself: fix it, or raise limits.size.",
                 )
             return self._lines.feed(chunk)
         if left := self._lines.rest():
             return left
-        raise await self._gone()
+        raise await self._exit_error()
 
-    async def _gone(self) -> AgentFailed:
-        """The error for a program that has nothing more to say, and has not answered."""
+    async def _exit_error(self) -> AgentFailed:
+        """Return the error for a program whose output ended before it had answered."""
         with contextlib.suppress(TimeoutError):
-            await self._watch.wait(_both(self._pipes), self._grace)
+            await self._watcher.wait(_wait_exit(self._pipes), self._grace)
         code = self._transport.get_returncode()
         ended = "closed its output" if code is None else f"ended with {code}"
-        said = f": {self._last_complaint}" if self._last_complaint else "."
+        reason = f": {self._last_stderr_line}" if self._last_stderr_line else "."
         return AgentFailed(
-            f"{self._title} {ended} before it had answered{said}",
-            hint="Run it by hand with the same input; what it complained of is in the log.",
+            f"{self._title} {ended} before it had answered{reason}",
+            hint="Run it by hand with the same input; its standard error is in the log.",
             exit_code=code,
         )
 
-    def _log(self, complaints: list[str]) -> None:
-        for line in complaints:
-            if shown := excerpt(line, _LONGEST_LOG_LINE):
-                self._last_complaint = shown
-                log.info("%s %s: %s", self._session_id, os.path.basename(self._command[0]), shown)
+    def _log_stderr(self, lines: list[str]) -> None:
+        for line in lines:
+            if text := excerpt(line, _MAX_LOG_LINE):
+                self._last_stderr_line = text
+                log.info("%s %s: %s", self._session_id, os.path.basename(self._command[0]), text)
 
-    async def _end(self, *, is_calm: bool) -> None:
+    async def _terminate(self, *, has_failed: bool) -> None:
+        """Terminate the process group and wait until the program is gone."""
         pipes = self._pipes
         if (stdin := self._transport.get_pipe_transport(0)) is not None:
             stdin.close()
-        if not is_calm:
-            _signal(self._transport, is_last=False)
+        if has_failed:
+            _signal_group(self._transport, is_final=False)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(pipes.has_exited.wait(), self._grace)
-        # Also where it has ended itself: what it left behind in its group ends with it.
-        _signal(self._transport, is_last=True)
+        # Also if the program has exited by itself: its group may contain processes it left behind.
+        _signal_group(self._transport, is_final=True)
         await pipes.has_exited.wait()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(pipes.has_complained.wait(), self._grace)
+            await asyncio.wait_for(pipes.stderr_closed.wait(), self._grace)
         self._transport.close()
-        await pipes.is_lost.wait()
+        await pipes.connection_closed.wait()
 
 
-async def _both(pipes: _Pipes) -> None:
+async def _wait_exit(pipes: _Pipes) -> None:
     await pipes.has_exited.wait()
-    await pipes.has_complained.wait()
+    await pipes.stderr_closed.wait()
 
 
-def _signal(transport: asyncio.SubprocessTransport, *, is_last: bool) -> None:
+def _signal_group(transport: asyncio.SubprocessTransport, *, is_final: bool) -> None:
+    """Send SIGTERM, or SIGKILL if `is_final`, to the process group of a program."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
             transport.kill()
         else:
-            os.killpg(transport.get_pid(), signal.SIGKILL if is_last else signal.SIGTERM)
+            os.killpg(transport.get_pid(), signal.SIGKILL if is_final else signal.SIGTERM)

@@ -1,8 +1,9 @@
-"""An endpoint of one's own as an agent: the request is POSTed as JSON (`lines.py`).
+"""Agent that POSTs each request as JSON to an HTTP endpoint (`jsonl_protocol.py`).
 
-The answer is one JSON object (an event, `{"text": …}` or `{"events": […]}`), or a stream of events,
-as lines of JSON or as server-sent events. A step with tool calls ends it: the tools are run here,
-and the endpoint is asked again, with a history that has their results. So it keeps nothing.
+The response is one JSON object (an event, `{"text": …}` or `{"events": […]}`), or a stream of
+events, as JSON Lines or as server-sent events. A step with tool calls ends the response: the tools
+run here, and the endpoint is called again with a history that contains their results. So the
+endpoint needs no state.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import msgspec
 from tertulia.agents import jsonl_protocol
 from tertulia.agents.base import Delta, Event, Request, Step
 from tertulia.agents.cancellation import StopWatcher
-from tertulia.agents.jsonl_protocol import Said
+from tertulia.agents.jsonl_protocol import ProtocolEvent
 from tertulia.agents.sse import (
     LineSplitter,
     SseParser,
 )
-from tertulia.agents.tool_loop import exchange
+from tertulia.agents.tool_loop import run_tool_loop
 from tertulia.agents.transport import (
     Limits,
     Retry,
@@ -35,12 +36,12 @@ from tertulia.core.history.formats import Format
 from tertulia.core.message import to_json
 from tertulia.errors import AgentError, AgentUnavailable
 
-_ACCEPTED = "application/x-ndjson, text/event-stream, application/json"
-_LINES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
+_ACCEPT = "application/x-ndjson, text/event-stream, application/json"
+_JSONL_TYPES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
 
 
 class HttpAgent:
-    """Any endpoint: `HttpAgent("http://localhost:9000/agent")`."""
+    """Agent behind an HTTP endpoint: `HttpAgent("http://localhost:9000/agent")`."""
 
     def __init__(
         self,
@@ -57,12 +58,12 @@ class HttpAgent:
         sleep: Sleep = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        given = dict(headers or {})
+        extra_headers = dict(headers or {})
         self.name = name
-        self._wire = Transport(
+        self._transport = Transport(
             url,
-            headers={"Accept": _ACCEPTED, **given},
-            secrets=tuple(given.values()),
+            headers={"Accept": _ACCEPT, **extra_headers},
+            secrets=tuple(extra_headers.values()),
             limits=limits,
             retry=retry,
             sleep=sleep,
@@ -74,87 +75,94 @@ class HttpAgent:
         self._tool_seconds = tool_seconds
 
     def __repr__(self) -> str:
-        return f"HttpAgent({self._wire.shown_url})"
+        return f"HttpAgent({self._transport.display_url})"
 
     async def close(self) -> None:
-        """Let go of connections."""
-        await self._wire.close()
+        """Close connections."""
+        await self._transport.close()
 
     def run(self, request: Request) -> AsyncGenerator[Event, None]:
-        """Answer a request, event by event."""
-        return exchange(
-            self._asked, request, max_steps=self._max_steps, tool_seconds=self._tool_seconds
+        """Answer a request; yield events."""
+        return run_tool_loop(
+            self._generate_step, request, max_steps=self._max_steps, tool_seconds=self._tool_seconds
         )
 
-    async def _asked(self, request: Request, watch: StopWatcher) -> AsyncGenerator[Event, None]:
-        """One step, with as many tries as it takes; nothing is tried again once events came."""
-        watch.check()
+    async def _generate_step(
+        self, request: Request, watcher: StopWatcher
+    ) -> AsyncGenerator[Event, None]:
+        """Call the endpoint, with retries as long as it has sent no event; yield its events."""
+        watcher.check()
         await request.steer()
         history = await request.history(format=self._format, max_tokens=self._history_tokens)
-        body = jsonl_protocol.asked(request, history)
-        tried, has_begun, shown = 0, False, ""
+        body = jsonl_protocol.encode_request(request, history)
+        tried, has_begun, streamed_text = 0, False, ""
         while True:
             tried += 1
             try:
-                async with aclosing(self._tried(body, watch)) as events:
+                async with aclosing(self._attempt(body, watcher)) as events:
                     async for event in events:
                         has_begun = True
-                        shown += event.text if isinstance(event, Delta) else ""
+                        streamed_text += event.text if isinstance(event, Delta) else ""
                         yield event
                         if isinstance(event, Step):
                             return
                 raise AgentUnavailable(
-                    f"{self._wire.shown_url} broke off before it had answered.", hint="Try again."
+                    f"{self._transport.display_url} broke off before it had answered.",
+                    hint="Try again.",
                 )
             except AgentError as raised:
                 problem = raised
-            if shown:
-                problem.data["partial"] = shown
-            if has_begun or not await self._wire.pause(problem, tried, watch):
+            if streamed_text:
+                problem.data["partial"] = streamed_text
+            if has_begun or not await self._transport.wait_before_retry(problem, tried, watcher):
                 raise problem
 
-    async def _tried(self, body: dict[str, Any], watch: StopWatcher) -> AsyncGenerator[Said, None]:
-        async with self._wire.post("", body, watch) as answer:
-            if not answer.is_events and answer.kind not in _LINES:
-                for text in self._objects(await answer.whole()):
-                    yield self._read(text)
+    async def _attempt(
+        self, body: dict[str, Any], watcher: StopWatcher
+    ) -> AsyncGenerator[ProtocolEvent, None]:
+        """Make one attempt; yield the events of the response."""
+        async with self._transport.post("", body, watcher) as response:
+            if not response.is_event_stream and response.content_type not in _JSONL_TYPES:
+                for line in self._split_object(await response.read_all()):
+                    yield self._decode_event(line)
                 return
-            async with aclosing(_streamed(answer)) as texts:
-                async for text in texts:
-                    yield self._read(text)
+            async with aclosing(_stream_lines(response)) as lines:
+                async for line in lines:
+                    yield self._decode_event(line)
 
-    def _objects(self, whole: bytes) -> list[str]:
-        """The events in an answer that is one object."""
-        text = whole.decode("utf-8", "replace")
+    def _split_object(self, body: bytes) -> list[str]:
+        """Return each event of a response that is one JSON object, as JSON."""
+        text = body.decode("utf-8", "replace")
         try:
-            said = msgspec.json.decode(text)
+            value = msgspec.json.decode(text)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            raise self._wire.nonsense("something that is not JSON", text) from None
-        if not isinstance(said, dict):
-            raise self._wire.nonsense("something that is not a JSON object", text)
-        events = said.get("events")
+            raise self._transport.invalid_response("something that is not JSON", text) from None
+        if not isinstance(value, dict):
+            raise self._transport.invalid_response("something that is not a JSON object", text)
+        events = value.get("events")
         if isinstance(events, list):
             return [to_json(event) for event in events]
-        return [to_json(said if "type" in said else {"type": "step", **said})]
+        return [to_json(value if "type" in value else {"type": "step", **value})]
 
-    def _read(self, text: str) -> Said:
-        return jsonl_protocol.read(text, self._wire.shown_url, self._wire.scrub)
+    def _decode_event(self, line: str) -> ProtocolEvent:
+        transport = self._transport
+        return jsonl_protocol.decode_event(line, transport.display_url, transport.scrub)
 
 
-async def _streamed(answer: StreamedResponse) -> AsyncGenerator[str, None]:
-    """The texts of the events in a stream of either form."""
-    if answer.is_events:
-        events = SseParser()
-        async for chunk in answer.chunks:
-            for event in events.feed(chunk):
+async def _stream_lines(response: StreamedResponse) -> AsyncGenerator[str, None]:
+    """Yield the JSON of each event of a stream of server-sent events or JSON Lines."""
+    if response.is_event_stream:
+        parser = SseParser()
+        async for chunk in response.chunks:
+            for event in parser.feed(chunk):
                 yield event.data
-        for event in events.rest():
+        for event in parser.rest():
             yield event.data
         return
-    found = LineSplitter()
-    async for chunk in answer.chunks:
-        for line in found.feed(chunk):
+    splitter = LineSplitter()
+    async for chunk in response.chunks:
+        for line in splitter.feed(chunk):
             if line.strip():
                 yield line
-    for line in found.rest():
+    for line in splitter.rest():
         yield line

@@ -1,7 +1,8 @@
-"""Whether arguments fit the JSON schema of a tool, and if not, why, in words for a model.
+"""Validates tool arguments against a JSON schema, with messages that a model can act on.
 
-The keywords that tools are described with are looked at; any other is taken as kept. So a call is
-never refused for a keyword that is not known here, and a tool still has to look at its arguments.
+Only the keywords that are common in tool schemas are checked; any other keyword counts as
+satisfied. So a call is never refused because of a keyword that is unknown here, and a tool must
+still check its arguments.
 """
 
 from __future__ import annotations
@@ -10,161 +11,174 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-Check = Callable[[Any, Any, str, "_Looking"], Iterator[str]]
+# Called with the value of the keyword, the argument value, its path, and the validator.
+Check = Callable[[Any, Any, str, "_Validator"], Iterator[str]]
 
-# Values in one another deeper than this are not looked into.
-_DEEPEST = 60
+# Values that are nested deeper than this are not checked.
+_MAX_DEPTH = 60
 
 
 def faults(schema: Mapping[str, Any], value: Any) -> list[str]:
-    """What does not fit, each with its place; empty if all does."""
-    return list(_Looking(schema, schema, _DEEPEST, {}).at(value, ""))
+    """Return a message for each violation, with its path; empty if the value is valid."""
+    return list(_Validator(schema, schema, _MAX_DEPTH, {}).check(value, ""))
 
 
-class _Looking:
-    """One schema on a value, within the document it stands in."""
+class _Validator:
+    """Checks values against one schema of a document; `root` is the document, for `$ref`."""
 
     def __init__(
-        self, root: Mapping[str, Any], schema: Any, left: int, known: dict[Any, list[str]]
+        self,
+        root: Mapping[str, Any],
+        schema: Any,
+        depth_left: int,
+        messages: dict[tuple[int, int, str], list[str]],
     ) -> None:
         self.root = root
         self.schema = schema
-        self._left = left
-        self._known = known
+        self._depth_left = depth_left
+        # The messages of every check that was made, by schema, value and path.
+        self._messages = messages
 
-    def into(self, schema: Any) -> _Looking:
-        return _Looking(self.root, schema, self._left - 1, self._known)
+    def with_schema(self, schema: Any) -> _Validator:
+        """Return a validator for a subschema, one level deeper."""
+        return _Validator(self.root, schema, self._depth_left - 1, self._messages)
 
-    def at(self, value: Any, place: str) -> Iterator[str]:
+    def check(self, value: Any, path: str) -> Iterator[str]:
+        """Yield a message for each violation of `value`, which is at `path` in the arguments."""
         if self.schema is False:
-            yield f"{place or 'the arguments'} may not be given"
-        if not isinstance(self.schema, Mapping) or self._left <= 0:
+            yield f"{path or 'the arguments'} may not be given"
+        if not isinstance(self.schema, Mapping) or self._depth_left <= 0:
             return
-        # Each schema looks at each value once. One that refers to itself would go on for ever, and
-        # two that refer to each other would double the work at every step.
-        here = id(self.schema), id(value), place
-        if here not in self._known:
-            self._known[here] = []
-            self._known[here] = list(self._checked(value, place))
-        yield from self._known[here]
+        # Each schema checks each value once. A schema that refers to itself would never end, and
+        # two schemas that refer to each other would double the work at every level.
+        check_id = id(self.schema), id(value), path
+        if check_id not in self._messages:
+            self._messages[check_id] = []
+            self._messages[check_id] = list(self._check_keywords(value, path))
+        yield from self._messages[check_id]
 
-    def _checked(self, value: Any, place: str) -> Iterator[str]:
-        for keyword, given in self.schema.items():
+    def _check_keywords(self, value: Any, path: str) -> Iterator[str]:
+        for keyword, rule in self.schema.items():
             check = _CHECKS.get(keyword)
             if check is not None:
-                yield from check(given, value, place, self)
+                yield from check(rule, value, path, self)
 
 
-def _kind(given: Any, value: Any, place: str, looking: _Looking) -> Iterator[str]:
-    names = given if isinstance(given, list) else [given]
-    known = [_KINDS[name] for name in names if isinstance(name, str) and name in _KINDS]
-    if len(known) == len(names) and not any(is_kind(value) for is_kind in known):
-        yield f"{place or 'the arguments'} must be {_listed(names)}, not {_shown(value)}"
+def _check_type(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
+    names = rule if isinstance(rule, list) else [rule]
+    checks = [_TYPES[name] for name in names if isinstance(name, str) and name in _TYPES]
+    if len(checks) == len(names) and not any(is_type(value) for is_type in checks):
+        yield f"{path or 'the arguments'} must be {_join(names)}, not {_short_repr(value)}"
 
 
-def _required(given: Any, value: Any, place: str, looking: _Looking) -> Iterator[str]:
-    if isinstance(value, dict) and isinstance(given, list):
-        for name in given:
+def _check_required(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
+    if isinstance(value, dict) and isinstance(rule, list):
+        for name in rule:
             if name not in value:
-                yield f"{_inside(place, name)} is missing"
+                yield f"{_child_path(path, name)} is missing"
 
 
-def _properties(given: Any, value: Any, place: str, looking: _Looking) -> Iterator[str]:
-    if isinstance(value, dict) and isinstance(given, Mapping):
-        for name, schema in given.items():
+def _check_properties(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
+    if isinstance(value, dict) and isinstance(rule, Mapping):
+        for name, schema in rule.items():
             if name in value:
-                yield from looking.into(schema).at(value[name], _inside(place, name))
+                child = validator.with_schema(schema)
+                yield from child.check(value[name], _child_path(path, name))
 
 
-def _additional(given: Any, value: Any, place: str, looking: _Looking) -> Iterator[str]:
-    # With patternProperties beside it, what is additional is not known here.
-    if not isinstance(value, dict) or "patternProperties" in looking.schema:
+def _check_additional(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
+    # patternProperties is not evaluated here, so beside it no property is known to be additional.
+    if not isinstance(value, dict) or "patternProperties" in validator.schema:
         return
-    known = looking.schema.get("properties", {})
+    properties = validator.schema.get("properties", {})
     for name in value:
-        if name not in known:
-            if given is False:
-                allowed = f"; allowed: {_listed(known)}" if known else ""
-                yield f"{_inside(place, name)} is unknown{allowed}"
+        if name not in properties:
+            if rule is False:
+                allowed = f"; allowed: {_join(properties)}" if properties else ""
+                yield f"{_child_path(path, name)} is unknown{allowed}"
             else:
-                yield from looking.into(given).at(value[name], _inside(place, name))
+                yield from validator.with_schema(rule).check(value[name], _child_path(path, name))
 
 
-def _items(given: Any, value: Any, place: str, looking: _Looking) -> Iterator[str]:
-    if isinstance(value, list) and "prefixItems" not in looking.schema:
-        for at, item in enumerate(value):
-            yield from looking.into(given).at(item, f"{place}[{at}]")
+def _check_items(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
+    if isinstance(value, list) and "prefixItems" not in validator.schema:
+        for index, item in enumerate(value):
+            yield from validator.with_schema(rule).check(item, f"{path}[{index}]")
 
 
-def _enum(given: Any, value: Any, place: str, looking: _Looking) -> Iterator[str]:
-    if isinstance(given, list) and not any(_same(value, one) for one in given):
-        yield f"{place or 'the arguments'} must be one of {_listed(given)}, not {_shown(value)}"
+def _check_enum(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
+    if isinstance(rule, list) and not any(_is_equal(value, allowed) for allowed in rule):
+        yield f"{path or 'the arguments'} must be one of {_join(rule)}, not {_short_repr(value)}"
 
 
-def _const(given: Any, value: Any, place: str, looking: _Looking) -> Iterator[str]:
-    yield from _enum([given], value, place, looking)
+def _check_const(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
+    yield from _check_enum([rule], value, path, validator)
 
 
-def _any_of(given: Any, value: Any, place: str, looking: _Looking) -> Iterator[str]:
-    if not isinstance(given, list) or not given:
+def _check_any_of(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
+    if not isinstance(rule, list) or not rule:
         return
-    found = [list(looking.into(schema).at(value, place)) for schema in given]
-    if all(found):
-        # Of many ways to fit, the one that was missed by least is what was meant.
-        yield from min(found, key=len)
+    messages = [list(validator.with_schema(schema).check(value, path)) for schema in rule]
+    if all(messages):
+        # The alternative with the fewest violations is most likely the intended one.
+        yield from min(messages, key=len)
 
 
-def _one_of(given: Any, value: Any, place: str, looking: _Looking) -> Iterator[str]:
-    # That two of them fit at once is for the tool to mind: a model cannot mend it from a message.
-    yield from _any_of(given, value, place, looking)
+def _check_one_of(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
+    # Two matching alternatives are left to the tool: a model cannot fix that from a message.
+    yield from _check_any_of(rule, value, path, validator)
 
 
-def _all_of(given: Any, value: Any, place: str, looking: _Looking) -> Iterator[str]:
-    for schema in given if isinstance(given, list) else ():
-        yield from looking.into(schema).at(value, place)
+def _check_all_of(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
+    for schema in rule if isinstance(rule, list) else ():
+        yield from validator.with_schema(schema).check(value, path)
 
 
-def _reference(given: Any, value: Any, place: str, looking: _Looking) -> Iterator[str]:
-    found: Any = looking.root
-    if not isinstance(given, str) or not given.startswith("#"):
+def _check_reference(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
+    schema: Any = validator.root
+    if not isinstance(rule, str) or not rule.startswith("#"):
         return
-    for part in given[1:].split("/")[1:]:
+    for part in rule[1:].split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(schema, Mapping) or name not in schema:
             return
-        found = found[name]
-    yield from looking.into(found).at(value, place)
+        schema = schema[name]
+    yield from validator.with_schema(schema).check(value, path)
 
 
-def _bound(words: str, is_kept: Callable[[float, float], bool]) -> Check:
-    def check(given: Any, value: Any, place: str, looking: _Looking) -> Iterator[str]:
-        if _is_number(value) and _is_number(given) and not is_kept(value, given):
-            yield f"{place or 'the arguments'} must be {words} {given}, not {_shown(value)}"
+def _bound_check(words: str, is_within: Callable[[float, float], bool]) -> Check:
+    """Return a check for a keyword that bounds a number."""
+
+    def check(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
+        if _is_number(value) and _is_number(rule) and not is_within(value, rule):
+            yield f"{path or 'the arguments'} must be {words} {rule}, not {_short_repr(value)}"
 
     return check
 
 
-def _size(kind: type[str] | type[list[Any]], noun: str, *, least: bool) -> Check:
-    def check(given: Any, value: Any, place: str, looking: _Looking) -> Iterator[str]:
-        if not isinstance(value, kind) or not _is_number(given):
+def _size_check(kind: type[str] | type[list[Any]], noun: str, *, is_minimum: bool) -> Check:
+    """Return a check for a keyword that bounds the length of a string or an array."""
+
+    def check(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
+        if not isinstance(value, kind) or not _is_number(rule):
             return
         size = len(value)
-        if size < given if least else size > given:
-            words = "at least" if least else "at most"
-            yield f"{place or 'the arguments'} must have {words} {given} {noun}, not {size}"
+        if size < rule if is_minimum else size > rule:
+            words = "at least" if is_minimum else "at most"
+            yield f"{path or 'the arguments'} must have {words} {rule} {noun}, not {size}"
 
     return check
 
 
-def _pattern(given: Any, value: Any, place: str, looking: _Looking) -> Iterator[str]:
-    if not isinstance(value, str) or not isinstance(given, str):
+def _check_pattern(rule: Any, value: Any, path: str, validator: _Validator) -> Iterator[str]:
+    if not isinstance(value, str) or not isinstance(rule, str):
         return
     try:
-        is_kept = re.search(given, value) is not None
+        is_match = re.search(rule, value) is not None
     except re.error:
-        return  # a pattern of another dialect
-    if not is_kept:
-        yield f"{place or 'the arguments'} must match {given!r}, not {_shown(value)}"
+        return  # a pattern of another regular expression dialect
+    if not is_match:
+        yield f"{path or 'the arguments'} must match {rule!r}, not {_short_repr(value)}"
 
 
 def _is_number(value: Any) -> bool:
@@ -175,31 +189,33 @@ def _is_integer(value: Any) -> bool:
     return _is_number(value) and value == value // 1
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Equal as JSON: true is not 1."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
-    return bool(one == other)
+def _is_equal(left: Any, right: Any) -> bool:
+    """Return whether two values are equal as JSON: true is not 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_is_equal, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(
+            _is_equal(left[name], right[name]) for name in left
+        )
+    return bool(left == right)
 
 
-def _inside(place: str, name: Any) -> str:
-    return f"{place}.{name}" if place else str(name)
+def _child_path(path: str, name: Any) -> str:
+    return f"{path}.{name}" if path else str(name)
 
 
-def _listed(names: Any) -> str:
+def _join(names: Any) -> str:
     return " or ".join(str(name) for name in names) if names else "nothing"
 
 
-def _shown(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-_KINDS: dict[str, Callable[[Any], bool]] = {
+_TYPES: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, list),
     "string": lambda value: isinstance(value, str),
@@ -210,24 +226,24 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 }
 
 _CHECKS: dict[str, Check] = {
-    "type": _kind,
-    "required": _required,
-    "properties": _properties,
-    "additionalProperties": _additional,
-    "items": _items,
-    "enum": _enum,
-    "const": _const,
-    "anyOf": _any_of,
-    "oneOf": _one_of,
-    "allOf": _all_of,
-    "$ref": _reference,
-    "minimum": _bound("at least", lambda value, given: value >= given),
-    "maximum": _bound("at most", lambda value, given: value <= given),
-    "exclusiveMinimum": _bound("more than", lambda value, given: value > given),
-    "exclusiveMaximum": _bound("less than", lambda value, given: value < given),
-    "minLength": _size(str, "characters", least=True),
-    "maxLength": _size(str, "characters", least=False),
-    "minItems": _size(list, "items", least=True),
-    "maxItems": _size(list, "items", least=False),
-    "pattern": _pattern,
+    "type": _check_type,
+    "required": _check_required,
+    "properties": _check_properties,
+    "additionalProperties": _check_additional,
+    "items": _check_items,
+    "enum": _check_enum,
+    "const": _check_const,
+    "anyOf": _check_any_of,
+    "oneOf": _check_one_of,
+    "allOf": _check_all_of,
+    "$ref": _check_reference,
+    "minimum": _bound_check("at least", lambda value, bound: value >= bound),
+    "maximum": _bound_check("at most", lambda value, bound: value <= bound),
+    "exclusiveMinimum": _bound_check("more than", lambda value, bound: value > bound),
+    "exclusiveMaximum": _bound_check("less than", lambda value, bound: value < bound),
+    "minLength": _size_check(str, "characters", is_minimum=True),
+    "maxLength": _size_check(str, "characters", is_minimum=False),
+    "minItems": _size_check(list, "items", is_minimum=True),
+    "maxItems": _size_check(list, "items", is_minimum=False),
+    "pattern": _check_pattern,
 }

@@ -1,12 +1,17 @@
-"""What a program or an endpoint of one's own is told, and what it says: JSON, one object a line.
+"""The JSON Lines protocol of `CommandAgent` and `HttpAgent`: one JSON object per line.
 
-told    {"type": "request", "text", "system", "history", "tools", "session_id", "key", "platform"}
-        {"type": "tool_results", "results": [{"call_id", "content"}], "steer": ["…"]}
-says    {"type": "delta", "text"}             shown at once
-        {"type": "step", "text", "tool_calls": [{"id", "name", "arguments"}], "usage", …}
-        {"type": "note", "text"}              to the person, no part of the conversation
-        {"type": "spent", "usage"}            a model call that led to no step
-        {"type": "error", "message", "hint", "kind"}
+Tertulia sends:
+
+    {"type": "request", "text", "system", "history", "tools", "session_id", "key", "platform"}
+    {"type": "tool_results", "results": [{"call_id", "content"}], "steer": ["…"]}
+
+The program or endpoint sends:
+
+    {"type": "delta", "text"}             a piece of text, shown at once
+    {"type": "step", "text", "tool_calls": [{"id", "name", "arguments"}], "usage", …}
+    {"type": "note", "text"}              a message to the user, not part of the conversation
+    {"type": "spent", "usage"}            a model call that produced no step
+    {"type": "error", "message", "hint", "kind"}
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from typing import Any, Literal
 import msgspec
 
 from tertulia.agents.base import Delta, ModelUsage, Note, Request, Step, ToolResult
-from tertulia.agents.tools import distinct
+from tertulia.agents.tools import with_distinct_ids
 from tertulia.core.text.excerpt import excerpt
 from tertulia.errors import (
     AgentError,
@@ -28,32 +33,32 @@ from tertulia.errors import (
     ContextOverflow,
 )
 
-Kind = Literal["failed", "unavailable", "timeout", "overflow"]
-Said = Delta | Step | Note | ModelUsage
+ErrorKind = Literal["failed", "unavailable", "timeout", "overflow"]
+ProtocolEvent = Delta | Step | Note | ModelUsage
 
-_KINDS: dict[Kind, type[AgentError]] = {
+_ERRORS: dict[ErrorKind, type[AgentError]] = {
     "failed": AgentFailed,
     "unavailable": AgentUnavailable,
     "timeout": AgentTimeout,
     "overflow": ContextOverflow,
 }
-_SHOWN = 200
+_EXCERPT_LENGTH = 200
 _HINT = 'Each line must be one event, such as {"type": "step", "text": "hello"}.'
 
 
-class Failure(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
-    """The other side says that it failed."""
+class ReportedError(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
+    """An error that the program or endpoint reports."""
 
     message: str
     hint: str | None = None
-    kind: Kind = "failed"
+    kind: ErrorKind = "failed"
 
 
-_decoder = msgspec.json.Decoder(Delta | Step | Note | ModelUsage | Failure)
+_decoder = msgspec.json.Decoder(Delta | Step | Note | ModelUsage | ReportedError)
 
 
-def asked(request: Request, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The request as it is told."""
+def encode_request(request: Request, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the `request` object for a request and its history."""
     return {
         "type": "request",
         "text": request.text,
@@ -69,27 +74,35 @@ def asked(request: Request, history: Sequence[dict[str, Any]]) -> dict[str, Any]
     }
 
 
-def answered(results: Sequence[ToolResult], steer: Sequence[str]) -> dict[str, Any]:
-    """What the tools of a step gave, and what the person has said meanwhile, as it is told."""
-    found = [{"call_id": result.call_id, "content": result.content} for result in results]
-    return {"type": "tool_results", "results": found, "steer": list(steer)}
+def encode_tool_results(results: Sequence[ToolResult], steer: Sequence[str]) -> dict[str, Any]:
+    """Return the `tool_results` object for the results of a step and new user messages."""
+    items = [{"call_id": result.call_id, "content": result.content} for result in results]
+    return {"type": "tool_results", "results": items, "steer": list(steer)}
 
 
-def read(line: str | bytes, name: str, scrub: Callable[[str], str] | None = None) -> Said:
-    """One event; raises what the other side says, or that it makes no sense, with the line."""
+def decode_event(
+    line: str | bytes, name: str, scrub: Callable[[str], str] | None = None
+) -> ProtocolEvent:
+    """Return the event of one line; `name` is the sender for error messages.
+
+    Raise the error that the sender reports, or `AgentFailed` with an excerpt of the line if it is
+    not a valid event. `scrub` removes secrets from texts that go into an error.
+    """
     try:
-        said: Said | Failure = _decoder.decode(line)
+        event: ProtocolEvent | ReportedError = _decoder.decode(line)
     except (msgspec.DecodeError, ConfigError, UnicodeError, RecursionError) as problem:
         text = line if isinstance(line, str) else line.decode("utf-8", "replace")
-        shown = excerpt(text if scrub is None else scrub(text), _SHOWN)
+        text = excerpt(text if scrub is None else scrub(text), _EXCERPT_LENGTH)
         raise AgentFailed(
-            f"{name} wrote something that is no event ({problem}): {shown}", hint=_HINT
+            f"{name} sent a line that is not an event ({problem}): {text}", hint=_HINT
         ) from None
-    if isinstance(said, Failure):
-        told = said.message if scrub is None else scrub(said.message)
-        raise _KINDS[said.kind](excerpt(told, _SHOWN) or None, hint=said.hint)
-    if isinstance(said, Step):
-        if not said.tool_calls and not (said.text or "").strip():
-            raise AgentFailed(f"{name} gave an empty answer.", hint="A step needs text or calls.")
-        return msgspec.structs.replace(said, tool_calls=distinct(said.tool_calls))
-    return said
+    if isinstance(event, ReportedError):
+        message = event.message if scrub is None else scrub(event.message)
+        raise _ERRORS[event.kind](excerpt(message, _EXCERPT_LENGTH) or None, hint=event.hint)
+    if isinstance(event, Step):
+        if not event.tool_calls and not (event.text or "").strip():
+            raise AgentFailed(
+                f"{name} sent an empty answer.", hint="A step needs a text or tool calls."
+            )
+        return msgspec.structs.replace(event, tool_calls=with_distinct_ids(event.tool_calls))
+    return event

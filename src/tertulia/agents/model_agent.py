@@ -1,7 +1,7 @@
-"""An agent that asks a model: call, step, tools, and again, until the model has answered.
+"""Base of the agents that call a model: call the model, run its tools, until it has answered.
 
-The wire of a provider fills in three things: the body of a call, a reader of the reply, and what it
-can give up when a server does not know an option.
+The subclass for a provider defines three things: the body of a call, a reader of the response, and
+the options it can drop when a server does not support them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tertulia.agents.sse import (
     SseEvent,
     SseParser,
 )
-from tertulia.agents.tool_loop import exchange
+from tertulia.agents.tool_loop import run_tool_loop
 from tertulia.agents.transport import (
     StreamedResponse,
     Transport,
@@ -34,84 +34,87 @@ from tertulia.errors import AgentError, AgentFailed, AgentTimeout, AgentUnavaila
 
 ESTIMATED: Final = "tokens estimated"
 REFUSED: Final = "The model declined to answer this."
-REFUSED_ON_THE_WAY: Final = "\n\n[The model declined to go on.]"
-CUT: Final = "The answer is cut: it reached the longest length the model was given."
+REFUSED_MIDWAY: Final = "\n\n[The model declined to go on.]"
+TRUNCATED: Final = "The answer is incomplete: it reached the maximum length set for the model."
 
-_EMPTY_TRIES: Final = 2
+_EMPTY_ANSWER_ATTEMPTS: Final = 2
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model gave, in the same words for every provider."""
+    """A complete response of a model, in one form for every provider."""
 
     text: str
     reasoning: str | None = None
     calls: tuple[ToolCall, ...] = ()
-    is_cut: bool = False
+    is_truncated: bool = False
     extra: dict[str, Any] = {}
 
 
-class Reader(ABC):
-    """One reply while it comes in."""
+class ResponseReader(ABC):
+    """Reads one response of a model, event by event."""
 
-    def __init__(self, wire: Transport) -> None:
-        self.wire = wire
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
         self.text = ""
-        self._held = ""
+        self._half_character = ""
         self.has_begun = False
         self.model: str | None = None
 
-    def take(self, event: SseEvent) -> str:
-        """Read one event; the text in it that is to be shown."""
-        shown = self._held + self._take(event)
+    def read(self, event: SseEvent) -> str:
+        """Read one event; return the text in it that is to be shown."""
+        text = self._half_character + self._read(event)
         self.has_begun = True
-        # A character may be cut in two by whoever cut the text; its first half waits.
-        cut = len(shown) - 1 if shown and "\ud800" <= shown[-1] <= "\udbff" else len(shown)
-        shown, self._held = paired(shown[:cut]), shown[cut:]
-        self.text += shown
-        return shown
+        # A server may cut a character (a surrogate pair) in two; keep its first half for later.
+        end = len(text) - 1 if text and "\ud800" <= text[-1] <= "\udbff" else len(text)
+        text, self._half_character = join_surrogates(text[:end]), text[end:]
+        self.text += text
+        return text
 
-    def decoded(self, data: str) -> dict[str, Any]:
+    def decode(self, data: str) -> dict[str, Any]:
+        """Return the JSON object of an event; raise `AgentFailed` if it is none."""
         try:
-            found = from_json(data)
+            value = from_json(data)
         except (ValueError, RecursionError):
-            raise self.wire.nonsense("something that is not JSON", data) from None
-        if not isinstance(found, dict):
-            raise self.wire.nonsense("something that is not a JSON object", data)
-        return found
+            raise self.transport.invalid_response("something that is not JSON", data) from None
+        if not isinstance(value, dict):
+            raise self.transport.invalid_response("something that is not a JSON object", data)
+        return value
 
     @property
     @abstractmethod
     def is_complete(self) -> bool:
-        """Whether the end of the reply was seen."""
+        """Return whether the end of the response was read."""
 
     @abstractmethod
-    def _take(self, event: SseEvent) -> str: ...
+    def _read(self, event: SseEvent) -> str:
+        """Read one event; return its text, in which surrogate pairs may be cut."""
 
     @abstractmethod
-    def closing(self) -> str:
-        """Text to be shown after all else, such as that the model declined."""
+    def closing_text(self) -> str:
+        """Return a text to show after all others, such as a refusal, or an empty text."""
 
     @abstractmethod
-    def reply(self) -> Reply: ...
+    def reply(self) -> Reply:
+        """Return the complete response."""
 
     @abstractmethod
     def usage(self) -> Usage | None:
-        """What the provider reported, if it did."""
+        """Return the usage that the provider reported, or None."""
 
 
 class ModelAgent(ABC):
-    """What the agents of all model providers share."""
+    """Base class of the agents for model providers."""
 
     format: ClassVar[Format]
     path: ClassVar[str]
-    # What is written by the agent, and so cannot be an option.
+    # Fields of the body that the agent sets itself, so they cannot be options.
     reserved: ClassVar[frozenset[str]] = frozenset(
         ("model", "messages", "system", "tools", "stream")
     )
 
     def __init__(
         self,
-        wire: Transport,
+        transport: Transport,
         *,
         name: str,
         model: str,
@@ -126,42 +129,44 @@ class ModelAgent(ABC):
         self.model = model
         self.provider = provider
         self.instructions = instructions
-        self._wire = wire
+        self._transport = transport
         self._options = dict(from_json(to_json(options)))
         self._history_tokens = history_tokens
         self._max_steps = max_steps
         self._tool_seconds = tool_seconds
-        if taken := self.reserved & self._options.keys():
+        if reserved := self.reserved & self._options.keys():
             raise ConfigError(
-                f"The options of {name} have {', '.join(sorted(taken))}.",
-                hint="The agent fills these in itself; leave them out.",
+                f"The options of {name} contain {', '.join(sorted(reserved))}.",
+                hint="The agent sets these fields itself; remove them from the options.",
                 field="options",
             )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.model!r} at {self._wire.shown_url})"
+        return f"{type(self).__name__}({self.model!r} at {self._transport.display_url})"
 
     async def close(self) -> None:
-        """Let go of connections."""
-        await self._wire.close()
+        """Close connections."""
+        await self._transport.close()
 
     def run(self, request: Request) -> AsyncGenerator[Event, None]:
-        """Answer a request, event by event."""
-        return exchange(
-            self._asked, request, max_steps=self._max_steps, tool_seconds=self._tool_seconds
+        """Answer a request; yield events."""
+        return run_tool_loop(
+            self._generate_step, request, max_steps=self._max_steps, tool_seconds=self._tool_seconds
         )
 
-    async def _asked(self, request: Request, watch: StopWatcher) -> AsyncGenerator[Event, None]:
-        """One model call, with as many tries as it takes; a step is the last event."""
-        watch.check()
-        await request.steer()  # whoever runs us puts it into the history that is asked for next
+    async def _generate_step(
+        self, request: Request, watcher: StopWatcher
+    ) -> AsyncGenerator[Event, None]:
+        """Call the model, with retries; yield its events, the step last."""
+        watcher.check()
+        await request.steer()  # the caller adds the messages to the history that is read next
         messages = await request.history(format=self.format, max_tokens=self._history_tokens)
         tried = 0
         while True:
             tried += 1
             reader = self._reader()
             try:
-                async with aclosing(self._tried(request, messages, reader, watch)) as events:
+                async with aclosing(self._attempt(request, messages, reader, watcher)) as events:
                     async for event in events:
                         yield event
             except AgentError as raised:
@@ -173,71 +178,77 @@ class ModelAgent(ABC):
             if reader.text:
                 problem.data["partial"] = reader.text
                 raise problem
-            if isinstance(problem, _EmptyAnswer) and tried < _EMPTY_TRIES:
+            if isinstance(problem, _EmptyAnswer) and tried < _EMPTY_ANSWER_ATTEMPTS:
                 continue
-            if self._adapts(problem):
+            if self._drop_option(problem):
                 tried -= 1
-            elif not await self._wire.pause(problem, tried, watch):
+            elif not await self._transport.wait_before_retry(problem, tried, watcher):
                 raise problem
 
-    async def _tried(
-        self, request: Request, messages: list[dict[str, Any]], reader: Reader, watch: StopWatcher
+    async def _attempt(
+        self,
+        request: Request,
+        messages: list[dict[str, Any]],
+        reader: ResponseReader,
+        watcher: StopWatcher,
     ) -> AsyncGenerator[Event, None]:
-        """One try: what is shown while it comes in, then the step."""
+        """Make one attempt: yield the text while it is received, then the step."""
         body = {**self._options, **self._body(request, messages), "model": self.model}
         try:
             async with (
-                self._wire.post(self.path, body, watch) as answer,
-                aclosing(_events(answer)) as events,
+                self._transport.post(self.path, body, watcher) as response,
+                aclosing(_events(response)) as events,
             ):
                 async for event in events:
-                    if shown := reader.take(event):
-                        yield Delta(shown)
+                    if text := reader.read(event):
+                        yield Delta(text)
                     if reader.is_complete:
-                        answer.hurry()
+                        response.expect_end()
         except (AgentTimeout, AgentUnavailable):
-            # What comes after the end of an answer is not worth losing the answer for.
+            # The answer is complete: a failure after its end must not lose it.
             if not reader.is_complete:
                 raise
         if not reader.is_complete:
             raise AgentUnavailable(
-                f"{self._wire.shown_url} broke off in the middle of its answer.",
+                f"{self._transport.display_url} broke off in the middle of its answer.",
                 hint="Try again.",
             )
-        if shown := reader.closing():
-            reader.text += shown
-            yield Delta(shown)
-        for last in self._finished(reader, messages):
-            yield last
+        if text := reader.closing_text():
+            reader.text += text
+            yield Delta(text)
+        for last_event in self._final_events(reader, messages):
+            yield last_event
 
-    def _finished(self, reader: Reader, messages: list[dict[str, Any]]) -> list[Event]:
+    def _final_events(self, reader: ResponseReader, messages: list[dict[str, Any]]) -> list[Event]:
         reply = reader.reply()
         if not reply.calls and not speaks(reply.text):
             raise _EmptyAnswer(
-                f"The model {self.model} gave an empty answer{' (cut)' if reply.is_cut else ''}.",
-                hint="Ask in other words; if it was cut, allow it longer answers.",
+                f"The model {self.model} gave an empty answer"
+                f"{' (truncated)' if reply.is_truncated else ''}.",
+                hint="Rephrase the message; if the answer was truncated, raise max_tokens.",
             )
         step = Step(
             reply.text or None,
-            tools.distinct(reply.calls),
+            tools.with_distinct_ids(reply.calls),
             reply.reasoning,
             self._usage(reader, messages),
             reply.extra,
         )
-        return [Note(CUT), step] if reply.is_cut and not reply.calls else [step]
+        return [Note(TRUNCATED), step] if reply.is_truncated and not reply.calls else [step]
 
-    def _usage(self, reader: Reader, messages: list[dict[str, Any]]) -> Usage:
-        found = reader.usage()
-        if found is None:
-            sent = tokens.estimate(self.instructions) + tokens.estimate(to_json(messages))
-            found = Usage(
-                sent, tokens.estimate(reader.text), cost_source=ESTIMATED, last_prompt=sent
+    def _usage(self, reader: ResponseReader, messages: list[dict[str, Any]]) -> Usage:
+        """Return the reported usage of a call, or an estimate."""
+        usage = reader.usage()
+        if usage is None:
+            prompt = tokens.estimate(self.instructions) + tokens.estimate(to_json(messages))
+            usage = Usage(
+                prompt, tokens.estimate(reader.text), cost_source=ESTIMATED, last_prompt=prompt
             )
         return msgspec.structs.replace(
-            found,
+            usage,
             model=reader.model or self.model,
             provider=self.provider,
-            base_url=self._wire.shown_url,
+            base_url=self._transport.display_url,
         )
 
     def _system(self, request: Request) -> str:
@@ -245,13 +256,14 @@ class ModelAgent(ABC):
 
     @abstractmethod
     def _body(self, request: Request, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        """What is sent, besides the options and the model."""
+        """Return the body of a call, without the options and the model."""
 
     @abstractmethod
-    def _reader(self) -> Reader: ...
+    def _reader(self) -> ResponseReader:
+        """Return a reader for one response."""
 
-    def _adapts(self, problem: AgentError) -> bool:
-        """Whether the agent has given up an option that the server does not know."""
+    def _drop_option(self, problem: AgentError) -> bool:
+        """Drop an option that the server does not support; return whether one was dropped."""
         return False
 
 
@@ -259,26 +271,26 @@ class _EmptyAnswer(AgentFailed):
     """The model gave an empty answer."""
 
 
-async def _events(answer: StreamedResponse) -> AsyncGenerator[SseEvent, None]:
-    """What a server sends; one that does not stream sends one event, in a way."""
-    if not answer.is_events:
-        yield SseEvent("", (await answer.whole()).decode("utf-8", "replace"))
+async def _events(response: StreamedResponse) -> AsyncGenerator[SseEvent, None]:
+    """Yield the events of a response; a response that is not streamed is one event."""
+    if not response.is_event_stream:
+        yield SseEvent("", (await response.read_all()).decode("utf-8", "replace"))
         return
-    events = SseParser()
-    async for chunk in answer.chunks:
-        for event in events.feed(chunk):
+    parser = SseParser()
+    async for chunk in response.chunks:
+        for event in parser.feed(chunk):
             yield event
-    for event in events.rest():
+    for event in parser.rest():
         yield event
 
 
-def paired(text: str) -> str:
-    """Text in which halves of surrogate pairs are put together, or replaced where one is alone."""
+def join_surrogates(text: str) -> str:
+    """Return the text with surrogate pairs joined and single surrogates replaced."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def count(value: Any) -> int:
-    """A count of tokens as a server reported it, or 0."""
+def token_count(value: Any) -> int:
+    """Return a token count that a server reported, or 0 if it is not a valid count."""
     return value if type(value) is int and 0 <= value < 2**53 else 0

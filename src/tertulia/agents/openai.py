@@ -1,4 +1,4 @@
-"""Any server that speaks OpenAI's chat completions: OpenAI itself, and most others."""
+"""Agent for servers with the OpenAI Chat Completions API: OpenAI itself, and most others."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import msgspec
 from tertulia.agents.base import Request
 from tertulia.agents.model_agent import (
     REFUSED,
-    REFUSED_ON_THE_WAY,
+    REFUSED_MIDWAY,
     ModelAgent,
-    Reader,
     Reply,
-    count,
-    paired,
+    ResponseReader,
+    join_surrogates,
+    token_count,
 )
 from tertulia.agents.sse import SseEvent
 from tertulia.agents.transport import (
@@ -38,11 +38,12 @@ OPENAI_URL = "https://api.openai.com/v1"
 
 
 class OpenAIAgent(ModelAgent):
-    """A model behind the chat completions API.
+    """Agent that calls a model through the OpenAI Chat Completions API.
 
-    `options` are sent with every call as they are, such as `{"temperature": 0.2}`. `history_tokens`
-    is the budget of the history. `sends_reasoning` says whether what the model thought is sent back
-    to it; None: to a server that calls it `reasoning_content` itself, since others refuse that.
+    `options` are sent unchanged with every call, such as `{"temperature": 0.2}`. `history_tokens`
+    is the budget of the history. `sends_reasoning` says whether the reasoning of the model is sent
+    back to it. None: only to a server that itself uses the field `reasoning_content`, since other
+    servers reject the field.
     """
 
     format = "openai"
@@ -69,19 +70,19 @@ class OpenAIAgent(ModelAgent):
         sleep: Sleep = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        given = dict(headers or {})
-        sent = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        wire = Transport(
+        extra_headers = dict(headers or {})
+        own_headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        transport = Transport(
             base_url,
-            headers={**sent, **given},
-            secrets=(api_key or "", *given.values()),
+            headers={**own_headers, **extra_headers},
+            secrets=(api_key or "", *extra_headers.values()),
             limits=limits,
             retry=retry,
             sleep=sleep,
             chance=chance,
         )
         super().__init__(
-            wire,
+            transport,
             name=name,
             model=model,
             provider="openai" if provider is None and base_url == OPENAI_URL else provider,
@@ -93,21 +94,22 @@ class OpenAIAgent(ModelAgent):
         )
         self._max_tokens = max_tokens
         self._sends_reasoning = sends_reasoning
-        # What a server may not know, and how the longest answer is called by it.
-        self._asks_for_usage = True
-        self._limit_name = "max_tokens"
+        # Some servers reject `stream_options`, some call the limit `max_completion_tokens`.
+        self._requests_usage = True
+        self._max_tokens_field = "max_tokens"
 
     def _body(self, request: Request, messages: list[dict[str, Any]]) -> dict[str, Any]:
         system = self._system(request)
-        shown = messages if self._sends_reasoning else [_without_thoughts(one) for one in messages]
+        if not self._sends_reasoning:
+            messages = [_without_reasoning(message) for message in messages]
         body: dict[str, Any] = {
-            "messages": [{"role": "system", "content": system}, *shown] if system else shown,
+            "messages": [{"role": "system", "content": system}, *messages] if system else messages,
             "stream": True,
         }
-        if self._asks_for_usage:
+        if self._requests_usage:
             body["stream_options"] = {"include_usage": True}
         if self._max_tokens is not None:
-            body[self._limit_name] = self._max_tokens
+            body[self._max_tokens_field] = self._max_tokens
         if request.tools:
             body["tools"] = [
                 {
@@ -122,39 +124,41 @@ class OpenAIAgent(ModelAgent):
             ]
         return body
 
-    def _reader(self) -> Reader:
-        return _Reader(self._wire, self._learn_of_reasoning)
+    def _reader(self) -> ResponseReader:
+        return _OpenAIReader(self._transport, self._enable_reasoning)
 
-    def _learn_of_reasoning(self) -> None:
+    def _enable_reasoning(self) -> None:
+        """Send reasoning from now on, unless the setting says otherwise."""
         if self._sends_reasoning is None:
             self._sends_reasoning = True
 
-    def _adapts(self, problem: AgentError) -> bool:
-        # Read from the words, since no server has a code for it; only what was sent is given up.
+    def _drop_option(self, problem: AgentError) -> bool:
+        # Parsed from the message, since no server has a code for it. Only a field that was sent is
+        # dropped or renamed.
         if problem.data.get("status") not in (400, 422):
             return False
-        if self._asks_for_usage and "stream_options" in problem.message:
-            self._asks_for_usage = False
+        if self._requests_usage and "stream_options" in problem.message:
+            self._requests_usage = False
             return True
-        wanted = "max_completion_tokens"
+        new_field = "max_completion_tokens"
         if (
             self._max_tokens is not None
-            and self._limit_name != wanted
-            and wanted in problem.message
+            and self._max_tokens_field != new_field
+            and new_field in problem.message
         ):
-            self._limit_name = wanted
+            self._max_tokens_field = new_field
             return True
         return False
 
 
-def _without_thoughts(message: dict[str, Any]) -> dict[str, Any]:
+def _without_reasoning(message: dict[str, Any]) -> dict[str, Any]:
     if "reasoning_content" not in message:
         return message
     return {name: value for name, value in message.items() if name != "reasoning_content"}
 
 
-class _Call(msgspec.Struct):
-    """A tool call while it comes in."""
+class _PartialCall(msgspec.Struct):
+    """A tool call while it is received."""
 
     id: str = ""
     name: str = ""
@@ -162,72 +166,75 @@ class _Call(msgspec.Struct):
     index: int | None = None
 
 
-class _Reader(Reader):
-    def __init__(self, wire: Transport, learn_of_reasoning: Callable[[], None]) -> None:
-        super().__init__(wire)
-        self._learn_of_reasoning = learn_of_reasoning
-        self._calls: list[_Call] = []
+class _OpenAIReader(ResponseReader):
+    """Reads one response; calls `on_reasoning` when it has the field `reasoning_content`."""
+
+    def __init__(self, transport: Transport, on_reasoning: Callable[[], None]) -> None:
+        super().__init__(transport)
+        self._on_reasoning = on_reasoning
+        self._calls: list[_PartialCall] = []
         self._reasoning = ""
         self._refusal = ""
-        self._finish: str | None = None
+        self._finish_reason: str | None = None
         self._is_done = False
         self._usage: Mapping[str, Any] | None = None
 
     @property
     def is_complete(self) -> bool:
-        return self._is_done or self._finish is not None
+        return self._is_done or self._finish_reason is not None
 
-    def _take(self, event: SseEvent) -> str:
+    def _read(self, event: SseEvent) -> str:
         if event.data.strip() == "[DONE]":
             self._is_done = True
             return ""
-        chunk = self.decoded(event.data)
+        chunk = self.decode(event.data)
         if chunk.get("error"):
-            raise self._broken(chunk)
+            raise self._stream_error(chunk)
         if isinstance(chunk.get("model"), str):
             self.model = chunk["model"] or None
         if isinstance(chunk.get("usage"), dict):
             self._usage = chunk["usage"]
         choices = chunk.get("choices")
         first = choices[0] if isinstance(choices, list) and choices else None
-        return self._take_choice(first) if isinstance(first, dict) else ""
+        return self._read_choice(first) if isinstance(first, dict) else ""
 
-    def _broken(self, chunk: dict[str, Any]) -> AgentError:
+    def _stream_error(self, chunk: dict[str, Any]) -> AgentError:
         error = chunk["error"]
         code = error.get("code") if isinstance(error, dict) else None
-        # Some put the status there that they could not send any more.
-        return self.wire.refused(code if type(code) is int and 400 <= code < 600 else 400, chunk)
+        # The status line was sent already, so some servers put the status here.
+        status = code if type(code) is int and 400 <= code < 600 else 400
+        return self.transport.error_of(status, chunk)
 
-    def _take_choice(self, choice: dict[str, Any]) -> str:
-        finish = choice.get("finish_reason")
-        if isinstance(finish, str) and finish:
-            self._finish = finish
-        # A server that does not stream sends the whole message under another name.
+    def _read_choice(self, choice: dict[str, Any]) -> str:
+        finish_reason = choice.get("finish_reason")
+        if isinstance(finish_reason, str) and finish_reason:
+            self._finish_reason = finish_reason
+        # A server that does not stream sends the whole message in another field.
         delta = choice.get("delta") or choice.get("message")
         if not isinstance(delta, dict):
             return ""
-        self._take_reasoning(delta)
+        self._read_reasoning(delta)
         if isinstance(delta.get("refusal"), str):
             self._refusal += delta["refusal"]
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
-                self._take_call(call)
+                self._read_call(call)
         return flat(delta.get("content"))
 
-    def _take_reasoning(self, delta: dict[str, Any]) -> None:
+    def _read_reasoning(self, delta: dict[str, Any]) -> None:
         if isinstance(delta.get("reasoning_content"), str) and delta["reasoning_content"]:
-            self._learn_of_reasoning()
+            self._on_reasoning()
             self._reasoning += delta["reasoning_content"]
         elif isinstance(delta.get("reasoning"), str):
             self._reasoning += delta["reasoning"]
 
-    def _take_call(self, given: dict[str, Any]) -> None:
-        call_id = given.get("id") if isinstance(given.get("id"), str) else ""
-        call = self._call_for(given.get("index"), call_id or "")
-        function = given.get("function")
+    def _read_call(self, chunk: dict[str, Any]) -> None:
+        call_id = chunk.get("id") if isinstance(chunk.get("id"), str) else ""
+        call = self._call_for(chunk.get("index"), call_id or "")
+        function = chunk.get("function")
         function = function if isinstance(function, dict) else {}
-        # A name comes whole; some servers repeat it in every chunk.
+        # A name is never split; some servers repeat it in every chunk.
         if isinstance(function.get("name"), str) and function["name"]:
             call.name = function["name"]
         arguments = function.get("arguments")
@@ -236,8 +243,11 @@ class _Reader(Reader):
         elif arguments is not None:
             call.arguments = to_json(arguments)
 
-    def _call_for(self, index: Any, call_id: str) -> _Call:
-        """The call that a chunk goes on with. Some servers give no index, some 0 to every call."""
+    def _call_for(self, index: Any, call_id: str) -> _PartialCall:
+        """Return the call that a chunk belongs to, a new one if needed.
+
+        Some servers send no index, some send index 0 for every call.
+        """
         for call in reversed(self._calls):
             if index is not None and call.index != index:
                 continue
@@ -245,51 +255,53 @@ class _Reader(Reader):
                 call.id = call.id or call_id
                 return call
             break
-        self._calls.append(_Call(id=call_id, index=index))
+        self._calls.append(_PartialCall(id=call_id, index=index))
         return self._calls[-1]
 
-    def closing(self) -> str:
+    def closing_text(self) -> str:
         if self._refusal and not self.text:
             return self._refusal
-        if self._finish == "content_filter" and not self._calls:
-            return REFUSED_ON_THE_WAY if speaks(self.text) else REFUSED
+        if self._finish_reason == "content_filter" and not self._calls:
+            return REFUSED_MIDWAY if speaks(self.text) else REFUSED
         return ""
 
     def reply(self) -> Reply:
-        is_refusal = bool(self._refusal) or self._finish == "content_filter"
+        is_refusal = bool(self._refusal) or self._finish_reason == "content_filter"
         return Reply(
             text=self.text,
-            reasoning=paired(self._reasoning) or None,
+            reasoning=join_surrogates(self._reasoning) or None,
             calls=tuple(
-                ToolCall(one.id, one.name, paired(one.arguments) or "{}") for one in self._calls
+                ToolCall(call.id, call.name, join_surrogates(call.arguments) or "{}")
+                for call in self._calls
             ),
-            is_cut=self._finish == "length",
+            is_truncated=self._finish_reason == "length",
             extra={"refused": True} if is_refusal else {},
         )
 
     def usage(self) -> Usage | None:
-        given = self._usage
-        if given is None:
+        counts = self._usage
+        if counts is None:
             return None
-        prompt, output = count(given.get("prompt_tokens")), count(given.get("completion_tokens"))
-        of_prompt = _details(given, "prompt_tokens_details")
-        read = count(of_prompt.get("cached_tokens")) or count(given.get("prompt_cache_hit_tokens"))
-        write = count(of_prompt.get("cache_write_tokens"))
-        thought = count(_details(given, "completion_tokens_details").get("reasoning_tokens"))
-        cost = given.get("cost")
-        is_told = isinstance(cost, int | float) and 0 <= cost < 1e6
+        prompt = token_count(counts.get("prompt_tokens"))
+        prompt_details = _details(counts, "prompt_tokens_details")
+        cache_read = token_count(prompt_details.get("cached_tokens"))
+        cache_read = cache_read or token_count(counts.get("prompt_cache_hit_tokens"))
+        cache_write = token_count(prompt_details.get("cache_write_tokens"))
+        output_details = _details(counts, "completion_tokens_details")
+        cost = counts.get("cost")
+        has_cost = isinstance(cost, int | float) and 0 <= cost < 1e6
         return Usage(
-            max(0, prompt - read - write),
-            output,
-            read,
-            write,
-            thought,
+            max(0, prompt - cache_read - cache_write),
+            token_count(counts.get("completion_tokens")),
+            cache_read,
+            cache_write,
+            token_count(output_details.get("reasoning_tokens")),
             last_prompt=prompt,
-            cost_usd=float(cost) if is_told and cost is not None else None,
-            cost_source="provider" if is_told else None,
+            cost_usd=float(cost) if has_cost and cost is not None else None,
+            cost_source="provider" if has_cost else None,
         )
 
 
-def _details(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = given.get(name)
-    return found if isinstance(found, dict) else {}
+def _details(counts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    details = counts.get(name)
+    return details if isinstance(details, dict) else {}

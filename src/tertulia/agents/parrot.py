@@ -1,7 +1,7 @@
-"""The parrot: an agent without a model. It says what it was given, and does what it is told.
+"""The parrot: an agent without a model, which repeats messages and calls tools on request.
 
-It is what answers before a key is set up. It makes no network call and pretends nothing, so that
-sessions, commands, tools and deliveries can be tried, and tested, with it alone.
+It answers as long as no API key is set up. It makes no network call, so that sessions, commands,
+tools and deliveries can be tried, and tested, with it alone.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tertulia.core.history.content import flat
 from tertulia.core.message import ToolCall, to_json
 from tertulia.core.usage import Usage
 
-# How many of the last messages are shown, and how much of each.
-_SHOWN: Final = 4
-_LENGTH: Final = 200
-# It is said a few words at a time.
+# The number of earlier messages that an answer lists, and the characters of each.
+_LISTED_MESSAGES: Final = 4
+_MESSAGE_LENGTH: Final = 200
+# The answer is streamed a few words at a time.
 _PIECE: Final = re.compile(r"(?:\s*\S+){1,6}(?:\s+\Z)?")
 _CALL: Final = re.compile(r"\s*call\s+([A-Za-z0-9_-]+)\s*(.*)", re.IGNORECASE)
 
@@ -36,7 +36,7 @@ I am the parrot: no model, no network, no opinion. I show what an agent is given
 
 
 class ParrotAgent:
-    """Answers without a model."""
+    """Agent that answers without a model."""
 
     def __init__(self, *, name: str = "parrot", tool_seconds: float = 300.0) -> None:
         self.name = name
@@ -46,127 +46,132 @@ class ParrotAgent:
         return "ParrotAgent()"
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there are no connections."""
 
     async def run(self, request: Request) -> AsyncGenerator[Event, None]:
-        """Answer a request, event by event."""
-        async with StopWatcher(request.stop) as watch:
-            watch.check()
-            meanwhile = list(await request.steer())
-            calls = _calls(request.text)
-            given: list[ToolResult] = []
+        """Answer a request; yield events."""
+        async with StopWatcher(request.stop) as watcher:
+            watcher.check()
+            new_messages = list(await request.steer())
+            calls = _parse_calls(request.text)
+            results: list[ToolResult] = []
             if calls:
                 usage = _usage(request, await request.history(format="text"), "")
                 yield Step(None, calls, usage=usage)
-                found = tools.results(calls, request.tools, watch, seconds=self._tool_seconds)
-                async with aclosing(found) as results:
-                    async for result in results:
-                        given.append(result)
+                running_tools = tools.run_tools(
+                    calls, request.tools, watcher, seconds=self._tool_seconds
+                )
+                async with aclosing(running_tools):
+                    async for result in running_tools:
+                        results.append(result)
                         yield result
-                meanwhile += await request.steer()
+                new_messages += await request.steer()
             history = await request.history(format="text")
-            answer = _answer(request, history, calls, given)
-            if meanwhile:
-                answer += "\n\nMeanwhile you said: " + "; ".join(meanwhile)
+            answer = _answer(request, history, calls, results)
+            if new_messages:
+                answer += "\n\nMeanwhile you said: " + "; ".join(new_messages)
             for piece in _PIECE.findall(answer):
-                watch.check()
+                watcher.check()
                 yield Delta(piece)
             yield Step(answer, usage=_usage(request, history, answer))
 
 
-def _calls(text: str) -> tuple[ToolCall, ...]:
-    """The calls that are asked for: one a line, and nothing but such lines."""
-    found = [_CALL.fullmatch(line) for line in text.splitlines() if line.strip()]
-    if not found or not all(found):
+def _parse_calls(text: str) -> tuple[ToolCall, ...]:
+    """Return the calls of a message in which every line is a call, else nothing."""
+    matches = [_CALL.fullmatch(line) for line in text.splitlines() if line.strip()]
+    if not matches or not all(matches):
         return ()
-    pairs = [(match[1], match[2].strip() or "{}") for match in found if match is not None]
-    return tuple(ToolCall(f"call_{at}", *pair) for at, pair in enumerate(pairs))
+    pairs = [(match[1], match[2].strip() or "{}") for match in matches if match is not None]
+    return tuple(ToolCall(f"call_{index}", *pair) for index, pair in enumerate(pairs))
 
 
 def _answer(
     request: Request,
     history: Sequence[dict[str, Any]],
     calls: Sequence[ToolCall],
-    given: Sequence[ToolResult],
+    results: Sequence[ToolResult],
 ) -> str:
     if calls:
-        told = zip(calls, given, strict=True)
-        return "\n".join(f"{call.name} gave: {_text(result.content)}" for call, result in told)
-    show = _WORDS.get(request.text.strip().lower())
-    return show(request, history) if show else _repeated(request, history)
+        pairs = zip(calls, results, strict=True)
+        return "\n".join(f"{call.name} gave: {_text(result.content)}" for call, result in pairs)
+    show = _COMMANDS.get(request.text.strip().lower())
+    return show(request, history) if show else _repeat(request, history)
 
 
-def _repeated(request: Request, history: Sequence[dict[str, Any]]) -> str:
-    spoken = sum(message["role"] == "user" for message in history)
-    where = f" on {request.platform}" if request.platform else ""
-    place = f"session {request.session_id or 'unknown'} of {request.key or 'no conversation'}"
-    shown = f"{_counted(len(history), 'message')}, {spoken} of them from people"
+def _repeat(request: Request, history: Sequence[dict[str, Any]]) -> str:
+    user_messages = sum(message["role"] == "user" for message in history)
+    platform = f" on {request.platform}" if request.platform else ""
+    session = f"session {request.session_id or 'unknown'} of {request.key or 'no conversation'}"
+    counts = f"{_count(len(history), 'message')}, {user_messages} of them from people"
     lines = [
         f"You said: {request.text}",
         "",
-        f"I heard it{where}, in {place}.",
-        f"I was shown {shown}, and offered {_counted(len(request.tools), 'tool')}.",
+        f"I heard it{platform}, in {session}.",
+        f"I was shown {counts}, and offered {_count(len(request.tools), 'tool')}.",
     ]
     if len(history) > 1:
-        lines += ["The last ones before yours:", _listed(history[:-1][-_SHOWN:])]
+        lines += ["The last ones before yours:", _list_messages(history[:-1][-_LISTED_MESSAGES:])]
     return "\n".join([*lines, "Say “help” for what else I can show."])
 
 
-def _context(request: Request, history: Sequence[dict[str, Any]]) -> str:
+def _show_context(request: Request, history: Sequence[dict[str, Any]]) -> str:
     return request.system if request.system.strip() else "I was given no context prompt."
 
 
-def _history(request: Request, history: Sequence[dict[str, Any]]) -> str:
-    return f"I was shown {_counted(len(history), 'message')}:\n{_listed(history)}"
+def _show_history(request: Request, history: Sequence[dict[str, Any]]) -> str:
+    return f"I was shown {_count(len(history), 'message')}:\n{_list_messages(history)}"
 
 
-def _tools(request: Request, history: Sequence[dict[str, Any]]) -> str:
-    shown = [
+def _show_tools(request: Request, history: Sequence[dict[str, Any]]) -> str:
+    lines = [
         f"- {tool.name}: {tool.description} {to_json(tool.parameters)}" for tool in request.tools
     ]
-    return "\n".join(["I was offered:", *shown]) if shown else "I was offered no tools."
+    return "\n".join(["I was offered:", *lines]) if lines else "I was offered no tools."
 
 
-def _help(request: Request, history: Sequence[dict[str, Any]]) -> str:
+def _show_help(request: Request, history: Sequence[dict[str, Any]]) -> str:
     return _ABOUT
 
 
-def _listed(history: Sequence[dict[str, Any]]) -> str:
-    return "\n".join(f"- {one['role']}: {_short(str(one['content']))}" for one in history)
+def _list_messages(history: Sequence[dict[str, Any]]) -> str:
+    return "\n".join(
+        f"- {message['role']}: {_shorten(str(message['content']))}" for message in history
+    )
 
 
-def _short(text: str) -> str:
-    shown = " ".join(text.split(None, _LENGTH))  # no more words than characters are shown
-    return shown if len(shown) <= _LENGTH else f"{shown[: _LENGTH - 1]}…"
+def _shorten(text: str) -> str:
+    # A word has at least one character, so later words cannot be within the length.
+    line = " ".join(text.split(None, _MESSAGE_LENGTH))
+    return line if len(line) <= _MESSAGE_LENGTH else f"{line[: _MESSAGE_LENGTH - 1]}…"
 
 
 def _text(content: Any) -> str:
     return content if isinstance(content, str) else flat(content)
 
 
-def _counted(count: int, noun: str) -> str:
+def _count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _usage(request: Request, history: Sequence[dict[str, Any]], answer: str) -> Usage:
-    """What a model would have read and written, near enough; it was none, so it cost nothing."""
-    said = "\n".join([request.system, *(str(message["content"]) for message in history)])
-    read = tokens.estimate(said) + tokens.PER_MESSAGE * len(history)
+    """Return an estimate of the tokens a model would have used, with a cost of 0."""
+    prompt = "\n".join([request.system, *(str(message["content"]) for message in history)])
+    prompt_tokens = tokens.estimate(prompt) + tokens.PER_MESSAGE * len(history)
     return Usage(
-        read,
+        prompt_tokens,
         tokens.estimate(answer),
         model="parrot",
         provider="tertulia",
         cost_usd=0.0,
         cost_status="included",
         cost_source="no model was called; tokens estimated",
-        last_prompt=read,
+        last_prompt=prompt_tokens,
     )
 
 
-_WORDS: dict[str, Callable[[Request, Sequence[dict[str, Any]]], str]] = {
-    "context": _context,
-    "history": _history,
-    "tools": _tools,
-    "help": _help,
+_COMMANDS: dict[str, Callable[[Request, Sequence[dict[str, Any]]], str]] = {
+    "context": _show_context,
+    "history": _show_history,
+    "tools": _show_tools,
+    "help": _show_help,
 }

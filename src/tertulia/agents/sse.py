@@ -1,4 +1,4 @@
-"""Lines and server-sent events out of bytes, wherever the bytes were cut."""
+"""Parses lines and server-sent events from byte chunks that may be cut anywhere."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ _BOM = "\ufeff"
 
 
 class SseEvent(NamedTuple):
-    """One server-sent event: its name, and its data lines joined."""
+    """One server-sent event: its name, and its data lines joined by line breaks."""
 
     name: str
     data: str
 
 
 class LineSplitter:
-    """Whole lines, ended by LF, CR or both. What is cut inside a character waits for its rest."""
+    """Splits byte chunks into complete lines, which end with LF, CR or CR LF.
+
+    Bytes after the last line end are buffered, so a character that is cut in two is completed by
+    the next chunk.
+    """
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> list[str]:
-        # Only a chunk with an end of line is looked at, so that a long line costs no more than it
-        # is long. A CR at the end may be the first half of a CR LF.
+        """Return the lines that this chunk completes."""
+        # Split only when a chunk has a line end, so that the cost of a long line is linear in its
+        # length. A CR at the end of the buffer may be the first half of a CR LF.
         has_end = b"\n" in chunk or b"\r" in chunk or self._rest.endswith(b"\r")
         self._rest += chunk
         if not has_end:
@@ -33,13 +38,13 @@ class LineSplitter:
         return [line.rstrip(b"\r\n").decode("utf-8", "replace") for line in lines]
 
     def rest(self) -> list[str]:
-        """The last line, if the end of it never came."""
+        """Return the buffered last line, which has no line end, or an empty list."""
         left, self._rest = self._rest.rstrip(b"\r\n"), bytearray()
         return [left.decode("utf-8", "replace")] if left else []
 
 
 class SseParser:
-    """Server-sent events; comments, ids and unknown fields are left out."""
+    """Parses server-sent events; comments, ids and unknown fields are ignored."""
 
     def __init__(self) -> None:
         self._lines = LineSplitter()
@@ -48,28 +53,29 @@ class SseParser:
         self._is_first = True
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        return self._events(self._lines.feed(chunk))
+        """Return the events that this chunk completes."""
+        return self._parse_lines(self._lines.feed(chunk))
 
     def rest(self) -> list[SseEvent]:
-        """The last event, if its empty line never came: some servers leave it out."""
-        return self._events([*self._lines.rest(), ""])
+        """Return the last event if the empty line after it is missing: some servers omit it."""
+        return self._parse_lines([*self._lines.rest(), ""])
 
-    def _events(self, lines: list[str]) -> list[SseEvent]:
-        found = []
+    def _parse_lines(self, lines: list[str]) -> list[SseEvent]:
+        events = []
         for line in lines:
             if self._is_first:
                 self._is_first = False
                 line = line.removeprefix(_BOM)  # noqa: PLW2901 — the first line of a stream only
             if line:
-                self._take(line)
+                self._parse_field(line)
             elif self._data:
-                found.append(SseEvent(self._name, "\n".join(self._data)))
+                events.append(SseEvent(self._name, "\n".join(self._data)))
                 self._name, self._data = "", []
             else:
                 self._name = ""
-        return found
+        return events
 
-    def _take(self, line: str) -> None:
+    def _parse_field(self, line: str) -> None:
         field, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if field == "data":

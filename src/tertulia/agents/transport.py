@@ -1,7 +1,8 @@
-"""One POST to a server that streams: limits, stop, retries, and every failure as an `AgentError`.
+"""HTTP transport: one POST with a streamed response, limits, stop, retries and typed errors.
 
-The network library is loaded with the first call. Secrets are sent in headers and nowhere else:
-what a server says is cleaned of them before it stands in an error.
+Every failure is raised as an `AgentError`. The network library is loaded with the first call.
+Secrets are sent in headers and nowhere else: they are removed from the texts of a server before
+such a text goes into an error.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ if TYPE_CHECKING:
 
 Sleep = Callable[[float], Awaitable[None]]
 
-# Of what a server says when it refuses, so much is read, and so much is shown.
-_REFUSAL_BYTES: Final = 65_536
-_SHOWN: Final = 300
-# How long a server may take to close an answer that is complete.
-_LAST_SECONDS: Final = 2.0
+# Limits of an error response: bytes that are read, characters that go into an error message.
+_ERROR_BODY_BYTES: Final = 65_536
+_EXCERPT_LENGTH: Final = 300
+# Seconds that a server has to close the connection after a complete answer.
+_CLOSE_SECONDS: Final = 2.0
 
-# Too much to do, or broken for a moment: the same request may succeed later.
-_PASSING: Final = frozenset((408, 429, 500, 502, 503, 504, 529))
-_PASSING_CODES: Final = frozenset(
+# Overloaded, or failing for a moment: the same request may succeed later.
+_TRANSIENT_STATUSES: Final = frozenset((408, 429, 500, 502, 503, 504, 529))
+_TRANSIENT_CODES: Final = frozenset(
     ("overloaded_error", "rate_limit_error", "api_error", "timeout_error", "server_error",
      "rate_limit_exceeded", "internal_server_error", "overloaded"),
 )  # fmt: skip
@@ -56,19 +57,19 @@ _OVERFLOW_CODES: Final = frozenset(
     ("context_length_exceeded", "request_too_large", "exceed_context_size_error",
      "context_window_exceeded"),
 )  # fmt: skip
-# How the servers that have no code for it say that a request is longer than the model can read.
-_OVERFLOW_WORDS: Final = re.compile(
+# Messages of servers without a code for it: the request is longer than the context window.
+_OVERFLOW_MESSAGE: Final = re.compile(
     r"prompt is too long|maximum context length|context[ _](?:length|window|size|limit)"
     r"|exceeds? the (?:model's )?(?:available |maximum )?context|input is too long"
     r"|input token count .* exceeds|too many (?:input )?tokens"
     r"|reduce the length of the (?:messages|prompt)",
     re.IGNORECASE,
 )
-_REFUSED_FOR_SIZE: Final = frozenset((400, 413, 422))
+_OVERFLOW_STATUSES: Final = frozenset((400, 413, 422))
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long and how large an answer may be; in seconds, and in bytes as they come in."""
+    """Limits of one response: times in seconds, `size` in bytes received."""
 
     connect: float = 15.0
     first_byte: float = 120.0
@@ -78,11 +79,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a call is tried, and how long to wait before each further try.
+    """Number of attempts for one call, and the delay before each further attempt.
 
-    The waits double from `first` up to `longest`, less up to half of it by chance, so that many
-    who were refused together do not come back together. A server that names a time is obeyed, up
-    to `patience`; if it asks for more, the call fails at once and the error has `retry_after`.
+    The delays double from `first` up to `longest`; jitter takes off up to half of each, so that
+    many clients that were refused together do not retry together. A delay that the server asks for
+    is respected up to `patience`; if it asks for more, the call fails at once and the error carries
+    `retry_after`.
     """
 
     tries: int = 4
@@ -91,39 +93,42 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     patience: float = 60.0
 
     def decide(self, problem: AgentError, tried: int, chance: float) -> float | None:
-        """How long to wait before the next try, or None to give up; `chance` is from 0 to 1."""
+        """Return the delay before the next attempt, or None to give up; `chance` is 0 to 1."""
         if not isinstance(problem, AgentUnavailable) or tried >= self.tries:
             return None
-        asked: float | None = problem.data.get("retry_after")
-        if asked is not None and asked > self.patience:
+        server_delay: float | None = problem.data.get("retry_after")
+        if server_delay is not None and server_delay > self.patience:
             return None
-        own = min(self.longest, self.first * 2.0 ** (tried - 1)) * (1 - chance / 2)
-        return own if asked is None else max(asked, own)
+        delay = min(self.longest, self.first * 2.0 ** (tried - 1)) * (1 - chance / 2)
+        return delay if server_delay is None else max(server_delay, delay)
 
 
 class StreamedResponse:
-    """An answer that comes in: its kind, and its bytes."""
+    """A response while it is received: its content type and its chunks of bytes."""
 
-    def __init__(self, kind: str, chunks: AsyncIterator[bytes], patience: Deadline) -> None:
-        self.kind = kind
+    def __init__(self, content_type: str, chunks: AsyncIterator[bytes], deadline: Deadline) -> None:
+        self.content_type = content_type
         self.chunks = chunks
-        self._patience = patience
+        self._deadline = deadline
 
-    def hurry(self) -> None:
-        """Expect the end soon: all that matters is there, and the connection may be used again."""
-        self._patience.hurry()
+    def expect_end(self) -> None:
+        """Wait only briefly for the end: the answer is complete.
+
+        Reading up to the end allows the connection to be reused.
+        """
+        self._deadline.expect_end()
 
     @property
-    def is_events(self) -> bool:
-        return self.kind == "text/event-stream"
+    def is_event_stream(self) -> bool:
+        return self.content_type == "text/event-stream"
 
-    async def whole(self) -> bytes:
-        """All of it."""
+    async def read_all(self) -> bytes:
+        """Return the whole body."""
         return b"".join([chunk async for chunk in self.chunks])
 
 
 class Transport:
-    """The way to one server."""
+    """The HTTP client of one server."""
 
     def __init__(
         self,
@@ -138,12 +143,12 @@ class Transport:
     ) -> None:
         if find_spec("httpx2") is None:
             raise ConfigError(
-                "Agents that use the network need httpx2, which is not installed.",
+                "Agents that use the network need the package httpx2, which is not installed.",
                 hint="Install it: pip install 'tertulia[agents]'.",
             )
-        self._url, self.shown_url = checked_url(url)
+        self._url, self.display_url = checked_url(url)
         self._headers = {name: _checked_header(name, value) for name, value in headers.items()}
-        self._secrets = tuple(sorted((one for one in secrets if one), key=len, reverse=True))
+        self._secrets = tuple(sorted(filter(None, secrets), key=len, reverse=True))
         self.limits = limits or Limits()
         self.retry = retry or Retry()
         self._sleep = sleep
@@ -155,226 +160,244 @@ class Transport:
         if client is not None:
             await client.aclose()
 
-    async def pause(self, problem: AgentError, tried: int, watch: StopWatcher) -> bool:
-        """Wait for the next try; False if there is none."""
+    async def wait_before_retry(
+        self, problem: AgentError, tried: int, watcher: StopWatcher
+    ) -> bool:
+        """Wait until the next attempt; return False at once if there is to be none."""
         seconds = self.retry.decide(problem, tried, self._chance())
         if seconds is None:
             return False
-        await watch.wait(_awaited(self._sleep(seconds)))
+        await watcher.wait(_as_coroutine(self._sleep(seconds)))
         return True
 
     @asynccontextmanager
     async def post(
-        self, path: str, body: Any, watch: StopWatcher
+        self, path: str, body: Any, watcher: StopWatcher
     ) -> AsyncIterator[StreamedResponse]:
-        """One try of one call; whatever fails on the way is an `AgentError`."""
-        client = await self._opened()
-        httpx2 = _library()
-        clock = Deadline(self.limits)
+        """Make one attempt of one call; raise every failure as an `AgentError`."""
+        client = await self._require_client()
+        httpx2 = _httpx2()
+        deadline = Deadline(self.limits)
         try:
-            content = encoded(body)
+            content = encode_body(body)
             request = client.build_request("POST", self._url + path, content=content)
-            response = await watch.wait(client.send(request, stream=True), clock.left())
+            response = await watcher.wait(client.send(request, stream=True), deadline.left())
             try:
                 if response.status_code != 200:
-                    raise await self._refusal(response, watch, clock)
-                kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-                yield StreamedResponse(kind, self._chunks(response, watch, clock), clock)
+                    raise await self._read_error(response, watcher, deadline)
+                header = response.headers.get("content-type", "")
+                content_type = header.partition(";")[0].strip().lower()
+                chunks = self._chunks(response, watcher, deadline)
+                yield StreamedResponse(content_type, chunks, deadline)
             finally:
                 await response.aclose()
         except TimeoutError:
-            raise clock.late(self.shown_url) from None
+            raise deadline.timeout_error(self.display_url) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as problem:
-            raise self.translate(problem) from None
+            raise self.network_error(problem) from None
 
     async def _chunks(
-        self, response: httpx2.Response, watch: StopWatcher, clock: Deadline
+        self, response: httpx2.Response, watcher: StopWatcher, deadline: Deadline
     ) -> AsyncIterator[bytes]:
         size = 0
         chunks = response.aiter_bytes()
         while True:
-            # With a default there is no StopAsyncIteration, which a task cannot carry.
-            chunk = await watch.wait(_next(chunks), clock.left())
+            # None at the end: a task cannot raise StopAsyncIteration.
+            chunk = await watcher.wait(_next_chunk(chunks), deadline.left())
             if chunk is None:
                 return
-            clock.has_begun = True
+            deadline.has_begun = True
             size += len(chunk)
             if size > self.limits.size:
                 raise AgentFailed(
-                    f"The answer of {self.shown_url} is larger than {self.limits.size} bytes.",
-                    hint="The model does not come to an end; ask for less, or raise the limit.",
+                    f"The answer of {self.display_url} is larger than {self.limits.size} bytes.",
+                    hint="The model may not stop by itself: ask for less, or raise limits.size.",
                 )
             yield chunk
 
-    async def _refusal(
-        self, response: httpx2.Response, watch: StopWatcher, clock: Deadline
+    async def _read_error(
+        self, response: httpx2.Response, watcher: StopWatcher, deadline: Deadline
     ) -> AgentError:
-        found = b""
-        async for chunk in self._chunks(response, watch, clock):
-            found += chunk
-            if len(found) > _REFUSAL_BYTES:
+        """Read an error response and return it as an error."""
+        body = b""
+        async for chunk in self._chunks(response, watcher, deadline):
+            body += chunk
+            if len(body) > _ERROR_BODY_BYTES:
                 break
         status = response.status_code
         if 300 <= status < 400:
             return AgentFailed(
-                f"{self.shown_url} answered with a redirect ({status}).",
-                hint="Give the address it leads to as base_url; keys are not sent after redirects.",
+                f"{self.display_url} answered with a redirect ({status}).",
+                hint="Set base_url to the address it leads to; keys are not sent after redirects.",
                 status=status,
             )
         after = retry_after(response.headers, time.time())
         is_final = response.headers.get("x-should-retry") == "false"
-        return self.refused(status, _said(found), after=after, is_final=is_final)
+        return self.error_of(status, _decode_body(body), after=after, is_final=is_final)
 
-    def refused(
-        self, status: int, said: Any, *, after: float | None = None, is_final: bool = False
+    def error_of(
+        self, status: int, body: Any, *, after: float | None = None, is_final: bool = False
     ) -> AgentError:
-        """What a server says when it gives no answer, as an error; `said` is what it sent."""
-        code, message = _read_refusal(said)
-        told = self.scrub(message) or "no reason given"
+        """Return the error for an error response; `body` is its decoded body.
+
+        `after` is the delay that the server asks for; `is_final` says that a retry is useless.
+        """
+        code, message = _parse_error(body)
+        reason = self.scrub(message) or "no reason given"
         data: dict[str, Any] = {"status": status, "reason": code}
-        text = f"{self.shown_url} answered {status}: {told}"
-        if status in _REFUSED_FOR_SIZE and _is_overflow(status, code, message):
+        text = f"{self.display_url} answered {status}: {reason}"
+        if status in _OVERFLOW_STATUSES and _is_overflow(status, code, message):
             return ContextOverflow(
-                f"The conversation is longer than the model can read: {told}",
+                f"The conversation exceeds the context window of the model: {reason}",
                 hint="Compact it and try again.",
                 **data,
             )
         if code in _OUT_OF_MONEY or status == 402:
-            return AgentFailed(text, hint="Look at the account: its money is spent.", **data)
-        if (status in _PASSING or code in _PASSING_CODES) and not is_final:
+            return AgentFailed(
+                text, hint="The account has no money or quota left: check its billing.", **data
+            )
+        if (status in _TRANSIENT_STATUSES or code in _TRANSIENT_CODES) and not is_final:
             return AgentUnavailable(text, hint="Try again later.", retry_after=after, **data)
-        return AgentFailed(text, hint=_HINTS.get(status, _ANY_HINT), **data)
+        return AgentFailed(text, hint=_STATUS_HINTS.get(status, _DEFAULT_HINT), **data)
 
-    def translate(self, problem: Exception) -> AgentError:
-        """A failure of the network as an error."""
-        httpx2 = _library()
+    def network_error(self, problem: Exception) -> AgentError:
+        """Return the error for an exception of the network library."""
+        httpx2 = _httpx2()
         name = type(problem).__name__
-        passing = (httpx2.NetworkError, httpx2.TimeoutException, httpx2.RemoteProtocolError)
+        transient = (httpx2.NetworkError, httpx2.TimeoutException, httpx2.RemoteProtocolError)
         if isinstance(problem, httpx2.ConnectError | httpx2.ConnectTimeout):
             return AgentUnavailable(
-                f"{self.shown_url} cannot be reached ({name}).",
-                hint="Look whether the server runs and the address is right.",
+                f"{self.display_url} cannot be reached ({name}).",
+                hint="Check that the server runs and the address is correct.",
             )
-        if isinstance(problem, (*passing, httpx2.ProxyError)):
+        if isinstance(problem, (*transient, httpx2.ProxyError)):
             return AgentUnavailable(
-                f"The connection to {self.shown_url} broke ({name}).", hint="Try again later."
+                f"The connection to {self.display_url} broke ({name}).", hint="Try again later."
             )
         return AgentFailed(
-            f"{self.shown_url} cannot be talked to ({name}).",
-            hint="Look whether the address is right and leads to such a server.",
+            f"The request to {self.display_url} failed ({name}).",
+            hint="Check that the address is correct and leads to a server of this kind.",
         )
 
-    def nonsense(self, what: str, shown: str) -> AgentFailed:
-        """The error for an answer that cannot be read."""
+    def invalid_response(self, description: str, text: str) -> AgentFailed:
+        """Return the error for a response that cannot be parsed."""
         return AgentFailed(
-            f"{self.shown_url} sent {what}: {self.scrub(shown)}",
-            hint="Look whether the address leads to a server of this kind.",
+            f"{self.display_url} sent {description}: {self.scrub(text)}",
+            hint="Check that the address leads to a server of this kind.",
         )
 
     def scrub(self, text: str) -> str:
-        """What a server said, on one line, short, and without the secrets it was sent."""
+        """Return a text of the server on one line, shortened, and without the secrets."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        return excerpt(text, _SHOWN)
+        return excerpt(text, _EXCERPT_LENGTH)
 
-    async def _opened(self) -> httpx2.AsyncClient:
+    async def _require_client(self) -> httpx2.AsyncClient:
         if self._client is None:
-            # Loading the library and its certificates takes longer than an event loop may wait.
-            made = await asyncio.to_thread(self._make_client)
+            # Loading the library and its certificates would block the event loop for too long.
+            client = await asyncio.to_thread(self._make_client)
             if self._client is None:
-                self._client = made
+                self._client = client
         return self._client
 
     def _make_client(self) -> httpx2.AsyncClient:
-        httpx2 = _library()
+        httpx2 = _httpx2()
         return httpx2.AsyncClient(  # type: ignore[no-any-return]
             headers={"Content-Type": "application/json", **self._headers},
-            # Without TLS there is nothing to verify, and no certificates need to be read.
+            # Without TLS there is nothing to verify, so no certificates are loaded.
             verify=self._url.startswith("https:"),
             timeout=httpx2.Timeout(None, connect=self.limits.connect),
-            # Each run has one connection; how many run is the decision of others.
+            # Each run has one connection; the caller limits the number of runs.
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
             follow_redirects=False,
         )
 
 
 class Deadline:
-    """How long a call may still take, and which limit that is."""
+    """The time that one call has left, and the limit that it comes from."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._now = asyncio.get_running_loop().time
-        self._began = self._now()
+        self._began_at = self._now()
         self.has_begun = False
         self._is_total = False
 
     def left(self) -> float:
-        passed = self._now() - self._began
+        """Return the seconds until the next limit: first byte, silence or total time."""
+        passed = self._now() - self._began_at
         limits = self._limits
         step = limits.between if self.has_begun else limits.first_byte - passed
         total = limits.total - passed
         self._is_total = total < step
         return max(0.0, min(step, total))
 
-    def hurry(self) -> None:
-        soon = min(self._limits.between, _LAST_SECONDS)
-        self._limits = msgspec.structs.replace(self._limits, between=soon)
+    def expect_end(self) -> None:
+        """Allow only a short silence from now on: the answer is complete."""
+        between = min(self._limits.between, _CLOSE_SECONDS)
+        self._limits = msgspec.structs.replace(self._limits, between=between)
 
-    def late(self, url: str) -> AgentTimeout:
+    def timeout_error(self, name: str) -> AgentTimeout:
+        """Return the error for the limit that was reached last; `name` is the other side."""
         limits = self._limits
         if self._is_total:
-            text = f"{url} had not finished its answer after {limits.total:g} seconds."
+            text = f"{name} had not finished its answer after {limits.total:g} seconds."
         elif self.has_begun:
-            text = f"{url} sent nothing for {limits.between:g} seconds in the middle of its answer."
+            text = (
+                f"{name} sent nothing for {limits.between:g} seconds in the middle of its answer."
+            )
         else:
-            text = f"{url} did not begin to answer within {limits.first_byte:g} seconds."
+            text = f"{name} did not begin to answer within {limits.first_byte:g} seconds."
         return AgentTimeout(text, hint="Try again, or raise the limits of the agent.")
 
 
-def encoded(body: Any) -> bytes:
-    """What is sent, as JSON in UTF-8, also where a text in it is not."""
+def encode_body(body: Any) -> bytes:
+    """Return a request body as JSON in UTF-8; characters that UTF-8 cannot encode are replaced."""
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:
         return msgspec.json.encode(sound_value(body))
     except (TypeError, ValueError, RecursionError) as problem:
         raise AgentFailed(
-            f"What is to be sent cannot be written as JSON: {problem}",
-            hint="Look at the options of the agent, and at the parameters of its tools.",
+            f"The request cannot be encoded as JSON: {problem}",
+            hint="Check the options of the agent and the parameters of its tools.",
         ) from problem
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """The seconds a server asks to wait: milliseconds, seconds or a date."""
+    """Return the seconds a server asks to wait, given in milliseconds, seconds or as a date."""
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
-    given = headers.get("retry-after")
-    seconds = _number(given)
-    if seconds is not None or given is None:
+    header = headers.get("retry-after")
+    seconds = _number(header)
+    if seconds is not None or header is None:
         return seconds
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(given).timestamp() - now)
+        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - now)
     except ValueError:
         return None
 
 
-_ANY_HINT = "Look at the settings of the agent: address, model and options."
-_HINTS = {
-    401: "Look whether the API key is right.",
-    403: "Look whether this API key may use this model.",
-    404: "Look whether the address and the name of the model are right.",
+_DEFAULT_HINT = "Check the settings of the agent: address, model and options."
+_STATUS_HINTS = {
+    401: "Check the API key.",
+    403: "Check that this API key may use this model.",
+    404: "Check the address and the name of the model.",
 }
 
 
-def _library() -> Any:
+def _httpx2() -> Any:
     import httpx2
 
     return httpx2
 
 
 def checked_url(url: str) -> tuple[str, str]:
-    """An address without its last slash; and as it may be shown."""
+    """Return an address without its trailing slash, and the form that errors may show.
+
+    Raise `ConfigError` if it is not an http(s) address with a host and without credentials.
+    """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -382,64 +405,66 @@ def checked_url(url: str) -> tuple[str, str]:
         host, port = None, None
     if not host or parts.scheme not in ("http", "https") or parts.username or parts.password:
         raise ConfigError(
-            "The address of an agent's server is not allowed.",
-            hint="Give http(s):// with a host, and no user or password: those go into headers.",
+            "Invalid address of an agent's server.",
+            hint="Give http(s):// with a host; put credentials into headers, not into the address.",
             field="base_url",
         )
-    shown_host = f"[{host}]" if ":" in host else host
-    shown = f"{parts.scheme}://{shown_host}{f':{port}' if port else ''}{parts.path.rstrip('/')}"
-    return url.rstrip("/"), shown
+    display_host = f"[{host}]" if ":" in host else host
+    path = parts.path.rstrip("/")
+    display_url = f"{parts.scheme}://{display_host}{f':{port}' if port else ''}{path}"
+    return url.rstrip("/"), display_url
 
 
 def _checked_header(name: str, value: str) -> str:
-    # The network library would say the value when it refuses it.
-    found = value.strip()
-    if not found.isascii() or not found.isprintable():
+    # The network library would repeat the value, a secret, in its own error.
+    value = value.strip()
+    if not value.isascii() or not value.isprintable():
         raise ConfigError(
             f"The header {name} has characters that cannot be sent.",
-            hint="Look at the key or header for line breaks and typographic characters.",
+            hint="Check the key or header for line breaks and characters outside of ASCII.",
             field="headers",
         )
-    return found
+    return value
 
 
 def _number(text: str | None) -> float | None:
     try:
-        found = float(text) if text is not None else -1.0
+        number = float(text) if text is not None else -1.0
     except ValueError:
         return None
-    return found if 0 <= found < 1e9 else None
+    return number if 0 <= number < 1e9 else None
 
 
-def _said(found: bytes) -> Any:
+def _decode_body(body: bytes) -> Any:
+    """Return the JSON value of an error response, or its text."""
     try:
-        return msgspec.json.decode(found)
+        return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return found.decode("utf-8", "replace")
+        return body.decode("utf-8", "replace")
 
 
-def _read_refusal(said: Any) -> tuple[str | None, str]:
-    """Code and words, from the forms that servers put them in."""
-    if isinstance(said, list) and said:
-        said = said[0]
-    if not isinstance(said, dict):
-        return None, said if isinstance(said, str) else ""
-    inner = said.get("error")
-    error = inner if isinstance(inner, dict) else said
+def _parse_error(body: Any) -> tuple[str | None, str]:
+    """Return code and message of an error response, in any of the forms that servers use."""
+    if isinstance(body, list) and body:
+        body = body[0]
+    if not isinstance(body, dict):
+        return None, body if isinstance(body, str) else ""
+    inner = body.get("error")
+    error = inner if isinstance(inner, dict) else body
     codes = [error.get("code"), error.get("type")]
-    code = next((one for one in codes if isinstance(one, str) and one != "error"), None)
-    words = [inner, *(error.get(name) for name in ("message", "detail", "error", "title"))]
-    message = next((one for one in words if isinstance(one, str) and one), None)
-    return code, message if message is not None else msgspec.json.encode(said).decode()
+    code = next((value for value in codes if isinstance(value, str) and value != "error"), None)
+    texts = [inner, *(error.get(name) for name in ("message", "detail", "error", "title"))]
+    message = next((text for text in texts if isinstance(text, str) and text), None)
+    return code, message if message is not None else msgspec.json.encode(body).decode()
 
 
 def _is_overflow(status: int, code: str | None, message: str) -> bool:
-    return status == 413 or code in _OVERFLOW_CODES or bool(_OVERFLOW_WORDS.search(message))
+    return status == 413 or code in _OVERFLOW_CODES or bool(_OVERFLOW_MESSAGE.search(message))
 
 
-async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
+async def _next_chunk(chunks: AsyncIterator[bytes]) -> bytes | None:
     return await anext(chunks, None)
 
 
-async def _awaited(work: Awaitable[None]) -> None:
+async def _as_coroutine(work: Awaitable[None]) -> None:
     await work

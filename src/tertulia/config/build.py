@@ -158,7 +158,8 @@ def environment_of(config: ProcessesConfig, work: str) -> Environment | None:
 
     `work` is their folder on this machine.
     """
-    from tertulia.processes.environments.ssh import DockerContainer, DockerImage, SshHost
+    from tertulia.processes.environments.docker import DockerContainer, DockerImage
+    from tertulia.processes.environments.ssh import SshHost
 
     if config.ssh is not None:
         return SshHost(**asdict(config.ssh))

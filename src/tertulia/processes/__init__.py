@@ -1,1 +1,1 @@
-"""Background programs: what an agent starts, kept known whatever happens to the gateway."""
+"""Background programs that agents start and that survive a crash of the gateway."""

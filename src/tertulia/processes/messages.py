@@ -1,4 +1,4 @@
-"""What people and agents are told of programs."""
+"""Texts about background programs for people and agents."""
 
 from __future__ import annotations
 
@@ -11,83 +11,89 @@ from tertulia.records.processes import Process
 if TYPE_CHECKING:
     from tertulia.processes.output_files import OutputChunk
 
-TOLD: Final = 1_500
-"""How many characters of output are told to a conversation at once."""
+NOTICE_LENGTH: Final = 1_500
+"""Maximum characters of output in one notice to a conversation."""
 
-_COMMAND = 60
+_COMMAND_LENGTH = 60
 
 
-def name(process: Process) -> str:
-    return f"{process.id} ({plain(process.command, _COMMAND)})"
+def label(process: Process) -> str:
+    """Return the id and the shortened command of a program."""
+    return f"{process.id} ({plain(process.command, _COMMAND_LENGTH)})"
 
 
 def state(process: Process) -> str:
-    """How a program stands, in a few words."""
+    """Return the state of a program in a few words."""
     if process.is_alive:
         return "running"
     if process.state == "lost":
-        return "lost; nobody can say how it ended"
-    how = "ended by request" if process.state == "killed" else "ended"
-    return f"{how}, {_code(process.exit_code)}"
+        return "lost; its exit code is unknown"
+    ended = "ended by request" if process.state == "killed" else "ended"
+    return f"{ended}, {_exit_text(process.exit_code)}"
 
 
 def line(process: Process) -> str:
-    """One line for a list."""
+    """Return one line about a program, for a list."""
     if process.is_alive or process.ended_at is None:
-        return f"{name(process)}: {state(process)} since {process.began_at:%Y-%m-%d %H:%M} UTC"
-    return f"{name(process)}: {state(process)}, at {process.ended_at:%Y-%m-%d %H:%M} UTC"
+        return f"{label(process)}: {state(process)} since {process.began_at:%Y-%m-%d %H:%M} UTC"
+    return f"{label(process)}: {state(process)}, at {process.ended_at:%Y-%m-%d %H:%M} UTC"
 
 
-def ended(process: Process, piece: OutputChunk, remark: str = "") -> str:
+def end_notice(process: Process, chunk: OutputChunk, remark: str = "") -> str:
+    """Return the notice that a program has ended, with its unreported output."""
     if process.state == "lost":
-        head = f"The program {name(process)} is gone, and nobody can say how it ended."
+        head = f"The program {label(process)} is gone; its exit code is unknown."
     else:
-        head = f"The program {name(process)} has ended, {_code(process.exit_code)}."
-    return _with(f"{head} {remark}".rstrip(), piece, process.told)
+        head = f"The program {label(process)} has ended, {_exit_text(process.exit_code)}."
+    return _with_output(f"{head} {remark}".rstrip(), chunk, process.told)
 
 
-def never_began(process: Process) -> str:
-    return f"The program {name(process)} was never started: the gateway was lost at that moment."
+def never_started_notice(process: Process) -> str:
+    """Return the notice that a program was recorded but never started."""
+    return f"The program {label(process)} was never started: the gateway was lost at that moment."
 
 
-def found_again(process: Process) -> str:
-    return f"The gateway was started anew. The program {name(process)} is still running."
+def recovered_notice(process: Process) -> str:
+    """Return the notice that a program still runs after a restart of the gateway."""
+    return f"The gateway was restarted. The program {label(process)} is still running."
 
 
-def new_output(process: Process, piece: OutputChunk) -> str:
-    return _with(f"The program {name(process)} is running.", piece, process.told)
+def output_notice(process: Process, chunk: OutputChunk) -> str:
+    """Return the notice of new output of a running program."""
+    return _with_output(f"The program {label(process)} is running.", chunk, process.told)
 
 
-def shortened(asked: float, allowed: float) -> str:
-    return (
-        f"{asked:g} seconds were asked for; {allowed:g} is the longest that is waited in one call."
-    )
+def shortened_wait_note(requested: float, allowed: float) -> str:
+    """Return the note that a wait is shorter than requested."""
+    return f"{requested:g} seconds were requested; {allowed:g} is the maximum wait in one call."
 
 
-def still_running(waited: float, note: str, *, was_stopped: bool) -> str:
+def still_running_note(waited: float, note: str, *, was_stopped: bool) -> str:
+    """Return the note of a wait that ended before the program; `note` goes before it."""
     if was_stopped:
-        return "The waiting was interrupted; the program is still running."
-    told = f"After {waited:g} seconds it is still running; it goes on, and can be waited for again."
-    return f"{note} {told}".strip()
+        return "The wait was interrupted; the program is still running."
+    text = f"After {waited:g} seconds it is still running; it continues, and you can wait again."
+    return f"{note} {text}".strip()
 
 
-def fenced(text: str) -> str:
-    """Output as a block that nothing in it can leave."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}\n{text.rstrip()}\n{fence}"
+def fence(text: str) -> str:
+    """Return output as a code block that no text in it can close."""
+    marker = "```"
+    while marker in text:
+        marker += "`"
+    return f"{marker}\n{text.rstrip()}\n{marker}"
 
 
-def _with(head: str, piece: OutputChunk, told: int) -> str:
-    if not piece.text.strip():
+def _with_output(head: str, chunk: OutputChunk, reported: int) -> str:
+    """Return a notice with output; output before the position `reported` was reported earlier."""
+    if not chunk.text.strip():
         return head
-    left_out = (piece.start - told) + (piece.total - piece.end)
+    left_out = (chunk.start - reported) + (chunk.total - chunk.end)
     more = f" {left_out:,} bytes more are in its log." if left_out > 0 else ""
-    return f"{head}{more}\n{fenced(piece.text)}"
+    return f"{head}{more}\n{fence(chunk.text)}"
 
 
-def _code(exit_code: int | None) -> str:
+def _exit_text(exit_code: int | None) -> str:
     if exit_code is None:
         return "exit code unknown"
     if exit_code >= 0:

@@ -1,4 +1,4 @@
-"""The watch over background programs, as a part of a gateway."""
+"""The task of a gateway that checks background programs at an interval."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ log = logging.getLogger("tertulia.processes")
 
 
 class ProcessPoller:
-    """Finds the programs again after a start, then looks at them again and again."""
+    """Recovers the programs once after a start, then checks all of them every `every` seconds."""
 
     def __init__(self, registry: ProcessRegistry | None, *, every: float = 1.0) -> None:
         self._registry = registry
         self._every = every
 
     async def run(self) -> None:
+        """Run until cancelled; without a registry, only wait."""
         if self._registry is None:
             await asyncio.Event().wait()
             return
-        look = self._registry.recover
+        check = self._registry.recover
         while True:
             try:
-                await asyncio.to_thread(look)
-                look = self._registry.look  # type: ignore[assignment]
+                await asyncio.to_thread(check)
+                check = self._registry.check_all  # type: ignore[assignment]
             except Error as problem:
-                log.warning("background programs could not be looked at: %s", problem)
+                log.warning("process check failed, retrying in %g s: %s", self._every, problem)
             await asyncio.sleep(self._every)

@@ -1,7 +1,7 @@
-"""The registry of background programs: starts them, asks after them, ends them, tells of them.
+"""The registry of background programs: starts, checks and kills them, and reports about them.
 
-What it knows is in the store, and what a program writes is in its folder, so a registry that is
-lost loses nothing: the next one on this machine finds each program again, or says that it is gone.
+Its state is in the store, and the output of each program is in a folder, so a crash loses nothing:
+the next registry on this machine finds each program again, or reports that it is gone.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from tertulia.processes.environments.base import (
     Command,
     Environment,
     Launch,
-    LocalMachine,
 )
+from tertulia.processes.environments.local import LocalMachine
 from tertulia.processes.output_files import (
     OutputChunk,
     OutputFiles,
@@ -58,25 +58,25 @@ from tertulia.store import Store
 
 log = logging.getLogger("tertulia.processes")
 
-PAGE: Final = 10_000
-"""How many characters of a log are given at once."""
+PAGE_LENGTH: Final = 10_000
+"""Maximum characters of a log in one call."""
 
-POLLED: Final = 4_000
-SIZE: Final = (24, 80)
-"""Rows and columns of a terminal that nobody gave another size."""
+POLL_LENGTH: Final = 4_000
+TERMINAL_SIZE: Final = (24, 80)
+"""Default rows and columns of a terminal."""
 
 _START_SECONDS = 30.0
-_NEVER_BEGAN = timedelta(seconds=60)
-_SHORTEST_INTERVAL = timedelta(seconds=1)
-_LINE = 2048  # bytes of input in one line, so that lines of several writers never mix
-_TAKEN_SECONDS = 5.0
-_LOOK_SECONDS = 0.05
-_REACH_SECONDS = 30.0
-_REST_SECONDS = 60.0
+_NEVER_STARTED = timedelta(seconds=60)
+_MIN_INTERVAL = timedelta(seconds=1)
+_INPUT_PART = 2048  # bytes of input in one line: lines this short never mix in the pipe
+_INPUT_SECONDS = 5.0
+_POLL_SECONDS = 0.05
+_CLIENT_SECONDS = 30.0
+_RETRY_SECONDS = 60.0
 
 
 class ProcessStatus(NamedTuple):
-    """How a program stands, with some of its output, and what is to be said about that."""
+    """A program with its state, a part of its output, and a note about them."""
 
     process: Process
     output: OutputChunk
@@ -84,9 +84,9 @@ class ProcessStatus(NamedTuple):
 
 
 class ProcessRegistry:
-    """The programs of one store on this machine. Its calls block; any thread may make them.
+    """The programs of one store on this machine. Its methods block, and are thread-safe.
 
-    `folder` is where their output is kept; `work` where they run.
+    Output is stored in `folder`; programs run in `work`.
     """
 
     def __init__(
@@ -106,16 +106,19 @@ class ProcessRegistry:
         self._store = store
         self._records = store.processes
         self._folder = os.path.abspath(os.fspath(folder))
-        here = LocalMachine(
+        local = LocalMachine(
             os.fspath(work or os.path.join(self._folder, "work")), passed=self.rules.variables
         )
-        self._environment = environment or here
-        # Programs that were started before another place was chosen are still looked after.
-        self._environments = {one.name: one for one in (here, self._environment)}
-        # Those that somebody is waiting for, who hears of their end from the call.
+        self._environment: Environment = environment or local
+        # Local programs from before another environment was configured are still managed.
+        self._environments: dict[str, Environment] = {
+            local.name: local,
+            self._environment.name: self._environment,
+        }
+        # Programs that a caller waits for: the caller gets their end, the conversation no notice.
         self._awaited: Counter[str] = Counter()
-        self._own: set[str] = set()  # those that were started here, and not found again
-        self._rests: dict[str, float] = {}  # until when one that cannot be ended is left alone
+        self._own: set[str] = set()  # programs that this registry has started itself
+        self._retry_at: dict[str, float] = {}  # next attempt to end a program that failed to end
         self._lock = threading.Lock()
 
     # -- starting
@@ -129,22 +132,22 @@ class ProcessRegistry:
         cwd: str | None = None,
         variables: Mapping[str, str] | None = None,
         pty: bool = False,
-        size: tuple[int, int] = SIZE,
+        size: tuple[int, int] = TERMINAL_SIZE,
         check_interval: float | None = None,
         is_awaited: bool = False,
     ) -> Process:
-        """Start a program for a conversation; its news are sent to `origin`.
+        """Start a program for a conversation; notices about it are sent to `origin`.
 
-        With `is_awaited` its end is not told: whoever starts it waits for it, then removes it.
+        With `is_awaited` there is no notice of its end: the caller waits for it and removes it.
         """
         process_id = f"p{secrets.token_hex(4)}"
         launch = self._environment.launch(
             command, process_id=process_id, cwd=cwd, variables=variables or {}, pty=pty
         )
-        self._reach()
+        self._require_reachable()
         session = self._store.sessions.current(key)
         now = self._store.now()
-        noted = Process(
+        process = Process(
             id=process_id,
             key=key,
             session_id=None if session is None else session.id,
@@ -152,7 +155,7 @@ class ProcessRegistry:
             node=self.node,
             folder=os.path.join(self._folder, process_id),
             command=command if isinstance(command, str) else shlex.join(command),
-            cwd=launch.place,
+            cwd=launch.display_folder,
             environment=self._environment.name,
             is_pty=pty,
             state="starting",
@@ -164,42 +167,45 @@ class ProcessRegistry:
             self._own.add(process_id)
             if is_awaited:
                 self._awaited[process_id] += 1
-        # Noted before it is there: whatever is lost from here on, it can be found.
-        self._records.begin(noted, at_most=self.rules.at_most)
+        # Recorded before it is started: after a crash from here on, the program can be found.
+        self._records.begin(process, at_most=self.rules.at_most)
         spec = {
             "argv": launch.argv,
             "cwd": launch.cwd,
             "variables": launch.variables,
-            "folder": noted.folder,
+            "folder": process.folder,
             "is_pty": pty,
-            "size": _checked(size),
+            "size": _validate_size(size),
         }
         try:
-            os.makedirs(noted.folder, mode=0o700)
-            identity = _start(spec)
+            os.makedirs(process.folder, mode=0o700)
+            identity = _start_supervisor(spec)
         except BaseException:
-            self._remove(noted)
+            self._remove(process)
             raise
         return self._records.began(process_id, identity)
 
-    # -- asking
+    # -- reading
 
     def find(self, key: str) -> list[Process]:
-        """The programs of a conversation, in the order they began."""
-        return [self._current(one) for one in self._records.find(key=key)]
+        """Return the programs of a conversation, in the order they began."""
+        return [self._refresh(process) for process in self._records.find(key=key)]
 
     def get(self, process_id: str, *, key: str | None = None) -> Process:
-        """A program as it stands now. With `key`, one of that conversation and no other."""
-        return self._current(self._require(process_id, key))
+        """Return a program with its current state; raise `NotFound` if there is none.
+
+        With `key`, only a program of that conversation is returned.
+        """
+        return self._refresh(self._require(process_id, key))
 
     def poll(
         self, process_id: str, *, key: str | None = None, after: int | None = None
     ) -> ProcessStatus:
-        """How a program stands, with its newest output, or that which came after a position."""
+        """Return the state of a program with its newest output, or the output after a position."""
         process = self.get(process_id, key=key)
         output = _output(process)
-        piece = output.newest(POLLED) if after is None else output.since(after, POLLED)
-        return ProcessStatus(process, piece, self._remark(process))
+        chunk = output.newest(POLL_LENGTH) if after is None else output.since(after, POLL_LENGTH)
+        return ProcessStatus(process, chunk, self._explain_exit(process))
 
     def log(
         self,
@@ -208,14 +214,19 @@ class ProcessRegistry:
         key: str | None = None,
         before: int | None = None,
         after: int | None = None,
-        limit: int = PAGE,
+        limit: int = PAGE_LENGTH,
     ) -> ProcessStatus:
-        """A page of the newest 200,000 characters: the last, or that before or after a position."""
+        """Return the last page of the output, or the page before or after a position.
+
+        Only the newest 200,000 characters can be read.
+        """
         process = self.get(process_id, key=key)
-        limit, output = max(1, min(limit, PAGE)), _output(process)
+        limit, output = max(1, min(limit, PAGE_LENGTH)), _output(process)
         if after is not None:
-            return ProcessStatus(process, output.since(after, limit), self._remark(process))
-        return ProcessStatus(process, output.newest(limit, before=before), self._remark(process))
+            chunk = output.since(after, limit)
+        else:
+            chunk = output.newest(limit, before=before)
+        return ProcessStatus(process, chunk, self._explain_exit(process))
 
     def wait(
         self,
@@ -225,216 +236,228 @@ class ProcessRegistry:
         key: str | None = None,
         stop: threading.Event | None = None,
     ) -> ProcessStatus:
-        """Wait until a program has ended, no longer than the rules allow; `stop` ends the waiting.
+        """Wait until a program has ended, at most as long as the settings allow.
 
-        The note says where it was waited for less than was asked.
+        `stop` ends the wait. The note says if the wait was shorter than requested.
         """
-        allowed, note = self.clamped(seconds)
+        allowed, note = self.clamp_wait(seconds)
         until = time.monotonic() + allowed
         stop = stop or threading.Event()
-        with self.awaiting(process_id):
+        with self.without_end_notice(process_id):
             while True:
-                process = self._current(self._require(process_id, key), is_told=False)
+                process = self._refresh(self._require(process_id, key), has_notice=False)
                 left = until - time.monotonic()
                 if not process.is_alive or left <= 0 or stop.is_set():
                     break
-                stop.wait(min(_LOOK_SECONDS, left))
+                stop.wait(min(_POLL_SECONDS, left))
         if process.is_alive:
-            note = messages.still_running(allowed, note, was_stopped=stop.is_set())
+            note = messages.still_running_note(allowed, note, was_stopped=stop.is_set())
         else:
-            note = self._remark(process)
-        return ProcessStatus(process, _output(process).newest(POLLED), note)
+            note = self._explain_exit(process)
+        return ProcessStatus(process, _output(process).newest(POLL_LENGTH), note)
 
-    def clamped(self, seconds: float | None) -> tuple[float, str]:
-        """How long to wait instead of what was asked for, and what to say about it."""
+    def clamp_wait(self, seconds: float | None) -> tuple[float, str]:
+        """Return the seconds to wait instead of the requested ones, and a note if they differ."""
         longest = self.rules.longest_seconds
         if seconds is None or math.isnan(seconds):
             return longest, ""
         if seconds > longest:
-            return longest, messages.shortened(seconds, longest)
+            return longest, messages.shortened_wait_note(seconds, longest)
         return max(0.0, seconds), ""
 
     @contextmanager
-    def awaiting(self, process_id: str) -> Iterator[None]:
-        """As long as the block lasts, the end of a program is not told to its conversation."""
+    def without_end_notice(self, process_id: str) -> Iterator[None]:
+        """Suppress the notice of the end of a program while the block runs."""
         with self._lock:
             self._awaited[process_id] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._awaited -= Counter([process_id])  # which drops it at zero
+                self._awaited -= Counter([process_id])  # removes the entry at zero
 
-    # -- acting
+    # -- writing and killing
 
     def write(self, process_id: str, text: str, *, key: str | None = None) -> Process:
-        """Write to a program's standard input; ctrl-C is "\\x03" where it has a terminal."""
-        process = self._running(process_id, key)
+        """Write to a program's standard input; ctrl-C is "\\x03" if it has a terminal."""
+        process = self._require_running(process_id, key)
         data = text.encode("utf-8", "surrogateescape")
-        parts = [data[at : at + _LINE] for at in range(0, len(data), _LINE)]
-        _order(process, [{"data": base64.b64encode(part).decode()} for part in parts])
+        parts = [data[start : start + _INPUT_PART] for start in range(0, len(data), _INPUT_PART)]
+        _send_requests(process, [{"data": base64.b64encode(part).decode()} for part in parts])
         return process
 
     def submit(self, process_id: str, text: str = "", *, key: str | None = None) -> Process:
-        """Write a line, with the Enter key after it."""
-        process = self._running(process_id, key)
+        """Write a line, followed by Enter."""
+        process = self._require_running(process_id, key)
         return self.write(process_id, text + ("\r" if process.is_pty else "\n"), key=key)
 
     def resize(
         self, process_id: str, rows: int, columns: int, *, key: str | None = None
     ) -> Process:
-        """Give a program's terminal another size."""
-        process = self._running(process_id, key)
+        """Change the size of a program's terminal."""
+        process = self._require_running(process_id, key)
         if not process.is_pty:
             raise IllegalMove(f"{process.id} has no terminal.", hint="Start it with pty.")
-        _order(process, [{"size": _checked((rows, columns))}])
+        _send_requests(process, [{"size": _validate_size((rows, columns))}])
         return process
 
     def kill(self, process_id: str, *, key: str | None = None) -> Process:
-        """End a program, with everything it has started."""
+        """Kill a program with all its descendants."""
         process = self._require(process_id, key)
-        with self.awaiting(process.id):
-            found = self._end(process)
-            if not found and not process.is_alive:
+        with self.without_end_notice(process.id):
+            count = self._terminate(process)
+            if not count and not process.is_alive:
                 raise IllegalMove(f"{process.id} has ended already.")
-            ended = termination.ended(process.folder)
-            self._records.end(process, "killed", exit_code=ended.get("exit_code"))
+            end = termination.read_end(process.folder)
+            self._records.end(process, "killed", exit_code=end.get("exit_code"))
         return self._records.require(process.id)
 
     def remove(self, process_id: str) -> None:
-        """End a program if it runs, and forget it with its output."""
+        """Kill a program if it runs, and delete it with its output."""
         process = self._records.require(process_id)
         try:
-            self._end(process)
+            self._terminate(process)
         except Error:
             with self._lock:
-                self._awaited.pop(process_id, None)  # from now on its end is news
+                self._awaited.pop(process_id, None)  # from now on its end has a notice
             raise
         self._remove(process)
 
-    # -- watching
+    # -- checking
 
     def recover(self) -> list[Process]:
-        """After a start: find every program again; conversations are told how theirs stand."""
-        found = []
+        """Find every program again after a start, and send a notice about each running one."""
+        recovered = []
         for process in self._records.of_node(self.node):
-            with _told_in_log(process):
-                now = self._look_at(process)
-                if now is not None and now.is_alive and now.id not in self._own:
-                    self._records.tell(now, messages.found_again(now), told=now.told)
-                if now is not None:
-                    found.append(now)
-        return found
+            with _log_problem(process):
+                current = self._check(process)
+                if current is not None and current.is_alive and current.id not in self._own:
+                    notice = messages.recovered_notice(current)
+                    self._records.tell(current, notice, told=current.told)
+                if current is not None:
+                    recovered.append(current)
+        return recovered
 
-    def look(self) -> None:
-        """Note who has ended, tell the conversations what is due, and drop what is long over."""
+    def check_all(self) -> None:
+        """Record ended programs, send the notices that are due, and delete old programs."""
         for process in self._records.of_node(self.node):
-            with _told_in_log(process):
-                self._look_at(process)
+            with _log_problem(process):
+                self._check(process)
 
-    def _look_at(self, process: Process) -> Process | None:
-        """One of them, as it stands now; None if it was dropped."""
+    def _check(self, process: Process) -> Process | None:
+        """Check one program and return it with its current state; None if it was deleted."""
         if process.state == "forgotten":
-            self._drop(process)
+            self._end_forgotten(process)
             return None
         if process.is_alive:
-            process = self._current(process)
-            self._tell_output(process)
+            process = self._refresh(process)
+            self._send_output_notice(process)
             return process
-        kept = timedelta(minutes=self.rules.keep_minutes)
-        is_old = process.ended_at is not None and self._store.now() - process.ended_at > kept
-        if is_old and not termination.is_kept(process):
+        retention = timedelta(minutes=self.rules.keep_minutes)
+        is_old = process.ended_at is not None and self._store.now() - process.ended_at > retention
+        if is_old and not termination.has_supervisor(process):
             self._remove(process)
             return None
         return process
 
-    def _drop(self, process: Process) -> None:
-        """End one whose conversation was deleted. Where it cannot be reached, it is tried again."""
-        if time.monotonic() < self._rests.get(process.id, 0):
+    def _end_forgotten(self, process: Process) -> None:
+        """End a program whose conversation was deleted; if that fails, retry after a minute."""
+        if time.monotonic() < self._retry_at.get(process.id, 0):
             return
         try:
-            self._end(process)
+            self._terminate(process)
         except Error:
-            self._rests[process.id] = time.monotonic() + _REST_SECONDS
+            self._retry_at[process.id] = time.monotonic() + _RETRY_SECONDS
             raise
         self._remove(process)
 
-    def _tell_output(self, process: Process) -> None:
+    def _send_output_notice(self, process: Process) -> None:
+        """Send a notice of new output if the check interval of a program has passed."""
         interval = process.check_interval
         if not process.is_alive or interval is None:
             return
         if self._store.now() - process.told_at < interval:
             return
-        piece = self._untold(process)
-        if piece.end > process.told:
-            self._records.tell(process, messages.new_output(process, piece), told=piece.end)
+        chunk = self._unreported_output(process)
+        if chunk.end > process.told:
+            self._records.tell(process, messages.output_notice(process, chunk), told=chunk.end)
 
-    def _current(self, process: Process, *, is_told: bool = True) -> Process:
-        """A program as it stands now; whoever finds that it has ended writes it down."""
+    def _refresh(self, process: Process, *, has_notice: bool = True) -> Process:
+        """Return a program with its current state; record its end if it is not recorded yet."""
         if not process.is_alive:
             return process
         if process.state == "starting":
-            return self._begun(process)
-        is_kept = termination.is_kept(process)
-        # Asked in this order: a keeper notes the end before it goes.
-        ended = termination.ended(process.folder)
-        if not ended and is_kept:
+            return self._refresh_starting(process)
+        has_supervisor = termination.has_supervisor(process)
+        # In this order: a supervisor records the end before it exits.
+        end = termination.read_end(process.folder)
+        if not end and has_supervisor:
             return process
         with self._lock:
-            is_told = is_told and not self._awaited[process.id]
-        state: Any = "exited" if ended else "lost"
-        after = replace(process, state=state, exit_code=ended.get("exit_code"))
-        news = messages.ended(after, self._untold(after), self._remark(after)) if is_told else None
-        self._records.end(process, state, exit_code=after.exit_code, news=news)
-        return self._records.get(process.id) or after
+            has_notice = has_notice and not self._awaited[process.id]
+        state: Any = "exited" if end else "lost"
+        ended = replace(process, state=state, exit_code=end.get("exit_code"))
+        notice = self._end_notice(ended) if has_notice else None
+        self._records.end(process, state, exit_code=ended.exit_code, news=notice)
+        return self._records.get(process.id) or ended
 
-    def _begun(self, process: Process) -> Process:
-        """One that was being started: by a gateway that was lost then, or by one that is at it."""
-        identity = termination.began(process.folder)
+    def _end_notice(self, process: Process) -> str:
+        chunk = self._unreported_output(process)
+        return messages.end_notice(process, chunk, self._explain_exit(process))
+
+    def _refresh_starting(self, process: Process) -> Process:
+        """Return the state of a program in `starting`.
+
+        A gateway is starting it right now, or crashed while doing so.
+        """
+        identity = termination.read_identity(process.folder)
         if identity is not None:
-            return self._current(self._records.began(process.id, identity))
-        if self._store.now() - process.began_at > _NEVER_BEGAN:
-            news = messages.never_began(process)
-            self._records.end(process, "lost", news=news)
+            return self._refresh(self._records.began(process.id, identity))
+        if self._store.now() - process.began_at > _NEVER_STARTED:
+            notice = messages.never_started_notice(process)
+            self._records.end(process, "lost", news=notice)
             return self._records.get(process.id) or process
         return process
 
-    def _untold(self, process: Process) -> OutputChunk:
-        """The newest output that its conversation was not told of yet."""
-        piece = _output(process).newest(messages.TOLD)
-        if piece.start >= process.told:
-            return piece
-        return _output(process).since(process.told, messages.TOLD)
+    def _unreported_output(self, process: Process) -> OutputChunk:
+        """Return the newest output that no notice has contained yet."""
+        chunk = _output(process).newest(messages.NOTICE_LENGTH)
+        if chunk.start >= process.told:
+            return chunk
+        return _output(process).since(process.told, messages.NOTICE_LENGTH)
 
-    # -- where they run
+    # -- environments
 
-    def _reach(self) -> None:
-        """Refuse to start anything where the place for it cannot be reached."""
-        probe = self._environment.probe()
+    def _require_reachable(self) -> None:
+        """Raise `PlaceUnavailable` if the environment for new programs cannot be reached."""
+        probe = self._environment.probe_launch()
         if probe is not None:
-            _run(probe, f"{self._environment.name} cannot be reached", hint="Nothing was started.")
-
-    def _end(self, process: Process) -> int:
-        """End a program and all below it, wherever it runs; how many there were."""
-        place = self._environments.get(process.environment)
-        if place is None:
-            raise IllegalMove(
-                f"{process.id} runs in another place, {process.environment}, which is not set up"
-                " any more.",
-                hint="Set it up again under [processes], or end it there by hand.",
+            _run_client(
+                probe, f"{self._environment.name} cannot be reached", hint="Nothing was started."
             )
-        there = _end_there(place, process)
-        here = termination.end(process)
-        if process.is_alive:
-            # It may only have been on its way. With the connection gone, nothing more can begin.
-            there += _end_there(place, process)
-        return there + here
 
-    def _remark(self, process: Process) -> str:
-        place = self._environments.get(process.environment)
-        if place is None or process.state != "exited":
+    def _terminate(self, process: Process) -> int:
+        """Terminate a program and its descendants in its environment; return their number."""
+        environment = self._environments.get(process.environment)
+        if environment is None:
+            raise IllegalMove(
+                f"{process.id} runs in the environment {process.environment}, which is not"
+                " configured any more.",
+                hint="Configure it again under [processes], or end the program there by hand.",
+            )
+        remote_count = _kill_remote(environment, process)
+        local_count = termination.terminate(process)
+        if process.is_alive:
+            # The first kill may have come before the program started there. The client is gone
+            # now, so after this second kill nothing can start any more.
+            remote_count += _kill_remote(environment, process)
+        return remote_count + local_count
+
+    def _explain_exit(self, process: Process) -> str:
+        environment = self._environments.get(process.environment)
+        if environment is None or process.state != "exited":
             return ""
-        return place.remark(process.exit_code)
+        return environment.explain_exit(process.exit_code)
 
     def _require(self, process_id: str, key: str | None) -> Process:
         process = self._records.require(process_id)
@@ -445,11 +468,11 @@ class ProcessRegistry:
         if process.node != self.node:
             raise IllegalMove(
                 f"{process_id} runs on {process.node}, not on {self.node}.",
-                hint="Ask the gateway there.",
+                hint="Use the gateway on that machine.",
             )
         return process
 
-    def _running(self, process_id: str, key: str | None) -> Process:
+    def _require_running(self, process_id: str, key: str | None) -> Process:
         process = self.get(process_id, key=key)
         if process.state != "running":
             raise IllegalMove(f"{process.id} is not running: {messages.state(process)}.")
@@ -459,96 +482,100 @@ class ProcessRegistry:
         with self._lock:
             self._own.discard(process.id)
             self._awaited.pop(process.id, None)
-            self._rests.pop(process.id, None)
+            self._retry_at.pop(process.id, None)
         self._records.delete(process.id)
         shutil.rmtree(process.folder, ignore_errors=True)
 
 
 @contextmanager
-def _told_in_log(process: Process) -> Iterator[None]:
-    """What is wrong with one program keeps nobody from looking at the others."""
+def _log_problem(process: Process) -> Iterator[None]:
+    """Log an error about one program, so that the others are checked nevertheless."""
     try:
         yield
     except (Error, OSError) as problem:
         if isinstance(problem, StoreUnavailable):
             raise
-        log.warning("process %s could not be looked at: %s", process.id, problem)
+        log.warning("check of process %s failed, continuing with the next: %s", process.id, problem)
 
 
-def _end_there(place: Environment, process: Process) -> int:
-    """End what runs beyond this machine; how many there were."""
-    launch = place.ending(process.id)
+def _kill_remote(environment: Environment, process: Process) -> int:
+    """Kill the processes of a program on another machine; return their number."""
+    launch = environment.kill_launch(process.id)
     if launch is None:
         return 0
-    told = _run(
+    count = _run_client(
         launch,
-        f"{place.name} cannot be reached, so {process.id} may still be running there",
-        hint="Try again when it can be.",
+        f"{environment.name} cannot be reached, so {process.id} may still be running there",
+        hint="Try again when it is reachable.",
     )
-    return int(told or 0)
+    return int(count or 0)
 
 
-def _run(launch: Launch, failed: str, *, hint: str) -> str:
-    """Run a program of this machine that reaches another place; what it prints."""
+def _run_client(launch: Launch, failure: str, *, hint: str) -> str:
+    """Run a client on this machine and return its output.
+
+    Raise `PlaceUnavailable` with the text `failure` if it fails.
+    """
     try:
-        done = subprocess.run(  # noqa: S603 — given by an environment, never by an agent
+        result = subprocess.run(  # noqa: S603 — built by an environment, never by an agent
             launch.argv, cwd=launch.cwd, env=launch.variables, stdin=subprocess.DEVNULL,
-            capture_output=True, timeout=_REACH_SECONDS, check=False,
+            capture_output=True, timeout=_CLIENT_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as problem:
-        raise PlaceUnavailable(f"{failed}: it does not answer.", hint=hint) from problem
+        raise PlaceUnavailable(f"{failure}: it does not answer.", hint=hint) from problem
     except OSError as problem:
         reason = f"{launch.argv[0]} cannot be started ({problem.strerror})"
-        raise PlaceUnavailable(f"{failed}: {reason}.", hint=hint) from problem
-    if done.returncode != 0:
-        told = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        reason = plain(told[-1], 300) if told else f"exit code {done.returncode}"
-        raise PlaceUnavailable(f"{failed}: {reason.rstrip('.')}.", hint=hint)
-    return done.stdout.decode("utf-8", "replace").strip()
+        raise PlaceUnavailable(f"{failure}: {reason}.", hint=hint) from problem
+    if result.returncode != 0:
+        lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+        reason = plain(lines[-1], 300) if lines else f"exit code {result.returncode}"
+        raise PlaceUnavailable(f"{failure}: {reason.rstrip('.')}.", hint=hint)
+    return result.stdout.decode("utf-8", "replace").strip()
 
 
-def _start(spec: dict[str, Any]) -> Identity:
-    """Start a keeper with its program."""
-    asked = [sys.executable, "-I", "-S", supervisor.__file__]
-    started = subprocess.Popen(  # noqa: S603 — our own program
-        asked, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
+def _start_supervisor(spec: dict[str, Any]) -> Identity:
+    """Start a supervisor with its program; raise `NotFound` if the program cannot be started."""
+    command = [sys.executable, "-I", "-S", supervisor.__file__]
+    child = subprocess.Popen(  # noqa: S603 — our own program
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
     )
     try:
-        told, _ = started.communicate(json.dumps(spec).encode(), timeout=_START_SECONDS)
-        answer = json.loads(told)
+        output, _ = child.communicate(json.dumps(spec).encode(), timeout=_START_SECONDS)
+        reply = json.loads(output)
     except (subprocess.TimeoutExpired, ValueError) as problem:
-        started.kill()
-        started.communicate()
+        child.kill()
+        child.communicate()
         raise IllegalMove("The program could not be started.", hint="Try again.") from problem
-    if "problem" in answer:
-        name = answer.get("file") or spec["argv"][0]
-        raise NotFound(f"{name!r} cannot be started: {answer['problem']}.")
-    return Identity(**answer)
+    if "problem" in reply:
+        name = reply.get("file") or spec["argv"][0]
+        raise NotFound(f"{name!r} cannot be started: {reply['problem']}.")
+    return Identity(**reply)
 
 
-def _order(process: Process, orders: list[dict[str, Any]]) -> None:
-    """Give orders to a keeper; each is taken whole or not at all."""
+def _send_requests(process: Process, requests: list[dict[str, Any]]) -> None:
+    """Send requests to a supervisor; each is written whole or not at all."""
     try:
         pipe = os.open(os.path.join(process.folder, supervisor.INPUT), os.O_WRONLY | os.O_NONBLOCK)
     except OSError as problem:
-        raise IllegalMove(f"{process.id} reads nothing any more: it has ended.") from problem
+        raise IllegalMove(f"{process.id} does not read any more: it has ended.") from problem
     try:
-        for number, order in enumerate(orders):
-            # For each anew: much may take long, as long as it goes on.
-            until = time.monotonic() + _TAKEN_SECONDS
-            line = json.dumps(order).encode() + b"\n"
-            while not _is_taken(pipe, line):
+        for number, request in enumerate(requests):
+            # The limit restarts with each request: a long input may take long while it progresses.
+            until = time.monotonic() + _INPUT_SECONDS
+            line = json.dumps(request).encode() + b"\n"
+            while not _has_written(pipe, line):
                 if time.monotonic() > until:
                     raise IllegalMove(
-                        f"{process.id} does not read: {number} of {len(orders)} parts were taken.",
-                        hint="See its output; it may be waiting for something else.",
+                        f"{process.id} does not read: {number} of {len(requests)} parts were sent.",
+                        hint="Check its output; it may be waiting for something else.",
                     )
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
     finally:
         os.close(pipe)
 
 
-def _is_taken(pipe: int, line: bytes) -> bool:
+def _has_written(pipe: int, line: bytes) -> bool:
+    """Write a line to a pipe; return False if the pipe is full."""
     try:
         os.write(pipe, line)
     except BlockingIOError:
@@ -565,18 +592,18 @@ def _interval(seconds: float | None) -> timedelta | None:
         return None
     if not 0 < seconds <= 86_400:
         raise ConfigError(
-            f"check_interval is {seconds!r}.",
-            hint="Give a number of seconds up to 86400, a day.",
+            f"Invalid check_interval: {seconds!r}.",
+            hint="Use a number of seconds above 0 and up to 86400, a day.",
             field="check_interval",
         )
-    return max(timedelta(seconds=seconds), _SHORTEST_INTERVAL)
+    return max(timedelta(seconds=seconds), _MIN_INTERVAL)
 
 
-def _checked(size: tuple[int, int]) -> tuple[int, int]:
+def _validate_size(size: tuple[int, int]) -> tuple[int, int]:
     if not all(0 < number < 10_000 for number in size):
         raise ConfigError(
-            f"The size of the terminal is {size!r}.",
-            hint="Give rows and columns above 0, such as 24 and 80.",
+            f"Invalid terminal size: {size!r}.",
+            hint="Use rows and columns above 0, such as 24 and 80.",
             field="size",
         )
     return size

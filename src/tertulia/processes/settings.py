@@ -1,4 +1,4 @@
-"""What programs may be started, by whom, and what they are given."""
+"""Settings of background programs: who may start them, their variables and their limits."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from tertulia.records.people import ROLES, Role
 
 VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
-# A container has no network and no privileges, unless it is said otherwise.
+# By default a container has no network and no privileges.
 DOCKER_OPTIONS = ("--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges")
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How background programs behave.
+    """Settings of background programs.
 
-    role              who may have the agent start programs: owner, member or guest, and those above
-    variables         the environment variables of the gateway that programs are given; keys and
-                      tokens are best left out
-    at_most           how many may run at once on this machine
-    keep_minutes      how long one that has ended can still be asked for
-    longest_seconds   how long the agent may wait for one in a single call
+    role              lowest role whose agent may start programs: owner, member or guest
+    variables         environment variables of the gateway that programs get; leave out keys and
+                      tokens
+    at_most           maximum number of programs that run at once on this machine
+    keep_minutes      minutes that an ended program and its output stay available
+    longest_seconds   maximum seconds that the agent waits for a program in one call
     """
 
     role: Role = "owner"
@@ -33,14 +33,16 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.role not in ROLES:
             raise ConfigError(
-                f"role is {self.role!r}.", hint=f"Allowed: {', '.join(ROLES)}.", field="role"
+                f"Invalid role {self.role!r}.", hint=f"Use one of {', '.join(ROLES)}.", field="role"
             )
         for name in ("at_most", "keep_minutes", "longest_seconds"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ConfigError(
-                    f"{name} is {getattr(self, name)!r}.", hint="Give a number above 0.", field=name
+                    f"Invalid {name}: {getattr(self, name)!r}.",
+                    hint="Use a number above 0.",
+                    field=name,
                 )
 
     def allows(self, role: Role) -> bool:
-        """Whether somebody of that role may have programs started."""
+        """Return whether an agent may start programs for a person with that role."""
         return ROLES.index(role) <= ROLES.index(self.role)

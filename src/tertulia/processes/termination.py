@@ -1,6 +1,6 @@
-"""Whether a program still runs, how it ended, and ending it with everything it has started.
+"""State and termination of a program and its descendants on this machine.
 
-Nobody is touched whose pid alone is known: a pid may belong to another program by now.
+A process is never signalled by its pid alone: the pid may belong to another program by now.
 """
 
 from __future__ import annotations
@@ -17,118 +17,127 @@ from tertulia.records.processes import Identity, Process
 if TYPE_CHECKING:
     import psutil
 
-_GRACE_SECONDS = 2.0  # for a program to end as it likes, before it is ended
-_ROUNDS = 50  # of looking for those who were started meanwhile
-_NOTED_SECONDS = 5.0
+_GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL
+_KILL_ROUNDS = 50  # each round also finds processes that were started since the last one
+_SUPERVISOR_SECONDS = 5.0  # for the supervisor to record the end and exit
 
 
-def is_kept(process: Process) -> bool:
-    """Whether the keeper of a program is there."""
-    return _is(process.keeper_pid, process.keeper_mark)
+def has_supervisor(process: Process) -> bool:
+    """Return whether the supervisor of a program is running."""
+    return _is_same(process.keeper_pid, process.keeper_mark)
 
 
-def began(folder: str) -> Identity | None:
-    """Who a keeper has said that it and its program are."""
-    told = _read(folder, supervisor.BEGAN)
-    return Identity(**told) if told else None
+def read_identity(folder: str) -> Identity | None:
+    """Return the pids that a supervisor has recorded, or None if it has not yet."""
+    fields = _read_json(folder, supervisor.BEGAN)
+    return Identity(**fields) if fields else None
 
 
-def ended(folder: str) -> dict[str, Any]:
-    """How a keeper has said that its program ended; empty if it has not."""
-    return _read(folder, supervisor.ENDED)
+def read_end(folder: str) -> dict[str, Any]:
+    """Return the exit code and time that a supervisor has recorded; empty if it has not yet."""
+    return _read_json(folder, supervisor.ENDED)
 
 
-def end(process: Process) -> int:
-    """End a program and all below it, also who has left its group; how many there were."""
-    first = _victims(process)
+def terminate(process: Process) -> int:
+    """Terminate a program and all its descendants; return their number.
+
+    Descendants that left its process group are included.
+    """
+    first = _family(process)
     _signal(first, is_gentle=True)
     until = time.monotonic() + _GRACE_SECONDS
-    while _victims(process) and time.monotonic() < until:
+    while _family(process) and time.monotonic() < until:
         time.sleep(0.02)
-    for _ in range(_ROUNDS):
-        left = _victims(process)
+    for _ in range(_KILL_ROUNDS):
+        left = _family(process)
         if not left:
             break
         _signal(left, is_gentle=False)
         time.sleep(0.02)
-    # The keeper goes when nobody is left, and has written down how its program ended.
-    until = time.monotonic() + _NOTED_SECONDS
-    while is_kept(process) and time.monotonic() < until:
+    # The supervisor exits when no child is left, after it has recorded the end of its program.
+    until = time.monotonic() + _SUPERVISOR_SECONDS
+    while has_supervisor(process) and time.monotonic() < until:
         time.sleep(0.02)
     return len(first)
 
 
-def _is(pid: int, mark: str) -> bool:
+def _is_same(pid: int, mark: str) -> bool:
+    """Return whether the process with a pid runs and is the one that had this mark."""
     return pid > 0 and mark != "" and supervisor.mark(pid) == mark
 
 
-def _victims(process: Process) -> list[psutil.Process]:
-    """Everybody who belongs to a program, children before their parents."""
+def _family(process: Process) -> list[psutil.Process]:
+    """Return the running processes of a program, children before their parents."""
     try:
         import psutil
     except ImportError as problem:
         raise ConfigError(
-            "To end a program, psutil is needed.", hint="pip install 'tertulia[processes]'"
+            "Ending a program needs the package psutil, which is not installed.",
+            hint="Install it: pip install 'tertulia[processes]'.",
         ) from problem
-    found: dict[int, psutil.Process] = {}
-    # Who loses its parent becomes a child of the keeper, so nobody slips away by forking.
-    for pid, mark, is_ours in (
+    family: dict[int, psutil.Process] = {}
+    # A process that loses its parent becomes a child of the supervisor: none escapes by forking.
+    for pid, mark, is_program in (
         (process.keeper_pid, process.keeper_mark, False),
         (process.pid, process.mark, True),
     ):
-        if not _is(pid, mark):
+        if not _is_same(pid, mark):
             continue
         try:
-            head = psutil.Process(pid)
-            below = head.children(recursive=True)
+            parent = psutil.Process(pid)
+            children = parent.children(recursive=True)
         except psutil.Error:
             continue
-        if _is(pid, mark):  # it was still the same when its children were asked for
-            found |= {one.pid: one for one in reversed(below)}
-            found |= {pid: head} if is_ours else {}
-    if not is_kept(process):
-        found |= {one.pid: one for one in _marked(process.id)}
-    return [one for one in found.values() if _is_running(one)]
+        if _is_same(pid, mark):  # it was still the same process when its children were listed
+            family |= {child.pid: child for child in reversed(children)}
+            family |= {pid: parent} if is_program else {}
+    if not has_supervisor(process):
+        family |= {member.pid: member for member in _find_by_variable(process.id)}
+    return [member for member in family.values() if _is_running(member)]
 
 
-def _marked(process_id: str) -> list[psutil.Process]:
-    """Who has a program's id in its environment: for when the keeper is gone, or cannot adopt."""
+def _find_by_variable(process_id: str) -> list[psutil.Process]:
+    """Return the processes with an id in their environment.
+
+    Needed when the supervisor is gone or cannot adopt orphans.
+    """
     import psutil
 
-    found = []
-    for one in psutil.process_iter():
+    matches = []
+    for candidate in psutil.process_iter():
         try:
-            if one.environ().get(supervisor.VARIABLE) == process_id:
-                found.append(one)
+            if candidate.environ().get(supervisor.VARIABLE) == process_id:
+                matches.append(candidate)
         except (psutil.Error, OSError):
-            continue  # another user's, or gone
-    return found
+            continue  # it belongs to another user, or is gone
+    return matches
 
 
-def _is_running(one: psutil.Process) -> bool:
+def _is_running(process: psutil.Process) -> bool:
     import psutil
 
     try:
-        return one.is_running() and one.status() != psutil.STATUS_ZOMBIE
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def _signal(victims: list[psutil.Process], *, is_gentle: bool) -> None:
+def _signal(processes: list[psutil.Process], *, is_gentle: bool) -> None:
+    """Send SIGTERM if `is_gentle`, else SIGKILL."""
     import psutil
 
-    for one in victims:
+    for process in processes:
         try:
-            # It looks itself whether the pid is still that of the same program.
-            one.terminate() if is_gentle else one.kill()
+            # psutil itself checks that the pid still belongs to the same process.
+            process.terminate() if is_gentle else process.kill()
         except psutil.Error:
             continue
 
 
-def _read(folder: str, name: str) -> dict[str, Any]:
+def _read_json(folder: str, name: str) -> dict[str, Any]:
     try:
         with open(os.path.join(folder, name), encoding="utf-8") as file:
-            found: dict[str, Any] = json.load(file)
+            value: dict[str, Any] = json.load(file)
     except FileNotFoundError:
         return {}
-    return found
+    return value

@@ -1,1 +1,1 @@
-"""Where background programs run: this machine, SSH or Docker."""
+"""Environments for background programs: the local machine, SSH and Docker."""

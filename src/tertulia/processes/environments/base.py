@@ -1,46 +1,42 @@
-"""Where programs run. An environment says how a command is started there; the keeper does the rest.
+"""The environment interface: how commands are started on a machine; the supervisor does the rest.
 
 An environment promises:
 
-1.  **It only says.** It starts nothing itself; what it gives are programs for this machine, which
-    may be ones that reach another place.
-2.  **It keeps within its folder.** A working directory outside of what it was given is refused.
-3.  **It gives away nothing.** Of the gateway's environment variables only those that were named
-    reach a program, and none at all leave this machine.
-4.  **It knows its own.** What was started there with an id can be ended by that id, also after the
-    connection to it was lost.
+1.  **It starts nothing itself.** It returns commands for this machine; such a command may be a
+    client that connects to another machine.
+2.  **It stays within its folder.** A working directory outside of its folder is refused.
+3.  **It leaks nothing.** Only the named environment variables of the gateway reach a program, and
+    none at all leave this machine.
+4.  **It finds its programs.** Everything that was started there under an id can be terminated by
+    that id, also after the connection was lost.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from tertulia.errors import AccessDenied, ConfigError, NotFound
-from tertulia.processes.supervisor import VARIABLE
-
-HERE: Final = "here"
+from tertulia.errors import ConfigError
 
 Command = str | Sequence[str]
-"""A line for the shell, or a program with its arguments."""
+"""A command line for the shell, or a program with its arguments."""
 
 
 class Launch(NamedTuple):
-    """A program as this machine is to run it; `place` is the folder as people are told it."""
+    """A command that this machine runs; `display_folder` is its folder as shown to people."""
 
     argv: list[str]
     cwd: str
     variables: dict[str, str]
-    place: str = ""
+    display_folder: str = ""
 
 
 class Environment(Protocol):
-    """A place where programs run; the promises stand at the head of this module."""
+    """A machine that runs programs; the promises are in the docstring of this module."""
 
     name: str
-    """What it is called in the store: there it is found again after a restart."""
+    """Its name in the store, which identifies it after a restart."""
 
     def launch(
         self,
@@ -51,86 +47,32 @@ class Environment(Protocol):
         variables: Mapping[str, str],
         pty: bool,
     ) -> Launch:
-        """How a command is started there."""
+        """Return the launch that starts a command there."""
         ...
 
-    def probe(self) -> Launch | None:
-        """What succeeds if the place can be reached now; None where it always can."""
+    def probe_launch(self) -> Launch | None:
+        """Return a launch that succeeds if the environment is reachable; None if it always is."""
         ...
 
-    def ending(self, process_id: str) -> Launch | None:
-        """What ends everything that was started there with an id; None where that is here."""
+    def kill_launch(self, process_id: str) -> Launch | None:
+        """Return a launch that kills all processes with an id there; None for this machine."""
         ...
 
-    def remark(self, exit_code: int | None) -> str:
-        """What is to be said of an exit code that is not, or may not be, the program's own."""
+    def explain_exit(self, exit_code: int | None) -> str:
+        """Return a remark if an exit code may not come from the program itself, else ""."""
         ...
 
 
-class LocalMachine:
-    """Programs run here, as the user of the gateway, from a folder of theirs.
-
-    The folder is where they begin, not a wall: a program can read whatever that user can.
-    """
-
-    name = HERE
-
-    def __init__(self, folder: str, *, passed: Collection[str]) -> None:
-        self._folder = os.path.realpath(os.path.expanduser(folder))
-        self._passed = passed
-
-    def launch(
-        self,
-        command: Command,
-        *,
-        process_id: str,
-        cwd: str | None,
-        variables: Mapping[str, str],
-        pty: bool,
-    ) -> Launch:
-        given = {**inherited(self._passed), **variables, VARIABLE: process_id}
-        if pty:
-            given.setdefault("TERM", "xterm-256color")
-        place = self._within(cwd)
-        return Launch(_argv(command), place, given, place)
-
-    def probe(self) -> Launch | None:
-        return None
-
-    def ending(self, process_id: str) -> Launch | None:
-        return None
-
-    def remark(self, exit_code: int | None) -> str:
-        return ""
-
-    def _within(self, cwd: str | None) -> str:
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        wanted = os.path.realpath(os.path.join(self._folder, os.path.expanduser(cwd or ".")))
-        if os.path.commonpath((self._folder, wanted)) != self._folder:
-            raise AccessDenied(
-                f"The folder {cwd!r} lies outside of {self._folder}.",
-                hint="Give a folder inside of it, or set processes.folder.",
-            )
-        if not os.path.isdir(wanted):
-            raise NotFound(f"There is no folder {cwd!r}.", hint="Make it first: mkdir -p.")
-        return wanted
+def inherited_variables(names: Collection[str]) -> dict[str, str]:
+    """Return those of the named environment variables that the gateway has."""
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def inherited(passed: Collection[str]) -> dict[str, str]:
-    """Those variables of the gateway that a program on this machine is given."""
-    return {name: os.environ[name] for name in passed if name in os.environ}
-
-
-def checked(command: Command) -> list[str]:
-    """The words of a command, which has some."""
+def command_words(command: Command) -> list[str]:
+    """Return the words of a command; raise `ConfigError` if it is empty or has a null byte."""
     words = [command] if isinstance(command, str) else list(command)
     if not words or not words[0].strip() or any("\0" in word for word in words):
         raise ConfigError(
-            "There is no command.", hint="Give a line for the shell.", field="command"
+            "There is no command.", hint="Give a command line for the shell.", field="command"
         )
     return words
-
-
-def _argv(command: Command) -> list[str]:
-    words = checked(command)
-    return [shutil.which("bash") or "/bin/sh", "-c", *words] if isinstance(command, str) else words

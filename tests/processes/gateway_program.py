@@ -1,4 +1,4 @@
-"""A gateway of its own that starts three programs, says so, and waits to be killed."""
+"""A gateway program that starts three programs, prints their ids, and waits to be killed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tertulia import aio
 from tertulia.gateway.app import Gateway
 from tertulia.processes.registry import ProcessRegistry
 from tests.gateway.scene import App, Echo
-from tests.processes.scene import ANA, BEN, SETTINGS
+from tests.processes.process_fixtures import ANA, BEN, SETTINGS
 
-# One goes on, one ends while nobody looks, one has a terminal and asks a question.
+# One continues, one ends while no gateway runs, one has a terminal and asks a question.
 LASTING = "for n in 1 2 3; do echo step $n; done; read; echo the end"
 ENDING = "echo begun; while [ ! -e {flag} ]; do sleep 0.05; done; seq 1 5000; exit 4"
 ASKING = "read -p 'name? ' name; echo \"hello $name\""
@@ -29,7 +29,7 @@ async def main(where: str, folder: str) -> None:
             registry.spawn(ENDING.format(flag=f"{folder}/flag"), key=ben, origin=BEN),
             registry.spawn(ASKING, key=ana, origin=ANA, pty=True),
         ]
-        print(*(one.id for one in started), flush=True)
+        print(*(process.id for process in started), flush=True)
         await serving
 
 

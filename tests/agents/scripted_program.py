@@ -1,10 +1,10 @@
-"""A program as an agent, which does what it is told on its command line: a list of moves.
+"""The program of a `CommandAgent`, which makes a list of moves given on its command line.
 
     ["event", {…}]     write an event
     ["line", "…"]      write a line as it is
-    ["results", n]     read the results of a step, see that there are n, note the steering
-    ["repeat"]         answer with the request
-    ["complain", "…"]  write to standard error
+    ["results", n]     read the results of a step, check that there are n, note new messages
+    ["repeat"]         answer with the request as JSON
+    ["stderr", "…"]    write to standard error
     ["exit", n], ["hang"], ["hang_on_term"], ["flood"], ["close"], ["leave_child"]
 
 It reads the request before its first move.
@@ -42,10 +42,10 @@ def hang_on_term(_: Any) -> None:
 
 
 def results(count: int) -> None:
-    told = json.loads(sys.stdin.readline())
-    assert told["type"] == "tool_results"
-    assert len(told["results"]) == count, told
-    for text in told["steer"]:
+    message = json.loads(sys.stdin.readline())
+    assert message["type"] == "tool_results"
+    assert len(message["results"]) == count, message
+    for text in message["steer"]:
         write({"type": "note", "text": f"heard {text}"})
 
 
@@ -62,7 +62,7 @@ MOVES: dict[str, Callable[[Any], Any]] = {
     "event": write,
     "line": lambda text: print(text, flush=True),
     "results": results,
-    "complain": lambda text: print(text, file=sys.stderr, flush=True),
+    "stderr": lambda text: print(text, file=sys.stderr, flush=True),
     "exit": sys.exit,
     "hang": hang,
     "hang_on_term": hang_on_term,
@@ -74,5 +74,5 @@ MOVES: dict[str, Callable[[Any], Any]] = {
 
 if __name__ == "__main__":
     REQUEST = json.loads(sys.stdin.readline())
-    for name, *given in json.loads(sys.argv[1]):
-        MOVES[name](given[0] if given else None)
+    for name, *arguments in json.loads(sys.argv[1]):
+        MOVES[name](arguments[0] if arguments else None)

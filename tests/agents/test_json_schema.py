@@ -1,4 +1,4 @@
-"""Arguments against schemas: what we refuse, a full validator refuses too, and the other way."""
+"""Schema validation: it accepts and refuses the same arguments as a full validator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ plain = st.fixed_dictionaries(
 schemas = st.recursive(
     st.booleans() | plain,
     lambda inner: st.builds(
-        lambda one, other: {**one, **other},
+        lambda left, right: {**left, **right},
         plain,
         st.fixed_dictionaries(
             {},
@@ -58,13 +58,13 @@ TREE = {"type": ["object", "string"], "properties": {"a": {"$ref": "#/$defs/tree
 
 
 @given(schema=schemas, value=values)
-def test_the_verdict_is_that_of_a_full_validator(schema: dict[str, Any], value: Any) -> None:
+def test_verdict_equals_that_of_a_full_validator(schema: dict[str, Any], value: Any) -> None:
     schema = {**schema, "$defs": {"word": {"type": "string"}, "tree": TREE}}
     expected = jsonschema.Draft202012Validator(schema).is_valid(value)
     assert (faults(schema, value) == []) == expected
 
 
-def test_a_schema_that_is_only_itself_ends() -> None:
+def test_recursive_schema_ends() -> None:
     itself = {"$ref": "#"}
     assert faults({"allOf": [itself] * 9, "anyOf": [itself] * 9, "items": itself}, [[[]]]) == []
     looped = {"properties": {"next": itself, "word": {"type": "string"}}}
@@ -74,7 +74,7 @@ def test_a_schema_that_is_only_itself_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "value", "told"),
+    ("schema", "value", "messages"),
     [
         ({"type": "object", "required": ["city"]}, {}, ["city is missing"]),
         (
@@ -98,5 +98,5 @@ def test_a_schema_that_is_only_itself_ends() -> None:
         ({"type": "mystery"}, {}, []),
     ],
 )
-def test_what_is_told(schema: dict[str, Any], value: Any, told: list[str]) -> None:
-    assert faults(schema, value) == told
+def test_messages(schema: dict[str, Any], value: Any, messages: list[str]) -> None:
+    assert faults(schema, value) == messages

@@ -1,0 +1,77 @@
+"""The local environment: programs run on the machine of the gateway."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from tertulia.errors import AccessDenied, NotFound
+from tertulia.processes.environments.base import (
+    Command,
+    Launch,
+    command_words,
+    inherited_variables,
+)
+from tertulia.processes.supervisor import VARIABLE
+
+LOCAL: Final = "here"
+"""The name of the local environment in the store."""
+
+
+class LocalMachine:
+    """Programs run on this machine, as the user of the gateway, in a folder.
+
+    The folder is the working directory, not a sandbox: a program can read all that the user can.
+    `passed` names the environment variables of the gateway that programs get.
+    """
+
+    name = LOCAL
+
+    def __init__(self, folder: str, *, passed: Collection[str]) -> None:
+        self._folder = os.path.realpath(os.path.expanduser(folder))
+        self._passed = passed
+
+    def launch(
+        self,
+        command: Command,
+        *,
+        process_id: str,
+        cwd: str | None,
+        variables: Mapping[str, str],
+        pty: bool,
+    ) -> Launch:
+        """Return the launch of a command; a string is run by bash, or else by sh."""
+        environment = {**inherited_variables(self._passed), **variables, VARIABLE: process_id}
+        if pty:
+            environment.setdefault("TERM", "xterm-256color")
+        folder = self._resolve(cwd)
+        return Launch(_argv(command), folder, environment, folder)
+
+    def probe_launch(self) -> Launch | None:
+        return None
+
+    def kill_launch(self, process_id: str) -> Launch | None:
+        return None
+
+    def explain_exit(self, exit_code: int | None) -> str:
+        return ""
+
+    def _resolve(self, cwd: str | None) -> str:
+        """Return the absolute path of a working directory; raise if it is outside or missing."""
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        path = os.path.realpath(os.path.join(self._folder, os.path.expanduser(cwd or ".")))
+        if os.path.commonpath((self._folder, path)) != self._folder:
+            raise AccessDenied(
+                f"The folder {cwd!r} lies outside of {self._folder}.",
+                hint="Use a folder inside of it, or set processes.folder.",
+            )
+        if not os.path.isdir(path):
+            raise NotFound(f"There is no folder {cwd!r}.", hint="Create it first: mkdir -p.")
+        return path
+
+
+def _argv(command: Command) -> list[str]:
+    words = command_words(command)
+    return [shutil.which("bash") or "/bin/sh", "-c", *words] if isinstance(command, str) else words
