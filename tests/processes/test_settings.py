@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.test_config import given_file, refused
 
 from tertulia.config.build import environment_of
 from tertulia.config.schema import (
@@ -15,7 +16,6 @@ from tertulia.config.schema import (
 )
 from tertulia.errors import ConfigError
 from tertulia.processes.environments.local import LOCAL
-from tests.test_config import given_file, refused
 
 
 def test_tools_are_disabled_by_default() -> None:
