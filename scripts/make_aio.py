@@ -35,7 +35,7 @@ CLASSES = (
 # What does not wait: it only looks at its arguments and settings.
 IMMEDIATE = {"key", "is_shared", "person_of", "now"}
 # What the async side of a store has in another form.
-OWN = {"transcript", "turn", "for_person", "close", "in_one_commit"}
+OWN = {"transcript", "turn", "turn_control", "for_person", "close", "in_one_commit"}
 # Short calls, of which a gateway makes several for each message: they share hops and commits.
 BATCHED = {
     "Inbox": {"put", "claim", "renew", "done", "dismiss", "failed"},
@@ -102,9 +102,26 @@ STORE = '''
         media: Sequence[Any] = (),
         wait: float = 30.0,
     ) -> Turn:
-        """One exchange, as an async context manager; see `tertulia.Store.turn`."""
-        turn = self.sync.turn(source, text, message_id=message_id, media=media, wait=wait)
-        return Turn(turn, self._executor)
+        """Return a turn, as an async context manager; see `tertulia.Store.turn`."""
+        control = self.sync.turn_control(
+            source, text, message_id=message_id, media=media, wait=wait
+        )
+        return Turn(control, self._executor)
+
+    def turn_control(
+        self,
+        source: Source,
+        text: str | None = None,
+        *,
+        message_id: str | int | None = None,
+        media: Sequence[Any] = (),
+        wait: float = 30.0,
+    ) -> TurnControl:
+        """Return a turn with the calls that gateways need; see `tertulia.Store.turn_control`."""
+        control = self.sync.turn_control(
+            source, text, message_id=message_id, media=media, wait=wait
+        )
+        return TurnControl(control, self._executor)
 
     def for_person(self, source: Source) -> PersonView:
         """The store through the eyes of who writes from a source."""
@@ -182,11 +199,11 @@ def _method(item: ast.FunctionDef, batched: Set[str]) -> str:
 def _imports(trees: dict[str, ast.Module], body: str) -> str:
     """The imports of the sync modules that the annotations use, and the modules themselves."""
     words = set(re.findall(r"\w+", re.sub(r'""".*?"""', "", body, flags=re.DOTALL)))
-    written_here = {*(name for _, name in CLASSES), "Turn"}
+    written_here = {*(name for _, name in CLASSES), "Turn", "TurnControl"}
     found = {
         "from collections.abc import Awaitable, Callable",
         "from tertulia.aio.executor import P, T, ThreadExecutor",
-        "from tertulia.aio.turn import Turn",
+        "from tertulia.aio.turn import Turn, TurnControl",
     }
     for module, tree in trees.items():
         parent, _, last = module.rpartition(".")

@@ -41,6 +41,7 @@ from tertulia.records.store_context import (
     UtcClock,
 )
 from tertulia.records.transcript.transcript import Transcript
+from tertulia.records.turns.control import TurnControl
 from tertulia.records.turns.local_turns import local_turns_of
 from tertulia.records.turns.turn import Turn
 from tertulia.records.turns.user_message import UserMessage
@@ -109,22 +110,39 @@ class Store:
         media: Sequence[Any] = (),
         wait: float = 30.0,
     ) -> Turn:
-        """One exchange, as a context manager.
+        """Return a turn: one exchange, as a context manager.
 
         Entering dedupes by the platform's message id, opens the session under its policy, takes
-        the lease and stores what the person said. Who comes while another turn is under way waits
-        in order of arrival, up to `wait` seconds, then gets `SessionBusy`.
+        the lease and stores the user's message. While another turn runs, later ones wait in order
+        of arrival; `SessionBusy` is raised after `wait` seconds.
         """
+        control = self.turn_control(source, text, message_id=message_id, media=media, wait=wait)
+        return Turn(control)
+
+    def turn_control(
+        self,
+        source: Source,
+        text: str | None = None,
+        *,
+        message_id: str | int | None = None,
+        media: Sequence[Any] = (),
+        wait: float = 30.0,
+    ) -> TurnControl:
+        """Return the control of a turn, for gateways and integrations that drive it by steps."""
         validate.number("wait", wait)
         validate.many("media", media)
-        message = None if message_id is None else str(message_id)
-        return Turn(
+        return TurnControl(
             self.context,
             self.sessions,
             self._local_turns,
-            UserMessage(source, text, message, tuple(media)),
+            UserMessage(
+                source,
+                text,
+                None if message_id is None else str(message_id),
+                tuple(media),
+            ),
             wait=wait,
-            prompt=lambda session, said: self.context_prompt(session, said.source),
+            prompt=lambda session, message: self.context_prompt(session, message.source),
         )
 
     def for_person(self, source: Source) -> PersonView:

@@ -36,7 +36,7 @@ from tertulia.core.history.window import (
 )
 from tertulia.core.message import Message, draft
 from tertulia.records import session_rows as acts_of
-from tertulia.records.transcript import transcript as transcripts_of
+from tertulia.records.transcript.log import insert_messages
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.storage.base import Transaction
 from tests.history import material
@@ -195,7 +195,7 @@ class Scene:
         def work(tx: Transaction) -> None:
             ref, last, turns = acts_of.current_view(tx, self.session.id)[:3]
             tx.run("session_add_rows", {"ref": ref, "count": 1})
-            transcripts_of.insert(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
+            insert_messages(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
 
         self.store.context.db.write(work)
 

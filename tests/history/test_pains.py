@@ -13,7 +13,7 @@ from tertulia import ConfigError, Settings, Source, Store
 from tertulia.core.history.repair import INTERRUPTED_RESULT
 from tertulia.core.message import draft
 from tertulia.records import session_rows
-from tertulia.records.transcript import transcript as transcripts
+from tertulia.records.transcript.log import insert_messages
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.storage.base import Transaction
 from tertulia.testing import FakeClock
@@ -65,7 +65,7 @@ def add(talk: Transcript, kind: str, body: Body) -> None:
     def work(tx: Transaction) -> None:
         ref, last, turns = session_rows.current_view(tx, talk.session_id)[:3]
         tx.run("session_add_rows", {"ref": ref, "count": 1})
-        transcripts.insert(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
+        insert_messages(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
 
     talk._db.write(work)
 

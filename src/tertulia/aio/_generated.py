@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from tertulia import store as sync_store
 from tertulia.aio.executor import P, T, ThreadExecutor
-from tertulia.aio.turn import Turn
+from tertulia.aio.turn import Turn, TurnControl
 from tertulia.core.history.formats import Format, Timestamps
 from tertulia.core.history.summary import Compaction, Summariser
 from tertulia.core.message import Message
@@ -38,7 +38,7 @@ from tertulia.records.schedules import RunsIn, Schedule, ScheduleRun
 from tertulia.records.search import Hit
 from tertulia.records.sessions import sessions as sync_sessions
 from tertulia.records.transcript import transcript as sync_transcript
-from tertulia.records.transcript.transcript import Revision
+from tertulia.records.transcript.revisions import Revision
 from tertulia.records.usage import By
 from tertulia.storage.base import Progress
 
@@ -51,7 +51,7 @@ class Sessions:
         self._executor = executor
 
     async def open(self, source: Source, *, force_new: bool = False) -> Session:
-        """The current session of a source, or a new one.
+        """Return the current session of a source, or a new one.
 
         A new one begins if there is none, if the policy ends the current one, or if it is forced.
         Activity is touched in the same transaction. Two callers at once get the same session.
@@ -59,78 +59,87 @@ class Sessions:
         return await self._executor.run(self.sync.open, source, force_new=force_new)
 
     def key(self, source: Source) -> str:
-        """The key of a source under this store's settings."""
+        """Return the key of a source under this store's settings."""
         return self.sync.key(source)
 
     async def conversation(self, source: Source) -> str:
-        """The key of a source, or the one it shares where chats are linked."""
+        """Return the key of a source, or the shared one if its chat is linked."""
         return await self._executor.run(self.sync.conversation, source)
 
     def is_shared(self, source: Source) -> bool:
-        """Whether several people write in the session of a source."""
+        """Return whether several people write in the session of a source."""
         return self.sync.is_shared(source)
 
     async def get(self, session_id: str) -> Session | None:
-        """That session, or None."""
+        """Return that session, or None."""
         return await self._executor.run(self.sync.get, session_id)
 
     async def require(self, session_id: str) -> Session:
-        """That session; `NotFound` if there is none."""
+        """Return that session; raise `NotFound` if there is none."""
         return await self._executor.run(self.sync.require, session_id)
 
     async def current(self, key: str) -> Session | None:
-        """The session a key is in now, as stored: no policy is asked and nothing is touched."""
+        """Return the current session of a key as stored, or None; no policy is applied."""
         return await self._executor.run(self.sync.current, key)
 
     async def reset(self, key: str) -> Session | None:
-        """End the current session of a key by hand and begin a new one; None for an unknown key."""
+        """End the current session of a key and begin a new one; None for an unknown key."""
         return await self._executor.run(self.sync.reset, key)
 
     async def switch(self, key: str, session_id: str) -> Session:
-        """Make an earlier session of the same key current again; its transcript continues."""
+        """Make an earlier session of the same key current again, and return it.
+
+        Raise `NotFound`, and `AccessDenied` if it belongs to another key.
+        """
         return await self._executor.run(self.sync.switch, key, session_id)
 
     async def fork(self, session_id: str, at: int | None = None) -> Session:
-        """A new current session with the same past, up to and including message `at`.
+        """Begin a new current session with the same past, up to and including message `at`.
 
-        Nothing is copied: the fork sees the messages of the session it came from.
+        No message is copied: the fork shows the messages of the session it came from.
         """
         return await self._executor.run(self.sync.fork, session_id, at)
 
     async def end(self, session_id: str, reason: str) -> Session:
-        """End a session; one that has ended stays as it is."""
+        """End a session and return it; one that has ended stays as it is. Raise `NotFound`."""
         return await self._executor.run(self.sync.end, session_id, reason)
 
     async def expire(self, session_id: str) -> Session | None:
-        """End a session if its policy would now. None if not: somebody wrote, or it has ended."""
+        """End a session if its policy would now, and return it.
+
+        Return None if not: a user wrote, a turn or a process runs in it, or it has ended.
+        """
         return await self._executor.run(self.sync.expire, session_id)
 
     async def rename(self, session_id: str, title: str | None) -> Session:
-        """Give a session a title, unique among its owner's; None takes it away."""
+        """Set the title of a session, unique among its owner's sessions; None removes it."""
         return await self._executor.run(self.sync.rename, session_id, title)
 
     async def suggest_title(self, session_id: str) -> str | None:
-        """A title made of the person's first words, free among its owner's; None without words."""
+        """Return a free title made of the user's first words; None if there are no words."""
         return await self._executor.run(self.sync.suggest_title, session_id)
 
     async def set_metadata(
         self, session_id: str, metadata: Mapping[str, Any], *, version: int | None = None
     ) -> Session:
-        """Replace the metadata; with a version, only if the session is still at it."""
+        """Replace the metadata and return the session.
+
+        With a version, raise `StaleWrite` unless the session is still at it.
+        """
         return await self._executor.run(
             self.sync.set_metadata, session_id, metadata, version=version
         )
 
     async def delete(self, session_id: str) -> None:
-        """Remove a session with everything it holds; only what it cost stays in the ledger."""
+        """Delete a session with all its content; only its usage stays in the ledger."""
         await self._executor.run(self.sync.delete, session_id)
 
     async def count(self) -> int:
-        """How many sessions there are, ended ones included."""
+        """Return the number of sessions, ended ones included."""
         return await self._executor.run(self.sync.count)
 
     async def has_any(self) -> bool:
-        """Whether there has been any session, ended ones included."""
+        """Return whether there is any session, ended ones included."""
         return await self._executor.run(self.sync.has_any)
 
     async def find(
@@ -145,7 +154,7 @@ class Sessions:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Session]:
-        """Sessions by newest activity. `text` looks in titles, names and messages."""
+        """Return a page by newest activity. `text` is searched in titles, names and messages."""
         return await self._executor.run(
             self.sync.find,
             active_minutes=active_minutes,
@@ -159,41 +168,41 @@ class Sessions:
         )
 
     async def ended(self, *, before: datetime, limit: int = 100) -> list[str]:
-        """Ids of sessions that ended before a moment, the oldest first."""
+        """Return the ids of sessions that ended before a time, the oldest first."""
         return await self._executor.run(self.sync.ended, before=before, limit=limit)
 
     async def expired(self, limit: int = 100, cursor: str | None = None) -> Page[Session]:
-        """Sessions that their policy would end now, the longest silent first."""
+        """Return a page of the sessions that their policy would end now, longest inactive first."""
         return await self._executor.run(self.sync.expired, limit, cursor)
 
     async def explain(self, session_id: str) -> str:
-        """Why the session began, went on and ended, in lines for people."""
+        """Describe in lines for people why the session began, continued and ended."""
         return await self._executor.run(self.sync.explain, session_id)
 
 
 class Transcript:
-    """All messages of a session ever, and the ones that are seen now."""
+    """All messages a session ever had, and those that are visible now."""
 
     def __init__(self, record: sync_transcript.Transcript, executor: ThreadExecutor) -> None:
         self.sync = record
         self._executor = executor
 
     async def append(self, message: Mapping[str, Any]) -> int:
-        """Store a message; its sequence number."""
+        """Store a message; return its sequence number."""
         return await self._executor.run(self.sync.append, message)
 
     async def extend(
         self, messages: Iterable[Mapping[str, Any]], usage: Usage | None = None
     ) -> int:
-        """Store messages and what they cost in one transaction; the last sequence number."""
+        """Store messages and their usage in one transaction; return the last sequence number."""
         return await self._executor.run(self.sync.extend, messages, usage)
 
     async def load(self, *, newest: int | None = None) -> list[dict[str, Any]]:
-        """The messages that are seen, as they were given; with `newest` only that many."""
+        """Return the visible messages as they were given; with `newest` only that many."""
         return await self._executor.run(self.sync.load, newest=newest)
 
     async def entries(self, *, newest: int | None = None) -> list[Message]:
-        """The same with their places: sequence, turn, time and author."""
+        """Return the visible messages with sequence number, turn, time and author."""
         return await self._executor.run(self.sync.entries, newest=newest)
 
     async def history(
@@ -203,76 +212,79 @@ class Transcript:
         timestamps: Timestamps = "none",
         format: Format = "openai",
     ) -> list[dict[str, Any]]:
-        """What the model is shown: the newest turns that fit, always legal.
+        """Return the messages for the model: the newest turns that fit, always legal.
 
-        `max_tokens` is kept by estimate. `timestamps` puts the time before the words of the
-        person ("user") or of both ("all"). Formats: openai, responses, anthropic, text.
+        `max_tokens` is kept by estimate. `timestamps` puts the time before the text of the user
+        ("user") or of both sides ("all"). Formats: openai, responses, anthropic, text.
         """
         return await self._executor.run(
             self.sync.history, max_messages, max_tokens, timestamps, format
         )
 
     async def count(self) -> int:
-        """How many messages are seen."""
+        """Return how many messages are visible."""
         return await self._executor.run(self.sync.count)
 
     async def rewrite(self, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Show these messages instead of what was shown."""
+        """Show these messages instead of the visible ones."""
         await self._executor.run(self.sync.rewrite, messages)
 
     async def clear(self) -> None:
-        """Show nothing of what there was."""
+        """Hide all messages."""
         await self._executor.run(self.sync.clear)
 
     async def undo(self, turns: int = 1) -> int:
-        """Take back the newest turns, each from the person's message on; how many there were."""
+        """Hide the newest turns, each from the user's message on; return how many there were."""
         return await self._executor.run(self.sync.undo, turns)
 
     async def redo(self) -> bool:
-        """Bring back what the last undo took, if nothing was said since; whether there was any."""
+        """Show again the turns of the last undo; return whether that was possible.
+
+        It is not if nothing was undone, or if a message was stored since.
+        """
         return await self._executor.run(self.sync.redo)
 
     async def keep_recent(self, n: int) -> None:
-        """Show only the newest `n` messages, and what comes before them in the same turn."""
+        """Show only the newest `n` messages, and the ones before them in the same turn."""
         await self._executor.run(self.sync.keep_recent, n)
 
     async def edit(self, seq: int, message: Mapping[str, Any]) -> None:
-        """Show another message in the place of one, and in its turn."""
+        """Show another message instead of message `seq`, in the same turn; raise `NotFound`."""
         await self._executor.run(self.sync.edit, seq, message)
 
     async def remove(self, seq: int) -> None:
-        """Show the transcript without one message."""
+        """Hide message `seq`; raise `NotFound` if it is not visible."""
         await self._executor.run(self.sync.remove, seq)
 
     async def pop(self, *, skip: Sequence[str] = ()) -> Message | None:
-        """Show the transcript without its newest message, which is given back; None if empty.
+        """Hide the newest message and return it; None if there is none.
 
-        Rows of the kinds in `skip` that follow it go with it.
+        Rows of the kinds in `skip` that follow it are hidden with it.
         """
         return await self._executor.run(self.sync.pop, skip=skip)
 
     async def compact(
         self, summarise: Summariser | None = None, *, keep_turns: int = 4, within: float = 60.0
     ) -> Compaction | None:
-        """Show all but the newest turns as a summary; None if there is nothing to sum up.
+        """Show all but the newest turns as a summary; None if there is nothing to summarise.
 
-        Without a summariser an honest extract is made. On any failure nothing moves, and
-        `restore` of the revision before undoes it.
+        Without a summariser, an extract of the messages is the summary. On any failure nothing
+        changes. `restore` of the revision before undoes a compaction.
         """
         return await self._executor.run(
             self.sync.compact, summarise, keep_turns=keep_turns, within=within
         )
 
     async def revisions(self) -> list[Revision]:
-        """Every way the transcript was seen, oldest first."""
+        """Return every revision of the transcript, oldest first."""
         return await self._executor.run(self.sync.revisions)
 
     async def at(self, n: int) -> list[dict[str, Any]]:
-        """The messages as revision `n` shows them."""
+        """Return the messages that revision `n` shows; raise `NotFound`."""
         return await self._executor.run(self.sync.at, n)
 
     async def restore(self, n: int) -> None:
-        """Show what revision `n` showed: how a clear, a rewrite or any other change is undone."""
+        """Show what revision `n` shows, to undo a clear, a rewrite or any other change."""
         await self._executor.run(self.sync.restore, n)
 
 
@@ -822,9 +834,26 @@ class Store:
         media: Sequence[Any] = (),
         wait: float = 30.0,
     ) -> Turn:
-        """One exchange, as an async context manager; see `tertulia.Store.turn`."""
-        turn = self.sync.turn(source, text, message_id=message_id, media=media, wait=wait)
-        return Turn(turn, self._executor)
+        """Return a turn, as an async context manager; see `tertulia.Store.turn`."""
+        control = self.sync.turn_control(
+            source, text, message_id=message_id, media=media, wait=wait
+        )
+        return Turn(control, self._executor)
+
+    def turn_control(
+        self,
+        source: Source,
+        text: str | None = None,
+        *,
+        message_id: str | int | None = None,
+        media: Sequence[Any] = (),
+        wait: float = 30.0,
+    ) -> TurnControl:
+        """Return a turn with the calls that gateways need; see `tertulia.Store.turn_control`."""
+        control = self.sync.turn_control(
+            source, text, message_id=message_id, media=media, wait=wait
+        )
+        return TurnControl(control, self._executor)
 
     def for_person(self, source: Source) -> PersonView:
         """The store through the eyes of who writes from a source."""

@@ -21,7 +21,7 @@ from tertulia.agents.base import (
     ToolResult,
 )
 from tertulia.agents.base import running as run_of
-from tertulia.aio.turn import Turn
+from tertulia.aio.turn import TurnControl
 from tertulia.core.history.formats import Format
 from tertulia.core.session import Notice
 from tertulia.errors import AgentFailed, AgentStopped, ContextOverflow, Error, StaleWrite
@@ -86,7 +86,9 @@ class AgentTurn:
         self._instructions = instructions
         self._observe = observe
 
-    async def run(self, turn: Turn, signals: TurnSignals, arrival: InboxItem, text: str) -> None:
+    async def run(
+        self, turn: TurnControl, signals: TurnSignals, arrival: InboxItem, text: str
+    ) -> None:
         """Have a message answered in the turn it was entered with."""
         notice = await self._notice(turn, arrival)
         is_told = registry.platform(arrival.source.platform).notify and self._delivers
@@ -105,7 +107,7 @@ class AgentTurn:
             self._meter.turned(arrival.source.platform, outcome, time.monotonic() - began)
             await self._show(arrival, "ended")
 
-    async def _notice(self, turn: Turn, arrival: InboxItem) -> Notice | None:
+    async def _notice(self, turn: TurnControl, arrival: InboxItem) -> Notice | None:
         """What ended the session before; also where a node was lost before it had said so."""
         session = turn.session
         if turn.notice is not None or arrival.attempts < 2 or session.parent_kind != "reset":
@@ -117,7 +119,7 @@ class AgentTurn:
         policy = policies.for_chat(before.origin.platform, before.origin.chat_type)
         return Notice(before.end_reason, True, before.id, notify=policy.notify)
 
-    async def _answer(self, turn: Turn, request: Request, arrival: InboxItem) -> None:
+    async def _answer(self, turn: TurnControl, request: Request, arrival: InboxItem) -> None:
         try:
             await self._once(turn, request, arrival)
         except ContextOverflow:
@@ -125,7 +127,7 @@ class AgentTurn:
                 raise
             await self._once(turn, request, arrival)
 
-    async def _compact(self, turn: Turn) -> bool:
+    async def _compact(self, turn: TurnControl) -> bool:
         """Sum up what was said before, so that the model can be asked once more."""
         transcript = self._store.transcript(turn.session.id)
         for kept in (self._rules.compact_turns, 1):
@@ -133,7 +135,7 @@ class AgentTurn:
                 return True
         return False
 
-    async def _once(self, turn: Turn, request: Request, arrival: InboxItem) -> None:
+    async def _once(self, turn: TurnControl, request: Request, arrival: InboxItem) -> None:
         is_answered = False
         try:
             async with run_of(self._agent, request) as events:
@@ -163,7 +165,7 @@ class AgentTurn:
         if self._observe is not None:
             await self._observe(delta)
 
-    async def _keep(self, turn: Turn, event: Event, arrival: InboxItem) -> None:
+    async def _keep(self, turn: TurnControl, event: Event, arrival: InboxItem) -> None:
         match event:
             case Step():
                 await self._keep_step(turn, event, arrival)
@@ -178,7 +180,7 @@ class AgentTurn:
         if self._observe is not None:
             await self._observe(event)
 
-    async def _keep_step(self, turn: Turn, step: Step, arrival: InboxItem) -> None:
+    async def _keep_step(self, turn: TurnControl, step: Step, arrival: InboxItem) -> None:
         await turn.add_assistant(
             step.text,
             tool_calls=step.tool_calls,
@@ -194,7 +196,9 @@ class AgentTurn:
     def _target(self) -> str | None:
         return "origin" if self._delivers else None
 
-    def _request(self, turn: Turn, signals: TurnSignals, arrival: InboxItem, text: str) -> Request:
+    def _request(
+        self, turn: TurnControl, signals: TurnSignals, arrival: InboxItem, text: str
+    ) -> Request:
         async def history(
             *, format: Format = "openai", max_tokens: int | None = None
         ) -> list[dict[str, object]]:
@@ -219,7 +223,7 @@ class AgentTurn:
             steer=steer,
         )
 
-    async def _steer(self, turn: Turn, arrival: InboxItem) -> Sequence[str]:
+    async def _steer(self, turn: TurnControl, arrival: InboxItem) -> Sequence[str]:
         """Take what waits into the turn, up to the first command."""
         taken: list[str] = []
         if self._rules.meanwhile != "steer":
@@ -229,7 +233,7 @@ class AgentTurn:
             if commands.parse(waiting.text) is not None:
                 break
             with contextlib.suppress(StaleWrite):
-                await turn.take_in(waiting)
+                await turn.add_inbox_item(waiting)
                 taken.append(waiting.text or "")
         return taken
 

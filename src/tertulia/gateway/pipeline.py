@@ -177,7 +177,7 @@ class Pipeline:
         exchange = AgentTurn(
             self.store, self.agent, adapter, self.rules, tools, metrics=self.metrics
         )
-        turn = self.store.turn(
+        turn = self.store.turn_control(
             arrival.source,
             said.text,
             message_id=arrival.message_id,
@@ -187,7 +187,7 @@ class Pipeline:
         try:
             async with turn:
                 if not turn.duplicate:
-                    turn.sync.settles = arrival
+                    turn.sync.inbox_item = arrival
                     with self.interrupts.turn(arrival.key) as signals:
                         await exchange.run(turn, signals, arrival, said.text or "")
         except BudgetExceeded as refusal:
@@ -196,9 +196,9 @@ class Pipeline:
             log.warning("the agent did not answer message %s: %s", arrival.id, problem)
             if turn.answer is None:
                 await self._reply(arrival, replies.failed(problem), about=turn.session.id)
-        if turn.is_cut_off:
+        if turn.is_interrupted:
             await self._reply(arrival, replies.CUT_OFF, about=turn.session.id)
-        return turn.sync.has_settled
+        return turn.sync.has_settled_item
 
     async def tools_for(
         self, source: Source, key: str, *, may_plan: bool = True

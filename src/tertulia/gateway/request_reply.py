@@ -19,7 +19,7 @@ import msgspec
 
 from tertulia import aio
 from tertulia.agents.base import Event, ModelUsage, Step, Tool, ToolResult
-from tertulia.aio.turn import Turn
+from tertulia.aio.turn import TurnControl
 from tertulia.core.message import INTERRUPTED, TOOL, USER, Message, ToolCall
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
@@ -102,7 +102,7 @@ class Responder:
             await self._begin(ask)
         if ask.results:
             return await self._go_on(ask, observe)
-        turn = self.store.turn(
+        turn = self.store.turn_control(
             ask.source, ask.text, message_id=ask.message_id, media=ask.media, wait=self._wait
         )
         return await self._within(turn, ask, observe, ask.text or "")
@@ -128,9 +128,9 @@ class Responder:
         message_id = None if said is None else said.body.get("message_id")
         if said is None or not message_id:
             raise _unasked(ask.results)
-        turn = self.store.turn(ask.source, None, message_id=message_id, wait=self._wait)
+        turn = self.store.turn_control(ask.source, None, message_id=message_id, wait=self._wait)
 
-        async def put_in(turn: Turn) -> None:
+        async def put_in(turn: TurnControl) -> None:
             await self._put_results(turn.session.id, ask.results)
 
         return await self._within(turn, ask, observe, str(said.body.get("content") or ""), put_in)
@@ -151,11 +151,11 @@ class Responder:
 
     async def _within(
         self,
-        turn: Turn,
+        turn: TurnControl,
         ask: AgentRequest,
         observe: Observe | None,
         text: str,
-        first: Callable[[Turn], Awaitable[None]] | None = None,
+        first: Callable[[TurnControl], Awaitable[None]] | None = None,
     ) -> AgentReply:
         heard = _Heard(observe, hands_over=bool(ask.tools))
         try:
@@ -206,7 +206,7 @@ class Responder:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
 
-    async def _arrival(self, ask: AgentRequest, turn: Turn) -> InboxItem:
+    async def _arrival(self, ask: AgentRequest, turn: TurnControl) -> InboxItem:
         """The request in the form an exchange knows; it stands in no inbox."""
         now = self.store.now()
         return InboxItem(

@@ -11,12 +11,12 @@ from tertulia.core.message import ASSISTANT, DELIVERY, draft
 from tertulia.core.source import CHAT_TYPES, Source
 from tertulia.records import session_rows
 from tertulia.records.queues.outbox import Delivery
-from tertulia.records.sessions.sessions import (
+from tertulia.records.sessions.open import (
     NeedsGuard,
     OpenSession,
 )
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript.transcript import append_in
+from tertulia.records.transcript.log import append_messages
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
 
@@ -66,5 +66,5 @@ class CrossPost(NamedTuple):
             return found
         if found[0].id != said_in:
             said = [draft({"role": ASSISTANT, "content": self.text})]
-            append_in(tx, found[0].id, said, None, to_micros(self.now), kinds=[DELIVERY])
+            append_messages(tx, found[0].id, said, None, to_micros(self.now), kinds=[DELIVERY])
         return None

@@ -26,7 +26,8 @@ from tertulia.core.source import Source
 from tertulia.errors import StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript import transcript
+from tertulia.records.transcript.log import append_messages, insert_messages
+from tertulia.records.transcript.revisions import add_revision
 from tertulia.records.usage import Charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import CurrentView, SessionRow, from_micros, session_row, to_micros
@@ -162,7 +163,7 @@ def _take(tx: Transaction, parcel: ImportBatch, now: int) -> str:
     session_id, ref = standing[:2] if standing else _begin(tx, parcel.newcomer, now)
     drafts = [entry.draft for entry in parcel.entries]
     if drafts:
-        transcript.append_in(
+        append_messages(
             tx, session_id, drafts, None, now, is_activity=False,
             times=[entry.at for entry in parcel.entries],
             kinds=[entry.kind for entry in parcel.entries],
@@ -340,9 +341,7 @@ def _show(tx: Transaction, ref: int, found: ImportSummary, now: int) -> None:
         if found.summary:
             seen, summary_seq = _put_summary(tx, seen, found.summary, now)
     view = opened(spans, ref, seen.last_seq)
-    transcript.show(
-        tx, seen, view, "import", now, before=before, summary_seq=summary_seq, after=after
-    )
+    add_revision(tx, seen, view, "import", now, before=before, summary_seq=summary_seq, after=after)
 
 
 def _put_summary(
@@ -351,7 +350,7 @@ def _put_summary(
     seq = seen.last_seq + 1
     told = draft({"role": SUMMARY, "content": words})
     tx.run("session_add_rows", {"ref": seen.ref, "count": 1})
-    transcript.insert(tx, seen.ref, seq, [told], now, turns=[seen.turns], kind=INTERNAL)
+    insert_messages(tx, seen.ref, seq, [told], now, turns=[seen.turns], kind=INTERNAL)
     return seen._replace(last_seq=seq), seq
 
 

@@ -19,7 +19,7 @@ from tertulia.core.session import STATES, Session, State
 from tertulia.errors import ConfigError
 from tertulia.records import session_rows
 from tertulia.records.people import resolve
-from tertulia.records.transcript import transcript
+from tertulia.records.transcript.read import read_summary
 from tertulia.storage import rows
 from tertulia.storage.base import Database, Row, Transaction
 from tertulia.storage.rows import session_row, to_micros
@@ -92,7 +92,7 @@ def summary(db: Database, session_id: str) -> SessionSummary | None:
 
     def work(tx: Transaction) -> SessionSummary | None:
         seen = session_rows.current_view(tx, session_id)
-        standing = transcript.summary_of(tx, seen)
+        standing = read_summary(tx, seen)
         if standing is None:
             return None
         fresh = sum(span.size for span in seen.fresh())

@@ -22,7 +22,7 @@ from tertulia.errors import IllegalMove, NotFound
 from tertulia.records import session_rows
 from tertulia.records.queues import outbox
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript import transcript
+from tertulia.records.transcript.log import append_messages
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, session_row, to_micros
 
@@ -216,9 +216,7 @@ class Processes:
         if current is not None:
             session_id = session_row(current).id
             said = draft({"role": ASSISTANT, "content": news})
-            transcript.append_in(
-                tx, session_id, [said], None, now, is_activity=False, kinds=[DELIVERY]
-            )
+            append_messages(tx, session_id, [said], None, now, is_activity=False, kinds=[DELIVERY])
         if process.origin is None:
             return
         made = outbox.deliveries_to(

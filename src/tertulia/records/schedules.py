@@ -41,7 +41,7 @@ from tertulia.records.queues.outbox import (
     deliveries_to,
     put_in,
 )
-from tertulia.records.sessions.sessions import NeedsGuard
+from tertulia.records.sessions.open import NeedsGuard
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
