@@ -27,7 +27,7 @@ from tertulia.gateway.memory_flush import (
 )
 from tertulia.testing import FakeClock
 from tests.gateway.scene import ANA, BEN, FAST, App, Echo, Scripted, rules, running_gateway
-from tests.turns.scene import execute
+from tests.records.store_inspection import execute
 
 REMEMBERING = msgspec.structs.replace(FAST, remember=True)
 NOTICE = (
@@ -98,8 +98,8 @@ async def _cut_off(where: str, clock: FakeClock) -> Session:
     async with aio.open(where, settings=FAST, clock=clock) as store:
         await store.inbox.put(ANA, "one", message_id="1")
         (arrival,) = await store.inbox.claim()
-        turn = store.sync.turn(ANA, "one", message_id="1")
-        assert turn.try_to_enter()
+        turn = store.sync.turn_control(ANA, "one", message_id="1")
+        assert turn.try_enter()
         turn.leave(failed=True)
         await store.inbox.failed(arrival, "killed")
         return turn.session

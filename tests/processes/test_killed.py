@@ -20,7 +20,7 @@ from tertulia.processes.registry import ProcessRegistry
 from tertulia.testing import FakeClock
 from tests.gateway.scene import App, Echo
 from tests.processes.scene import ANA, BEN, PATIENCE, SETTINGS, Scene, comes, until
-from tests.turns.scene import execute
+from tests.records.store_inspection import execute
 
 
 def _killed_host(where: str, folder: Path) -> list[str]:

@@ -20,7 +20,7 @@ from tertulia.processes.registry import ProcessRegistry
 from tertulia.processes.settings import ProcessSettings
 from tests.processes.scene import ANA, BEN, PATIENCE, Scene, until
 from tests.processes.scene import scene as opened
-from tests.turns.scene import execute
+from tests.records.store_inspection import execute
 
 # Leaves its group and its session, and loses its parent, twice over.
 DAEMON = """

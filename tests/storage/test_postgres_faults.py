@@ -35,9 +35,9 @@ from tertulia.testing.fixtures import (
     texts,
     until,
 )
+from tests.records.store_inspection import log_of, without_index
 from tests.servers.postgres import Server, name_in, own_server
 from tests.servers.proxy import PATIENCE, Cut, Proxy, proxy
-from tests.turns.scene import log_of, without_index
 
 ANNA = Source("telegram", "anna", user_id="anna")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tertulia import Store
+from tests.records.store_inspection import ANA, ask
 from tests.storage.inside import sqlite_of
-from tests.turns.scene import ANA, ask
 
 
 @pytest.mark.parametrize("where", ["sqlite"], indirect=True)

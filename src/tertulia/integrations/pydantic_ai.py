@@ -49,8 +49,9 @@ from tertulia.records.sessions import delete
 from tertulia.records.transcript.read import read_messages
 from tertulia.records.transcript.revisions import add_revision
 from tertulia.records.transcript.transcript import Transcript
+from tertulia.records.turns.control import TurnControl
 from tertulia.records.turns.interrupted import close_interrupted
-from tertulia.records.turns.turn import Turn, TurnControl, control_of
+from tertulia.records.turns.turn import Turn, control_of
 from tertulia.records.usage import add_in, charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import CurrentView, SessionRow, to_micros

@@ -384,7 +384,7 @@ class TurnControl:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the answer has closed the turn, so that leaving writes nothing."""
+        """True if the answer has closed the turn, so that leaving writes nothing."""
         return not self._is_open
 
     def leave(self, *, failed: bool = False, keep_calls: bool = False) -> None:

@@ -51,7 +51,7 @@ class Turn:
 
     @property
     def duplicate(self) -> bool:
-        """Whether the message had its turn before; then nothing can be written in this one."""
+        """True if the message had its turn before; then nothing can be written in this one."""
         return self._control.duplicate
 
     @property

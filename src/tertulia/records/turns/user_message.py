@@ -32,7 +32,7 @@ class UserMessage(NamedTuple):
 
     @property
     def is_silent(self) -> bool:
-        """Whether there is neither text nor media: the agent begins."""
+        """True if there is neither text nor media: then the agent begins."""
         return self.text is None and not self.media
 
     def drafts(self) -> list[Draft]:
