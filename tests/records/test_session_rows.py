@@ -9,6 +9,7 @@ import pytest
 from tertulia import NotFound, Source, Store
 from tertulia.errors import ConfigError
 from tertulia.records import session_rows
+from tertulia.storage.base import Transaction
 from tests.records.store_inspection import ANA, let_lease_run_out
 
 GROUP = Source("telegram", "-100", chat_type="group", user_id="42")
@@ -36,7 +37,7 @@ def test_a_shared_chat_has_no_owner(store: Store) -> None:
 
 def test_a_turn_is_running_until_its_lease_expires(store: Store) -> None:
     def is_running() -> bool:
-        def work(tx: session_rows.Transaction) -> bool:
+        def work(tx: Transaction) -> bool:
             row = session_rows.require(tx, turn.session.id)
             return session_rows.has_running_turn(tx, row)
 
