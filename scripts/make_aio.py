@@ -36,7 +36,7 @@ CLASSES = (
 # Methods that do not wait, because they use only their arguments and the settings.
 IMMEDIATE = {"key", "is_shared", "person_of", "now"}
 # Methods that the templates below write instead.
-FROM_TEMPLATE = {"transcript", "turn", "for_person", "close", "in_one_commit"}
+FROM_TEMPLATE = {"transcript", "turn", "turn_control", "for_person", "close", "in_one_commit"}
 # Short calls, several of which a gateway makes for each message: they share threads and commits.
 BATCHED = {
     "Inbox": {"put", "claim", "renew", "done", "dismiss", "failed"},
@@ -103,9 +103,26 @@ STORE = '''
         media: Sequence[Any] = (),
         wait: float = 30.0,
     ) -> Turn:
-        """Return one turn, as an async context manager; see `tertulia.Store.turn`."""
-        turn = self.sync.turn(source, text, message_id=message_id, media=media, wait=wait)
-        return Turn(turn, self._executor)
+        """Return a turn, as an async context manager; see `tertulia.Store.turn`."""
+        control = self.sync.turn_control(
+            source, text, message_id=message_id, media=media, wait=wait
+        )
+        return Turn(control, self._executor)
+
+    def turn_control(
+        self,
+        source: Source,
+        text: str | None = None,
+        *,
+        message_id: str | int | None = None,
+        media: Sequence[Any] = (),
+        wait: float = 30.0,
+    ) -> TurnControl:
+        """Return a turn with the calls that gateways need; see `tertulia.Store.turn_control`."""
+        control = self.sync.turn_control(
+            source, text, message_id=message_id, media=media, wait=wait
+        )
+        return TurnControl(control, self._executor)
 
     def for_person(self, source: Source) -> PersonView:
         """Return a view of the store with only the sessions that a source's user may see."""
@@ -183,11 +200,11 @@ def _method_text(item: ast.FunctionDef, batched: Set[str]) -> str:
 def _import_lines(trees: dict[str, ast.Module], body: str) -> str:
     """Return imports of the sync modules, and of every name that the annotations use."""
     words = set(re.findall(r"\w+", re.sub(r'""".*?"""', "", body, flags=re.DOTALL)))
-    own_names = {*(name for _, name in CLASSES), "Turn"}
+    own_names = {*(name for _, name in CLASSES), "Turn", "TurnControl"}
     lines = {
         "from collections.abc import Awaitable, Callable",
         "from tertulia.aio.executor import P, T, ThreadExecutor",
-        "from tertulia.aio.turn import Turn",
+        "from tertulia.aio.turn import Turn, TurnControl",
     }
     for module, tree in trees.items():
         parent, _, last = module.rpartition(".")

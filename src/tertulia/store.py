@@ -37,6 +37,7 @@ from tertulia.records.search import CATCH_UP_STEPS, Hit, Search
 from tertulia.records.sessions.sessions import Sessions
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.transcript import Transcript
+from tertulia.records.turns.control import TurnControl
 from tertulia.records.turns.local_turns import local_turns_of
 from tertulia.records.turns.turn import Turn
 from tertulia.records.turns.user_message import UserMessage
@@ -111,14 +112,32 @@ class Store:
         the lease and stores the user's message. While another turn is running in the session,
         entering waits, first come first served, and raises `SessionBusy` after `wait` seconds.
         """
+        control = self.turn_control(source, text, message_id=message_id, media=media, wait=wait)
+        return Turn(control)
+
+    def turn_control(
+        self,
+        source: Source,
+        text: str | None = None,
+        *,
+        message_id: str | int | None = None,
+        media: Sequence[Any] = (),
+        wait: float = 30.0,
+    ) -> TurnControl:
+        """Return the control of a turn, for gateways and integrations that drive it by steps."""
         validate.number("wait", wait)
         validate.many("media", media)
         platform_id = None if message_id is None else str(message_id)
-        return Turn(
+        return TurnControl(
             self.context,
             self.sessions,
             self._local_turns,
-            UserMessage(source, text, platform_id, tuple(media)),
+            UserMessage(
+                source,
+                text,
+                platform_id,
+                tuple(media),
+            ),
             wait=wait,
             prompt=lambda session, message: self.context_prompt(session, message.source),
         )

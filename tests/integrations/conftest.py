@@ -10,7 +10,7 @@ import pytest
 import tertulia
 from tertulia import Settings, Store
 from tertulia.integrations import run_lease
-from tests.turns.scene import faults_of
+from tests.records.store_inspection import faults_of
 
 FAST = Settings(zone="UTC", durability="fast")
 

@@ -36,7 +36,7 @@ from tertulia.integrations.agent_framework import (
     new_of,
 )
 from tests.integrations.conftest import FAST
-from tests.turns.scene import let_lease_run_out, log_of, open_apart, turn_states
+from tests.records.store_inspection import let_lease_run_out, log_of, open_apart, turn_states
 
 HERE = Source(PLATFORM, "ana")
 USED: Any = {

@@ -28,7 +28,7 @@ import tertulia
 from tertulia import IllegalMove, Source, Store
 from tertulia.integrations.claude import FIELD, PLATFORM, TertuliaSessionStore
 from tests.integrations.conftest import FAST
-from tests.turns.scene import ANA
+from tests.records.store_inspection import ANA
 
 MAIN: SessionKey = {"project_key": "proj", "session_id": "s1"}
 BELOW: SessionKey = {"project_key": "proj", "session_id": "s1", "subpath": "below/one"}

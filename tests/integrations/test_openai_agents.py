@@ -45,7 +45,7 @@ from tertulia.integrations import run_lease
 from tertulia.integrations.openai_agents import FIELD, PLATFORM, TertuliaSession, message_of
 from tertulia.testing import FakeClock
 from tests.integrations.conftest import FAST
-from tests.turns.scene import ANA, let_lease_run_out, log_of, open_apart, turn_states
+from tests.records.store_inspection import ANA, let_lease_run_out, log_of, open_apart, turn_states
 
 set_tracing_disabled(True)
 
@@ -608,7 +608,7 @@ def test_an_agent_goes_on_in_a_chat(store: Store) -> None:
 
 
 def test_pop_takes_one_item_of_a_message_with_several(store: Store) -> None:
-    with store.turn(ANA, "the sky?") as turn:
+    with store.turn_control(ANA, "the sky?") as turn:
         calls = [ToolCall("c1", "look", {}), ToolCall("c2", "look", {})]
         turn.extend([{"role": "assistant", "content": "I look.", "tool_calls": [
             one.to_dict() for one in calls]}])  # fmt: skip

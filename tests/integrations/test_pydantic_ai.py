@@ -54,7 +54,7 @@ from tertulia.integrations.pydantic_ai import (
     message_history_async,
 )
 from tests.integrations.conftest import FAST
-from tests.turns.scene import ANA, let_lease_run_out, log_of
+from tests.records.store_inspection import ANA, let_lease_run_out, log_of
 
 HERE = Source(PLATFORM, "ana")
 
@@ -545,7 +545,7 @@ class TestTheStoreBeneath:
         async def play() -> None:
             whole = await exchange(talks, "hi")
             result = await agent.run("more", conversation=whole)
-            lost = store.turn(HERE, "I am gone")
+            lost = store.turn_control(HERE, "I am gone")
             lost.__enter__()
             let_lease_run_out(store, lost.session)
             await talks.save(result)

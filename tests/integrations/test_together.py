@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import tertulia
-from tests.turns.scene import ANA
+from tests.records.store_inspection import ANA
 
 ROOT = Path(__file__).parent.parent.parent
 

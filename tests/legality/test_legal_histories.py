@@ -36,7 +36,7 @@ from tertulia.core.history.window import (
 )
 from tertulia.core.message import Message, draft
 from tertulia.records import session_rows
-from tertulia.records.transcript import transcript as transcripts
+from tertulia.records.transcript.log import insert_messages
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.storage.base import Transaction
 from tests.legality import generated_messages
@@ -199,7 +199,7 @@ class Conversation:
         def work(tx: Transaction) -> None:
             ref, last, turns = session_rows.current_view(tx, self.session.id)[:3]
             tx.run("session_add_rows", {"ref": ref, "count": 1})
-            transcripts.insert(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
+            insert_messages(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
 
         self.store.context.db.write(work)
 

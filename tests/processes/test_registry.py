@@ -24,7 +24,7 @@ from tests.processes.process_fixtures import (
     open_conversation,
     wait_until,
 )
-from tests.turns.scene import execute
+from tests.records.store_inspection import execute
 
 
 def test_shell_command_runs_to_its_end(conversation: Conversation) -> None:

@@ -11,7 +11,7 @@ import tertulia
 from tertulia import Settings, Source, Store
 from tertulia.records import cross_posts
 from tertulia.records.queues import outbox
-from tertulia.records.sessions.sessions import NeedsGuard
+from tertulia.records.sessions.open import NeedsGuard
 from tertulia.testing import FakeClock
 
 ANA = Source("telegram", "42", user_id="42", account="work")

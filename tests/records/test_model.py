@@ -40,8 +40,8 @@ from tertulia.core.session import Page
 from tertulia.records import session_rows
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.testing import FakeClock
+from tests.records.store_inspection import without_index
 from tests.servers.postgres import Server
-from tests.turns.scene import without_index
 
 WORDS = ("amber", "basalt", "cobalt", "dolomite")
 SOURCES = (

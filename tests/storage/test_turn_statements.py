@@ -58,7 +58,7 @@ def statements_of_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[
         for number in range(3):
             store.inbox.put(ANA, "hello", message_id=number)
             (item,) = store.inbox.claim()
-            with store.turn(ANA, "hello", message_id=number) as turn:
+            with store.turn_control(ANA, "hello", message_id=number) as turn:
                 _ = turn.context_prompt, turn.history(max_tokens=4000)
                 turn.add_assistant(None, tool_calls=[ToolCall("c", "look")])
                 turn.renew()

@@ -24,8 +24,8 @@ from tertulia.gateway.settings import (
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
 from tertulia.records.queues.inbox import InboxItem
 from tests.legality.validators import faults
+from tests.records.store_inspection import FAST
 from tests.torture.platform import Client
-from tests.turns.scene import FAST
 
 _RULES = GatewaySettings(
     platforms={"telegram": PlatformSettings(admission="everyone")}, drain_seconds=5

@@ -22,8 +22,8 @@ import tertulia
 from tertulia import Settings, Source, ToolCall, Turn, Usage
 from tertulia.records.queues.inbox import InboxItem
 from tests.legality.validators import faults
+from tests.records.store_inspection import FAST
 from tests.torture.platform import Client
-from tests.turns.scene import FAST
 
 WORKERS = 3
 

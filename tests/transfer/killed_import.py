@@ -9,7 +9,7 @@ from typing import Any
 
 import tertulia
 from tertulia.records import imports
-from tertulia.records.transcript import transcript
+from tertulia.records.transcript.log import append_messages
 from tertulia.transfer import import_from
 from tertulia.transfer.importers import importer
 from tests.transfer.foreign_folders import SETTINGS
@@ -26,14 +26,14 @@ def main(where: str, kind: Any, folder: str, moment: str, number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     if moment == "within":
-        append = transcript.append_in
+        append = append_messages
 
         def dying(*args: Any, **more: Any) -> int:
             found = append(*args, **more)
             die()  # the transaction is open: nothing of it may be there afterwards
             return found
 
-        imports.transcript.append_in = dying  # type: ignore[attr-defined]
+        imports.append_messages = dying  # type: ignore[attr-defined]
     with tertulia.open(where, settings=SETTINGS) as store:
         progress = (lambda done, total: die()) if moment == "after" else None
         import_from(store, kind, folder, progress=progress)

@@ -1,4 +1,4 @@
-"""The async turn: each step runs in a thread, and the event loop does the waiting."""
+"""A turn in async code: each step runs in a thread, and the event loop does the waiting."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
 from tertulia.errors import StoreError
 from tertulia.records.queues.inbox import InboxItem
-from tertulia.records.turns import turn as sync
+from tertulia.records.turns import control as sync_turn
 
 
 class Turn:
-    """One turn, for use in an `async with` block; see `tertulia.Turn`."""
+    """One exchange. Used in an `async with` block; see `tertulia.Turn`."""
 
-    def __init__(self, turn: sync.Turn, executor: ThreadExecutor) -> None:
-        self.sync = turn
+    def __init__(self, control: sync_turn.TurnControl, executor: ThreadExecutor) -> None:
+        self._control = control
         self._executor = executor
 
     @property
     def session(self) -> Session:
-        return self.sync.session
+        """The session as it was when the turn began; `IllegalMove` before that."""
+        return self._control.session
 
     @property
     def notice(self) -> Notice | None:
-        return self.sync.notice
+        """The notice that a policy ended the session before, or None; handed out once."""
+        return self._control.notice
 
     @property
     def duplicate(self) -> bool:
-        return self.sync.duplicate
-
-    @property
-    def is_cut_off(self) -> bool:
-        """True if a duplicate has no answer and it is too late to continue its turn."""
-        return self.sync.is_cut_off
+        """True if the message had its turn before; then nothing can be written in this one."""
+        return self._control.duplicate
 
     @property
     def answer(self) -> str | None:
-        return self.sync.answer
+        """The text of the answer, or None; with `duplicate`, the one that was stored before."""
+        return self._control.answer
 
     @property
     def context_prompt(self) -> str:
-        return self.sync.context_prompt
+        """The part of the system prompt that tells the agent which chat it is in."""
+        return self._control.context_prompt
 
     async def history(
         self,
@@ -64,9 +64,9 @@ class Turn:
         timestamps: Timestamps = "none",
         format: Format = "openai",
     ) -> list[dict[str, Any]]:
-        """Return the messages for the model, the user's message last."""
+        """Return the messages for the model, the user's last."""
         return await self._executor.run_batched(
-            self.sync.history, max_messages, max_tokens, timestamps, format
+            self._control.history, max_messages, max_tokens, timestamps, format
         )
 
     async def add_assistant(
@@ -81,8 +81,8 @@ class Turn:
         **fields: Any,
     ) -> None:
         """Store a message of the model; without tool calls it is the answer."""
-        await self._run_step(
-            self.sync.add_assistant,
+        await self._write(
+            self._control.add_assistant,
             text,
             tool_calls=tool_calls,
             reasoning=reasoning,
@@ -93,12 +93,105 @@ class Turn:
         )
 
     async def add_tool_result(self, call_id: str, content: Any, *, name: str | None = None) -> None:
-        """Store the result of a tool call of this turn."""
+        """Store the result of a call of this turn."""
         try:
-            await self._executor.run_batched(self.sync.add_tool_result, call_id, content, name=name)
+            await self._executor.run_batched(
+                self._control.add_tool_result, call_id, content, name=name
+            )
         except StoreError:
-            self.sync.reopen_call(call_id)
+            self._control.reopen_call(call_id)
             raise
+
+    async def add_usage(self, usage: Usage) -> None:
+        """Enter a model call that left no message."""
+        await self._executor.run_batched(self._control.add_usage, usage)
+
+    async def deliver(self, text: str, to: str = "origin", *, delivery: str | None = None) -> str:
+        """Put a message into the outbox; return the id of the delivery."""
+        return await self._executor.run_batched(self._control.deliver, text, to, delivery=delivery)
+
+    async def __aenter__(self) -> Self:
+        try:
+            if not await self._try_enter():
+                await self._wait_to_enter()
+        except BaseException:
+            await asyncio.shield(self._executor.run(self._control.abort))
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._control.is_closed:
+            # The answer has closed the turn: leaving does not use the database.
+            self._control.leave(failed=problem is not None)
+            return
+        # Not batched: releasing the lease must not depend on other calls' transaction.
+        leaving = self._executor.run(self._control.leave, failed=problem is not None)
+        await asyncio.shield(leaving)
+
+    async def _write(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make a write that may end the turn; if its commit fails, it has not ended."""
+        state = self._control.state
+        try:
+            return await self._executor.run_batched(call, *args, **kwargs)
+        except StoreError:
+            self._control.state = state
+            raise
+
+    async def _wait_to_enter(self) -> None:
+        """Try again whenever a turn of this process leaves the conversation, and at intervals."""
+        loop = asyncio.get_running_loop()
+        has_left = asyncio.Event()
+
+        def notify() -> None:
+            loop.call_soon_threadsafe(has_left.set)
+
+        deadline = loop.time() + self._control.wait
+        self._control.add_listener(notify)
+        try:
+            while not await self._try_enter():
+                seconds = deadline - loop.time()
+                if seconds <= 0:
+                    raise self._control.busy_error()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(has_left.wait(), min(self._control.retry_delay, seconds))
+                has_left.clear()
+        finally:
+            self._control.remove_listener(notify)
+
+    async def _try_enter(self) -> bool:
+        """Try once. A cancelled task waits for the end of its try, and then aborts the turn."""
+        trying = asyncio.ensure_future(self._executor.run_batched(self._enter_once))
+        try:
+            return await asyncio.shield(trying)
+        except asyncio.CancelledError:
+            await asyncio.wait([trying])
+            raise
+
+    def _enter_once(self) -> bool:
+        if not self._control.try_enter():
+            return False
+        # Rendered in this thread, since it may read the session before this one.
+        assert self._control.context_prompt
+        return True
+
+
+class TurnControl(Turn):
+    """A turn with the calls that gateways and integrations need beside those of `Turn`."""
+
+    @property
+    def sync(self) -> sync_turn.TurnControl:
+        """The control in sync code."""
+        return self._control
+
+    @property
+    def is_interrupted(self) -> bool:
+        """With `duplicate`: the message was never answered, and its turn cannot be resumed."""
+        return self._control.is_interrupted
 
     async def extend(
         self,
@@ -107,94 +200,14 @@ class Turn:
         usage: Usage | None = None,
         is_last: bool = False,
     ) -> int:
-        """Store messages unchanged, in one transaction; return the last sequence number."""
-        return await self._run_step(self.sync.extend, messages, usage=usage, is_last=is_last)
+        """Store messages as they are, in one transaction; return the last sequence number."""
+        return await self._write(self._control.extend, messages, usage=usage, is_last=is_last)
 
-    async def _run_step(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a call that stores a step and may end the turn.
+    async def add_inbox_item(self, item: InboxItem) -> None:
+        """Let this turn answer a message that waits in the inbox for the same conversation."""
+        await self._executor.run_batched(self._control.add_inbox_item, item)
 
-        If its commit fails, restore the state of the turn from before the call.
-        """
-        before = self.sync.standing
-        try:
-            return await self._executor.run_batched(call, *args, **kwargs)
-        except StoreError:
-            self.sync.standing = before
-            raise
 
-    async def add_usage(self, usage: Usage) -> None:
-        """Enter the usage of a model call that stored no message."""
-        await self._executor.run_batched(self.sync.add_usage, usage)
-
-    async def take_in(self, item: InboxItem) -> None:
-        """Let this turn answer a message of the same conversation that waits in the inbox."""
-        await self._executor.run_batched(self.sync.take_in, item)
-
-    async def deliver(self, text: str, to: str = "origin", *, delivery: str | None = None) -> str:
-        """Put a text into the outbox; return the id of the delivery."""
-        return await self._executor.run_batched(self.sync.deliver, text, to, delivery=delivery)
-
-    async def __aenter__(self) -> Self:
-        try:
-            if not await self._try_to_enter():
-                await self._wait_to_enter()
-        except BaseException:
-            await asyncio.shield(self._executor.run(self.sync.abandon))
-            raise
-        return self
-
-    async def _wait_to_enter(self) -> None:
-        """Try to enter whenever a turn of this process leaves the session, and at intervals.
-
-        Raise `SessionBusy` when the time to wait is over.
-        """
-        loop = asyncio.get_running_loop()
-        has_left = asyncio.Event()
-
-        def notify() -> None:
-            loop.call_soon_threadsafe(has_left.set)
-
-        deadline = loop.time() + self.sync.wait
-        self.sync.listen(notify)
-        try:
-            while not await self._try_to_enter():
-                left = self._require_time_left(deadline - loop.time())
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(has_left.wait(), min(self.sync.pause, left))
-                has_left.clear()
-        finally:
-            self.sync.ignore(notify)
-
-    def _require_time_left(self, seconds: float) -> float:
-        if seconds <= 0:
-            raise self.sync.busy()
-        return seconds
-
-    async def _try_to_enter(self) -> bool:
-        """Try once to enter. A cancelled task waits for the end of its attempt first."""
-        attempt = asyncio.ensure_future(self._executor.run_batched(self._enter))
-        try:
-            return await asyncio.shield(attempt)
-        except asyncio.CancelledError:
-            await asyncio.wait([attempt])
-            raise
-
-    def _enter(self) -> bool:
-        if not self.sync.try_to_enter():
-            return False
-        # Rendered in this thread, because it may read the previous session.
-        assert self.sync.context_prompt
-        return True
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.sync.is_over:
-            self.sync.leave(failed=problem is not None)  # the answer ended it: no write
-            return
-        # Not batched: releasing the lease must not depend on other calls' transaction.
-        leaving = self._executor.run(self.sync.leave, failed=problem is not None)
-        await asyncio.shield(leaving)
+def control_of(turn: Turn) -> TurnControl:
+    """Return the control behind a turn, for integrations that are handed a `Turn`."""
+    return TurnControl(turn._control, turn._executor)

@@ -20,7 +20,7 @@ from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 from tertulia.core import title as titles
 from tertulia.core.session import STATES, Session
 from tertulia.errors import ConfigError, NotFound
-from tertulia.records.sessions.sessions import PAGE_LIMIT
+from tertulia.records.sessions.find import PAGE_LIMIT
 from tertulia.store import Store
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from tertulia.agents.base import (
     ToolResult,
 )
 from tertulia.agents.base import running as run_agent
-from tertulia.aio.turn import Turn
+from tertulia.aio.turn import TurnControl
 from tertulia.core.history.formats import Format
 from tertulia.core.session import Notice
 from tertulia.errors import AgentFailed, AgentStopped, ContextOverflow, Error, StaleWrite
@@ -81,7 +81,7 @@ class AgentTurn:
         self._instructions = instructions
         self._observe = observe
 
-    async def run(self, turn: Turn, signals: TurnSignals, item: InboxItem, text: str) -> None:
+    async def run(self, turn: TurnControl, signals: TurnSignals, item: InboxItem, text: str) -> None:
         """Answer a message in its open turn.
 
         Raises an `AgentError` if the agent fails, and `TurnHandedOver` if an observer raised it.
@@ -103,7 +103,7 @@ class AgentTurn:
             self._metrics.turned(item.source.platform, outcome, time.monotonic() - started)
             await self._show(item, "ended")
 
-    async def _notice(self, turn: Turn, item: InboxItem) -> Notice | None:
+    async def _notice(self, turn: TurnControl, item: InboxItem) -> Notice | None:
         """Return why the session before ended; also if a node died before it had said so."""
         session = turn.session
         if turn.notice is not None or item.attempts < 2 or session.parent_kind != "reset":
@@ -115,7 +115,7 @@ class AgentTurn:
         policy = policies.for_chat(previous.origin.platform, previous.origin.chat_type)
         return Notice(previous.end_reason, True, previous.id, notify=policy.notify)
 
-    async def _answer(self, turn: Turn, request: Request, item: InboxItem) -> None:
+    async def _answer(self, turn: TurnControl, request: Request, item: InboxItem) -> None:
         """Run the agent; if the history is too long for the model, compact it and run once more."""
         try:
             await self._run_once(turn, request, item)
@@ -124,7 +124,7 @@ class AgentTurn:
                 raise
             await self._run_once(turn, request, item)
 
-    async def _compact(self, turn: Turn) -> bool:
+    async def _compact(self, turn: TurnControl) -> bool:
         """Summarise the older turns; return whether there was anything to summarise."""
         transcript = self._store.transcript(turn.session.id)
         for keep_turns in (self._settings.compact_turns, 1):
@@ -132,7 +132,7 @@ class AgentTurn:
                 return True
         return False
 
-    async def _run_once(self, turn: Turn, request: Request, item: InboxItem) -> None:
+    async def _run_once(self, turn: TurnControl, request: Request, item: InboxItem) -> None:
         is_answered = False
         try:
             async with run_agent(self._agent, request) as events:
@@ -162,7 +162,7 @@ class AgentTurn:
         if self._observe is not None:
             await self._observe(delta)
 
-    async def _store_event(self, turn: Turn, event: Event, item: InboxItem) -> None:
+    async def _store_event(self, turn: TurnControl, event: Event, item: InboxItem) -> None:
         match event:
             case Step():
                 await self._store_step(turn, event, item)
@@ -177,7 +177,7 @@ class AgentTurn:
         if self._observe is not None:
             await self._observe(event)
 
-    async def _store_step(self, turn: Turn, step: Step, item: InboxItem) -> None:
+    async def _store_step(self, turn: TurnControl, step: Step, item: InboxItem) -> None:
         await turn.add_assistant(
             step.text,
             tool_calls=step.tool_calls,
@@ -193,7 +193,7 @@ class AgentTurn:
     def _target(self) -> str | None:
         return "origin" if self._delivers else None
 
-    def _request(self, turn: Turn, signals: TurnSignals, item: InboxItem, text: str) -> Request:
+    def _request(self, turn: TurnControl, signals: TurnSignals, item: InboxItem, text: str) -> Request:
         async def history(
             *, format: Format = "openai", max_tokens: int | None = None
         ) -> list[dict[str, object]]:
@@ -218,7 +218,7 @@ class AgentTurn:
             steer=steer,
         )
 
-    async def _steer(self, turn: Turn, item: InboxItem) -> Sequence[str]:
+    async def _steer(self, turn: TurnControl, item: InboxItem) -> Sequence[str]:
         """Take waiting messages into the turn, up to the first command; return their texts."""
         texts: list[str] = []
         if self._settings.meanwhile != "steer":
@@ -228,7 +228,7 @@ class AgentTurn:
             if commands.parse(waiting.text) is not None:
                 break
             with contextlib.suppress(StaleWrite):
-                await turn.take_in(waiting)
+                await turn.add_inbox_item(waiting)
                 texts.append(waiting.text or "")
         return texts
 

@@ -282,7 +282,7 @@ class Pipeline:
     async def _run_turn(self, item: InboxItem, message: UserMessage) -> bool:
         """Answer a message in a turn; return whether the answer settled the inbox item too."""
         agent_turn = await self._agent_turn(item)
-        turn = self.store.turn(
+        turn = self.store.turn_control(
             item.source,
             message.text,
             message_id=item.message_id,
@@ -292,7 +292,7 @@ class Pipeline:
         try:
             async with turn:
                 if not turn.duplicate:
-                    turn.sync.settles = item
+                    turn.sync.inbox_item = item
                     await self._run_agent(agent_turn, turn, item, message.text or "")
         except BudgetExceeded as refusal:
             await self._reply(item, replies.refused(refusal))
@@ -300,9 +300,9 @@ class Pipeline:
             log.warning("the agent did not answer message %s: %s", item.id, problem)
             if turn.answer is None:
                 await self._reply(item, replies.failed(problem), about=turn.session.id)
-        if turn.is_cut_off:
+        if turn.is_interrupted:
             await self._reply(item, replies.CUT_OFF, about=turn.session.id)
-        return turn.sync.has_settled
+        return turn.sync.has_settled_item
 
     # -- agent: have the message answered; each event is stored before the next is requested
 

@@ -19,7 +19,7 @@ import msgspec
 
 from tertulia import aio
 from tertulia.agents.base import Event, ModelUsage, Step, Tool, ToolResult
-from tertulia.aio.turn import Turn
+from tertulia.aio.turn import TurnControl
 from tertulia.core.message import INTERRUPTED, TOOL, USER, Message, ToolCall
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
@@ -103,7 +103,7 @@ class Responder:
             await self._store_past(request)
         if request.results:
             return await self._continue(request, observe)
-        turn = self.store.turn(
+        turn = self.store.turn_control(
             request.source,
             request.text,
             message_id=request.message_id,
@@ -133,9 +133,9 @@ class Responder:
         message_id = None if message is None else message.body.get("message_id")
         if message is None or not message_id:
             raise _unexpected_results(request.results)
-        turn = self.store.turn(request.source, None, message_id=message_id, wait=self._wait)
+        turn = self.store.turn_control(request.source, None, message_id=message_id, wait=self._wait)
 
-        async def put_results(turn: Turn) -> None:
+        async def put_results(turn: TurnControl) -> None:
             await self._put_results(turn.session.id, request.results)
 
         text = str(message.body.get("content") or "")
@@ -157,11 +157,11 @@ class Responder:
 
     async def _run_turn(
         self,
-        turn: Turn,
+        turn: TurnControl,
         request: AgentRequest,
         observe: Observe | None,
         text: str,
-        prepare: Callable[[Turn], Awaitable[None]] | None = None,
+        prepare: Callable[[TurnControl], Awaitable[None]] | None = None,
     ) -> AgentReply:
         """Enter the turn, call `prepare` in it, run the agent, and return the reply."""
         observer = _Observer(observe, hands_over=bool(request.tools))
@@ -213,7 +213,7 @@ class Responder:
                 forwarding.cancel()
                 await asyncio.gather(forwarding, return_exceptions=True)
 
-    def _as_item(self, request: AgentRequest, turn: Turn) -> InboxItem:
+    def _as_item(self, request: AgentRequest, turn: TurnControl) -> InboxItem:
         """Return the request as an `InboxItem`, which `AgentTurn` expects; it is not stored."""
         now = self.store.now()
         return InboxItem(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
-from tertulia.aio.turn import Turn
+from tertulia.aio.turn import TurnControl
 from tertulia.core.message import COMMAND, INTERNAL, INTERRUPTED, text_of
 from tertulia.core.message import Message as Entry
 from tertulia.core.source import Source
@@ -220,14 +220,14 @@ class _Run:
 
     provider: TertuliaHistoryProvider
     session_id: str | None
-    turn: Turn
+    turn: TurnControl
     # By identity; the messages are held, so that no other can come to the same place.
     stored: dict[int, Message]
     usage: Usage | None = None
 
 
 # What the turns that are under way have stored.
-_stored: WeakKeyDictionary[Turn, dict[int, Message]] = WeakKeyDictionary()
+_stored: WeakKeyDictionary[TurnControl, dict[int, Message]] = WeakKeyDictionary()
 _run: ContextVar[_Run | None] = ContextVar("tertulia_agent_framework_run", default=None)
 
 

@@ -17,13 +17,13 @@ import msgspec
 from tertulia.core.message import USER, Blob, Draft, draft, to_json
 from tertulia.core.source import Source
 from tertulia.records import session_rows
-from tertulia.records.sessions.sessions import (
+from tertulia.records.sessions.find import find_rows
+from tertulia.records.sessions.open import (
     NeedsGuard,
     OpenSession,
-    matching,
 )
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript import transcript
+from tertulia.records.transcript.log import insert_messages
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, body, session_row, to_micros
 
@@ -115,7 +115,7 @@ def append(
     for kind, group in groupby(zip(lines, numbers, strict=True), key=lambda pair: pair[0].kind):
         pairs = list(group)
         seq += len(pairs)
-        transcript.insert(
+        insert_messages(
             tx,
             ref,
             seq,
@@ -156,7 +156,7 @@ def sessions(
             "before_ref": before[1],
             "limit": 500,
         }
-        found = matching(tx, filters, "all" if ended else "current", None)
+        found = find_rows(tx, filters, "all" if ended else "current", None)
         yield from found
         if len(found) < 500:
             return

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from msgspec.structs import replace
 
-from tertulia.aio.turn import Turn
+from tertulia.aio.turn import TurnControl
 from tertulia.core.message import COMMAND, INTERNAL, INTERRUPTED, Message, text_of
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
@@ -161,7 +161,7 @@ class TertuliaSession:
             self._found = _Found(source, session_id, floor)
         return self._found
 
-    def _running(self, floor: RunLease) -> Turn | None:
+    def _running(self, floor: RunLease) -> TurnControl | None:
         turns = [floor.held_by(owner) for owner in self._counted.owners()]
         return next((turn for turn in turns if turn is not None), None)
 

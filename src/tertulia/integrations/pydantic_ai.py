@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tertulia import aio
+from tertulia.aio.turn import control_of as async_control_of
 from tertulia.core import keys
 from tertulia.core.history.view import (
     Span,
@@ -45,10 +46,12 @@ from tertulia.integrations.store_access import AnyStore
 from tertulia.integrations.store_access import opened as opened_store
 from tertulia.records import session_rows
 from tertulia.records.sessions import delete
-from tertulia.records.transcript import transcript
+from tertulia.records.transcript.read import read_messages
+from tertulia.records.transcript.revisions import add_revision
 from tertulia.records.transcript.transcript import Transcript
-from tertulia.records.turns.enter import close_left_open
-from tertulia.records.turns.turn import Turn
+from tertulia.records.turns.control import TurnControl
+from tertulia.records.turns.interrupted import close_interrupted
+from tertulia.records.turns.turn import Turn, control_of
 from tertulia.records.usage import add_in, charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import CurrentView, SessionRow, to_micros
@@ -187,13 +190,15 @@ class TertuliaConversationStore(ConversationStore):
         return found
 
 
-def message_history(of: Turn | Transcript, *, newest: int | None = None) -> list[ModelMessage]:
+def message_history(
+    of: Turn | TurnControl | Transcript, *, newest: int | None = None
+) -> list[ModelMessage]:
     """What was said so far, for `agent.run(message_history=…)`, whoever stored it.
 
     Of a turn, the person's message is the last: give no prompt beside it. `newest` is the number of
     messages of ours to look at.
     """
-    log = of if isinstance(of, Transcript) else Transcript(of._context, of.session.id)
+    log = of if isinstance(of, Transcript) else control_of(of).transcript()
     called: dict[str, str] = {}
     found: list[ModelMessage] = []
     for entry in log.entries(newest=newest):
@@ -205,12 +210,13 @@ def message_history(of: Turn | Transcript, *, newest: int | None = None) -> list
     return found
 
 
-def add_run(turn: Turn, result: AgentRunResult[Any]) -> None:
+def add_run(turn: Turn | TurnControl, result: AgentRunResult[Any]) -> None:
     """Store what a run did, with what each model call used; the answer ends the turn."""
-    fresh = _without_prompt(turn, result.new_messages())
+    control = control_of(turn)
+    fresh = _without_prompt(control.transcript(), result.new_messages())
     for place, message in enumerate(fresh):
         is_last = place == len(fresh) - 1
-        turn.extend(
+        control.extend(
             _messages_of(message, keep(_dumped(message))), usage=_usage(message), is_last=is_last
         )
 
@@ -219,12 +225,14 @@ async def message_history_async(
     of: aio.Turn | aio.Transcript, *, newest: int | None = None
 ) -> list[ModelMessage]:
     """The same as `message_history`, for `tertulia.aio`."""
-    return await of._executor.run(message_history, of.sync, newest=newest)
+    record = async_control_of(of) if isinstance(of, aio.Turn) else of
+    return await record._executor.run(message_history, record.sync, newest=newest)
 
 
 async def add_run_async(turn: aio.Turn, result: AgentRunResult[Any]) -> None:
     """The same as `add_run`, for `tertulia.aio`."""
-    await turn._executor.run(add_run, turn.sync, result)
+    control = async_control_of(turn)
+    await control._executor.run(add_run, control.sync, result)
 
 
 class _Written:
@@ -276,7 +284,7 @@ class _Save:
         opening: append.SessionOpener,
     ) -> None:
         if row.open_turn is not None:
-            close_left_open(tx, row, opening.now)
+            close_interrupted(tx, row, opening.now)
             tx.run("session_fence", {"ref": row.ref})
         base = entries[0].parent_id if entries else self._record.head_id
         lines = [line for entry in entries for line in entry.lines]
@@ -308,7 +316,7 @@ class _Save:
         own = [row for group in rows for row in group if row.session == seen.ref]
         spans = _spans(own)
         view = opened(spans, seen.ref, seen.last_seq)
-        transcript.show(tx, seen, view, "branch", to_micros(opening.now), before=seen.last_seq)
+        add_revision(tx, seen, view, "branch", to_micros(opening.now), before=seen.last_seq)
         apart = [group for group in rows if group[0].session != seen.ref]
         return [line for group in apart for line in _copied(group)]
 
@@ -349,7 +357,7 @@ def _head(tx: Transaction, seen: CurrentView) -> str | None:
     spans, count = seen.view.spans(seen.last_seq), 8
     while True:
         newest = newest_of(spans, count)
-        for row in reversed(transcript.read(tx, newest)):
+        for row in reversed(read_messages(tx, newest)):
             if (found := _id(row)) is not None:
                 return found
         if newest == spans:
@@ -386,7 +394,7 @@ def _backwards(tx: Transaction, start: Message) -> Iterator[list[Message]]:
     rest: list[Message] = []
     while last >= 1:
         first = max(1, last - _CHUNK + 1)
-        for row in reversed(transcript.read(tx, [Span(start.session, first, last)])):
+        for row in reversed(read_messages(tx, [Span(start.session, first, last)])):
             kept = row.body.get(FIELD)
             if follows(kept):
                 rest.insert(0, row)
@@ -401,7 +409,7 @@ def _followers(tx: Transaction, start: Message) -> int:
     count = 0
     while True:
         seq = start.seq + count + 1
-        rows = transcript.read(tx, [Span(start.session, seq, seq)])
+        rows = read_messages(tx, [Span(start.session, seq, seq)])
         if not rows or not follows(rows[0].body.get(FIELD)):
             return count
         count += 1
@@ -409,7 +417,7 @@ def _followers(tx: Transaction, start: Message) -> int:
 
 def _require(tx: Transaction, entry_id: str, *, log: int | None = None) -> Message:
     place = _place(tx, entry_id, log=log)
-    rows = [] if place is None else transcript.read(tx, [Span(place[0], place[1], place[1])])
+    rows = [] if place is None else read_messages(tx, [Span(place[0], place[1], place[1])])
     if not rows:
         raise EntryNotFound(
             f"No stored conversation has the entry {entry_id!r}.",
@@ -564,9 +572,9 @@ def _foreign(entry: Message, called: dict[str, str]) -> ModelMessage:
     return ModelResponse(parts=parts, timestamp=entry.at)
 
 
-def _without_prompt(turn: Turn, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+def _without_prompt(log: Transcript, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """The messages of a run without the prompt, where the turn has stored that."""
-    newest = Transcript(turn._context, turn.session.id).entries(newest=1)
+    newest = log.entries(newest=1)
     first = messages[0] if messages else None
     if not newest or newest[0].role != "user" or not isinstance(first, ModelRequest):
         return list(messages)

@@ -22,7 +22,7 @@ import weakref
 from typing import Any
 
 from tertulia.aio.executor import ThreadExecutor
-from tertulia.aio.turn import Turn
+from tertulia.aio.turn import TurnControl
 from tertulia.core.source import Source
 from tertulia.errors import IllegalMove
 from tertulia.store import Store
@@ -38,7 +38,7 @@ _held: dict[_Place, list[HeldTurn]] = {}
 class HeldTurn:
     """A turn that is held for an owner."""
 
-    def __init__(self, place: _Place, turn: Turn, owner: object) -> None:
+    def __init__(self, place: _Place, turn: TurnControl, owner: object) -> None:
         self.turn = turn
         self._place = place
         self._owner = weakref.ref(owner)
@@ -93,7 +93,7 @@ class RunLease:
         self._wait = wait
         self._place = os.path.realpath(store.path), store.sessions.key(source)
 
-    def held_by(self, owner: object) -> Turn | None:
+    def held_by(self, owner: object) -> TurnControl | None:
         """The turn that is held for an owner, if there is one."""
         for held in _held.get(self._place, ()):
             if held.is_for(owner):
@@ -101,19 +101,20 @@ class RunLease:
                 return held.turn
         return None
 
-    async def take(self, owner: object) -> Turn:
+    async def take(self, owner: object) -> TurnControl:
         """The turn of an owner, begun if it has none; waits while another has the floor."""
         found = self.held_by(owner)
         if found is not None:
             return found
         await self._clear()
         turn = await self.enter()
-        turn.sync.is_given_up = HeldTurn(self._place, turn, owner).is_given_up
+        turn.sync.is_abandoned = HeldTurn(self._place, turn, owner).is_given_up
         return turn
 
-    async def enter(self) -> Turn:
+    async def enter(self) -> TurnControl:
         """Begin a turn in which nobody has said anything yet."""
-        turn = Turn(self._store.turn(self._source, wait=self._wait), self._executor)
+        control = self._store.turn_control(self._source, wait=self._wait)
+        turn = TurnControl(control, self._executor)
         await turn.__aenter__()
         if self._session_id is None or turn.session.id == self._session_id:
             return turn
@@ -124,7 +125,7 @@ class RunLease:
             session_id=self._session_id,
         )
 
-    async def leave(self, turn: Turn) -> None:
+    async def leave(self, turn: TurnControl) -> None:
         """Give the floor back."""
         self._forget(turn)
         await asyncio.shield(self._executor.run(turn.sync.leave, keep_calls=True))
@@ -145,7 +146,7 @@ class RunLease:
                 leaving = self._executor.run(held.turn.sync.leave, failed=True, keep_calls=True)
                 await asyncio.shield(leaving)
 
-    def _forget(self, turn: Turn) -> None:
+    def _forget(self, turn: TurnControl) -> None:
         for held in list(_held.get(self._place, ())):
             if held.turn is turn:
                 held.forget()

@@ -14,9 +14,9 @@ from tertulia.core.message import ASSISTANT, DELIVERY, draft
 from tertulia.core.source import CHAT_TYPES, Source
 from tertulia.records import session_rows
 from tertulia.records.queues.outbox import Delivery
-from tertulia.records.sessions.sessions import NeedsGuard, OpenSession
+from tertulia.records.sessions.open import NeedsGuard, OpenSession
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript.transcript import append_in
+from tertulia.records.transcript.log import append_messages
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
 
@@ -69,5 +69,5 @@ class CrossPost(NamedTuple):
             return result
         if result[0].id != said_in:
             drafts = [draft({"role": ASSISTANT, "content": self.text})]
-            append_in(tx, result[0].id, drafts, None, to_micros(self.now), kinds=[DELIVERY])
+            append_messages(tx, result[0].id, drafts, None, to_micros(self.now), kinds=[DELIVERY])
         return None

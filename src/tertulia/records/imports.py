@@ -25,7 +25,8 @@ from tertulia.core.text.storable import storable
 from tertulia.errors import StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript import transcript
+from tertulia.records.transcript.log import append_messages, insert_messages
+from tertulia.records.transcript.revisions import add_revision
 from tertulia.records.usage import Charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import CurrentView, SessionRow, from_micros, session_row, to_micros
@@ -169,7 +170,7 @@ def _store_batch(tx: Transaction, batch: ImportBatch, now: int) -> str:
     session_id, ref = progress[:2] if progress else _insert_session(tx, batch.session, now)
     drafts = [message.draft for message in batch.messages]
     if drafts:
-        transcript.append_in(
+        append_messages(
             tx, session_id, drafts, None, now, is_activity=False,
             times=[message.at for message in batch.messages],
             kinds=[message.kind for message in batch.messages],
@@ -351,7 +352,7 @@ def _hide_messages(tx: Transaction, ref: int, summary: ImportSummary, now: int) 
         if summary.summary:
             current, summary_seq = _append_summary(tx, current, summary.summary, now)
     view = opened(spans, ref, current.last_seq)
-    transcript.show(
+    add_revision(
         tx, current, view, "import", now, before=before, summary_seq=summary_seq, after=after
     )
 
@@ -363,7 +364,7 @@ def _append_summary(
     seq = current.last_seq + 1
     message = draft({"role": SUMMARY, "content": text})
     tx.run("session_add_rows", {"ref": current.ref, "count": 1})
-    transcript.insert(tx, current.ref, seq, [message], now, turns=[current.turns], kind=INTERNAL)
+    insert_messages(tx, current.ref, seq, [message], now, turns=[current.turns], kind=INTERNAL)
     return current._replace(last_seq=seq), seq
 
 

@@ -19,7 +19,7 @@ from tertulia.core.session import STATES, Session, State
 from tertulia.errors import ConfigError
 from tertulia.records import session_rows
 from tertulia.records.people import resolve
-from tertulia.records.transcript import transcript
+from tertulia.records.transcript.read import read_summary
 from tertulia.storage import rows
 from tertulia.storage.base import Database, Row, Transaction
 from tertulia.storage.rows import session_row, to_micros
@@ -96,7 +96,7 @@ def summary(db: Database, session_id: str) -> SessionSummary | None:
 
     def work(tx: Transaction) -> SessionSummary | None:
         current = session_rows.current_view(tx, session_id)
-        message = transcript.summary_of(tx, current)
+        message = read_summary(tx, current)
         if message is None:
             return None
         after_summary = sum(span.size for span in current.fresh())

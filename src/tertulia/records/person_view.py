@@ -15,7 +15,8 @@ from tertulia.core.source import Source
 from tertulia.records import session_rows
 from tertulia.records.people import is_linked, linked_key
 from tertulia.records.search import Hit, Search
-from tertulia.records.sessions.sessions import Sessions, find_within
+from tertulia.records.sessions.find import find_within
+from tertulia.records.sessions.sessions import Sessions
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.storage.base import Transaction

@@ -23,7 +23,7 @@ from tertulia.errors import IllegalMove, NotFound
 from tertulia.records import session_rows
 from tertulia.records.queues import outbox
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript import transcript
+from tertulia.records.transcript.log import append_messages
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, session_row, to_micros
 
@@ -228,7 +228,7 @@ class Processes:
         if current is not None:
             session_id = session_row(current).id
             message = draft({"role": ASSISTANT, "content": news})
-            transcript.append_in(
+            append_messages(
                 tx, session_id, [message], None, now, is_activity=False, kinds=[DELIVERY]
             )
         if process.origin is None:

@@ -35,7 +35,7 @@ from tertulia.records.people import linked_key
 from tertulia.records.queues import base
 from tertulia.records.queues.outbox import CHANNEL as OUTBOX_CHANNEL
 from tertulia.records.queues.outbox import Delivery, deliveries_to, put_in
-from tertulia.records.sessions.sessions import NeedsGuard
+from tertulia.records.sessions.open import NeedsGuard
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros

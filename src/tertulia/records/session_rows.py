@@ -1,4 +1,4 @@
-"""What several records do within a transaction."""
+"""Reading and writing session rows within a transaction, shared by all records."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ log = logging.getLogger("tertulia")
 
 
 def require(tx: Transaction, session_id: str) -> SessionRow:
+    """Return the row of a session; raise `NotFound`."""
     row = tx.one("session_by_id", {"id": session_id})
     if row is None:
         raise missing(session_id)
@@ -29,7 +30,7 @@ def require(tx: Transaction, session_id: str) -> SessionRow:
 
 
 def key_of(context: StoreContext, source: Source) -> str:
-    """The key of a source under the settings of a store, without links."""
+    """Return the key of a source under the settings of a store, without links."""
     settings = context.settings
     return keys.session_key(
         source,
@@ -40,24 +41,27 @@ def key_of(context: StoreContext, source: Source) -> str:
 
 
 def lane_of(key: str) -> str:
-    """The lane of a conversation: what is done in it is done one after the other."""
+    """Return the lane of a conversation: writes in one lane run one after the other.
+
+    Decision 0008 explains lanes.
+    """
     return f"conversation {key}"
 
 
 def database_time(tx: Transaction) -> int:
-    """The database's time, in microseconds: leases run on it."""
+    """Return the database's time in microseconds, which leases are measured by."""
     row = tx.one("db_now")
     assert row is not None
     return int(row[0])
 
 
-def is_under_way(tx: Transaction, row: SessionRow) -> bool:
-    """Whether a turn holds the session; a policy does not end it meanwhile."""
+def has_running_turn(tx: Transaction, row: SessionRow) -> bool:
+    """Return whether a turn has the lease of a session; a policy does not end it then."""
     return bool(row.lease_until) and row.lease_until > database_time(tx)
 
 
 def current_view(tx: Transaction, session_id: str) -> CurrentView:
-    """The current view of a session."""
+    """Return the current view of a session; raise `NotFound`."""
     row = tx.one("transcript_view", {"id": session_id})
     if row is None:
         raise missing(session_id)
@@ -65,13 +69,14 @@ def current_view(tx: Transaction, session_id: str) -> CurrentView:
 
 
 def current_view_of(tx: Transaction, ref: int) -> CurrentView:
-    """The current view of a session of this transaction."""
+    """Return the current view of a session that is known to exist in this transaction."""
     row = tx.one("transcript_view_of", {"ref": ref})
     assert row is not None
     return CurrentView.of(row)
 
 
 def missing(session_id: str) -> NotFound:
+    """Return the error for an unknown session id."""
     return NotFound(
         f"There is no session {session_id!r}.",
         hint="List them with: tertulia sessions list",
@@ -79,7 +84,7 @@ def missing(session_id: str) -> NotFound:
     )
 
 
-def begin(
+def insert_session(
     tx: Transaction,
     context: StoreContext,
     source: Source,
@@ -91,10 +96,10 @@ def begin(
     last_seq: int = 0,
     turns: int = 0,
 ) -> SessionRow:
-    """Insert a session. Its view and the event of its beginning are the caller's."""
+    """Insert a session and return its row; the caller adds its first revision and event."""
     person = owner_person(source, context)
     origin = to_json(source.to_dict())
-    row = tx.one(
+    columns = tx.one(
         "session_insert",
         {
             "id": _new_id(tx, now),
@@ -113,21 +118,22 @@ def begin(
             "turns": turns,
         },
     )
-    assert row is not None
+    assert columns is not None
     if person is not None:
         remember_person(tx, source, person, now)
-    found = session_row(row)
-    tx.run("unindexed_put", {"session": found.ref})
-    return found
+    row = session_row(columns)
+    tx.run("unindexed_put", {"session": row.ref})
+    return row
 
 
 def end(tx: Transaction, row: SessionRow, reason: str, now: datetime) -> None:
+    """Mark a session as ended, and record the event."""
     tx.run("session_end", {"ref": row.ref, "reason": reason, "now": to_micros(now)})
     event(tx, row.ref, now, "ended", {"reason": reason})
 
 
 def event(tx: Transaction, ref: int, now: datetime, kind: str, detail: Mapping[str, Any]) -> None:
-    """Remember why, for `explain`."""
+    """Record an event of a session, for `explain`."""
     tx.run(
         "event_insert",
         {"session": ref, "now": to_micros(now), "kind": kind, "detail": to_json(detail)},
@@ -137,7 +143,7 @@ def event(tx: Transaction, ref: int, now: datetime, kind: str, detail: Mapping[s
 def first_view(
     tx: Transaction, ref: int, view: View, made_by: str, now: datetime, seq: int
 ) -> None:
-    """The revision a session starts with."""
+    """Insert the first revision of a session."""
     tx.run(
         "revision_insert",
         {
@@ -156,11 +162,15 @@ def first_view(
 
 
 def origin_of(row: SessionRow) -> Source:
+    """Return the source that a session began with."""
     return Source.from_dict(body(row.origin))
 
 
 def owner_person(source: Source, context: StoreContext) -> str | None:
-    """Whose session it is: nobody's alone where the key would be the same for another person."""
+    """Return the person who owns the session of a source.
+
+    None if another person would have the same key, so that the session is shared.
+    """
     if source.chat_type == "dm":
         return keys.person_of(source)
     is_apart = context.settings.group_sessions_per_user and not (
@@ -170,6 +180,7 @@ def owner_person(source: Source, context: StoreContext) -> str | None:
 
 
 def remember_person(tx: Transaction, source: Source, person: str, now: datetime) -> None:
+    """Store a person unless they are stored already."""
     tx.run(
         "person_insert",
         {
@@ -185,16 +196,16 @@ def remember_person(tx: Transaction, source: Source, person: str, now: datetime)
 
 
 def _new_id(tx: Transaction, now: datetime) -> str:
-    """Seconds and 32 random bits; the rare twin within one second gets other bits."""
+    """Return a new id: the second and 32 random bits, drawn again if the id exists."""
     stamp = now.strftime("%Y%m%d_%H%M%S")
     while True:
-        found = f"{stamp}_{os.urandom(4).hex()}"
-        if tx.one("session_by_id", {"id": found}) is None:
-            return found
+        session_id = f"{stamp}_{os.urandom(4).hex()}"
+        if tx.one("session_by_id", {"id": session_id}) is None:
+            return session_id
 
 
 def log_errors(call: Callable[[], object]) -> None:
-    """Do what is not worth failing for; that it failed is logged."""
+    """Call a function whose failure must not fail the caller; log its error instead."""
     try:
         call()
     except Error as problem:

@@ -290,11 +290,11 @@ class InboxPromises:
     def test_a_turn_takes_in_what_came_meanwhile(self, store: Store, other: Store) -> None:
         store.inbox.put(ANA, "one", message_id="1")
         (first,) = store.inbox.claim()
-        with store.turn(ANA, "one", message_id="1") as turn:
+        with store.turn_control(ANA, "one", message_id="1") as turn:
             late = other.inbox.put(ANA, "wait, two", message_id="2")
-            turn.take_in(late)
+            turn.add_inbox_item(late)
             with pytest.raises(StaleWrite):
-                turn.take_in(late)
+                turn.add_inbox_item(late)
             turn.add_assistant("both")
         store.inbox.done(first)
         assert store.inbox.claim() == []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tertulia
 from tertulia import Settings, Source, ToolCall, Usage
+from tests.records.store_inspection import without_index
 from tests.servers.postgres import Server
 from tests.servers.proxy import proxy
-from tests.turns.scene import without_index
 
 ANA = Source("telegram", "ana", user_id="ana")
 

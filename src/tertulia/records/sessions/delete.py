@@ -1,4 +1,4 @@
-"""Removing a session wholly: messages, blobs, index, revisions, events; its cost stays known."""
+"""Deleting a session with all its content; only its usage stays in the ledger."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tertulia.storage.rows import SessionRow, view_from
 
 
 def remove(tx: Transaction, row: SessionRow) -> None:
-    """Delete a session. Forks of it keep their past: what they see of it becomes their own."""
+    """Delete a session. Its forks keep their past: the messages they show become their own."""
     for (borrower,) in tx.all("borrowers_of", {"log": row.ref}):
-        _hand_over(tx, row, borrower)
+        _copy_to_fork(tx, row, borrower)
     search.forget(tx, row.ref)
     session = {"session": row.ref}
     for statement in (
@@ -40,28 +40,28 @@ def remove(tx: Transaction, row: SessionRow) -> None:
     tx.run("session_delete", {"ref": row.ref})
 
 
-def _hand_over(tx: Transaction, row: SessionRow, borrower: int) -> None:
-    """Copy what a fork sees of the log into the fork's own, under the same sequence numbers."""
-    revisions = tx.all("revisions_of", {"session": borrower})
+def _copy_to_fork(tx: Transaction, row: SessionRow, fork: int) -> None:
+    """Copy the messages a fork shows into its own log, under the same sequence numbers."""
+    revisions = tx.all("revisions_of", {"session": fork})
     spans = []
     for number, ranges, *_ in revisions:
         view = view_from(ranges)
         spans += [Span(log, first, last or 0) for log, first, last in view.ranges if log == row.ref]
-        moved = to_json(view.moved(row.ref, borrower).ranges)
+        moved = to_json(view.moved(row.ref, fork).ranges)
         tx.run(
             "revision_set_ranges",
-            {"session": borrower, "number": number, "ranges": moved, "old": row.ref},
+            {"session": fork, "number": number, "ranges": moved, "old": row.ref},
         )
-    for span in _apart(spans):
-        params = {"session": row.ref, "to": borrower, "first": span.first, "last": span.last}
+    for span in _merge(spans):
+        params = {"session": row.ref, "to": fork, "first": span.first, "last": span.last}
         tx.run("messages_copy", params)
         tx.run("message_blobs_copy", params)
-        # What lies above the mark the indexer finds by itself.
-        search.add(tx, borrower, span.first, min(span.last, search.marked(tx, borrower)))
+        # The indexer finds messages above its watermark by itself.
+        search.add(tx, fork, span.first, min(span.last, search.marked(tx, fork)))
 
 
-def _apart(spans: list[Span]) -> list[Span]:
-    """The same messages as spans that do not overlap."""
+def _merge(spans: list[Span]) -> list[Span]:
+    """Return the same messages as spans that do not overlap."""
     merged: list[Span] = []
     for span in sorted(set(spans)):
         if merged and span.first <= merged[-1].last + 1:

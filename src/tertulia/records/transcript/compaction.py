@@ -1,14 +1,15 @@
-"""Compaction: the oldest turns are shown as a summary instead of word by word.
+"""Compaction: show the oldest turns as a summary instead of word by word.
 
-The summariser runs outside any transaction. Its summary is committed together with the offset it
-stands for, if the transcript is still seen as it was read; otherwise, and on any failure, nothing
-moves. The messages stay in the log, and the revision before can be restored.
+The summariser runs outside any transaction. Its summary is committed together with the position it
+stands for, provided that the transcript is still at the revision that was read; otherwise, and on
+any failure, nothing changes. The messages stay in the log, and the revision before can be restored.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from tertulia.core import validate
@@ -26,20 +27,22 @@ from tertulia.core.message import INTERNAL, SUMMARY, Message, draft, text_of
 from tertulia.errors import AgentFailed, AgentTimeout, StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript import transcript
+from tertulia.records.transcript.log import insert_messages
+from tertulia.records.transcript.read import read_messages, read_summary
+from tertulia.records.transcript.revisions import add_revision
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import CurrentView, to_micros
 
-# How many messages one compaction sums up at most; what is left is for the next.
-_AT_ONCE = 1000
+# The most messages that one compaction summarises; the rest is left for the next one.
+_MOST_MESSAGES = 1000
 
 
-class _Past(NamedTuple):
+class _OldTurns(NamedTuple):
     """The oldest turns of a transcript, as they were read."""
 
-    seen: CurrentView
+    current: CurrentView
     messages: list[Message]
-    previous: str | None
+    summary: str | None  # of the messages before these
 
 
 def compact(
@@ -50,74 +53,76 @@ def compact(
     keep_turns: int,
     within: float,
 ) -> Compaction | None:
-    """Sum up all but the newest turns; None if there is nothing to sum up."""
+    """Summarise all but the newest turns; return None if there is nothing to summarise.
+
+    Raise `AgentFailed` or `AgentTimeout` if there is no usable summary, `StaleWrite` if the
+    transcript was changed in between; then nothing is changed.
+    """
     validate.whole("keep_turns", keep_turns, 0)
-    past = context.db.read(lambda tx: _past(tx, session_id, keep_turns))
-    if not past.messages:
+    old = context.db.read(lambda tx: _read_old_turns(tx, session_id, keep_turns))
+    if not old.messages:
         return None
-    bodies = [message.body for message in past.messages]
-    summary = _called(summarise, bodies, past.previous, within)
+    bodies = [message.body for message in old.messages]
+    summary = _call_summariser(summarise, bodies, old.summary, within)
     problem = summaries.fault(summary, bodies)
     if problem is not None:
         raise AgentFailed(
             f"The summary cannot be used: {problem}. Nothing was changed.",
-            hint="Look at the summariser; without one, an extract is made.",
+            hint="Check the summariser; without one, an extract is made.",
         )
     now = to_micros(context.clock.now())
-    return context.db.write(lambda tx: _commit(tx, session_id, past, summary, now))
+    return context.db.write(lambda tx: _commit(tx, session_id, old, summary, now))
 
 
-def _past(tx: Transaction, session_id: str, keep_turns: int) -> _Past:
-    seen = session_rows.current_view(tx, session_id)
-    fresh = seen.fresh()
+def _read_old_turns(tx: Transaction, session_id: str, keep_turns: int) -> _OldTurns:
+    current = session_rows.current_view(tx, session_id)
+    fresh = current.fresh()
     total = sum(span.size for span in fresh)
-    found = transcript.read(tx, oldest_of(fresh, _AT_ONCE))
-    # Where more follows, the last turn that was read may be only a part of itself.
-    kept = keep_turns if total <= _AT_ONCE else 1
-    turns = sorted({message.turn for message in found})
-    summed = set(turns[: max(0, len(turns) - kept)])
-    standing = transcript.summary_of(tx, seen)
-    previous = None if standing is None else text_of(standing.body)
-    messages = []
-    for message in found:
-        if message.turn not in summed:
-            break
-        messages.append(message)
-    return _Past(seen, messages, previous)
+    messages = read_messages(tx, oldest_of(fresh, _MOST_MESSAGES))
+    # At the read limit the last turn may be incomplete; leave it out.
+    keep = keep_turns if total <= _MOST_MESSAGES else 1
+    turns = sorted({message.turn for message in messages})
+    old_turns = set(turns[: max(0, len(turns) - keep)])
+    summary = read_summary(tx, current)
+    return _OldTurns(
+        current,
+        list(takewhile(lambda message: message.turn in old_turns, messages)),
+        None if summary is None else text_of(summary.body),
+    )
 
 
-def _commit(tx: Transaction, session_id: str, past: _Past, summary: str, now: int) -> Compaction:
-    seen = session_rows.current_view(tx, session_id)
-    if seen.number != past.seen.number:
+def _commit(tx: Transaction, session_id: str, old: _OldTurns, summary: str, now: int) -> Compaction:
+    current = session_rows.current_view(tx, session_id)
+    if current.number != old.current.number:
         raise StaleWrite(
-            "The transcript was changed while it was summed up; nothing was compacted.",
+            "The transcript was changed while it was summarised; nothing was compacted.",
             hint="Try again.",
         )
-    last = past.messages[-1]
-    told = draft({"role": SUMMARY, "content": summary})
-    seq = seen.last_seq + 1
-    tx.run("session_add_rows", {"ref": seen.ref, "count": 1})
-    transcript.insert(tx, seen.ref, seq, [told], now, turns=[seen.turns], kind=INTERNAL)
-    view = opened(seen.view.spans(seen.last_seq), seen.ref, seq)
+    last = old.messages[-1]
+    message = draft({"role": SUMMARY, "content": summary})
+    seq = current.last_seq + 1
+    tx.run("session_add_rows", {"ref": current.ref, "count": 1})
+    insert_messages(tx, current.ref, seq, [message], now, turns=[current.turns], kind=INTERNAL)
+    view = opened(current.view.spans(current.last_seq), current.ref, seq)
     after = Span(last.session, last.seq, last.seq)
-    number = transcript.show(
-        tx, seen._replace(last_seq=seq), view, "compaction", now,
-        before=seen.last_seq, summary_seq=seq, after=after,
+    number = add_revision(
+        tx, current._replace(last_seq=seq), view, "compaction", now,
+        before=current.last_seq, summary_seq=seq, after=after,
     )  # fmt: skip
-    return Compaction(summary, len(past.messages), number)
+    return Compaction(summary, len(old.messages), number)
 
 
-def _called(
+def _call_summariser(
     summarise: Summariser, bodies: Sequence[Mapping[str, Any]], previous: str | None, within: float
 ) -> str:
-    """The summary, from a thread of its own: one that hangs must not hang the caller."""
-    found: list[str] = []
+    """Return the summary, from a thread of its own: if it hangs, the caller does not."""
+    results: list[str] = []
     problems: list[BaseException] = []
 
     def call() -> None:
         try:
-            found.append(summarise(bodies, previous))
-        except BaseException as problem:  # noqa: BLE001 — told to the caller below
+            results.append(summarise(bodies, previous))
+        except BaseException as problem:  # noqa: BLE001 — raised to the caller below
             problems.append(problem)
 
     thread = threading.Thread(target=call, name="tertulia-summary", daemon=True)
@@ -126,11 +131,11 @@ def _called(
     if problems:
         raise AgentFailed(
             f"The summariser failed: {problems[0]!r}. Nothing was changed.",
-            hint="Mend it and try again; without one, an extract is made.",
+            hint="Repair it and try again; without one, an extract is made.",
         ) from problems[0]
-    if not found:
+    if not results:
         raise AgentTimeout(
             f"The summariser gave no answer within {within:g} seconds. Nothing was changed.",
             hint="Try again, or give it more time.",
         )
-    return found[0]
+    return results[0]

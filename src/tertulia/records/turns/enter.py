@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tertulia.core import keys
-from tertulia.core.history.repair import (
-    INTERRUPTED_RESULT,
-    blocks,
-)
-from tertulia.core.message import INTERRUPTED, TOOL, Draft, draft, text_of, to_json
+from tertulia.core.message import Draft, text_of, to_json
 from tertulia.core.session import Notice
 from tertulia.core.source import Source
 from tertulia.records import (
     budgets,
     session_rows,
 )
-from tertulia.records.sessions.sessions import (
+from tertulia.records.sessions.open import (
     AUTOMATIC,
     NeedsGuard,
     OpenSession,
 )
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript import transcript
+from tertulia.records.transcript.log import insert_messages
+from tertulia.records.turns.interrupted import close_interrupted
+from tertulia.records.turns.lease import TurnRef, lease_micros
 from tertulia.records.turns.local_turns import LocalTurns
 from tertulia.records.turns.user_message import UserMessage
 from tertulia.storage import rows
@@ -32,41 +29,35 @@ from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, to_micros
 
 
-class TurnRef(NamedTuple):
-    """Where a turn stands: its session, its number, and the epoch it writes under."""
-
-    ref: int
-    session_id: str
-    number: int
-    epoch: int
-
-
 class OpenedTurn(NamedTuple):
-    """A turn that has begun, or that goes on where it was interrupted."""
+    """A turn that has begun, or that resumes after an interruption."""
 
     row: SessionRow
     notice: Notice | None
-    place: TurnRef
-    is_awaited: bool  # by the index, for what was said before
+    turn: TurnRef
+    is_awaited: bool  # by the search index, for messages before this turn
 
 
 class AlreadyAnswered(NamedTuple):
-    """The message had its turn before: this is what was answered."""
+    """A message that had its turn before, with its answer."""
 
     row: SessionRow
     answer: str | None
-    is_cut_off: bool
+    is_interrupted: bool
 
 
 class SessionHeld(Exception):
-    """Somebody else is inside, or came before; `key` is the conversation to queue for."""
+    """Another turn is inside, or is first in the queue; `key` is the conversation to queue for.
+
+    Without a key the turn waits outside the queue.
+    """
 
     def __init__(self, key: str | None = None) -> None:
         super().__init__()
         self.key = key
 
 
-class _Known(NamedTuple):
+class _EarlierTurn(NamedTuple):
     """The turn that a message had before: the columns of `turn_by_arrival`, in their order."""
 
     ref: int
@@ -81,16 +72,16 @@ class _Known(NamedTuple):
     end_reason: str | None
 
     @property
-    def is_cut_off(self) -> bool:
+    def is_interrupted(self) -> bool:
         return self.state in ("open", "interrupted")
 
 
 class EnterTurn(NamedTuple):
-    """One try to enter."""
+    """One try to enter a session."""
 
     context: StoreContext
     local_turns: LocalTurns
-    said: UserMessage
+    message: UserMessage
     drafts: list[Draft]
     key: str
     now: datetime
@@ -98,60 +89,68 @@ class EnterTurn(NamedTuple):
     has_processes: bool | None
 
     def enter(self, tx: Transaction) -> OpenedTurn | AlreadyAnswered | NeedsGuard:
-        """Begin the turn; raises `SessionHeld`, and then nothing is stored."""
-        arrival = self.said.dedupe_key
-        found = tx.one("turn_by_arrival", {"arrival": arrival}) if arrival else None
-        known = None if found is None else _Known._make(found)
-        if known is not None and not self._can_go_on(tx, known):
-            return self._answered(tx, known)
+        """Begin the turn, or return the answer that the message had before.
+
+        Raise `SessionHeld` if it has to wait, and `BudgetExceeded`; then nothing is stored.
+        """
+        dedupe_key = self.message.dedupe_key
+        columns = tx.one("turn_by_arrival", {"arrival": dedupe_key}) if dedupe_key else None
+        earlier = None if columns is None else _EarlierTurn._make(columns)
+        if earlier is not None and not self._can_resume(tx, earlier):
+            return self._already_answered(tx, earlier)
         attempt = OpenSession(
-            self.context, self.said.source, self.key, self.now, False, self.has_processes
+            self.context, self.message.source, self.key, self.now, False, self.has_processes
         )
         opened = attempt.find(tx)
         if isinstance(opened, NeedsGuard):
             return opened
         row, notice = opened
-        self._wait_for_turn(tx, row)
-        budgets.check(tx, self.context, row, keys.person_of(self.said.source), self.now)
+        self._check_queue(tx, row)
+        budgets.check(tx, self.context, row, keys.person_of(self.message.source), self.now)
         if row.open_turn is not None:
-            row = row._replace(last_seq=close_left_open(tx, row, self.now))
-        if known is not None and known.ref == row.ref:
-            return self._go_on(tx, row, known.number)
-        if known is not None:
-            # Its session has ended by policy: the message is answered in the new one.
-            tx.run("turn_hand_on", {"arrival": arrival})
-        return self._begin(tx, row, notice, arrival)
+            row = row._replace(last_seq=close_interrupted(tx, row, self.now))
+        if earlier is not None and earlier.ref == row.ref:
+            return self._resume(tx, row, earlier.number)
+        if earlier is not None:
+            # A policy has ended the session of that turn: the message is answered in the new one.
+            tx.run("turn_hand_on", {"arrival": dedupe_key})
+        return self._begin(tx, row, notice, dedupe_key)
 
-    def _can_go_on(self, tx: Transaction, known: _Known) -> bool:
-        """Whether a turn was cut off, nothing was said since, and it was not taken back.
+    def _can_resume(self, tx: Transaction, earlier: _EarlierTurn) -> bool:
+        """Return whether a turn was interrupted, is the newest, and was not undone.
 
-        A session that its policy has ended meanwhile does not keep it: it goes on in the next one.
-        Raises `SessionHeld` while it is under way.
+        If a policy has ended its session in between, it is resumed in the next session. Raise
+        `SessionHeld` while the turn is running.
         """
-        if known.state == "open" and (known.is_leased or self.local_turns.holds(known.session_id)):
-            # Who waits for an answer that somebody else is giving keeps nobody else waiting.
+        if earlier.state == "open" and (
+            earlier.is_leased or self.local_turns.has_turn_in(earlier.session_id)
+        ):
+            # A duplicate waits for the answer of another turn; without a ticket it does not make
+            # the messages that came after it wait.
             raise SessionHeld
-        if not known.is_cut_off or not known.is_newest:
+        if not earlier.is_interrupted or not earlier.is_newest:
             return False
-        if known.has_ended and known.end_reason not in AUTOMATIC:
+        if earlier.has_ended and earlier.end_reason not in AUTOMATIC:
             return False
-        seen = session_rows.current_view(tx, known.session_id)
-        has_message = known.first_seq <= seen.last_seq
-        return not has_message or seen.view.holds(known.ref, known.first_seq, seen.last_seq)
+        current = session_rows.current_view(tx, earlier.session_id)
+        has_message = earlier.first_seq <= current.last_seq
+        return not has_message or current.view.holds(
+            earlier.ref, earlier.first_seq, current.last_seq
+        )
 
-    def _answered(self, tx: Transaction, known: _Known) -> AlreadyAnswered:
-        """What was answered. A turn without an answer cannot give one after this was told."""
+    def _already_answered(self, tx: Transaction, earlier: _EarlierTurn) -> AlreadyAnswered:
+        """Return the answer. A turn without one is closed, so that it cannot answer later."""
         self._drop_ticket(tx)
-        row = session_rows.require(tx, known.session_id)
-        if known.state == "open" and row.open_turn == known.number:
-            close_left_open(tx, row, self.now)
+        row = session_rows.require(tx, earlier.session_id)
+        if earlier.state == "open" and row.open_turn == earlier.number:
+            close_interrupted(tx, row, self.now)
             tx.run("session_fence", {"ref": row.ref})
-        answer = _said_at(tx, known.ref, known.answer_seq)
-        return AlreadyAnswered(row, answer, known.is_cut_off and answer is None)
+        answer = _text_at(tx, earlier.ref, earlier.answer_seq)
+        return AlreadyAnswered(row, answer, earlier.is_interrupted and answer is None)
 
-    def _wait_for_turn(self, tx: Transaction, row: SessionRow) -> None:
-        """Raise `SessionHeld` while another turn is inside or somebody came before."""
-        if self.local_turns.holds(row.id):
+    def _check_queue(self, tx: Transaction, row: SessionRow) -> None:
+        """Raise `SessionHeld` while another turn is inside or is first in the queue."""
+        if self.local_turns.has_turn_in(row.id):
             raise SessionHeld(row.key)
         until = row.lease_until or _lease_before(tx, row)
         if until and until > session_rows.database_time(tx):
@@ -166,39 +165,40 @@ class EnterTurn(NamedTuple):
             tx.run("ticket_drop", {"id": self.ticket})
 
     def _begin(
-        self, tx: Transaction, row: SessionRow, notice: Notice | None, arrival: str | None
+        self, tx: Transaction, row: SessionRow, notice: Notice | None, dedupe_key: str | None
     ) -> OpenedTurn:
+        """Store the user's message and the row of a new turn."""
         now, count = to_micros(self.now), len(self.drafts)
-        entered = self._take(tx, row, notice, count=count, turns=1, active_at=now)
-        number, last_seq = entered.place.number, entered.row.last_seq
-        transcript.insert(
+        entry = self._take_session(tx, row, notice, count=count, turns=1, active_at=now)
+        number, last_seq = entry.turn.number, entry.row.last_seq
+        insert_messages(
             tx,
             row.ref,
             last_seq,
             self.drafts,
             now,
             turns=[number] * count,
-            author=author_of(self.context, self.said.source),
-            is_awaited=entered.is_awaited,
+            author=author_of(self.context, self.message.source),
+            is_awaited=entry.is_awaited,
         )
         tx.run(
             "turn_insert",
             {
                 "ref": row.ref,
                 "number": number,
-                "arrival": arrival,
+                "arrival": dedupe_key,
                 "now": now,
                 "first_seq": last_seq - count + 1,
             },
         )
-        return entered
+        return entry
 
-    def _go_on(self, tx: Transaction, row: SessionRow, number: int) -> OpenedTurn:
-        """Enter the newest turn again. That is no activity of the person, who said nothing new."""
+    def _resume(self, tx: Transaction, row: SessionRow, number: int) -> OpenedTurn:
+        """Enter the newest turn again. The user wrote nothing new, so it is not their activity."""
         tx.run("turn_reopen", {"ref": row.ref, "number": number})
-        return self._take(tx, row, None, count=0, turns=0, active_at=row.updated_at)
+        return self._take_session(tx, row, None, count=0, turns=0, active_at=row.updated_at)
 
-    def _take(
+    def _take_session(
         self,
         tx: Transaction,
         row: SessionRow,
@@ -208,8 +208,8 @@ class EnterTurn(NamedTuple):
         turns: int,
         active_at: int,
     ) -> OpenedTurn:
-        """Raise the epoch: from now on every older one can write nothing."""
-        found = tx.one(
+        """Take the lease and raise the epoch: from now on, no older epoch can write."""
+        columns = tx.one(
             "session_enter",
             {
                 "ref": row.ref,
@@ -219,108 +219,43 @@ class EnterTurn(NamedTuple):
                 "lease": lease_micros(self.context),
             },
         )
-        assert found is not None
-        last_seq, number, epoch, version, is_awaited = found
-        now_row = row._replace(
+        assert columns is not None
+        last_seq, number, epoch, version, is_awaited = columns
+        entered = row._replace(
             last_seq=last_seq, turns=number, version=version, updated_at=active_at
         )
-        return OpenedTurn(now_row, notice, TurnRef(row.ref, row.id, number, epoch), is_awaited)
+        return OpenedTurn(entered, notice, TurnRef(row.ref, row.id, number, epoch), is_awaited)
 
 
 def author_of(context: StoreContext, source: Source) -> str | None:
-    """Who wrote a message, where several people share the session."""
+    """Return the author of a message as JSON, or None unless several people share the session."""
     if source.chat_type == "dm" or source.participant is None:
         return None
     if session_rows.owner_person(source, context) is not None:
         return None
-    who = {"platform": source.platform, "id": source.participant, "name": source.user_name}
-    return to_json(who)
-
-
-def close_left_open(tx: Transaction, row: SessionRow, now: datetime) -> int:
-    """Close a turn that was left open; the last sequence number after it.
-
-    Whatever it had called and not heard of gets a result that says so. Nothing is run again.
-    """
-    assert row.open_turn is not None
-    drafts = interrupted_results(tx, row.ref, row.last_seq, row.open_turn)
-    last_seq = row.last_seq + len(drafts)
-    moment = to_micros(now)
-    if drafts:
-        tx.run("session_add_rows", {"ref": row.ref, "count": len(drafts)})
-        transcript.insert(
-            tx,
-            row.ref,
-            last_seq,
-            drafts,
-            moment,
-            turns=[row.open_turn] * len(drafts),
-            kind=INTERRUPTED,
-        )
-    closing = {"ref": row.ref, "number": row.open_turn, "now": moment, "answer_seq": None}
-    tx.run("turn_close", {**closing, "state": "interrupted"})
-    session_rows.event(
-        tx, row.ref, now, "interrupted", {"turn": row.open_turn, "calls": len(drafts)}
-    )
-    return last_seq
-
-
-def interrupted_results(tx: Transaction, ref: int, last_seq: int, turn: int) -> list[Draft]:
-    """A result for each call of a turn that has none."""
-    params = {"ref": ref, "last": last_seq, "turn": turn}
-    found = [rows.message(row, tx) for row in tx.all("turn_rows", params)]
-    drafts = []
-    for block in blocks(found):
-        for call, result in zip(block.calls, block.results, strict=True):
-            if result.row is None:
-                given = _given_id(block.row.body, call, block.calls)
-                drafts.append(interrupted(given, call["function"]["name"]))
-    return drafts
-
-
-def interrupted(call_id: str, name: str) -> Draft:
-    """The result of a call that nobody will hear of any more."""
-    return draft(
-        {
-            "role": TOOL,
-            "tool_call_id": call_id,
-            "name": name,
-            "content": INTERRUPTED_RESULT,
-            "interrupted": True,
-        }
-    )
-
-
-def lease_micros(context: StoreContext) -> int:
-    return round(context.settings.lease_seconds * 1_000_000)
+    author = {"platform": source.platform, "id": source.participant, "name": source.user_name}
+    return to_json(author)
 
 
 def _lease_before(tx: Transaction, row: SessionRow) -> int:
-    """The lease of the session before one that nobody has entered yet, if a policy ended it.
+    """Return the lease of the parent of a session that nobody has entered yet, else 0.
 
-    A policy does not begin a second turn of a conversation beside the one under way; whoever
-    resets by hand means to.
+    Only if a policy ended the parent: a policy does not begin a second turn of a conversation
+    beside a running one. A user who resets by hand wants that.
     """
     if row.parent_id is None or row.epoch:
         return 0
     for reason in AUTOMATIC:
-        found = tx.one("session_lease", {"id": row.parent_id, "reason": reason})
-        if found is not None:
-            return int(found[0])
+        columns = tx.one("session_lease", {"id": row.parent_id, "reason": reason})
+        if columns is not None:
+            return int(columns[0])
     return 0
 
 
-def _given_id(body: dict[str, Any], call: dict[str, Any], calls: Sequence[dict[str, Any]]) -> str:
-    """The id as it was stored, which the grammar may have made unique."""
-    stored = [item for item in body.get("tool_calls") or [] if isinstance(item, dict)]
-    place = calls.index(call)
-    given = stored[place].get("id") if place < len(stored) else None
-    return given if isinstance(given, str) and given else call["id"]
-
-
-def _said_at(tx: Transaction, ref: int, seq: int | None) -> str | None:
+def _text_at(tx: Transaction, ref: int, seq: int | None) -> str | None:
+    """Return the text of a message, or None if there is none."""
     if seq is None:
         return None
-    found = tx.all("messages_of", {"session": ref, "first": seq, "last": seq})
-    body = rows.message(found[0], tx).body if found else {}
+    columns = tx.all("messages_of", {"session": ref, "first": seq, "last": seq})
+    body = rows.message(columns[0], tx).body if columns else {}
     return None if body.get("content") is None else text_of(body)

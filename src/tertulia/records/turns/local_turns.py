@@ -1,8 +1,8 @@
-"""What turns of one process know of each other, for one database.
+"""The turns of one process on one database.
 
-None of it decides anything: whether a turn may enter is decided in the database. The desk holds
-back a turn while another of this process is still inside its `with` block, wakes whoever waits
-without their having to ask the database again and again, and renews leases during long calls.
+Nothing here decides whether a turn may enter: the database does. `LocalTurns` holds back a turn
+while another one of this process is still inside its `with` block, wakes waiting turns so that
+they need not poll the database all the time, and renews leases during long calls.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
-_desks: weakref.WeakValueDictionary[str, LocalTurns] = weakref.WeakValueDictionary()
-_desks_lock = threading.Lock()
+_by_database: weakref.WeakValueDictionary[str, LocalTurns] = weakref.WeakValueDictionary()
+_by_database_lock = threading.Lock()
 
 
 class LeaseHolder(Protocol):
     """A turn that is inside its block."""
 
     def renew(self) -> bool:
-        """Prolong the lease; whether the session is still this turn's."""
+        """Prolong the lease; return whether the turn still has its session."""
 
 
 class LocalTurns:
@@ -29,39 +29,42 @@ class LocalTurns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[str, tuple[LeaseHolder, float]] = {}
+        self._holders: dict[str, tuple[LeaseHolder, float]] = {}
         self._listeners: dict[str, list[Callable[[], None]]] = {}
-        self._hurry = threading.Event()
-        self._pause: float | None = None  # of the thread that renews; None where there is none
+        self._interval_changed = threading.Event()
+        self._interval: float | None = None  # of the renewing thread; None if none is running
 
-    def holds(self, session_id: str) -> bool:
-        """Whether a turn of this process is inside that session."""
-        return session_id in self._held
+    def has_turn_in(self, session_id: str) -> bool:
+        """Return whether a turn of this process is inside that session."""
+        return session_id in self._holders
 
-    def take(self, session_id: str, holder: LeaseHolder, every: float) -> None:
-        """A turn is inside from now on; its lease is renewed `every` so many seconds."""
+    def add(self, session_id: str, holder: LeaseHolder, renew_every: float) -> None:
+        """Note that a turn is inside, and renew its lease every `renew_every` seconds."""
         with self._lock:
-            self._held[session_id] = holder, every
-            pause = self._pause
-            if pause is None or every < pause:
-                self._pause = every
-        if pause is None:
+            self._holders[session_id] = holder, renew_every
+            interval = self._interval
+            if interval is None or renew_every < interval:
+                self._interval = renew_every
+        if interval is None:
             threading.Thread(target=self._renew, name="tertulia-leases", daemon=True).start()
-        elif every < pause:
-            self._hurry.set()
+        elif renew_every < interval:
+            self._interval_changed.set()
 
-    def leave(self, session_id: str, holder: LeaseHolder, key: str) -> None:
+    def remove(self, session_id: str, holder: LeaseHolder, key: str) -> None:
+        """Note that a turn has left, and wake the turns that wait for its conversation."""
         self._drop(session_id, holder)
         with self._lock:
             listeners = list(self._listeners.get(key, ()))
         for wake in listeners:
             wake()
 
-    def listen(self, key: str, wake: Callable[[], None]) -> None:
+    def add_listener(self, key: str, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever a turn leaves that conversation."""
         with self._lock:
             self._listeners.setdefault(key, []).append(wake)
 
-    def ignore(self, key: str, wake: Callable[[], None]) -> None:
+    def remove_listener(self, key: str, wake: Callable[[], None]) -> None:
+        """Undo `add_listener`."""
         with self._lock:
             listeners = self._listeners.get(key, [])
             if wake in listeners:
@@ -71,40 +74,45 @@ class LocalTurns:
 
     def _drop(self, session_id: str, holder: LeaseHolder) -> None:
         with self._lock:
-            if session_id in self._held and self._held[session_id][0] is holder:
-                del self._held[session_id]
+            if session_id in self._holders and self._holders[session_id][0] is holder:
+                del self._holders[session_id]
 
     def _renew(self) -> None:
-        """Renew until nobody is inside; in the next pause, so that short turns share a thread."""
-        while (pause := self._next_pause()) is not None:
-            if self._hurry.wait(pause):
-                self._hurry.clear()
+        """Renew until no turn is inside.
+
+        The thread ends after an interval without any, so that short turns share one thread.
+        """
+        while (interval := self._next_interval()) is not None:
+            if self._interval_changed.wait(interval):
+                self._interval_changed.clear()
                 continue
-            for session_id, (holder, _) in list(self._held.items()):
+            for session_id, (holder, _) in list(self._holders.items()):
                 if not holder.renew():
                     self._drop(session_id, holder)
 
-    def _next_pause(self) -> float | None:
+    def _next_interval(self) -> float | None:
         with self._lock:
-            self._pause = min((every for _, every in self._held.values()), default=None)
-            return self._pause
+            self._interval = min(
+                (renew_every for _, renew_every in self._holders.values()), default=None
+            )
+            return self._interval
 
 
 def local_turns_of(database: str) -> LocalTurns:
-    """The desk of a database, the same one for every handle of this process."""
-    with _desks_lock:
-        found = _desks.get(database)
-        if found is None:
-            found = _desks[database] = LocalTurns()
-        return found
+    """Return the turns of this process on a database, the same object for every handle."""
+    with _by_database_lock:
+        local_turns = _by_database.get(database)
+        if local_turns is None:
+            local_turns = _by_database[database] = LocalTurns()
+        return local_turns
 
 
-def _begin_anew() -> None:
-    """A forked process has none of its parent's turns, nor the thread that renews them."""
-    global _desks_lock  # noqa: PLW0603 — whoever held it has stayed behind
-    _desks_lock = threading.Lock()
-    _desks.clear()
+def _reset_after_fork() -> None:
+    """Forget the turns of the parent process; the thread that renews them is not in the child."""
+    global _by_database_lock  # noqa: PLW0603 — a thread of the parent may have held it
+    _by_database_lock = threading.Lock()
+    _by_database.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

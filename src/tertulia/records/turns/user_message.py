@@ -1,4 +1,4 @@
-"""What a person said, and where: what a turn begins with and the inbox accepts."""
+"""The message of a user and its source: a turn begins with it, and the inbox accepts it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tertulia.core.source import Source
 
 
 class UserMessage(NamedTuple):
-    """What a person said, and where."""
+    """The message of a user and the source it came from."""
 
     source: Source
     text: str | None
@@ -20,7 +20,10 @@ class UserMessage(NamedTuple):
 
     @property
     def dedupe_key(self) -> str | None:
-        """The message's name for ever: platform, account, chat and id, injective like a key."""
+        """The permanent identity of the message, or None without a message id.
+
+        It is made of platform, account, chat and message id, and is injective like a session key.
+        """
         if not self.message_id:
             return None
         source = self.source
@@ -29,10 +32,11 @@ class UserMessage(NamedTuple):
 
     @property
     def is_silent(self) -> bool:
-        """Whether nobody said anything: the agent begins."""
+        """True if there is neither text nor media: then the agent begins."""
         return self.text is None and not self.media
 
     def drafts(self) -> list[Draft]:
+        """Return the message encoded for the log; an empty list if it is silent."""
         if self.is_silent:
             return []
         message: dict[str, Any] = {"role": USER, "content": self.text or ""}

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tertulia import Error, LeaseLost, NotFound, SessionBusy, Store, Turn, Usage
+from tertulia import Error, LeaseLost, NotFound, SessionBusy, Store, Usage
+from tertulia.records.turns.control import TurnControl
 from tertulia.storage.sqlite.database import SqliteDatabase
 from tertulia.testing import Handles
-from tests.turns.scene import (
+from tests.records.store_inspection import (
     ANA,
     BEN,
     ask,
@@ -29,14 +30,14 @@ from tests.turns.scene import (
 
 
 @pytest.fixture
-def apart(stage: Handles) -> Iterator[Store]:
+def apart(handles: Handles) -> Iterator[Store]:
     """A handle as in another process."""
-    store = open_beside(stage)
+    store = open_beside(handles)
     yield store
     store.close()
 
 
-def answer_with_a_call(turn: Turn) -> None:
+def answer_with_a_call(turn: TurnControl) -> None:
     turn.add_assistant(None, tool_calls=[call("late")])
     turn.add_tool_result("late", "blue")
     turn.add_usage(Usage(3))
@@ -44,7 +45,7 @@ def answer_with_a_call(turn: Turn) -> None:
     turn.add_assistant("Blue.", usage=Usage(4))
 
 
-ENDINGS: dict[str, Callable[[Store, Turn], object]] = {
+ENDINGS: dict[str, Callable[[Store, TurnControl], object]] = {
     "reset": lambda store, turn: store.sessions.reset(turn.session.key),
     "end": lambda store, turn: store.sessions.end(turn.session.id, "done"),
     "fork": lambda store, turn: store.sessions.fork(turn.session.id),
@@ -53,13 +54,11 @@ ENDINGS: dict[str, Callable[[Store, Turn], object]] = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_turn_goes_on_in_its_session_when_that_has_ended(
-    store: Store, apart: Store, ending: str
-) -> None:
-    with store.turn(ANA, "look", message_id="1") as turn:
+def test_turn_continues_in_its_ended_session(store: Store, apart: Store, ending: str) -> None:
+    with store.turn_control(ANA, "look", message_id="1") as turn:
         turn.add_assistant(None, tool_calls=[call("c1")])
         ENDINGS[ending](apart, turn)
-        with apart.turn(ANA, "something else", wait=0) as following:
+        with apart.turn_control(ANA, "something else", wait=0) as following:
             assert following.session.id != turn.session.id
             turn.add_tool_result("c1", "grey")
             answer_with_a_call(turn)
@@ -70,24 +69,24 @@ def test_a_turn_goes_on_in_its_session_when_that_has_ended(
     assert contents(store, ended) == ["look", None, "grey", None, "blue", "Blue."]
     assert contents(store, following.session)[-2:] == ["something else", "Yes?"]
     assert "Blue." not in contents(store, following.session)
-    with apart.turn(ANA, "look", message_id="1", wait=0) as again:
+    with apart.turn_control(ANA, "look", message_id="1", wait=0) as again:
         assert (again.duplicate, again.answer) == (True, "Blue.")
     store.sessions.switch(turn.session.key, turn.session.id)
-    with apart.turn(ANA, "where were we?", wait=0) as back:
+    with apart.turn_control(ANA, "where were we?", wait=0) as back:
         assert [message["content"] for message in back.history()][-2:] == [
             "Blue.",
             "where were we?",
         ]
 
 
-def test_a_turn_goes_on_when_the_conversation_is_switched(store: Store, apart: Store) -> None:
-    with store.turn(ANA, "first") as turn:
+def test_turn_continues_when_the_conversation_is_switched(store: Store, apart: Store) -> None:
+    with store.turn_control(ANA, "first") as turn:
         turn.add_assistant("1")
     old = turn.session
     store.sessions.reset(old.key)
-    with store.turn(ANA, "second") as turn:
+    with store.turn_control(ANA, "second") as turn:
         apart.sessions.switch(old.key, old.id)
-        with apart.turn(ANA, "third", wait=0) as following:
+        with apart.turn_control(ANA, "third", wait=0) as following:
             assert following.session.id == old.id
             turn.add_assistant("2")
             following.add_assistant("3")
@@ -96,58 +95,56 @@ def test_a_turn_goes_on_when_the_conversation_is_switched(store: Store, apart: S
 
 
 def test_switching_back_waits_for_the_turn_that_is_still_inside(store: Store, apart: Store) -> None:
-    with store.turn(ANA, "first") as turn:
+    with store.turn_control(ANA, "first") as turn:
         apart.sessions.reset(turn.session.key)
         apart.sessions.switch(turn.session.key, turn.session.id)
-        with pytest.raises(SessionBusy), apart.turn(ANA, "second", wait=0):
+        with pytest.raises(SessionBusy), apart.turn_control(ANA, "second", wait=0):
             pass
         turn.add_assistant("1")
-    with apart.turn(ANA, "second", wait=0) as turn:
+    with apart.turn_control(ANA, "second", wait=0) as turn:
         turn.add_assistant("2")
     assert contents(store, turn.session) == ["first", "1", "second", "2"]
 
 
-def test_who_waits_for_the_answer_of_an_ended_session_holds_nobody_up(
-    store: Store, apart: Store
-) -> None:
-    with store.turn(ANA, "first", message_id="1") as turn:
-        again = apart.turn(ANA, "first", message_id="1")
-        assert not again.try_to_enter()
+def test_waiting_duplicate_of_an_ended_session_blocks_nobody(store: Store, apart: Store) -> None:
+    with store.turn_control(ANA, "first", message_id="1") as turn:
+        again = apart.turn_control(ANA, "first", message_id="1")
+        assert not again.try_enter()
         apart.sessions.reset(turn.session.key)
-        assert not again.try_to_enter()
-        with apart.turn(ANA, "second", wait=0) as following:
+        assert not again.try_enter()
+        with apart.turn_control(ANA, "second", wait=0) as following:
             following.add_assistant("2")
         turn.add_assistant("1")
-    assert again.try_to_enter()
+    assert again.try_enter()
     assert (again.duplicate, again.answer) == (True, "1")
 
 
-def test_a_turn_that_went_on_is_waited_for_as_well(store: Store, apart: Store) -> None:
-    cut_off = store.turn(ANA, "first", message_id="1")
-    assert cut_off.try_to_enter()
+def test_resumed_turn_is_waited_for_as_well(store: Store, apart: Store) -> None:
+    cut_off = store.turn_control(ANA, "first", message_id="1")
+    assert cut_off.try_enter()
     cut_off.leave(failed=True)
-    with store.turn(ANA, "first", message_id="1") as turn:
+    with store.turn_control(ANA, "first", message_id="1") as turn:
         assert not turn.duplicate
         apart.sessions.reset(turn.session.key)
-        with pytest.raises(SessionBusy), apart.turn(ANA, "first", message_id="1", wait=0):
+        with pytest.raises(SessionBusy), apart.turn_control(ANA, "first", message_id="1", wait=0):
             pass
         turn.add_assistant("1")
-    with apart.turn(ANA, "first", message_id="1", wait=0) as again:
+    with apart.turn_control(ANA, "first", message_id="1", wait=0) as again:
         assert (again.duplicate, again.answer) == (True, "1")
 
 
-def test_a_turn_left_open_in_an_ended_session_is_closed_by_who_comes_back(
+def test_open_turn_of_an_ended_session_is_closed_by_the_next_turn(
     store: Store, apart: Store
 ) -> None:
-    lost = store.turn(ANA, "look", message_id="1")
-    assert lost.try_to_enter()
+    lost = store.turn_control(ANA, "look", message_id="1")
+    assert lost.try_enter()
     lost.add_assistant(None, tool_calls=[call()])
     let_lease_run_out(store, lost.session)
     apart.sessions.reset(lost.session.key)
-    with apart.turn(ANA, "hello", wait=0) as turn:
+    with apart.turn_control(ANA, "hello", wait=0) as turn:
         turn.add_assistant("hi")
     apart.sessions.switch(lost.session.key, lost.session.id)
-    with apart.turn(ANA, "and?", wait=0) as turn:
+    with apart.turn_control(ANA, "and?", wait=0) as turn:
         assert turn.session.id == lost.session.id
         turn.add_assistant("Sorry.")
     with pytest.raises(LeaseLost):
@@ -157,7 +154,7 @@ def test_a_turn_left_open_in_an_ended_session_is_closed_by_who_comes_back(
     assert turn_states(store) == ["interrupted", "answered", "answered"]
 
 
-WRITES: dict[str, Callable[[Turn], object]] = {
+WRITES: dict[str, Callable[[TurnControl], object]] = {
     "answer": lambda turn: turn.add_assistant("hi"),
     "part": lambda turn: turn.add_assistant("hi", more=True),
     "calls": lambda turn: turn.add_assistant(None, tool_calls=[call("c2")]),
@@ -176,11 +173,11 @@ AFTER_THE_ANSWER = [name for name in WRITES if name not in ("result", "leaving")
     ("write", "is_answered"),
     [*((name, False) for name in WRITES), *((name, True) for name in AFTER_THE_ANSWER)],
 )
-def test_in_a_deleted_session_nothing_is_stored(
+def test_nothing_is_stored_in_a_deleted_session(
     store: Store, apart: Store, write: str, is_answered: bool
 ) -> None:
-    turn = store.turn(ANA, "look")
-    assert turn.try_to_enter()
+    turn = store.turn_control(ANA, "look")
+    assert turn.try_enter()
     turn.add_assistant(None, tool_calls=[call()])
     if is_answered:
         turn.add_assistant("Blue.")
@@ -195,21 +192,21 @@ def test_in_a_deleted_session_nothing_is_stored(
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_nobody_writes_into_the_session_that_came_after_a_deleted_one(
+def test_turn_of_a_deleted_session_cannot_write_into_its_successor(
     store: Store, apart: Store, write: str
 ) -> None:
     """SQLite gives the number of a row that was deleted to the next one."""
-    turn = store.turn(ANA, "look")
-    assert turn.try_to_enter()
+    turn = store.turn_control(ANA, "look")
+    assert turn.try_enter()
     turn.add_assistant(None, tool_calls=[call()])
     apart.sessions.delete(turn.session.id)
-    with apart.turn(BEN, "a secret") as secret:
+    with apart.turn_control(BEN, "a secret") as secret:
         number = ask(store, "select ref from sessions where id = ?", secret.session.id)
-        assert turn._place is not None
-        assert secret._place is not None
-        assert secret._place.epoch == turn._place.epoch
+        assert turn._turn is not None
+        assert secret._turn is not None
+        assert secret._turn.epoch == turn._turn.epoch
         if isinstance(store.context.db, SqliteDatabase):
-            assert number == turn._place.ref
+            assert number == turn._turn.ref
         assert not turn.renew()
         with pytest.raises(NotFound):
             WRITES[write](turn)
@@ -221,18 +218,18 @@ def test_nobody_writes_into_the_session_that_came_after_a_deleted_one(
     assert store.outbox.find().items == ()
 
 
-def test_a_turn_in_a_deleted_session_keeps_nobody_waiting(store: Store, other: Store) -> None:
+def test_turn_in_a_deleted_session_blocks_nobody(store: Store, other: Store) -> None:
     """In one process, where turns hold each other back until they leave their block."""
-    turn = store.turn(ANA, "look")
-    assert turn.try_to_enter()
+    turn = store.turn_control(ANA, "look")
+    assert turn.try_enter()
     other.sessions.delete(turn.session.id)
     for source in (BEN, ANA):
-        with other.turn(source, "hello", wait=0) as following:
+        with other.turn_control(source, "hello", wait=0) as following:
             following.add_assistant("hi")
     turn.leave(failed=True)
 
 
-CHANGES: dict[str, Callable[[Store, Turn], object]] = {
+CHANGES: dict[str, Callable[[Store, TurnControl], object]] = {
     "undo": lambda store, turn: store.transcript(turn.session.id).undo(),
     "clear": lambda store, turn: store.transcript(turn.session.id).clear(),
     "rewrite": lambda store, turn: store.transcript(turn.session.id).rewrite([]),
@@ -240,12 +237,12 @@ CHANGES: dict[str, Callable[[Store, Turn], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_a_turn_stored_before_an_undo_is_hidden_and_the_rest_is_seen(
+def test_undo_hides_earlier_messages_of_a_running_turn_only(
     store: Store, apart: Store, change: str
 ) -> None:
-    with store.turn(ANA, "one") as turn:
+    with store.turn_control(ANA, "one") as turn:
         turn.add_assistant("1")
-    with store.turn(ANA, "two") as turn:
+    with store.turn_control(ANA, "two") as turn:
         turn.add_assistant(None, tool_calls=[call()])
         CHANGES[change](apart, turn)
         kept = ["one", "1"] if change == "undo" else []
@@ -256,13 +253,13 @@ def test_what_a_turn_stored_before_an_undo_is_hidden_and_the_rest_is_seen(
     assert contents(store, turn.session) == ["one", "1", "two", None, "blue", "2"]
     seen = [row["content"] for row in store.transcript(turn.session.id).load()]
     assert seen == [*kept, "blue", "2"]
-    with apart.turn(ANA, "three", wait=0) as turn:
+    with apart.turn_control(ANA, "three", wait=0) as turn:
         assert turn.history()[-1]["content"] == "three"
         turn.add_assistant("3")
 
 
-def test_undoing_a_turn_that_goes_on_can_be_undone(store: Store, apart: Store) -> None:
-    with store.turn(ANA, "one") as turn:
+def test_undo_of_a_running_turn_can_be_redone(store: Store, apart: Store) -> None:
+    with store.turn_control(ANA, "one") as turn:
         apart.transcript(turn.session.id).undo()
         turn.add_assistant("1")
     transcript = store.transcript(turn.session.id)
@@ -272,12 +269,12 @@ def test_undoing_a_turn_that_goes_on_can_be_undone(store: Store, apart: Store) -
     assert [row["content"] for row in transcript.load()] == ["one"]
 
 
-def test_a_turn_that_fails_after_its_session_is_gone_says_what_failed(store: Store) -> None:
-    with pytest.raises(Error) as caught, store.turn(ANA, "one") as turn:
+def test_exception_is_raised_even_if_the_session_was_deleted(store: Store) -> None:
+    with pytest.raises(Error) as caught, store.turn_control(ANA, "one") as turn:
         _delete_and_answer(store, turn)
     assert isinstance(caught.value, NotFound)
 
 
-def _delete_and_answer(store: Store, turn: Turn) -> None:
+def _delete_and_answer(store: Store, turn: TurnControl) -> None:
     store.sessions.delete(turn.session.id)
     turn.add_assistant("1")

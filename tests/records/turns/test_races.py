@@ -14,7 +14,8 @@ from tertulia.testing.fixtures import (
     at_once,
     until,
 )
-from tests.turns.children import (
+from tests.records.store_inspection import ANA, FAST, PATIENCE, execute, faults_of, log_of, tickets
+from tests.records.turns.turn_processes import (
     Child,
     answer_the_same,
     enter_and_fork,
@@ -23,7 +24,6 @@ from tests.turns.children import (
     take_many,
     take_one,
 )
-from tests.turns.scene import ANA, FAST, PATIENCE, execute, faults_of, log_of, tickets
 
 often = pytest.mark.parametrize(
     "times", [100, pytest.param(1000, marks=pytest.mark.slow)], ids=["100 times", "1000 times"]
@@ -105,7 +105,7 @@ def test_threads_race_for_one_session(where: str, tmp_path: Path, is_shared: boo
         assert tickets(first) == 0
 
 
-def test_who_waits_is_served_in_order_of_arrival(where: str) -> None:
+def test_waiting_turns_enter_in_order_of_arrival(where: str) -> None:
     names = [f"number {place}" for place in range(5)]
     with ExitStack() as stack:
         store = stack.enter_context(tertulia.open(where, settings=FAST))
@@ -120,7 +120,7 @@ def test_who_waits_is_served_in_order_of_arrival(where: str) -> None:
         assert exchanges(store) == ["first", *names]
 
 
-def test_nobody_overtakes_who_waits(where: str) -> None:
+def test_no_turn_overtakes_a_waiting_one(where: str) -> None:
     """Two processes that take turn after turn leave room for one that comes once."""
     with ExitStack() as stack:
         store = stack.enter_context(tertulia.open(where, settings=FAST))
@@ -130,12 +130,12 @@ def test_nobody_overtakes_who_waits(where: str) -> None:
         overtaken: list[int] = []
 
         def has_waited_often() -> bool:
-            turn = store.turn(ANA, "may I?", wait=PATIENCE)
-            if not turn.try_to_enter():
+            turn = store.turn_control(ANA, "may I?", wait=PATIENCE)
+            if not turn.try_enter():
                 ((begun,),) = execute(store, "select turns from sessions")
                 with turn:
-                    assert turn._place is not None
-                    overtaken.append(turn._place.number - begun - 1)
+                    assert turn._turn is not None
+                    overtaken.append(turn._turn.number - begun - 1)
             turn.leave()
             return len(overtaken) >= 10
 
@@ -174,7 +174,7 @@ def test_one_message_delivered_five_times_at_once_has_one_turn(where: str, times
         assert tickets(store) == 0
 
 
-def test_a_forked_process_waits_for_no_turn_that_is_over(where: str) -> None:
+def test_forked_process_does_not_wait_for_a_finished_turn(where: str) -> None:
     with Child(enter_and_fork, where) as child:
         assert child.hear() == 0
     with tertulia.open(where, settings=FAST) as store:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tertulia import Source, ToolCall, Usage, aio
-from tests.turns.scene import ANA, FAST, open_apart, without_index
+from tests.records.store_inspection import ANA, FAST, open_apart, without_index
 
 TURNS = 50
 
@@ -46,7 +46,7 @@ def few(found: Counter[str]) -> dict[str, int]:
     return {kind: count for kind, count in ours.items() if count >= TURNS}
 
 
-def test_of_the_sync_side(tmp_path: Path) -> None:
+def test_sync_turn_leaves_no_cyclic_garbage(tmp_path: Path) -> None:
     with open_apart(str(tmp_path / "talk.db")) as store, collected() as garbage:
         for _ in range(TURNS):
             with store.turn(ANA, "look") as turn:
@@ -59,7 +59,7 @@ def test_of_the_sync_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 10])
-def test_of_the_async_side(tmp_path: Path, at_once: int) -> None:
+def test_async_turn_leaves_no_cyclic_garbage(tmp_path: Path, at_once: int) -> None:
     async def talk(store: aio.Store, chat: int) -> None:
         source = Source("telegram", str(chat), user_id=str(chat))
         for _ in range(TURNS // at_once):

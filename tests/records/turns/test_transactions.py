@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from tertulia import Store, Turn, Usage
 from tertulia.testing import FakeClock, Handles
 from tertulia.testing.fault_points import watch
+from tests.records.store_inspection import ANA, call, open_beside
 from tests.storage.inside import sqlite_of
 from tests.transfer.filled_stores import program
-from tests.turns.scene import ANA, call, open_beside
 
 
 @pytest.fixture
@@ -50,9 +50,7 @@ def test_a_turn_without_tools_is_two_transactions(store: Store, clock: FakeClock
         clock.forward(days=number - 1)  # a new session costs no more
 
 
-def test_a_running_program_is_asked_after_in_the_same_transaction(
-    store: Store, clock: FakeClock
-) -> None:
+def test_running_process_is_checked_in_the_same_transaction(store: Store, clock: FakeClock) -> None:
     with store.turn(ANA, "hello") as turn:
         turn.add_assistant("hi")
     first = turn.session.id
@@ -65,7 +63,7 @@ def test_a_running_program_is_asked_after_in_the_same_transaction(
     assert turn.session.id == first
 
 
-def test_a_turn_with_tools_is_one_transaction_more_for_each_call_that_returns(
+def test_turn_with_tools_is_one_transaction_per_step(
     store: Store,
 ) -> None:
     count = Count(store)
@@ -79,7 +77,7 @@ def test_a_turn_with_tools_is_one_transaction_more_for_each_call_that_returns(
     assert (count.writes, count.commits) == (7, 7)
 
 
-def test_what_follows_the_answer_is_one_transaction_each(store: Store) -> None:
+def test_each_write_after_the_answer_is_one_transaction(store: Store) -> None:
     count = Count(store)
     with store.turn(ANA, "hello") as turn:
         turn.add_assistant("hi")
@@ -91,7 +89,7 @@ def test_what_follows_the_answer_is_one_transaction_each(store: Store) -> None:
 @pytest.mark.parametrize(
     "ending", [lambda turn: None, lambda turn: turn.add_assistant("hi", more=True)]
 )
-def test_a_turn_without_its_answer_is_closed_in_one(
+def test_turn_without_an_answer_is_closed_in_one_transaction(
     store: Store, ending: Callable[[Turn], None]
 ) -> None:
     count = Count(store)
@@ -112,22 +110,22 @@ def test_a_duplicate_commits_once_and_writes_nothing(store: Store) -> None:
     assert sqlite_of(store)._writer.total_changes() == changes
 
 
-def test_who_waits_writes_only_its_ticket(stage: Handles, store: Store) -> None:
+def test_waiting_turn_writes_only_its_ticket(handles: Handles, store: Store) -> None:
     """However often it looks."""
-    apart = open_beside(stage)
-    with store.turn(ANA, "one") as turn:
-        waiting = apart.turn(ANA, "two")
+    apart = open_beside(handles)
+    with store.turn_control(ANA, "one") as turn:
+        waiting = apart.turn_control(ANA, "two")
         changes = sqlite_of(apart)._writer.total_changes()
         for _ in range(50):
-            assert not waiting.try_to_enter()
+            assert not waiting.try_enter()
         assert sqlite_of(apart)._writer.total_changes() <= changes + 3
         turn.add_assistant("1")
-    waiting.give_up()
+    waiting.leave_queue()
     apart.close()
 
 
 def test_renewing_is_one_transaction(store: Store) -> None:
-    with store.turn(ANA, "one") as turn:
+    with store.turn_control(ANA, "one") as turn:
         count = Count(store)
         assert turn.renew()
         assert (count.writes, count.commits) == (1, 1)

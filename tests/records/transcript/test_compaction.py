@@ -52,7 +52,7 @@ def test_the_oldest_turns_are_shown_as_a_summary(talk: Transcript) -> None:
     assert len(talk.load()) == 20, "the transcript itself is whole"
 
 
-def test_the_next_one_goes_on_where_it_ended(talk: Transcript) -> None:
+def test_next_compaction_continues_after_the_last(talk: Transcript) -> None:
     talk.compact(brief, keep_turns=5)
     done = talk.compact(brief, keep_turns=1)
     assert done is not None
@@ -60,12 +60,12 @@ def test_the_next_one_goes_on_where_it_ended(talk: Transcript) -> None:
     assert said(talk.history())[1:] == ["question 9", "answer 9"]
 
 
-def test_there_is_nothing_to_sum_up_in_a_short_talk(talk: Transcript) -> None:
+def test_short_transcript_is_not_compacted(talk: Transcript) -> None:
     assert talk.compact(brief, keep_turns=10) is None
     assert len(talk.revisions()) == 1
 
 
-def test_it_is_undone_by_restoring(talk: Transcript) -> None:
+def test_restore_undoes_a_compaction(talk: Transcript) -> None:
     before = talk.history()
     talk.compact(brief, keep_turns=2)
     talk.restore(1)
@@ -117,7 +117,7 @@ def test_a_summariser_that_hangs_changes_nothing(talk: Transcript) -> None:
     assert talk.history() == before
 
 
-def test_an_undo_while_it_is_summed_up_wins(talk: Transcript) -> None:
+def test_undo_during_a_compaction_wins(talk: Transcript) -> None:
     def undoes(messages: Sequence[Mapping[str, Any]], previous: str | None) -> str:
         talk.undo(9)
         return "about what is gone"
@@ -127,7 +127,7 @@ def test_an_undo_while_it_is_summed_up_wins(talk: Transcript) -> None:
     assert said(talk.history()) == ["question 0", "answer 0"]
 
 
-def test_what_is_said_meanwhile_is_not_lost(talk: Transcript) -> None:
+def test_messages_stored_during_a_compaction_are_kept(talk: Transcript) -> None:
     def slow(messages: Sequence[Mapping[str, Any]], previous: str | None) -> str:
         talk.append({"role": "user", "content": "are you there?"})
         return "a summary"
@@ -138,7 +138,7 @@ def test_what_is_said_meanwhile_is_not_lost(talk: Transcript) -> None:
     assert "a summary" in said(talk.history())[0]
 
 
-def test_an_undo_into_what_was_summed_up_shows_it_again(talk: Transcript) -> None:
+def test_undo_into_the_summarised_part_shows_it_again(talk: Transcript) -> None:
     talk.compact(brief, keep_turns=2)
     talk.undo(4)
     assert said(talk.history()) == [
@@ -146,7 +146,7 @@ def test_an_undo_into_what_was_summed_up_shows_it_again(talk: Transcript) -> Non
     ]
 
 
-def test_an_undo_of_what_came_after_keeps_the_summary(talk: Transcript) -> None:
+def test_undo_after_the_summarised_part_keeps_the_summary(talk: Transcript) -> None:
     talk.compact(brief, keep_turns=2)
     talk.undo(1)
     assert "16 messages" in said(talk.history())[0]
@@ -155,7 +155,7 @@ def test_an_undo_of_what_came_after_keeps_the_summary(talk: Transcript) -> None:
     assert said(talk.history())[1:] == ["question 8", "answer 8", "question 9", "answer 9"]
 
 
-def test_a_fork_takes_the_summary_along(store: Store, talk: Transcript) -> None:
+def test_fork_keeps_the_summary(store: Store, talk: Transcript) -> None:
     talk.compact(brief, keep_turns=2)
     fork = store.sessions.fork(talk.session_id)
     forked = store.transcript(fork.id)
@@ -166,7 +166,7 @@ def test_a_fork_takes_the_summary_along(store: Store, talk: Transcript) -> None:
     assert store.check() == []
 
 
-def test_a_fork_from_within_the_summed_up_part_shows_it(store: Store, talk: Transcript) -> None:
+def test_fork_inside_the_summarised_part_shows_its_messages(store: Store, talk: Transcript) -> None:
     talk.compact(brief, keep_turns=2)
     fork = store.sessions.fork(talk.session_id, at=4)
     assert said(store.transcript(fork.id).history()) == [
@@ -177,7 +177,7 @@ def test_a_fork_from_within_the_summed_up_part_shows_it(store: Store, talk: Tran
     ]
 
 
-def test_the_summary_is_found_by_nobody(store: Store, talk: Transcript) -> None:
+def test_summary_is_not_found_by_search(store: Store, talk: Transcript) -> None:
     talk.compact(lambda messages, previous: "a peculiarword", keep_turns=2)
     assert store.search("peculiarword").items == ()
     assert store.search("question 3").items != ()

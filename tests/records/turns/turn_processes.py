@@ -23,14 +23,15 @@ import pytest
 
 from tertulia import Error, Settings, Store, Turn, Usage
 from tertulia.records.session_rows import lane_of
-from tertulia.records.turns import turn as turn_module
+from tertulia.records.turns import ticket
+from tertulia.records.turns.control import TurnControl
 from tertulia.storage.base import Transaction
 from tertulia.testing.fault_points import (
     Moment,
     watch,
 )
 from tertulia.testing.fixtures import at_once
-from tests.turns.scene import ANA, FAST, IDLE, PATIENCE, call, open_apart
+from tests.records.store_inspection import ANA, FAST, IDLE, PATIENCE, call, open_apart
 
 if os.name == "nt":
     pytest.skip("forks its children and stops them with signals", allow_module_level=True)
@@ -122,20 +123,20 @@ def race(pipe: Connection, where: str, folder: Path, name: str, count: int) -> N
 
 def one_of_many(store: Store, folder: Path, text: str) -> tuple[int, int | None]:
     """A turn; its number, and the ticket it came in with."""
-    turn = store.turn(ANA, text, message_id=text, wait=PATIENCE)
+    turn = store.turn_control(ANA, text, message_id=text, wait=PATIENCE)
     used: list[int | None] = []
-    enter = turn.try_to_enter
+    enter = turn.try_enter
 
     def enter_with_ticket() -> bool:
-        used.append(turn._ticket)
+        used.append(turn._ticket.id)
         return enter()
 
-    setattr(turn, "try_to_enter", enter_with_ticket)  # noqa: B010 — a method is replaced
+    setattr(turn, "try_enter", enter_with_ticket)  # noqa: B010 — a method is replaced
     with turn:
         with alone_in(folder / "inside"):
             assert turn.history(max_messages=5)[-1]["content"] == text
         turn.add_assistant(f"re {text}")
-    assert turn._place is None
+    assert turn._turn is None
     return int(text.rsplit(maxsplit=1)[-1]), used[-1]
 
 
@@ -192,7 +193,7 @@ def answer_the_same(pipe: Connection, where: str, copies: int) -> None:
 def stop_inside(pipe: Connection, where: str, lease_seconds: float) -> None:
     """Enter, stop; when continued, try every kind of write."""
     with opened(where, lease_seconds=lease_seconds) as store:
-        turn = store.turn(ANA, "look", message_id="1")
+        turn = store.turn_control(ANA, "look", message_id="1")
         renewing = lock_of_renewals(turn)
         turn.__enter__()
         turn.add_assistant(None, tool_calls=[call("c1"), call("c2")])
@@ -218,7 +219,7 @@ def stop(pipe: Connection, renewing: threading.Lock) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def lock_of_renewals(turn: Turn) -> threading.Lock:
+def lock_of_renewals(turn: TurnControl) -> threading.Lock:
     """Held while the lease of a turn that has not begun yet is renewed."""
     renewing, renew = threading.Lock(), turn.renew
 
@@ -256,7 +257,7 @@ def stop_in_a_write(pipe: Connection, where: str, lease_seconds: float, asks: bo
 def stop_and_answer(pipe: Connection, where: str, lease_seconds: float) -> None:
     """Enter, stop; when continued, go on as if nothing had been."""
     with opened(where, lease_seconds=lease_seconds) as store:
-        turn = store.turn(ANA, "look")
+        turn = store.turn_control(ANA, "look")
         renewing = lock_of_renewals(turn)
         with turn:
             turn.add_assistant(None, tool_calls=[call()])
@@ -343,10 +344,10 @@ def die_entering(pipe: Connection, where: str, moment: Moment, lease_seconds: fl
 
 def die_waiting(pipe: Connection, where: str) -> None:
     """Queue for a session, then end with `kill -9`."""
-    turn_module.TICKET_SECONDS = 0.2  # type: ignore[misc]
+    ticket.TICKET_SECONDS = 0.2  # type: ignore[misc]
     with opened(where) as store:
-        waiting = store.turn(ANA, "never mind")
-        assert not waiting.try_to_enter()
+        waiting = store.turn_control(ANA, "never mind")
+        assert not waiting.try_enter()
         pipe.send("waiting")
         pipe.recv()
         _die()

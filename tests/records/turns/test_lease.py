@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import tertulia
-from tertulia import LeaseLost, SessionBusy, Settings, Store, Turn, Usage
+from tertulia import LeaseLost, SessionBusy, Settings, Store, Usage
+from tertulia.records.turns.control import TurnControl
 from tertulia.testing.fixtures import until
-from tests.servers.postgres import Server
-from tests.turns.children import Child, opened, stop_and_answer, stop_in_a_write, stop_inside
-from tests.turns.scene import (
+from tests.records.store_inspection import (
     ANA,
     BEN,
     PATIENCE,
@@ -27,6 +26,14 @@ from tests.turns.scene import (
     turn_states,
     unanswered,
 )
+from tests.records.turns.turn_processes import (
+    Child,
+    opened,
+    stop_and_answer,
+    stop_in_a_write,
+    stop_inside,
+)
+from tests.servers.postgres import Server
 
 # Short enough to be waited for, long enough for a child to get inside.
 LEASE = 0.5
@@ -53,7 +60,7 @@ def lease_left(store: Store) -> int:
     return found - now_in(store)
 
 
-WRITES: dict[str, Callable[[Turn], object]] = {
+WRITES: dict[str, Callable[[TurnControl], object]] = {
     "answer": lambda turn: turn.add_assistant("hi", usage=Usage(1), deliver="origin"),
     "part": lambda turn: turn.add_assistant("hi", more=True),
     "calls": lambda turn: turn.add_assistant(None, tool_calls=[call("c2")]),
@@ -65,12 +72,12 @@ WRITES: dict[str, Callable[[Turn], object]] = {
 
 
 @pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "still inside"])
-def test_a_process_that_was_stopped_too_long_can_store_nothing(
+def test_process_stopped_past_its_lease_stores_nothing(
     store: Store, where: str, is_answered: bool
 ) -> None:
     with Child(stop_inside, where, LEASE) as child:
         assert child.hear() == "inside"
-        with store.turn(ANA, "hello?", message_id="2", wait=PATIENCE) as turn:
+        with store.turn_control(ANA, "hello?", message_id="2", wait=PATIENCE) as turn:
             assert faults_of(turn.history()) == []
             if is_answered:
                 turn.add_assistant("Yes.")
@@ -99,12 +106,10 @@ def test_a_process_that_was_stopped_too_long_can_store_nothing(
     assert "interrupted" in store.sessions.explain(turn.session.id)
 
 
-def test_the_message_of_a_process_that_was_stopped_goes_on_elsewhere(
-    store: Store, where: str
-) -> None:
+def test_message_of_a_stopped_process_is_resumed_by_another(store: Store, where: str) -> None:
     with Child(stop_inside, where, LEASE) as child:
         assert child.hear() == "inside"
-        with store.turn(ANA, "look", message_id="1", wait=PATIENCE) as turn:
+        with store.turn_control(ANA, "look", message_id="1", wait=PATIENCE) as turn:
             assert not turn.duplicate
             assert [message["role"] for message in turn.history()] == [
                 "user",
@@ -116,11 +121,11 @@ def test_the_message_of_a_process_that_was_stopped_goes_on_elsewhere(
         child.go_on()
         assert child.hear() == dict.fromkeys(WRITES, "lease_lost")
     assert turn_states(store) == ["answered"]
-    with store.turn(ANA, "look", message_id="1") as turn:
+    with store.turn_control(ANA, "look", message_id="1") as turn:
         assert (turn.duplicate, turn.answer) == (True, "Blue, I think.")
 
 
-def test_a_process_that_was_stopped_and_not_replaced_goes_on(where: str, store: Store) -> None:
+def test_stopped_process_that_was_not_replaced_continues(where: str, store: Store) -> None:
     with Child(stop_and_answer, where, LEASE) as child:
         assert child.hear() == "inside"
         until(lambda: lease_left(store) < 0, "the lease runs out")
@@ -133,14 +138,14 @@ def test_a_process_that_was_stopped_and_not_replaced_goes_on(where: str, store: 
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_every_kind_of_write_is_refused_to_who_was_replaced(
+def test_every_kind_of_write_is_refused_after_a_takeover(
     store: Store, other: Store, write: str
 ) -> None:
-    turn = store.turn(ANA, "look")
-    assert turn.try_to_enter()
+    turn = store.turn_control(ANA, "look")
+    assert turn.try_enter()
     turn.add_assistant(None, tool_calls=[call()])
     let_lease_run_out(store, turn.session)
-    with other.turn(ANA, "hello?", wait=0) as following:
+    with other.turn_control(ANA, "hello?", wait=0) as following:
         before = log_of(store, turn.session)
         with pytest.raises(LeaseLost) as caught:
             WRITES[write](turn)
@@ -150,7 +155,7 @@ def test_every_kind_of_write_is_refused_to_who_was_replaced(
         assert log_of(store, turn.session) == before
         turn.leave(failed=True)
         assert log_of(store, turn.session) == before
-        assert not turn.renew() or turn._place is None
+        assert not turn.renew() or turn._turn is None
         following.add_assistant("Yes.")
     assert store.outbox.find().items == ()
     assert store.sessions.require(turn.session.id).usage.total == 0
@@ -159,35 +164,37 @@ def test_every_kind_of_write_is_refused_to_who_was_replaced(
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_a_lease_that_nobody_took_is_taken_again(store: Store, other: Store, write: str) -> None:
-    turn = store.turn(ANA, "look")
-    assert turn.try_to_enter()
+def test_expired_lease_that_nobody_took_is_taken_again(
+    store: Store, other: Store, write: str
+) -> None:
+    turn = store.turn_control(ANA, "look")
+    assert turn.try_enter()
     turn.add_assistant(None, tool_calls=[call()])
     let_lease_run_out(store, turn.session)
     WRITES[write](turn)
     if write not in ("answer", "leaving"):
         assert lease_left(store) > 0
-        with pytest.raises(SessionBusy), other.turn(ANA, "hello?", wait=0):
+        with pytest.raises(SessionBusy), other.turn_control(ANA, "hello?", wait=0):
             pass
     turn.leave()
-    with other.turn(ANA, "hello?", wait=0) as following:
+    with other.turn_control(ANA, "hello?", wait=0) as following:
         following.add_assistant("Yes.")
 
 
-def test_who_was_replaced_and_leaves_without_an_answer_is_told(store: Store, other: Store) -> None:
-    with pytest.raises(LeaseLost), store.turn(ANA, "look") as turn:
+def test_leaving_without_an_answer_after_a_takeover_raises(store: Store, other: Store) -> None:
+    with pytest.raises(LeaseLost), store.turn_control(ANA, "look") as turn:
         _replace(store, other, turn)
 
 
-def _replace(store: Store, other: Store, turn: Turn) -> None:
+def _replace(store: Store, other: Store, turn: TurnControl) -> None:
     let_lease_run_out(store, turn.session)
-    with other.turn(ANA, "hello?", wait=0) as following:
+    with other.turn_control(ANA, "hello?", wait=0) as following:
         following.add_assistant("Yes.")
 
 
-def test_a_renewal_of_an_old_lease_does_nothing(store: Store, other: Store) -> None:
-    turn = store.turn(ANA, "look")
-    assert turn.try_to_enter()
+def test_renewal_of_an_old_lease_does_nothing(store: Store, other: Store) -> None:
+    turn = store.turn_control(ANA, "look")
+    assert turn.try_enter()
     _replace(store, other, turn)
     assert lease_left(store) < 0
     assert not turn.renew()
@@ -196,32 +203,32 @@ def test_a_renewal_of_an_old_lease_does_nothing(store: Store, other: Store) -> N
 
 
 def test_a_renewal_after_the_answer_takes_no_lease(store: Store, other: Store) -> None:
-    with store.turn(ANA, "look") as turn:
+    with store.turn_control(ANA, "look") as turn:
         turn.add_assistant("Blue.")
         turn._is_open = True  # as a thread sees it that looked before the answer was stored
         turn.renew()
         turn._is_open = False
-        with other.turn(ANA, "hello?", wait=0) as following:
+        with other.turn_control(ANA, "hello?", wait=0) as following:
             following.add_assistant("Yes.")
 
 
-def test_a_long_call_is_kept_alive(where: str) -> None:
+def test_lease_is_renewed_during_a_long_call(where: str) -> None:
     # Renewed after a third of it. There is all of it left then: a busy machine may take its time.
     settings = Settings(zone="UTC", durability="fast", lease_seconds=6)
     until_when = "select lease_until from sessions"
     with open_apart(where, settings) as store, open_apart(where) as other:
-        with store.turn(ANA, "think long") as turn:
+        with store.turn_control(ANA, "think long") as turn:
             ends = ask(store, until_when)
             until(lambda: ask(store, until_when) > ends, "the lease is renewed")
-            with pytest.raises(SessionBusy), other.turn(ANA, "hello?", wait=0):
+            with pytest.raises(SessionBusy), other.turn_control(ANA, "hello?", wait=0):
                 pass
             turn.add_assistant("Done.")
-        with other.turn(ANA, "hello?", wait=0):
+        with other.turn_control(ANA, "hello?", wait=0):
             pass
         assert contents(store, turn.session) == ["think long", "Done.", "hello?"]
 
 
-def test_each_turn_is_renewed_in_its_own_time(where: str) -> None:
+def test_each_turn_is_renewed_at_its_own_interval(where: str) -> None:
     """A handle with a short lease beside one with a long one, whose pauses would be too long."""
     short = Settings(zone="UTC", durability="fast", lease_seconds=2)
     long = Settings(zone="UTC", durability="fast", lease_seconds=10 * PATIENCE)
@@ -229,8 +236,8 @@ def test_each_turn_is_renewed_in_its_own_time(where: str) -> None:
     with (
         tertulia.open(where, settings=long) as store,
         tertulia.open(where, settings=short) as other,
-        store.turn(ANA, "one") as first,
-        other.turn(BEN, "two") as second,
+        store.turn_control(ANA, "one") as first,
+        other.turn_control(BEN, "two") as second,
     ):
         ends = ask(store, sql, second.session.id)
         until(lambda: ask(store, sql, second.session.id) > ends, "the short one is renewed")
@@ -238,25 +245,25 @@ def test_each_turn_is_renewed_in_its_own_time(where: str) -> None:
         first.add_assistant("1")
 
 
-def test_one_process_waits_no_longer_for_a_turn_that_has_lost_its_session(where: str) -> None:
+def test_turn_that_lost_its_session_blocks_no_local_turn(where: str) -> None:
     """In one process turns hold each other back; a turn that was replaced holds back nobody."""
     short = Settings(zone="UTC", durability="fast", lease_seconds=0.3)
     with tertulia.open(where, settings=short) as store, open_apart(where) as elsewhere:
-        hung = store.turn(ANA, "look")
-        assert hung.try_to_enter()
+        hung = store.turn_control(ANA, "look")
+        assert hung.try_enter()
         until(lambda: _is_replaced(hung, elsewhere), "somebody takes it over")
-        with store.turn(ANA, "and now?", wait=PATIENCE) as turn:
+        with store.turn_control(ANA, "and now?", wait=PATIENCE) as turn:
             turn.add_assistant("Here.")
         hung.leave(failed=True)
         assert contents(store, turn.session)[-2:] == ["and now?", "Here."]
 
 
-def _is_replaced(hung: Turn, elsewhere: Store) -> bool:
+def _is_replaced(hung: TurnControl, elsewhere: Store) -> bool:
     """As if its process had been stopped: the lease ends before it is renewed."""
     let_lease_run_out(elsewhere, hung.session)
-    turn = elsewhere.turn(ANA, "hello?")
-    if not turn.try_to_enter():
-        turn.give_up()
+    turn = elsewhere.turn_control(ANA, "hello?")
+    if not turn.try_enter():
+        turn.leave_queue()
         return False
     turn.add_assistant("Yes.")
     turn.leave()
@@ -264,9 +271,7 @@ def _is_replaced(hung: Turn, elsewhere: Store) -> bool:
 
 
 @pytest.mark.parametrize("asks", [True, False], ids=["asking", "sending"])
-def test_a_process_that_is_stopped_in_a_write_keeps_nobody_out(
-    postgres: Server, asks: bool
-) -> None:
+def test_process_stopped_in_a_write_blocks_nobody(postgres: Server, asks: bool) -> None:
     """In PostgreSQL it has the conversation's lane; SQLite has one writer, and everybody waits."""
     where = postgres.database(postgres.template)
     with (
@@ -274,23 +279,23 @@ def test_a_process_that_is_stopped_in_a_write_keeps_nobody_out(
         Child(stop_in_a_write, where, LEASE, asks) as child,
     ):
         assert child.hear() == "inside"
-        with store.turn(ANA, "hello?", wait=PATIENCE) as turn:
+        with store.turn_control(ANA, "hello?", wait=PATIENCE) as turn:
             turn.add_assistant("Yes.")
     postgres.drop(where)
     assert turn.answer == "Yes."
 
 
-def test_a_turn_left_in_a_closed_store_keeps_nobody_out(where: str) -> None:
+def test_turn_left_in_a_closed_store_blocks_nobody(where: str) -> None:
     """Its lease runs out like a killed process's, in the same process too."""
     settings = Settings(zone="UTC", lease_seconds=LEASE)
     left = tertulia.open(where, settings=settings)
-    turn = left.turn(ANA, "a")
+    turn = left.turn_control(ANA, "a")
     turn.__enter__()
     left.close()
     assert not turn.renew()
     with (
         tertulia.open(where, settings=settings) as again,
-        again.turn(ANA, "b", wait=PATIENCE) as next_turn,
+        again.turn_control(ANA, "b", wait=PATIENCE) as next_turn,
     ):
         next_turn.add_assistant("hi")
         assert contents(again, next_turn.session) == ["a", "b", "hi"]

@@ -19,9 +19,10 @@ from typing import TypeVar
 import pytest
 from hypothesis import settings
 
-from tertulia import LeaseLost, NotFound, Source, Store, Turn, Usage
+from tertulia import LeaseLost, NotFound, Source, Store, Usage
+from tertulia.records.turns.control import TurnControl
 from tertulia.storage.postgres.database import PostgresDatabase
-from tests.turns.scene import (
+from tests.records.store_inspection import (
     Row,
     call,
     execute,
@@ -68,7 +69,7 @@ class Actor:
     ) -> None:
         self.name = name
         self.question = f"question {message_id}"
-        self.turn: Turn = store.turn(source, self.question, message_id=message_id)
+        self.turn: TurnControl = store.turn_control(source, self.question, message_id=message_id)
         self.steps = list(steps)
         self.stored: list[str] = []  # what was acknowledged
         self.is_lost = False
@@ -76,14 +77,14 @@ class Actor:
     @property
     def place(self) -> tuple[str, int] | None:
         """The session and the epoch it writes under, while it is inside."""
-        found = self.turn._place
+        found = self.turn._turn
         return (found.session_id, found.epoch) if found and self.steps else None
 
     def step(self) -> None:
         if not self.steps:
             return
         name = self.steps[0]
-        if name == "enter" and not self.turn.try_to_enter():
+        if name == "enter" and not self.turn.try_enter():
             return
         self.steps.pop(0)
         try:
@@ -236,7 +237,7 @@ def play_all(
     return len(found)
 
 
-def test_orders_are_all_there_are() -> None:
+def test_orders_are_complete() -> None:
     assert len({*orders(4, 2, ())}) == 15
     assert len({*orders(4, 2, EVENTS[:2])}) == 15 * 7 * 8
     assert len([*orders(3, 3, EVENTS)]) == len({*orders(3, 3, EVENTS)}) == 20 * 7 * 8 * 9 * 10
@@ -255,14 +256,14 @@ def test_orders_are_all_there_are() -> None:
         ),
     ],
 )
-def test_every_order_of_two_turns_and_what_disturbs_them(
+def test_every_order_of_two_turns_and_one_disturbance(
     handles: tuple[Store, Store], events: tuple[str, ...]
 ) -> None:
     assert play_all(handles, LONG, SHORT, events) >= 15
 
 
 @pytest.mark.parametrize("events", [(), (EXPIRY,), (EXPIRY, RESET), (EXPIRY, UNDO)])
-def test_every_order_of_one_message_that_comes_twice(
+def test_every_order_of_a_message_delivered_twice(
     handles: tuple[Store, Store], events: tuple[str, ...]
 ) -> None:
     def check(play: Play) -> None:

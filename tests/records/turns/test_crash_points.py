@@ -17,8 +17,7 @@ import tertulia
 from tertulia import Settings, Store
 from tertulia.testing.fault_points import Moment
 from tertulia.testing.fixtures import until
-from tests.turns.children import STEPS, Child, die_at, die_entering, die_waiting
-from tests.turns.scene import (
+from tests.records.store_inspection import (
     ANA,
     IDLE,
     PATIENCE,
@@ -34,6 +33,7 @@ from tests.turns.scene import (
     unanswered,
     without_index,
 )
+from tests.records.turns.turn_processes import STEPS, Child, die_at, die_entering, die_waiting
 
 # Nobody waits for a child before it is dead, and then not long.
 LEASE = 0.1
@@ -128,7 +128,7 @@ def left_by(step: str, moment: Moment) -> list[str]:
 
 
 @at_every_step
-def test_the_message_that_comes_again_is_answered_once(
+def test_redelivered_message_is_answered_once(
     where: str, tmp_path: Path, step: str, moment: Moment
 ) -> None:
     run_to_death(where, tmp_path, step, moment)
@@ -161,7 +161,9 @@ def test_the_message_that_comes_again_is_answered_once(
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_death_in_the_middle_of_a_recovery(where: str, tmp_path: Path, moment: Moment) -> None:
+def test_process_killed_during_recovery_loses_nothing(
+    where: str, tmp_path: Path, moment: Moment
+) -> None:
     run_to_death(where, tmp_path, "first result", "before")
     with opened(where) as store:
         until(lambda: _lease_is_over(store), "the lease runs out")
@@ -181,7 +183,7 @@ def _lease_is_over(store: Store) -> bool:
     return bool(ask(store, "select lease_until from sessions") < now_in(store))
 
 
-def test_a_death_in_the_queue_holds_nobody_up(where: str) -> None:
+def test_process_killed_in_the_queue_blocks_nobody(where: str) -> None:
     with opened(where, PATIENCE) as store:  # a lease that ends meanwhile would let the child in
         with store.turn(ANA, "one") as turn, Child(die_waiting, where) as child:
             assert child.hear() == "waiting"
@@ -201,7 +203,7 @@ def half_done(where: str, tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def test_a_turn_that_goes_on_may_call_again(half_done: Store) -> None:
+def test_resumed_turn_may_call_tools_again(half_done: Store) -> None:
     with half_done.turn(ANA, "look", message_id="1", wait=PATIENCE) as turn:
         turn.add_assistant(None, tool_calls=[call("c1")])
         turn.add_tool_result("c1", "blue, this time")
@@ -213,7 +215,7 @@ def test_a_turn_that_goes_on_may_call_again(half_done: Store) -> None:
     assert len(results) == 3
 
 
-def test_what_died_is_explained(half_done: Store) -> None:
+def test_explain_shows_the_interruption(half_done: Store) -> None:
     with half_done.turn(ANA, "and now?", wait=PATIENCE) as turn:
         turn.add_assistant("Here I am.")
     assert "interrupted: turn 1, calls 2" in half_done.sessions.explain(turn.session.id)

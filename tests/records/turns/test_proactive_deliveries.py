@@ -12,22 +12,22 @@ from tertulia import HomeChannel, Settings, Source, Store, ToolCall
 from tertulia.testing import FakeClock, Handles
 from tertulia.testing.fixtures import at_once
 from tests.legality.validators import faults
-from tests.turns.scene import ANA, BEN, FAST
+from tests.records.store_inspection import ANA, BEN, FAST
 
 GOOD_MORNING = "Good morning. Shall I book the table?"
 
 
 @pytest.fixture
-def stage(where: str, tmp_path: Path) -> Iterator[Handles]:
+def handles(where: str, tmp_path: Path) -> Iterator[Handles]:
     """As for the other turns, but that here a history may begin with what the agent said."""
 
     def connect(place: Path, settings: Settings, clock: FakeClock) -> Store:
         return tertulia.open(where, settings=settings, clock=clock)
 
-    stage = Handles(tmp_path, connect, FAST)
-    yield stage
-    assert stage.open().check() == []
-    stage.close()
+    handles = Handles(tmp_path, connect, FAST)
+    yield handles
+    assert handles.open().check() == []
+    handles.close()
 
 
 def told(store: Store, source: Source) -> list[str]:
@@ -40,13 +40,13 @@ def told(store: Store, source: Source) -> list[str]:
     return [message["content"] for message in shown]
 
 
-def test_a_turn_that_nobody_asked_for_leads_the_history(store: Store) -> None:
+def test_unprompted_message_leads_the_history(store: Store) -> None:
     with store.turn(ANA) as turn:
         turn.add_assistant(GOOD_MORNING, deliver="origin")
     assert told(store, ANA) == [GOOD_MORNING, "Yes, please."]
 
 
-def test_tools_may_be_called_before_it_is_said(store: Store) -> None:
+def test_tools_may_be_called_before_an_unprompted_message(store: Store) -> None:
     with store.turn(ANA) as turn:
         turn.add_assistant(None, tool_calls=[ToolCall("c", "tables", {})])
         turn.add_tool_result("c", "one is free")
@@ -54,10 +54,10 @@ def test_tools_may_be_called_before_it_is_said(store: Store) -> None:
     assert told(store, ANA) == [GOOD_MORNING, "Yes, please."]
 
 
-def test_an_answer_is_not_unasked(store: Store) -> None:
-    with store.turn(ANA, "hello") as turn:
+def test_answer_is_not_stored_as_unprompted(store: Store) -> None:
+    with store.turn_control(ANA, "hello") as turn:
         turn.add_assistant("hi")
-    with store.turn(BEN) as turn:
+    with store.turn_control(BEN) as turn:
         turn.extend([{"role": "user", "content": "hello"}])
         turn.add_assistant("hi")
     for source in (ANA, BEN):
@@ -66,8 +66,8 @@ def test_an_answer_is_not_unasked(store: Store) -> None:
 
 
 @pytest.mark.parametrize("target", ["telegram:42", "telegram"])
-def test_what_goes_to_another_conversation_is_known_there(stage: Handles, target: str) -> None:
-    store = stage.open(homes={"telegram": HomeChannel("42", "Ana")})
+def test_delivery_to_another_conversation_is_recorded_there(handles: Handles, target: str) -> None:
+    store = handles.open(homes={"telegram": HomeChannel("42", "Ana")})
     with store.turn(BEN, "Tell Ana that I am late.") as turn:
         turn.deliver("Ben is late.", target)
         turn.add_assistant("Done.")
@@ -77,13 +77,13 @@ def test_what_goes_to_another_conversation_is_known_there(stage: Handles, target
     assert len(store.transcript(turn.session.id).load()) == 2  # there, and nowhere else
 
 
-def test_an_answer_may_go_elsewhere_too(store: Store) -> None:
+def test_answer_delivered_elsewhere_is_recorded_there(store: Store) -> None:
     with store.turn(BEN, "Tell Ana.") as turn:
         turn.add_assistant("Ben is late.", deliver="telegram:42")
     assert told(store, ANA) == ["Ben is late.", "Yes, please."]
 
 
-def test_a_delivery_that_was_put_in_before_is_recorded_once(store: Store) -> None:
+def test_repeated_delivery_is_recorded_once(store: Store) -> None:
     with store.turn(BEN, "Tell Ana that I am late.") as turn:
         for _ in range(2):
             turn.deliver("Ben is late.", "telegram:42", delivery="late")
@@ -91,7 +91,7 @@ def test_a_delivery_that_was_put_in_before_is_recorded_once(store: Store) -> Non
     assert told(store, ANA) == ["Ben is late.", "Yes, please."]
 
 
-def test_what_goes_back_or_into_a_file_is_recorded_nowhere(store: Store) -> None:
+def test_delivery_to_origin_or_a_file_is_not_recorded(store: Store) -> None:
     with store.turn(ANA, "hello") as turn:
         for target in ("origin", "telegram:42", "local"):
             turn.deliver("a note", target)
@@ -109,14 +109,14 @@ def test_a_thread_of_the_same_group_is_another_conversation(store: Store) -> Non
     assert told(store, thread) == ["news", "Yes, please."]
 
 
-def test_a_policy_is_asked_where_it_arrives(stage: Handles, clock: FakeClock) -> None:
+def test_policy_of_the_target_conversation_is_applied(handles: Handles, clock: FakeClock) -> None:
     asked: list[str] = []
 
     def is_running(key: str) -> bool:
         asked.append(key)
         return True
 
-    store = stage.open(has_active_processes=is_running)
+    store = handles.open(has_active_processes=is_running)
     before = store.sessions.open(ANA)
     clock.forward(days=1, hours=1)
     with store.turn(BEN, "Tell Ana that I am late.") as turn:
@@ -126,7 +126,7 @@ def test_a_policy_is_asked_where_it_arrives(stage: Handles, clock: FakeClock) ->
     assert [m["content"] for m in store.transcript(before.id).load()] == ["Ben is late."]
 
 
-def test_the_notice_waits_for_the_person(store: Store, other: Store, clock: FakeClock) -> None:
+def test_notice_waits_for_the_user(store: Store, other: Store, clock: FakeClock) -> None:
     with store.turn(ANA, "hello") as turn:
         turn.add_assistant("hi")
     before = turn.session
@@ -145,7 +145,7 @@ def test_the_notice_waits_for_the_person(store: Store, other: Store, clock: Fake
         turn.add_assistant("Very.")
 
 
-def test_two_that_write_to_each_other_do_not_wait_for_ever(store: Store, other: Store) -> None:
+def test_cross_posts_in_both_directions_do_not_deadlock(store: Store, other: Store) -> None:
     def write(store: Store, source: Source, target: str) -> None:
         for number in range(5):
             with store.turn(source, "hello") as turn:

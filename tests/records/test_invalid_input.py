@@ -77,7 +77,7 @@ MISTAKES: dict[str, Mistake] = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_told(store: Store, name: str) -> None:
+def test_invalid_argument_raises_an_error_with_a_hint(store: Store, name: str) -> None:
     session = store.sessions.open(ANA)
     store.transcript(session.id).append(HELLO)
     before = store.sessions.get(session.id)
@@ -102,7 +102,7 @@ WITHIN: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("name", WITHIN)
-def test_a_mistake_in_a_turn_leaves_the_turn_as_it_was(store: Store, name: str) -> None:
+def test_invalid_argument_leaves_the_turn_unchanged(store: Store, name: str) -> None:
     with store.turn(ANA, "hello") as turn:
         with pytest.raises(Error) as told:
             WITHIN[name](turn)
@@ -113,7 +113,7 @@ def test_a_mistake_in_a_turn_leaves_the_turn_as_it_was(store: Store, name: str) 
 
 
 @pytest.mark.parametrize("sign", ["\ud800", "\0"], ids=["half a sign", "zero"])
-def test_what_no_database_holds_is_not_found_or_told(store: Store, sign: str) -> None:
+def test_text_that_no_database_stores_is_not_found_or_refused(store: Store, sign: str) -> None:
     for asked in (store.sessions.get, store.sessions.current, store.sessions.reset):
         try:
             assert asked(sign) is None
@@ -148,13 +148,13 @@ VALUES: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_a_value_that_cannot_be_is_refused_when_it_is_made(name: str) -> None:
+def test_invalid_value_is_refused_when_it_is_made(name: str) -> None:
     with pytest.raises(tertulia.ConfigError) as told:
         VALUES[name]()
     assert told.value.hint
 
 
-def test_what_is_right_is_not_refused(store: Store) -> None:
+def test_valid_arguments_are_accepted(store: Store) -> None:
     session = store.sessions.open(ANA)
     since = datetime(2026, 1, 1, tzinfo=UTC)
     store.usage.add(session.id, Usage(1, last_prompt=0, cost_usd=1))

@@ -1,4 +1,4 @@
-"""Words that the tests of turns are told in."""
+"""Stores for tests, and statements that inspect or change their rows directly."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tertulia.testing import Handles
 
 ANA = Source("telegram", "42", user_id="42", user_name="Ana")
 BEN = Source("telegram", "43", user_id="43", user_name="Ben")
-# By the real clock: at four in the morning a daily policy would end what a test is talking in.
+# Tests with the real clock: at four in the morning a daily policy would end their sessions.
 IDLE = Policies(default=ResetPolicy(mode="idle"))
 FAST = Settings(zone="UTC", durability="fast", policies=IDLE)
 
-# So long a test waits for something that is bound to happen, however busy the machine.
+# How long a test waits for something that must happen, however busy the machine is.
 PATIENCE = 60.0
 
 
 class Row(NamedTuple):
-    """A message as it lies in the log, whatever is seen of it."""
+    """A message in the log, visible or not."""
 
     seq: int
     turn: int
@@ -41,27 +41,27 @@ class Row(NamedTuple):
 
 
 def open_apart(where: str | Path, settings: Settings = FAST, **options: Any) -> Store:
-    """A handle whose turns know nothing of this process's others, as in another process."""
+    """Open a handle that shares no local turns with others, as another process would."""
     store = without_index(tertulia.open(where, settings=settings, **options))
     store._local_turns = LocalTurns()
     return store
 
 
-def open_beside(stage: Handles) -> Store:
-    """The same, on the database of a stage and with its clock."""
-    store = stage.open()
+def open_beside(handles: Handles) -> Store:
+    """Open such a handle on the database and with the clock of `handles`."""
+    store = handles.open()
     store._local_turns = LocalTurns()
     return store
 
 
 def without_index(store: Store) -> Store:
-    """Nobody searches here, and an index that is brought up to date would be waited for."""
+    """Stop the indexer of a store, which these tests would only wait for, and return the store."""
     store._indexer.stop()
     return store
 
 
 def log_of(store: Store, session: Session | str) -> list[Row]:
-    """Everything a session ever stored, in order."""
+    """Return every message a session ever stored, in order."""
     name = session if isinstance(session, str) else session.id
 
     def work(tx: Transaction) -> list[Row]:
@@ -78,13 +78,13 @@ def contents(store: Store, session: Session | str) -> list[Any]:
 
 
 def ask(store: Store, sql: str, *params: object) -> Any:
-    """The first value of the first row that a statement finds, or None."""
+    """Return the first value of the first row of a statement, or None."""
     rows = execute(store, sql, *params)
     return rows[0][0] if rows else None
 
 
 def execute(store: Store, sql: str, *params: object) -> list[Any]:
-    """A statement past everything the store guards."""
+    """Run a statement directly, past all checks of the store; return its rows."""
     is_postgres = isinstance(store.context.db, PostgresDatabase)
 
     def work(tx: Any) -> list[Any]:
@@ -99,7 +99,7 @@ def execute(store: Store, sql: str, *params: object) -> list[Any]:
 
 
 def now_in(store: Store) -> int:
-    """The database's time, by which leases run."""
+    """Return the database's time, which leases are measured by."""
     dialect = "postgres" if isinstance(store.context.db, PostgresDatabase) else "sqlite"
     found = ask(store, f"select {statements.load(dialect)['part_db_now']}")
     assert isinstance(found, int)
@@ -107,7 +107,7 @@ def now_in(store: Store) -> int:
 
 
 def let_lease_run_out(store: Store, session: Session | str) -> None:
-    """What the end of its time does to a lease."""
+    """Make the lease of a session expire."""
     name = session if isinstance(session, str) else session.id
     execute(store, "update sessions set lease_until = 1 where id = ? and lease_until > 0", name)
 
@@ -127,7 +127,7 @@ def call(call_id: str = "c1", name: str = "look") -> ToolCall:
 
 
 def faults_of(history: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What a model would refuse in a history of the OpenAI form; nothing if it is legal."""
+    """Return what a model would refuse in a history of the OpenAI form; empty if it is legal."""
     faults: list[str] = []
     waiting: list[str] = []
     seen: set[str] = set()
@@ -153,7 +153,7 @@ def faults_of(history: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def unanswered(rows: Iterable[Row]) -> list[str]:
-    """Calls of a log that have no result, each id counted as often as it was called."""
+    """Return the calls of a log that have no result, each id as often as it was called."""
     found: list[str] = []
     for row in rows:
         if row.role == "tool" and row.body["tool_call_id"] in found:
@@ -163,7 +163,7 @@ def unanswered(rows: Iterable[Row]) -> list[str]:
 
 
 def interrupted(rows: Iterable[Row]) -> list[str]:
-    """The calls that were told to be interrupted."""
+    """Return the ids of calls whose result says that they were interrupted."""
     return [
         row.body["tool_call_id"]
         for row in rows

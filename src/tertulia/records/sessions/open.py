@@ -1,0 +1,179 @@
+"""Opening the session of a source under its policy, within one transaction."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from tertulia.core.history.view import View
+from tertulia.core.session import Notice, Session
+from tertulia.core.source import Source
+from tertulia.platforms import registry
+from tertulia.records import session_rows
+from tertulia.records.people import linked_key
+from tertulia.records.store_context import StoreContext
+from tertulia.storage.base import Transaction
+from tertulia.storage.rows import SessionRow, from_micros, session_row, to_micros
+
+# The reasons for which a policy ends a session.
+AUTOMATIC: Final = ("idle", "daily")
+
+
+class NeedsGuard(NamedTuple):
+    """The result of a transaction that must know first whether processes run for a key."""
+
+    key: str
+
+
+class Activity(NamedTuple):
+    """The part of a session that a policy decides by."""
+
+    updated_at: datetime
+    ended_at: datetime | None
+
+
+class OpenSession(NamedTuple):
+    """One try to open a session, with the facts that were known before its transaction."""
+
+    context: StoreContext
+    source: Source
+    key: str
+    now: datetime
+    force_new: bool = False
+    has_processes: bool | None = None
+    # A user is there to whom the notice can be shown that a policy ended the session before.
+    is_told: bool = True
+
+    def open(self, tx: Transaction) -> Session | NeedsGuard:
+        """Return the current session or a new one, and touch its activity."""
+        opened = self.find(tx)
+        if isinstance(opened, NeedsGuard):
+            return opened
+        row, notice = opened
+        now = to_micros(self.now)
+        if row.updated_at != now:
+            tx.run("session_touch", {"ref": row.ref, "now": now})
+            row = row._replace(updated_at=now, version=row.version + 1)
+        return row.session(notice)
+
+    def find(self, tx: Transaction) -> tuple[SessionRow, Notice | None] | NeedsGuard:
+        """Return the current session under its policy, or a new one; activity is not touched."""
+        key = linked_key(tx, self.source, self.key)
+        return (self if key == self.key else self._replace(key=key))._find(tx)
+
+    def _find(self, tx: Transaction) -> tuple[SessionRow, Notice | None] | NeedsGuard:
+        columns = tx.one("session_current", {"key": self.key})
+        if columns is None:
+            return self._begin_after_end(tx)
+        current = session_row(columns)
+        zone = columns[-1]
+        reason = "new" if self.force_new else expiry_reason(self.context, current, self.now, zone)
+        if reason in AUTOMATIC and session_rows.has_running_turn(tx, current):
+            reason = None
+        if reason in AUTOMATIC and can_be_protected(self.context, current, self.now, zone):
+            is_protected = self._is_protected(tx)
+            if is_protected is None:
+                return NeedsGuard(self.key)
+            reason = None if is_protected else reason
+        if reason is None:
+            return current, self._pending_notice(tx, current)
+        end_session(tx, self.context, current, reason, self.now)
+        return self._begin(tx, current, reason)
+
+    def _is_protected(self, tx: Transaction) -> bool | None:
+        """Return whether a process runs for the key; None if only the caller's guard can tell."""
+        if has_running_process(tx, self.key):
+            return True
+        return False if self.context.settings.has_active_processes is None else self.has_processes
+
+    def _begin_after_end(self, tx: Transaction) -> tuple[SessionRow, Notice | None]:
+        """Begin a session when none is current: at first contact, or after one was ended."""
+        columns = tx.one("session_latest_ended", {"key": self.key})
+        if columns is None:
+            return begin_session(tx, self.context, self.source, self.key, self.now), None
+        last = session_row(columns)
+        return self._begin(tx, last, last.end_reason or "")
+
+    def _begin(
+        self, tx: Transaction, after: SessionRow, reason: str
+    ) -> tuple[SessionRow, Notice | None]:
+        row = begin_session(tx, self.context, self.source, self.key, self.now, after, reason=reason)
+        return row, self._notice(tx, after, reason, row.id) if self.is_told else None
+
+    def _pending_notice(self, tx: Transaction, current: SessionRow) -> Notice | None:
+        """Return the notice of a session that a delivery began and in which nobody wrote yet."""
+        has_only_deliveries = current.last_seq > 0 and current.turns == 0
+        if not self.is_told or not has_only_deliveries or current.parent_kind != "reset":
+            return None
+        columns = tx.one("session_by_id", {"id": current.parent_id})
+        if columns is None:
+            return None
+        before = session_row(columns)
+        return self._notice(tx, before, before.end_reason or "", current.id)
+
+    def _notice(
+        self, tx: Transaction, after: SessionRow, reason: str, session_id: str
+    ) -> Notice | None:
+        if reason not in AUTOMATIC or tx.one("notice_due", {"session": after.ref}) is None:
+            return None
+        policy = self.context.settings.policies.for_chat(after.platform, after.chat_type)
+        # The notice is handed out by the transaction that finds or makes the new session, and an
+        # event of the old one records that. So it is handed out exactly once, even if the new
+        # session is deleted or the clock steps back.
+        session_rows.event(tx, after.ref, self.now, "noticed", {"session": session_id})
+        can_notify = policy.notify and registry.platform(self.source.platform).notify
+        return Notice(reason, after.turns > 0, after.id, notify=can_notify)
+
+
+def begin_session(
+    tx: Transaction,
+    context: StoreContext,
+    source: Source,
+    key: str,
+    now: datetime,
+    after: SessionRow | None = None,
+    *,
+    reason: str | None = None,
+) -> SessionRow:
+    """Insert a session with its first revision and event; return its row."""
+    kind = None if after is None else "reset"
+    row = session_rows.insert_session(tx, context, source, key, now, parent=after, kind=kind)
+    session_rows.first_view(tx, row.ref, View.whole(row.ref), "start", now, 0)
+    detail = {} if after is None else {"after": after.id, "reason": reason}
+    session_rows.event(tx, row.ref, now, "began", detail)
+    return row
+
+
+def end_session(
+    tx: Transaction, context: StoreContext, row: SessionRow, reason: str, now: datetime
+) -> None:
+    """End a session; one with messages that a policy ends is queued for a memory flush."""
+    session_rows.end(tx, row, reason, now)
+    if context.settings.remember and reason in AUTOMATIC and row.turns:
+        tx.run("flush_put", {"session": row.ref})
+
+
+def expiry_reason(
+    context: StoreContext, row: SessionRow, now: datetime, person_zone: str | None
+) -> str | None:
+    """Return the reason for which its policy would end a session now, or None."""
+    policy = context.settings.policies.for_chat(row.platform, row.chat_type)
+    return policy.decide(activity_of(row), now, zone=context.zone_of(person_zone))
+
+
+def can_be_protected(
+    context: StoreContext, row: SessionRow, now: datetime, person_zone: str | None
+) -> bool:
+    """Return whether a running process can still protect a session: it does for a day at most."""
+    return expiry_reason(context, row, now - context.settings.protection, person_zone) is None
+
+
+def has_running_process(tx: Transaction, key: str) -> bool:
+    """Return whether a process that the store knows runs for a key."""
+    return tx.one("process_is_running_for", {"key": key}) is not None
+
+
+def activity_of(row: SessionRow) -> Activity:
+    """Return the part of a session that a policy decides by."""
+    ended_at = None if row.ended_at is None else from_micros(row.ended_at)
+    return Activity(from_micros(row.updated_at), ended_at)

@@ -1,0 +1,171 @@
+"""Reading messages: whole spans, bodies only, and as many as a history can need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import dropwhile
+from typing import Any, NamedTuple
+
+from tertulia.core.history.content import FROM_PERSON
+from tertulia.core.history.repair import (
+    HIDDEN,
+    SHOWN,
+)
+from tertulia.core.history.tokens import (
+    MOST_CHARACTERS,
+    PER_IMAGE,
+)
+from tertulia.core.history.view import (
+    Span,
+    newest_of,
+)
+from tertulia.core.history.window import (
+    DECENT,
+    HistoryBudget,
+)
+from tertulia.core.message import (
+    TOOL,
+    USER,
+    Message,
+    from_json,
+    text_of,
+)
+from tertulia.records import session_rows
+from tertulia.storage import rows
+from tertulia.storage.base import Row, Transaction
+from tertulia.storage.rows import CurrentView
+
+# A budget of tokens is filled by a few dozen messages or by hundreds; the size of the first ones
+# tells which.
+_FIRST_READ = 32
+# More messages than the budget takes, so that a cut is noticed; results at the front may have lost
+# their calls.
+_SPARE = 4
+# The most messages that a history reads to get past rows that are not shown.
+_MOST_READ = 10_000
+
+
+class RecentMessages(NamedTuple):
+    """The material of a history: the current summary, and the newest messages."""
+
+    summary: Message | None
+    messages: list[Message]
+    is_whole: bool
+
+
+def read_messages(tx: Transaction, spans: Iterable[Span]) -> list[Message]:
+    """Return every message of the spans, oldest first."""
+    messages: list[Message] = []
+    for log, first, last in spans:
+        params = {"session": log, "first": first, "last": last}
+        messages += _to_messages(tx.all("messages_of", params), tx)
+    return messages
+
+
+def read_bodies(tx: Transaction, spans: Iterable[Span]) -> list[dict[str, Any]]:
+    """Return only the bodies of the messages, which takes half the time."""
+    bodies: list[dict[str, Any]] = []
+    for log, first, last in spans:
+        params = {"session": log, "first": first, "last": last}
+        bodies += [
+            rows.body(body) if away is None else rows.whole_body(body, away, tx)
+            for body, away in tx.all("bodies_of", params)
+        ]
+    return bodies
+
+
+def read_summary(tx: Transaction, current: CurrentView) -> Message | None:
+    """Return the summary that stands before the visible messages, or None."""
+    if current.summary_seq is None:
+        return None
+    params = {"session": current.ref, "first": current.summary_seq, "last": current.summary_seq}
+    return rows.message(tx.all("messages_of", params)[0], tx)
+
+
+def read_recent(tx: Transaction, session_id: str, budget: HistoryBudget) -> RecentMessages:
+    """Return as many of the newest messages as a history can need."""
+    current = session_rows.current_view(tx, session_id)
+    older = current.fresh()
+    messages: list[Message] = []
+    count = budget.messages + _SPARE if budget.tokens is None else _FIRST_READ
+    while older and count:
+        newest, older = _split(older, count)
+        messages = read_messages(tx, newest) + messages
+        count = _missing(messages, budget) if older and len(messages) < _MOST_READ else 0
+    if older and not _has_user_message(messages):
+        # A result whose call was not read must not become the result of another call.
+        messages = _last_user_message(tx, older) + list(dropwhile(_is_result, messages))
+    return RecentMessages(read_summary(tx, current), messages, is_whole=not older)
+
+
+def _to_messages(columns: list[Row], tx: Transaction) -> list[Message]:
+    """Decode many rows; calling `rows.message` for each would take as long as reading them."""
+    try:
+        return [
+            Message(
+                log, seq, turn, role, kind, at, author,
+                from_json(body) if away is None else rows.whole_body(body, away, tx),
+            )
+            for log, seq, turn, role, kind, at, author, body, away in columns
+        ]  # fmt: skip
+    except (ValueError, TypeError) as problem:
+        raise rows.damaged("a message", problem) from problem
+
+
+def _split(spans: list[Span], count: int) -> tuple[list[Span], list[Span]]:
+    """Return the spans of the newest `count` messages, and the spans of the older ones."""
+    newest = newest_of(spans, count)
+    older = spans[: len(spans) - len(newest)]
+    log, first, _ = spans[len(older)]
+    if newest[0].first > first:
+        older.append(Span(log, first, newest[0].first - 1))
+    return newest, older
+
+
+def _missing(messages: list[Message], budget: HistoryBudget) -> int:
+    """Return how many more messages to read; 0 if these surely exceed the budget."""
+    visible = [
+        message
+        for message in dropwhile(_is_result, messages)
+        if message.kind not in HIDDEN and message.role in SHOWN
+    ]
+    missing = budget.messages + 1 - len(visible)
+    if budget.tokens is None or missing <= 0:
+        return max(missing, 0)
+    sizes = [_size(message) for message in visible]
+    if not _has_user_message(messages):
+        # In a turn that is too big by itself results are shortened, and then more of them fit.
+        sizes = [min(size, DECENT) for size in sizes]
+    size = sum(sizes)
+    left = budget.tokens * MOST_CHARACTERS - size
+    # A little more than fits if the next ones are like these; bounded, so that a few short messages
+    # do not cause a very long read.
+    likely = left * len(messages) * 9 // (8 * size + 1) + 1
+    return max(0, min(missing, likely, 8 * len(messages) + 8))
+
+
+def _size(message: Message) -> int:
+    """Return about how many characters a message has; a picture counts by its tokens."""
+    content = message.body.get("content")
+    if not isinstance(content, list) or message.role != USER:
+        return len(text_of(message.body))
+    media = [part for part in content if isinstance(part, dict) and part.get("type") in FROM_PERSON]
+    return len(text_of(message.body)) + len(media) * PER_IMAGE * MOST_CHARACTERS
+
+
+def _has_user_message(messages: Iterable[Message]) -> bool:
+    return any(message.role == USER and message.kind not in HIDDEN for message in messages)
+
+
+def _is_result(message: Message) -> bool:
+    return message.role == TOOL
+
+
+def _last_user_message(tx: Transaction, spans: list[Span]) -> list[Message]:
+    """Return the last message of a user in these spans, or an empty list."""
+    for span in reversed(spans):
+        params = {"session": span.log, "first": span.first, "last": span.last}
+        row = tx.one("message_of_person", params)
+        if row is not None:
+            return [rows.message(row, tx)]
+    return []

@@ -1,0 +1,572 @@
+"""The control of a turn: everything behind `Turn`, for the async twin, gateways and integrations.
+
+`Store.turn_control(…)` returns one; `control_of(turn)` in `turn.py` returns the one behind a turn.
+Entering is one transaction (`enter.py`), each write is one (`write.py`), and leaving writes only
+if the answer has not closed the turn (decision 0006). No lock and no transaction is held between
+them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from tertulia.core import validate
+from tertulia.core.history.formats import (
+    Format,
+    Timestamps,
+)
+from tertulia.core.message import (
+    ASSISTANT,
+    DELIVERY,
+    TOOL,
+    USER,
+    Draft,
+    ToolCall,
+    draft,
+    text_of,
+    to_json,
+)
+from tertulia.core.session import Notice, Session
+from tertulia.core.usage import Usage
+from tertulia.errors import BudgetExceeded, Error, IllegalMove, SessionBusy
+from tertulia.records import (
+    budgets,
+    session_rows,
+)
+from tertulia.records.people import linked_key
+from tertulia.records.queues import (
+    inbox,
+    outbox,
+)
+from tertulia.records.queues.inbox import InboxItem
+from tertulia.records.sessions.open import NeedsGuard
+from tertulia.records.sessions.sessions import Sessions
+from tertulia.records.store_context import StoreContext
+from tertulia.records.transcript.transcript import Transcript
+from tertulia.records.turns.enter import (
+    AlreadyAnswered,
+    EnterTurn,
+    OpenedTurn,
+    SessionHeld,
+    author_of,
+)
+from tertulia.records.turns.interrupted import interrupted_result
+from tertulia.records.turns.lease import CloseTurn, TurnRef, lease_micros
+from tertulia.records.turns.local_turns import LocalTurns
+from tertulia.records.turns.ticket import Ticket
+from tertulia.records.turns.user_message import UserMessage
+from tertulia.records.turns.write import (
+    NeedsProcessCheck,
+    WriteStep,
+    call_name,
+    call_to_dict,
+    check_assistant_text,
+    is_content,
+)
+from tertulia.records.usage import charge
+from tertulia.storage.base import Transaction
+from tertulia.storage.rows import to_micros
+
+# Seconds to wait before the next try to enter; the last value repeats.
+_RETRY_DELAYS: Final = (0.002, 0.005, 0.01, 0.02, 0.05)
+
+
+class TurnState(NamedTuple):
+    """Everything that a write changes in a control, to be put back if its commit fails."""
+
+    is_open: bool
+    answer: str | None
+    answer_seq: int | None
+    inbox_item: InboxItem | None
+    has_settled_item: bool
+    calls: dict[str, str]
+    unanswered: list[str]
+
+
+class TurnControl:
+    """One exchange, with the calls that drive it step by step; also a context manager."""
+
+    def __init__(
+        self,
+        context: StoreContext,
+        sessions: Sessions,
+        local_turns: LocalTurns,
+        message: UserMessage,
+        *,
+        wait: float,
+        prompt: Callable[[Session, UserMessage], str],
+    ) -> None:
+        self._context = context
+        self._db = context.db
+        self._local_turns = local_turns
+        self._message = message
+        self.wait = wait
+        self._prompt = prompt
+        self._key = sessions.key(message.source)
+        # Linked chats have different keys and share a conversation; then the lanes differ, and the
+        # row of their session is the lock that they share.
+        self._lane = session_rows.lane_of(self._key)
+        self._ticket = Ticket(context.db, self._lane)
+        self._tries = 0
+        self._turn: TurnRef | None = None
+        self._is_open = False
+        self._calls: dict[str, str] = {}
+        self._unanswered: list[str] = []
+        self._answer_seq: int | None = None
+        # Nobody has written in this turn: the text of the agent is a delivery, not an answer.
+        self._is_unprompted = message.is_silent
+        self._entry: OpenedTurn | AlreadyAnswered | None = None
+        self.notice: Notice | None = None
+        self.duplicate = False
+        # With `duplicate`: the message was never answered, and it is too late to resume its turn.
+        self.is_interrupted = False
+        self.answer: str | None = None
+        # The claimed inbox item that the answer settles, in the same transaction.
+        self.inbox_item: InboxItem | None = None
+        self.has_settled_item = False
+        # Called by the thread that renews leases, for a turn that no `with` block holds.
+        self.is_abandoned: Callable[[], bool] | None = None
+
+    # -- reading
+
+    @cached_property
+    def session(self) -> Session:
+        """The session as it was when the turn began; `IllegalMove` before that."""
+        if self._entry is None:
+            raise IllegalMove("The turn has not begun.", hint="Use it in a `with` block.")
+        return self._entry.row.session(self.notice)
+
+    @cached_property
+    def context_prompt(self) -> str:
+        """The part of the system prompt that tells the agent which chat it is in."""
+        return self._prompt(self.session, self._message)
+
+    def transcript(self) -> Transcript:
+        """Return the transcript of the session."""
+        return Transcript(self._context, self.session.id)
+
+    def history(
+        self,
+        max_messages: int = 500,
+        max_tokens: int | None = None,
+        timestamps: Timestamps = "none",
+        format: Format = "openai",
+    ) -> list[dict[str, Any]]:
+        """Return the messages for the model, the user's last; see `Transcript.history`."""
+        return self.transcript().history(max_messages, max_tokens, timestamps, format)
+
+    # -- writing
+
+    def add_assistant(
+        self,
+        text: str | None,
+        *,
+        tool_calls: Sequence[ToolCall | Mapping[str, Any]] = (),
+        reasoning: str | None = None,
+        usage: Usage | None = None,
+        deliver: str | None = None,
+        more: bool = False,
+        **fields: Any,
+    ) -> None:
+        """Store a message of the model; see `Turn.add_assistant`."""
+        validate.many("tool_calls", tool_calls)
+        calls = [call_to_dict(call) for call in tool_calls]
+        check_assistant_text(text)
+        message: dict[str, Any] = {**fields, "role": ASSISTANT, "content": text}
+        if calls:
+            message["tool_calls"] = calls
+        if reasoning is not None:
+            message["reasoning_content"] = reasoning
+        is_last = not calls and not more
+        # A model that answers does not wait for the results of its calls any more.
+        open_calls = self._unanswered if is_last else []
+        seq = self._write(
+            [draft(message)],
+            usage=usage,
+            deliveries=self._deliveries(text, deliver) if text and deliver is not None else (),
+            delivered_text=text or "",
+            kind=DELIVERY if self._is_unprompted and not calls else None,
+            is_last=is_last,
+            interrupted=[
+                interrupted_result(call_id, self._calls[call_id]) for call_id in open_calls
+            ],
+        )
+        if is_last:
+            self._unanswered = []
+        if not calls:
+            self.answer, self._answer_seq = text, seq
+        ids = [call["id"] for call in calls]
+        self._calls.update({call["id"]: call_name(call) for call in calls})
+        # If an id is used again, a result with that id is the result of the newest call.
+        self._unanswered = [old for old in self._unanswered if old not in ids] + ids
+
+    def add_tool_result(self, call_id: str, content: Any, *, name: str | None = None) -> None:
+        """Store the result of a call of this turn: text, content parts, or any JSON value."""
+        message: dict[str, Any] = {
+            "role": TOOL,
+            "tool_call_id": call_id,
+            "content": content if is_content(content) else to_json(content),
+        }
+        if name is not None:
+            message["name"] = name
+        result = draft(message)
+        self._take_call(call_id)
+        try:
+            self._write([result])
+        except BaseException:
+            self.reopen_call(call_id)
+            raise
+
+    def reopen_call(self, call_id: str) -> None:
+        """Accept a result for a call again, because the one before was not stored."""
+        if call_id in self._calls and call_id not in self._unanswered:
+            self._unanswered.append(call_id)
+
+    def add_inbox_item(self, item: InboxItem) -> None:
+        """Let this turn answer a message that waits in the inbox for the same conversation.
+
+        The message is stored at this point of the turn and settled, in one transaction. Raise
+        `StaleWrite` if another worker has claimed it.
+        """
+        message = UserMessage(item.source, item.text, item.message_id, item.media)
+        author = author_of(self._context, item.source)
+        self._write(message.drafts(), author=author, also=lambda tx: inbox.take_in(tx, item))
+        self._is_unprompted = False
+
+    def extend(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        usage: Usage | None = None,
+        is_last: bool = False,
+    ) -> int:
+        """Store messages as they are, in one transaction; return the last sequence number.
+
+        For SDKs that have a message form of their own. With `is_last` they answer the turn.
+        """
+        drafts = [draft(message) for message in messages]
+        seq = self._write(drafts, usage=usage, is_last=is_last)
+        self._is_unprompted = self._is_unprompted and all(item.role != USER for item in drafts)
+        if is_last and messages:
+            self.answer, self._answer_seq = text_of(messages[-1]), seq
+        return seq
+
+    def add_usage(self, usage: Usage) -> None:
+        """Enter a model call that left no message, such as one that failed or ran beside."""
+        charge(usage)  # raises for None, which the write would pass over in silence
+        self._write([], usage=usage)
+
+    def deliver(self, text: str, to: str = "origin", *, delivery: str | None = None) -> str:
+        """Put a message into the outbox; return the id of the delivery; see `Turn.deliver`."""
+        deliveries = self._deliveries(text, to, delivery)
+        self._write([], deliveries=deliveries, delivered_text=text)
+        return deliveries[0].delivery
+
+    # -- entering
+
+    def __enter__(self) -> Self:
+        self.enter()
+        return self
+
+    def enter(self) -> None:
+        """Begin the turn; wait in the queue for up to `wait` seconds, then raise `SessionBusy`."""
+        self._check_unused()
+        deadline = time.monotonic() + self.wait
+        try:
+            if not self.try_enter():
+                self._wait_to_enter(deadline)
+        except BaseException:
+            self.abort()
+            raise
+
+    def _wait_to_enter(self, deadline: float) -> None:
+        wake = threading.Event()
+        self.add_listener(wake.set)
+        try:
+            while not self.try_enter():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise self.busy_error()
+                wake.wait(min(self.retry_delay, left))
+                wake.clear()
+        finally:
+            self.remove_listener(wake.set)
+
+    def try_enter(self) -> bool:
+        """Try once to begin the turn, in one transaction; return whether it has begun.
+
+        On False the turn is in the queue of the conversation. Raise `BudgetExceeded` if a budget
+        is used up.
+        """
+        self._check_unused()
+        try:
+            entry = self._enter_once()
+        except SessionHeld as held:
+            self._tries += 1
+            if held.key is not None:
+                self._ticket.take_or_renew(held.key)
+            return False
+        except BudgetExceeded as refusal:
+            self._record_refusal(refusal)
+            raise
+        self._entry, self._ticket.id = entry, None
+        if isinstance(entry, AlreadyAnswered):
+            self.duplicate, self.is_interrupted = True, entry.is_interrupted
+            self.answer = entry.answer
+        else:
+            self._begin(entry)
+        return True
+
+    @property
+    def retry_delay(self) -> float:
+        """Seconds to wait before the next try."""
+        return _RETRY_DELAYS[min(self._tries, len(_RETRY_DELAYS) - 1)]
+
+    def busy_error(self) -> SessionBusy:
+        """Return the error to raise when `wait` seconds have passed."""
+        return SessionBusy(
+            f"Another turn has held the session for {self.wait:g} seconds.",
+            hint="Try again later, or wait longer: store.turn(…, wait=120).",
+            key=self._key,
+        )
+
+    def add_listener(self, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever a turn of this process leaves the conversation."""
+        self._check_unused()
+        self._local_turns.add_listener(self._key, wake)
+
+    def remove_listener(self, wake: Callable[[], None]) -> None:
+        """Undo `add_listener`."""
+        self._local_turns.remove_listener(self._key, wake)
+
+    def abort(self) -> None:
+        """Undo the entering so far: leave the queue, or the turn that has just begun."""
+        self.leave_queue()
+        self.leave(failed=True)
+
+    def leave_queue(self) -> None:
+        """Give up waiting: drop the ticket, if there is one."""
+        self._ticket.drop()
+
+    # -- leaving
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.leave(failed=problem is not None)
+
+    @property
+    def state(self) -> TurnState:
+        """A copy of everything that a write changes here; set it if a commit has failed."""
+        return TurnState(
+            self._is_open,
+            self.answer,
+            self._answer_seq,
+            self.inbox_item,
+            self.has_settled_item,
+            dict(self._calls),
+            list(self._unanswered),
+        )
+
+    @state.setter
+    def state(self, state: TurnState) -> None:
+        self._is_open, self.answer, self._answer_seq = state[:3]
+        self.inbox_item, self.has_settled_item = state.inbox_item, state.has_settled_item
+        self._calls, self._unanswered = state.calls, state.unanswered
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the answer has closed the turn, so that leaving writes nothing."""
+        return not self._is_open
+
+    def leave(self, *, failed: bool = False, keep_calls: bool = False) -> None:
+        """Close the turn if its answer has not done so, and let the next one in.
+
+        With `keep_calls`, calls without a result stay open: their results come in a later turn,
+        after a person has approved them.
+        """
+        if self._turn is None:
+            return
+        turn, self._turn = self._turn, None
+        try:
+            if self._is_open:
+                self._close(turn, failed, keep_calls)
+        finally:
+            self._is_open = False
+            self._local_turns.remove(turn.session_id, self, self._key)
+            self._context.notify()
+
+    def renew(self) -> bool:
+        """Prolong the lease during long calls; return whether the turn still has its session."""
+        if self._db.is_closed or (self.is_abandoned is not None and self.is_abandoned()):
+            return False
+        turn = self._turn
+        if turn is None or not self._is_open:
+            return True
+        params = {**turn.epoch_params(), "lease": lease_micros(self._context)}
+        try:
+            return self._db.write(lambda tx: tx.changed("turn_renew", params), lane=self._lane) > 0
+        except Error as problem:
+            session_rows.log.warning("lease renewal failed, trying again later: %s", problem)
+            return True
+
+    # -- private
+
+    def _check_unused(self) -> None:
+        if self._entry is not None:
+            raise IllegalMove("The turn was entered before.", hint="Make another: store.turn(…).")
+
+    def _enter_once(self) -> OpenedTurn | AlreadyAnswered:
+        """Run the transaction; run it again if it must know first whether processes run."""
+        has_processes: bool | None = None
+        while True:
+            attempt = EnterTurn(
+                self._context,
+                self._local_turns,
+                self._message,
+                self._drafts,
+                self._key,
+                self._context.clock.now(),
+                self._ticket.id,
+                has_processes,
+            )
+            entry = self._db.write(attempt.enter, lane=self._lane)
+            if not isinstance(entry, NeedsGuard):
+                return entry
+            has_processes = self._context.has_processes(entry.key)
+
+    @cached_property
+    def _drafts(self) -> list[Draft]:
+        """The user's message, encoded before any transaction."""
+        return self._message.drafts()
+
+    def _begin(self, entry: OpenedTurn) -> None:
+        self._turn = entry.turn
+        self._is_open = True
+        self.notice = entry.notice
+        self._local_turns.add(entry.turn.session_id, self, self._context.settings.lease_seconds / 3)
+
+    def _record_refusal(self, refusal: BudgetExceeded) -> None:
+        def work(tx: Transaction) -> None:
+            # The refused transaction was rolled back, and the sums that it had updated with it.
+            budgets.bring_up_to_date(tx, self._context)
+            key = linked_key(tx, self._message.source, self._key)
+            row = tx.one("session_current", {"key": key})
+            if row is not None:
+                now = self._context.clock.now()
+                session_rows.event(tx, row[0], now, "refused", {"reason": refusal.message})
+
+        session_rows.log_errors(lambda: self._db.write(work))
+
+    def _take_call(self, call_id: str) -> None:
+        """Mark a call as answered; threads that run tools may do so at the same time."""
+        if call_id not in self._calls:
+            ids = ", ".join(self._calls) or "none"
+            raise IllegalMove(
+                f"This turn has no call {call_id!r}.", hint=f"Calls of this turn: {ids}."
+            )
+        try:
+            self._unanswered.remove(call_id)
+        except ValueError:
+            raise IllegalMove(
+                f"The call {call_id!r} has its result already.",
+                hint="A result is stored once; add more in the next assistant message.",
+            ) from None
+
+    def _deliveries(self, text: str, to: str, delivery: str | None = None) -> list[outbox.Delivery]:
+        return outbox.deliveries_to(
+            self._context,
+            text,
+            to,
+            self._message.source,
+            session_id=self.session.id,
+            delivery=delivery,
+        )
+
+    def _write(
+        self,
+        drafts: Sequence[Draft],
+        *,
+        usage: Usage | None = None,
+        deliveries: Sequence[outbox.Delivery] = (),
+        delivered_text: str = "",
+        kind: str | None = None,
+        author: str | None = None,
+        also: Callable[[Transaction], None] | None = None,
+        is_last: bool = False,
+        interrupted: Sequence[Draft] = (),
+    ) -> int:
+        """Append to the turn under its epoch, in one transaction; return the last number."""
+        turn, entry = self._turn, self._entry
+        if turn is None or entry is None:
+            raise self._outside_error()
+        is_after = not self._is_open and not drafts
+        step = WriteStep(
+            self._context,
+            turn,
+            self._message.source,
+            entry.row.key,
+            self._context.clock.now(),
+            drafts,
+            interrupted,
+            kind,
+            author,
+            None if usage is None else charge(usage),
+            deliveries,
+            delivered_text,
+            also,
+            self.inbox_item,
+            is_last,
+            is_after,
+        )
+        last_seq = self._run_step(step)
+        if is_last and self.inbox_item is not None:
+            self.inbox_item, self.has_settled_item = None, True
+            self._db.notify(inbox.CHANNEL)
+        if not is_after:
+            self._is_open = not is_last
+        if deliveries:
+            self._db.notify(outbox.CHANNEL)
+        return last_seq
+
+    def _run_step(self, step: WriteStep) -> int:
+        """Run the transaction; the process guard, if it is needed, is called between two runs."""
+        has_processes: bool | None = None
+        while True:
+            try:
+                return self._db.write(partial(step.write, has_processes), lane=self._lane)
+            except NeedsProcessCheck as needed:
+                has_processes = self._context.has_processes(needed.key)
+
+    def _close(self, turn: TurnRef, failed: bool, keep_calls: bool) -> None:
+        """Close a turn without an answer, or with calls that have no result."""
+        state, answer_seq = "interrupted", None
+        if not failed:
+            answer_seq = self._answer_seq
+            state = "silent" if answer_seq is None else "answered"
+        now = to_micros(self._context.clock.now())
+        closing = CloseTurn(self._context, turn, now, state, answer_seq, keep_calls)
+        if failed:
+            # The block has failed already; its exception says more than a lost lease would.
+            session_rows.log_errors(lambda: self._db.write(closing.close, lane=self._lane))
+        else:
+            self._db.write(closing.close, lane=self._lane)
+
+    def _outside_error(self) -> IllegalMove:
+        if self.duplicate:
+            return IllegalMove(
+                "This message has had its turn.",
+                hint="Check turn.duplicate first; turn.answer is the stored answer.",
+            )
+        return IllegalMove(
+            "The turn is over." if self._entry else "The turn has not begun.",
+            hint="Write inside its `with` block.",
+        )

@@ -1,0 +1,79 @@
+"""Turns that were left open: their calls get a result that says so, and nothing is run again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from tertulia.core.history.repair import (
+    INTERRUPTED_RESULT,
+    blocks,
+)
+from tertulia.core.message import INTERRUPTED, TOOL, Draft, draft
+from tertulia.records import session_rows
+from tertulia.records.transcript.log import insert_messages
+from tertulia.storage import rows
+from tertulia.storage.base import Transaction
+from tertulia.storage.rows import SessionRow, to_micros
+
+
+def close_interrupted(tx: Transaction, row: SessionRow, now: datetime) -> int:
+    """Close the turn that was left open in a session; return the last sequence number after it.
+
+    Each call without a result gets one that says it was interrupted. Nothing is run again.
+    """
+    assert row.open_turn is not None
+    drafts = interrupted_results(tx, row.ref, row.last_seq, row.open_turn)
+    last_seq = row.last_seq + len(drafts)
+    micros = to_micros(now)
+    if drafts:
+        tx.run("session_add_rows", {"ref": row.ref, "count": len(drafts)})
+        insert_messages(
+            tx,
+            row.ref,
+            last_seq,
+            drafts,
+            micros,
+            turns=[row.open_turn] * len(drafts),
+            kind=INTERRUPTED,
+        )
+    params = {"ref": row.ref, "number": row.open_turn, "now": micros, "answer_seq": None}
+    tx.run("turn_close", {**params, "state": "interrupted"})
+    session_rows.event(
+        tx, row.ref, now, "interrupted", {"turn": row.open_turn, "calls": len(drafts)}
+    )
+    return last_seq
+
+
+def interrupted_results(tx: Transaction, ref: int, last_seq: int, turn: int) -> list[Draft]:
+    """Return a result for each call of a turn that has none."""
+    params = {"ref": ref, "last": last_seq, "turn": turn}
+    messages = [rows.message(row, tx) for row in tx.all("turn_rows", params)]
+    return [
+        interrupted_result(_stored_id(block.row.body, call, block.calls), call["function"]["name"])
+        for block in blocks(messages)
+        for call, result in zip(block.calls, block.results, strict=True)
+        if result.row is None
+    ]
+
+
+def interrupted_result(call_id: str, name: str) -> Draft:
+    """Return the result of a call that will never have another one."""
+    return draft(
+        {
+            "role": TOOL,
+            "tool_call_id": call_id,
+            "name": name,
+            "content": INTERRUPTED_RESULT,
+            "interrupted": True,
+        }
+    )
+
+
+def _stored_id(body: dict[str, Any], call: dict[str, Any], calls: Sequence[dict[str, Any]]) -> str:
+    """Return the id of a call as it was stored; repairing a history may have made it unique."""
+    stored_calls = [item for item in body.get("tool_calls") or [] if isinstance(item, dict)]
+    index = calls.index(call)
+    call_id = stored_calls[index].get("id") if index < len(stored_calls) else None
+    return call_id if isinstance(call_id, str) and call_id else call["id"]

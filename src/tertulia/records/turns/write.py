@@ -1,0 +1,179 @@
+"""One write of a turn: messages, usage and deliveries in one transaction under its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from tertulia.core import keys
+from tertulia.core.history.repair import (
+    UNNAMED_TOOL,
+    tool_name,
+)
+from tertulia.core.message import INTERRUPTED, Draft, ToolCall
+from tertulia.core.source import LOCAL, Source
+from tertulia.errors import IllegalMove
+from tertulia.records import (
+    budgets,
+    cross_posts,
+    session_rows,
+)
+from tertulia.records.people import linked_key
+from tertulia.records.queues import (
+    inbox,
+    outbox,
+)
+from tertulia.records.queues.inbox import InboxItem
+from tertulia.records.store_context import StoreContext
+from tertulia.records.transcript.log import insert_messages
+from tertulia.records.turns.lease import TurnRef, append_params, close_turn_row, lease_lost
+from tertulia.records.usage import Charge
+from tertulia.storage.base import Transaction
+from tertulia.storage.rows import to_micros
+
+
+class NeedsProcessCheck(Exception):
+    """A transaction must know first whether processes run for `key`; nothing was stored."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+
+
+class WriteStep(NamedTuple):
+    """One write of a turn, prepared before its transaction."""
+
+    context: StoreContext
+    turn: TurnRef
+    source: Source
+    session_key: str
+    now: datetime
+    drafts: Sequence[Draft]
+    interrupted: Sequence[Draft]  # results of calls that the answer leaves open
+    kind: str | None
+    author: str | None
+    cost: Charge | None
+    deliveries: Sequence[outbox.Delivery]
+    delivered_text: str
+    also: Callable[[Transaction], None] | None
+    inbox_item: InboxItem | None  # settled together with the answer
+    is_last: bool
+    is_after: bool
+
+    def write(self, has_processes: bool | None, tx: Transaction) -> int:
+        """Store the step; return the last sequence number.
+
+        Raise `LeaseLost` if another turn took over, `NotFound` if the session was deleted, and
+        `NeedsProcessCheck` if `has_processes` is None and has to be known.
+        """
+        turn, now = self.turn, to_micros(self.now)
+        count = len(self.interrupted) + len(self.drafts)
+        params = append_params(
+            self.context, turn, count, is_last=self.is_last, is_after=self.is_after
+        )
+        if self.cost is None:
+            row = tx.one("turn_append", params)
+        else:
+            row = tx.one("turn_append_with_usage", {**params, **self.cost})
+        if row is None:
+            raise lease_lost(tx, turn.session_id)
+        last_seq, is_awaited, platform, owner = row
+        self._insert(tx, last_seq, now, is_awaited)
+        if self.also is not None:
+            self.also(tx)
+        if self.cost is not None:
+            self._insert_usage(tx, self.cost, platform, owner, now)
+        if self.deliveries:
+            self._put_deliveries(tx, has_processes)
+        if self.is_last:
+            close_turn_row(tx, turn, "answered", now, last_seq)
+            if self.inbox_item is not None:
+                inbox.settle_answered(tx, self.inbox_item)
+        return int(last_seq)
+
+    def _insert(self, tx: Transaction, last_seq: int, now: int, is_awaited: bool) -> None:
+        turn, drafts = self.turn, self.drafts
+        if self.interrupted:
+            insert_messages(
+                tx, turn.ref, last_seq - len(drafts), self.interrupted, now,
+                turns=[turn.number] * len(self.interrupted), kind=INTERRUPTED,
+            )  # fmt: skip
+        if drafts:
+            insert_messages(
+                tx, turn.ref, last_seq, drafts, now, turns=[turn.number] * len(drafts),
+                kind=self.kind, author=self.author, is_awaited=is_awaited,
+            )  # fmt: skip
+
+    def _insert_usage(
+        self, tx: Transaction, cost: Charge, platform: str, owner: str | None, now: int
+    ) -> None:
+        """Enter a model call; in a chat that several people share, for the person who wrote."""
+        budgets.will_spend(tx, self.context)
+        params = {
+            **cost,
+            "id": self.turn.session_id,
+            "turn": self.turn.number,
+            "platform": platform,
+            "person": keys.person_of(self.source) or owner,
+            "now": now,
+        }
+        tx.run("usage_insert", params)
+
+    def _put_deliveries(self, tx: Transaction, has_processes: bool | None) -> None:
+        """Put the deliveries into the outbox, and record them in the conversation they go to."""
+        first, origin = self.deliveries[0], self.source
+        here = (origin.platform, origin.chat_id or None, origin.thread_id)
+        is_back = (first.platform, first.chat_id, first.thread_id) == here
+        # The outbox is read last: most deliveries go back to their origin and do not need it.
+        if not is_back and first.platform != LOCAL and _is_new(tx, first):
+            source = cross_posts.source_of(tx, self.context, first, origin)
+            key = linked_key(tx, source, session_rows.key_of(self.context, source))
+            if key != self.session_key:
+                tx.hold(session_rows.lane_of(key))
+                cross_post = cross_posts.CrossPost(
+                    self.context, source, self.delivered_text, self.now, has_processes
+                )
+                guard = cross_post.record(tx, said_in=self.turn.session_id)
+                if guard is not None:
+                    raise NeedsProcessCheck(guard.key)
+        outbox.put_in(tx, self.deliveries, to_micros(self.now))
+
+
+def check_assistant_text(text: object) -> None:
+    """Raise `IllegalMove` unless it is content as providers have it, or None beside calls."""
+    if text is not None and not is_content(text):
+        raise IllegalMove(
+            f"The text of the assistant is a {type(text).__name__}.",
+            hint="Give a str, a list of content parts, or None beside tool calls.",
+        )
+
+
+def is_content(content: object) -> bool:
+    """Return whether it is content as providers have it: text, or parts that name their type."""
+    return isinstance(content, str) or (
+        isinstance(content, list)
+        and bool(content)
+        and all(isinstance(part, Mapping) and "type" in part for part in content)
+    )
+
+
+def call_to_dict(call: ToolCall | Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool call in the OpenAI form; raise `IllegalMove` if it has no id."""
+    fields: object = call.to_dict() if isinstance(call, ToolCall) else call
+    if not isinstance(fields, Mapping) or not isinstance(fields.get("id"), str) or not fields["id"]:
+        raise IllegalMove(
+            "A tool call needs an id.", hint="Give ToolCall(id=…, name=…, arguments=…)."
+        )
+    return dict(fields)
+
+
+def call_name(call: Mapping[str, Any]) -> str:
+    """Return the name of the tool that a call asks for."""
+    function = call.get("function")
+    name = (function if isinstance(function, Mapping) else call).get("name")
+    return tool_name(name) if isinstance(name, str) else UNNAMED_TOOL
+
+
+def _is_new(tx: Transaction, delivery: outbox.Delivery) -> bool:
+    return tx.one("outbox_get", {"delivery": delivery.delivery}) is None

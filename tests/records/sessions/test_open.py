@@ -1,0 +1,106 @@
+"""Opening a session: the policy decides, and processes and turns protect it."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tertulia import Store
+from tertulia.records import session_rows
+from tertulia.records.sessions.open import (
+    NeedsGuard,
+    OpenSession,
+    activity_of,
+    can_be_protected,
+    expiry_reason,
+    has_running_process,
+)
+from tertulia.storage.rows import SessionRow
+from tertulia.testing import FakeClock, Handles
+from tests.records.store_inspection import ANA
+from tests.transfer.scene import program
+
+
+def attempt(store: Store, has_processes: bool | None = None) -> OpenSession:
+    return OpenSession(
+        store.context,
+        ANA,
+        store.sessions.key(ANA),
+        store.now(),
+        has_processes=has_processes,
+    )
+
+
+def row_of(store: Store, session_id: str) -> SessionRow:
+    return store.context.db.read(lambda tx: session_rows.require(tx, session_id))
+
+
+@pytest.fixture
+def guarded(handles: Handles) -> Store:
+    """A store whose owner tells whether processes run."""
+    return handles.open(has_active_processes=lambda key: True)
+
+
+def test_find_does_not_touch_activity(store: Store, clock: FakeClock) -> None:
+    session = store.sessions.open(ANA)
+    clock.forward(minutes=1)
+    result = store.context.db.write(attempt(store).find)
+    assert not isinstance(result, NeedsGuard)
+    assert result[0].id == session.id
+    assert store.sessions.require(session.id).updated_at == session.updated_at
+    store.context.db.write(attempt(store).open)
+    assert store.sessions.require(session.id).updated_at > session.updated_at
+
+
+def test_an_expired_session_is_followed_by_a_new_one_with_a_notice(
+    store: Store, clock: FakeClock
+) -> None:
+    with store.turn(ANA, "hello") as turn:
+        turn.add_assistant("hi")
+    clock.forward(days=3)
+    session = store.sessions.open(ANA)
+    assert session.parent_id == turn.session.id
+    assert session.notice is not None
+    assert (session.notice.reason, session.notice.had_activity) == ("idle", True)
+    assert store.sessions.open(ANA).notice is None
+
+
+def test_the_guard_is_asked_for_only_when_the_policy_would_end_the_session(
+    guarded: Store, clock: FakeClock
+) -> None:
+    session = guarded.sessions.open(ANA)
+    assert not isinstance(guarded.context.db.write(attempt(guarded).open), NeedsGuard)
+    clock.forward(hours=36)
+    assert guarded.context.db.write(attempt(guarded).open) == NeedsGuard(session.key)
+    kept = guarded.context.db.write(attempt(guarded, has_processes=True).find)
+    assert not isinstance(kept, NeedsGuard)
+    assert kept[0].id == session.id
+    new = guarded.context.db.write(attempt(guarded, has_processes=False).find)
+    assert not isinstance(new, NeedsGuard)
+    assert new[0].id != session.id
+
+
+def test_a_process_protects_a_session_for_a_limited_time(store: Store, clock: FakeClock) -> None:
+    session = store.sessions.open(ANA)
+    row = row_of(store, session.id)
+    assert expiry_reason(store.context, row, store.now(), None) is None
+    clock.forward(hours=36)
+    assert expiry_reason(store.context, row, store.now(), None) == "idle"
+    assert can_be_protected(store.context, row, store.now(), None)
+    clock.forward(days=2)
+    assert not can_be_protected(store.context, row, store.now(), None)
+
+
+def test_a_stored_process_is_found_by_its_key(store: Store) -> None:
+    key = store.sessions.open(ANA).key
+    db = store.context.db
+    assert not db.read(lambda tx: has_running_process(tx, key))
+    store.processes.begin(replace(program(store), key=key))
+    assert db.read(lambda tx: has_running_process(tx, key))
+
+
+def test_activity_is_what_a_policy_decides_by(store: Store) -> None:
+    session = store.sessions.open(ANA)
+    assert activity_of(row_of(store, session.id)) == (session.updated_at, None)
+    ended = store.sessions.end(session.id, "done")
+    assert activity_of(row_of(store, session.id)) == (session.updated_at, ended.ended_at)

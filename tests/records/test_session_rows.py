@@ -1,0 +1,62 @@
+"""Session rows: ids, owners and errors that all records share."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tertulia import NotFound, Source, Store
+from tertulia.errors import ConfigError
+from tertulia.records import session_rows
+from tertulia.storage.base import Transaction
+from tests.records.store_inspection import ANA, let_lease_run_out
+
+GROUP = Source("telegram", "-100", chat_type="group", user_id="42")
+
+
+def test_require_names_the_unknown_session(store: Store) -> None:
+    with pytest.raises(NotFound, match="nobody") as caught:
+        store.context.db.read(lambda tx: session_rows.require(tx, "nobody"))
+    assert caught.value.code == "not_found"
+
+
+def test_a_session_id_begins_with_its_second(store: Store) -> None:
+    session = store.sessions.open(ANA)
+    assert session.id.startswith(f"{session.created_at:%Y%m%d_%H%M%S}_")
+
+
+def test_a_shared_chat_has_no_owner(store: Store) -> None:
+    context = store.context
+    assert session_rows.owner_person(ANA, context) is not None
+    assert session_rows.owner_person(GROUP, context) is not None
+    thread = Source("telegram", "-100", chat_type="group", user_id="42", thread_id="7")
+    is_shared = store.settings.thread_sessions_shared
+    assert (session_rows.owner_person(thread, context) is None) == is_shared
+
+
+def test_a_turn_is_running_until_its_lease_expires(store: Store) -> None:
+    def is_running() -> bool:
+        def work(tx: Transaction) -> bool:
+            row = session_rows.require(tx, turn.session.id)
+            return session_rows.has_running_turn(tx, row)
+
+        return store.context.db.read(work)
+
+    with store.turn(ANA, "hello") as turn:
+        assert is_running()
+        let_lease_run_out(store, turn.session)
+        assert not is_running()
+
+
+def test_errors_of_secondary_work_are_logged_and_not_raised(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail() -> None:
+        raise ConfigError("no room", hint="make room", field="room")
+
+    with caplog.at_level(logging.WARNING, logger="tertulia"):
+        session_rows.log_errors(fail)
+    assert "no room" in caplog.text
+    with pytest.raises(ZeroDivisionError):
+        session_rows.log_errors(lambda: 1 / 0)
