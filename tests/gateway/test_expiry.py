@@ -16,7 +16,7 @@ from tertulia.gateway import replies
 from tertulia.gateway.expiry import ExpiryWatcher
 from tertulia.testing import FakeClock
 from tests.gateway.scene import ANA, FAST, App, Echo, rules, running_gateway
-from tests.turns.scene import execute
+from tests.records.store_inspection import execute
 
 REMEMBERING = msgspec.structs.replace(FAST, remember=True)
 NOTICE = (
@@ -87,8 +87,8 @@ async def _interrupted_turn(where: str, clock: FakeClock) -> Session:
     async with aio.open(where, settings=FAST, clock=clock) as store:
         await store.inbox.put(ANA, "one", message_id="1")
         (item,) = await store.inbox.claim()
-        turn = store.sync.turn(ANA, "one", message_id="1")
-        assert turn.try_to_enter()
+        turn = store.sync.turn_control(ANA, "one", message_id="1")
+        assert turn.try_enter()
         turn.leave(failed=True)
         await store.inbox.failed(item, "killed")
         return turn.session

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.test_config import given_file, refused
 
 from tertulia.config.build import environment_of
 from tertulia.config.schema import (
@@ -16,6 +15,7 @@ from tertulia.config.schema import (
 )
 from tertulia.errors import ConfigError
 from tertulia.processes.environments.local import LOCAL
+from tests.config.config_file import load_error, load_text
 
 
 def test_tools_are_disabled_by_default() -> None:
@@ -35,7 +35,7 @@ def test_tools_are_disabled_by_default() -> None:
     ],
 )
 def test_environment_from_the_configuration(tmp_path: Path, text: str, name: str) -> None:
-    config = given_file(tmp_path, f"[processes]\nenabled = true\n{text}").config
+    config = load_text(tmp_path, f"[processes]\nenabled = true\n{text}").config
     environment = environment_of(config.processes, str(tmp_path))
     assert (LOCAL if environment is None else environment.name) == name
 
@@ -47,10 +47,10 @@ destination = "there"
 identity = "keys/agent"
 known_hosts = "/etc/known"
 """
-    ssh = given_file(tmp_path, text).config.processes.ssh
+    ssh = load_text(tmp_path, text).config.processes.ssh
     assert ssh is not None
     assert (ssh.identity, ssh.known_hosts) == (str(tmp_path / "keys/agent"), "/etc/known")
-    here = given_file(tmp_path, '[processes]\nfolder = "work"').config.processes
+    here = load_text(tmp_path, '[processes]\nfolder = "work"').config.processes
     assert here.folder == str(tmp_path / "work")
 
 
@@ -75,12 +75,12 @@ known_hosts = "/etc/known"
     ],
 )
 def test_invalid_settings_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    assert message in str(refused(tmp_path, text))
+    assert message in str(load_error(tmp_path, text))
 
 
 def test_ssh_destination_cannot_be_an_option(tmp_path: Path) -> None:
     text = '[processes.ssh]\ndestination = "-oProxyCommand=id"'
-    config: ProcessesConfig = given_file(tmp_path, text).config.processes
+    config: ProcessesConfig = load_text(tmp_path, text).config.processes
     with pytest.raises(ConfigError, match="names no host"):
         environment_of(config, "work")
 

@@ -14,7 +14,7 @@ from tertulia.errors import IllegalMove
 from tertulia.processes import supervisor
 from tests.processes.daemon import DAEMON
 from tests.processes.process_fixtures import Conversation, wait_until
-from tests.turns.scene import execute
+from tests.records.store_inspection import execute
 
 
 class TestKill:

@@ -81,7 +81,9 @@ class AgentTurn:
         self._instructions = instructions
         self._observe = observe
 
-    async def run(self, turn: TurnControl, signals: TurnSignals, item: InboxItem, text: str) -> None:
+    async def run(
+        self, turn: TurnControl, signals: TurnSignals, item: InboxItem, text: str
+    ) -> None:
         """Answer a message in its open turn.
 
         Raises an `AgentError` if the agent fails, and `TurnHandedOver` if an observer raised it.
@@ -193,7 +195,9 @@ class AgentTurn:
     def _target(self) -> str | None:
         return "origin" if self._delivers else None
 
-    def _request(self, turn: TurnControl, signals: TurnSignals, item: InboxItem, text: str) -> Request:
+    def _request(
+        self, turn: TurnControl, signals: TurnSignals, item: InboxItem, text: str
+    ) -> Request:
         async def history(
             *, format: Format = "openai", max_tokens: int | None = None
         ) -> list[dict[str, object]]:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tertulia import aio
 from tertulia.agents.base import Agent, Tool
-from tertulia.aio.turn import Turn
+from tertulia.aio.turn import TurnControl
 from tertulia.core.source import Source
 from tertulia.errors import AgentError, BudgetExceeded, Conflict, Error, SessionBusy
 from tertulia.gateway import access, commands, replies, schedule_tool
@@ -307,7 +307,7 @@ class Pipeline:
     # -- agent: have the message answered; each event is stored before the next is requested
 
     async def _run_agent(
-        self, agent_turn: AgentTurn, turn: Turn, item: InboxItem, text: str
+        self, agent_turn: AgentTurn, turn: TurnControl, item: InboxItem, text: str
     ) -> None:
         """Run the agent; the answer goes into the transcript and the outbox in one transaction."""
         with self.interrupts.turn(item.key) as signals:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tertulia.core.message import draft
 from tertulia.records import session_rows
-from tertulia.records.transcript import transcript as transcripts
+from tertulia.records.transcript.log import insert_messages
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.storage.base import Transaction
 
@@ -41,6 +41,6 @@ def add_row(transcript: Transcript, kind: str, body: Body) -> None:
     def work(tx: Transaction) -> None:
         ref, last, turns = session_rows.current_view(tx, transcript.session_id)[:3]
         tx.run("session_add_rows", {"ref": ref, "count": 1})
-        transcripts.insert(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
+        insert_messages(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
 
     transcript._db.write(work)

@@ -18,7 +18,7 @@ from tertulia.records.sessions.open import (
 from tertulia.storage.rows import SessionRow
 from tertulia.testing import FakeClock, Handles
 from tests.records.store_inspection import ANA
-from tests.transfer.scene import program
+from tests.transfer.filled_stores import program
 
 
 def attempt(store: Store, has_processes: bool | None = None) -> OpenSession:

@@ -13,8 +13,8 @@ import pytest
 import tertulia
 from tertulia import Settings, Source, Store
 from tertulia.errors import StoreError
+from tests.records.store_inspection import without_index
 from tests.servers.proxy import TIMEOUT
-from tests.turns.scene import without_index
 
 ANNA = Source("telegram", "anna", user_id="anna")
 

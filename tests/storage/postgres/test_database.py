@@ -21,6 +21,7 @@ from tertulia.testing.fixtures import (
     texts,
     until,
 )
+from tests.records.store_inspection import log_of
 from tests.servers.postgres import Server
 from tests.servers.proxy import TIMEOUT, Cut, Proxy, proxy
 from tests.storage.postgres.server_stores import (
@@ -30,7 +31,6 @@ from tests.storage.postgres.server_stores import (
     refused,
     terminate_all,
 )
-from tests.turns.scene import log_of
 
 
 class TestLostConnection:
