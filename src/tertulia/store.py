@@ -20,7 +20,7 @@ from tertulia.core.context_prompt import (
     context_prompt,
 )
 from tertulia.core.session import Page, Session
-from tertulia.core.settings import Settings, zone
+from tertulia.core.settings import Settings, require_zone
 from tertulia.core.source import Source
 from tertulia.core.text.redact import Redactor
 from tertulia.errors import ConfigError, NotAStore
@@ -126,7 +126,7 @@ class Store:
     ) -> TurnControl:
         """Return the control of a turn, for gateways and integrations that drive it by steps."""
         validate.number("wait", wait)
-        validate.many("media", media)
+        validate.collection("media", media)
         platform_id = None if message_id is None else str(message_id)
         return TurnControl(
             self.context,
@@ -193,7 +193,7 @@ class Store:
 
     def expunge(self, *, ended_before: datetime) -> int:
         """Delete every session that ended before a time, permanently; return how many."""
-        validate.moment("ended_before", ended_before)
+        validate.aware_datetime("ended_before", ended_before)
         deleted = 0
         while session_ids := self.sessions.ended(before=ended_before):
             for session_id in session_ids:
@@ -280,7 +280,7 @@ class Store:
 
     def _zone(self) -> tzinfo:
         if self.settings.zone is not None:
-            return zone(self.settings.zone)
+            return require_zone(self.settings.zone)
         return machine_zone()
 
 
@@ -293,7 +293,7 @@ def machine_zone() -> tzinfo:
         with contextlib.suppress(OSError, ConfigError):
             _, separator, name = os.readlink("/etc/localtime").partition("/zoneinfo/")
             if separator:
-                return zone(name)
+                return require_zone(name)
     import tzlocal
 
     try:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.agents.json_schema import faults
+from tertulia.agents.json_schema import find_violations
 
 names = st.sampled_from(["a", "b", "c"])
 values = st.recursive(
@@ -61,14 +61,17 @@ TREE = {"type": ["object", "string"], "properties": {"a": {"$ref": "#/$defs/tree
 def test_verdict_equals_that_of_a_full_validator(schema: dict[str, Any], value: Any) -> None:
     schema = {**schema, "$defs": {"word": {"type": "string"}, "tree": TREE}}
     expected = jsonschema.Draft202012Validator(schema).is_valid(value)
-    assert (faults(schema, value) == []) == expected
+    assert (find_violations(schema, value) == []) == expected
 
 
 def test_recursive_schema_ends() -> None:
     itself = {"$ref": "#"}
-    assert faults({"allOf": [itself] * 9, "anyOf": [itself] * 9, "items": itself}, [[[]]]) == []
+    assert (
+        find_violations({"allOf": [itself] * 9, "anyOf": [itself] * 9, "items": itself}, [[[]]])
+        == []
+    )
     looped = {"properties": {"next": itself, "word": {"type": "string"}}}
-    assert faults(looped, {"next": {"next": {"word": 1}}}) == [
+    assert find_violations(looped, {"next": {"next": {"word": 1}}}) == [
         "next.next.word must be string, not 1"
     ]
 
@@ -99,4 +102,4 @@ def test_recursive_schema_ends() -> None:
     ],
 )
 def test_messages(schema: dict[str, Any], value: Any, messages: list[str]) -> None:
-    assert faults(schema, value) == messages
+    assert find_violations(schema, value) == messages

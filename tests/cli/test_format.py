@@ -74,7 +74,7 @@ class TestFormat:
         ],
     )
     def test_cost_shows_its_certainty(self, usage: Usage, words: str) -> None:
-        assert format.cost(usage) == words
+        assert format.format_cost(usage) == words
 
     def test_sum_has_the_least_certain_cost_status(self) -> None:
         parts = [

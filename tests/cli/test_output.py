@@ -22,7 +22,7 @@ ANYTHING = st.text(st.characters())
 class TestHarmless:
     @given(ANYTHING)
     def test_harmless_text_has_no_control_characters(self, text: str) -> None:
-        shown = output.harmless(text)
+        shown = output.display_text(text)
         assert all(unicodedata.category(char) != "Cc" or char == "\n" for char in shown)
         assert all(unicodedata.category(char) != "Cs" for char in shown)
         assert all(
@@ -33,20 +33,20 @@ class TestHarmless:
 
     @given(ANYTHING, st.integers(1, 40))
     def test_one_line_respects_its_limit(self, text: str, limit: int) -> None:
-        line = output.one_line(text, limit)
+        line = output.display_line(text, limit)
         assert len(line.splitlines()) <= 1
         assert len(line) <= limit
 
     @given(ANYTHING)
     def test_harmless_is_idempotent(self, text: str) -> None:
-        assert output.harmless(output.harmless(text)) == output.harmless(text)
+        assert output.display_text(output.display_text(text)) == output.display_text(text)
 
     @pytest.mark.parametrize("text", ["[red]x[/red]", "¿Qué?\n- 漢字", "👩‍👩‍👧", "שלום", "a  b"])
     def test_ordinary_text_is_unchanged(self, text: str) -> None:
-        assert output.harmless(text) == text
+        assert output.display_text(text) == text
 
     def test_control_characters_become_visible(self) -> None:
-        assert output.harmless("\x1b[31mred\x07\x7f\x9b\ud800\r\nend\tx") == (
+        assert output.display_text("\x1b[31mred\x07\x7f\x9b\ud800\r\nend\tx") == (
             "␛[31mred␇␡\ufffd\ufffd\nend    x"
         )
 
@@ -54,13 +54,13 @@ class TestHarmless:
 class TestJson:
     @given(st.recursive(ANYTHING, lambda inner: st.lists(inner) | st.dictionaries(ANYTHING, inner)))
     def test_json_round_trips_and_is_safe_to_print(self, value: object) -> None:
-        text = output.to_json(value)
+        text = output.display_json(value)
         assert json.loads(text) == value
         assert all(unicodedata.category(char) not in ("Cc", "Cs") or char == "\n" for char in text)
         assert "\u202e" not in text
 
     def test_json_keeps_letters_readable(self) -> None:
-        assert output.to_json({"name": "Ana López"}, indent=None) == '{"name": "Ana López"}'
+        assert output.display_json({"name": "Ana López"}, indent=None) == '{"name": "Ana López"}'
 
 
 class TestProgress:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tertulia.config.load import LoadedConfig, read
+from tertulia.config.load import LoadedConfig, load_config
 from tertulia.errors import ConfigError
 
 
@@ -14,7 +14,7 @@ def load_text(folder: Path, text: str, **environ: str) -> LoadedConfig:
     """Write a configuration file and return what is read from it and from variables."""
     path = folder / "config.toml"
     path.write_text(text, "utf-8")
-    return read(str(path), environ)
+    return load_config(str(path), environ)
 
 
 def load_error(folder: Path, text: str, **environ: str) -> ConfigError:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tertulia.config.build import adapters_of, agent_of, check, http_of
+from tertulia.config.build import build_adapters, build_agent, build_http_settings, check
 from tertulia.config.schema import (
     AgentConfig,
     Config,
@@ -29,7 +29,7 @@ from tertulia.errors import ConfigError
     ],
 )
 def test_every_kind_of_agent_is_built(values: dict[str, Any], kind: str) -> None:
-    assert type(agent_of(AgentConfig(**values))).__name__ == kind
+    assert type(build_agent(AgentConfig(**values))).__name__ == kind
 
 
 def test_adapters_of_enabled_platforms_are_built() -> None:
@@ -39,25 +39,25 @@ def test_adapters_of_enabled_platforms_are_built() -> None:
         "telegram": PlatformConfig(enabled=False),
         "local": PlatformConfig(),
     }
-    adapters = adapters_of(Config(platforms=platforms))
+    adapters = build_adapters(Config(platforms=platforms))
     assert [adapter.name for adapter in adapters] == ["web", "webhook"]
 
 
 def test_platform_without_adapter_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"platforms\.sms") as caught:
-        adapters_of(Config(platforms={"sms": PlatformConfig()}))
+        build_adapters(Config(platforms={"sms": PlatformConfig()}))
     assert caught.value.data["field"] == "platforms.sms"
 
 
 def test_http_settings_resolve_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONSOLE_TOKEN", "console-secret-0123456789")
     token = TokenConfig(name="console", role="owner", token_env="CONSOLE_TOKEN")
-    settings = http_of(Config(http=HttpConfig(enabled=True, port=0, tokens=(token,))))
+    settings = build_http_settings(Config(http=HttpConfig(enabled=True, port=0, tokens=(token,))))
     assert settings is not None
     assert [(token.name, token.role, token.secret) for token in settings.tokens] == [
         ("console", "owner", "console-secret-0123456789")
     ]
-    assert http_of(Config()) is None
+    assert build_http_settings(Config()) is None
 
 
 def test_web_platform_needs_the_http_server() -> None:

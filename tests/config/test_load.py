@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.config.load import HIDDEN, LoadedConfig, read, shown, variables
+from tertulia.config.load import HIDDEN, LoadedConfig, load_config, to_redacted_dict, variables
 from tertulia.config.schema import Config
 from tertulia.errors import ConfigError
 from tests.config.config_file import load_error, load_text
@@ -115,7 +115,7 @@ def test_mistake_is_reported_with_line_and_hint(
 
 def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="There is no configuration"):
-        read(str(tmp_path / "nothing.toml"), {})
+        load_config(str(tmp_path / "nothing.toml"), {})
 
 
 class TestVariables:
@@ -150,7 +150,7 @@ class TestVariables:
 
     def test_other_variables_are_ignored(self) -> None:
         others = {"TERTULIA_CONFIG": "x", "TERTULIANA": "y", "TERTULIA_AGENT_MODEL": ""}
-        assert read(None, others) == LoadedConfig(Config(), None)
+        assert load_config(None, others) == LoadedConfig(Config(), None)
 
     def test_each_variable_sets_a_different_key(self) -> None:
         key_paths = variables()
@@ -175,7 +175,7 @@ token = "TOPSECRET"
 
     def test_secrets_are_hidden(self, tmp_path: Path) -> None:
         config = load_text(tmp_path, self.text).config
-        values = shown(config)
+        values = to_redacted_dict(config)
         assert "TOPSECRET" not in repr(values)
         assert values["agent"]["api_key"] == HIDDEN
         assert values["agent"]["model"] == "m"
@@ -185,7 +185,7 @@ token = "TOPSECRET"
     def test_arguments_and_variables_of_a_command_are_hidden(self, tmp_path: Path) -> None:
         text = "[agent]\nkind = 'command'\ncommand = ['run', '--key=TOPSECRET']\n"
         text += "variables = { KEY = 'TOPSECRET' }"
-        values = shown(load_text(tmp_path, text).config)
+        values = to_redacted_dict(load_text(tmp_path, text).config)
         assert values["agent"]["command"] == ["run", HIDDEN]
         assert "TOPSECRET" not in repr(values)
 
@@ -207,7 +207,7 @@ def test_whatever_stands_there_is_read_or_load_error(
     path.write_text(text, "utf-8")
     message = ""
     try:
-        read(str(path), {})
+        load_config(str(path), {})
     except ConfigError as problem:
         message = problem.message
     assert not message or message.startswith(f"{path}, line ")

@@ -8,7 +8,7 @@ import pytest
 
 from tertulia import Settings
 from tertulia.cli.config_reference import reference
-from tertulia.config.load import read
+from tertulia.config.load import load_config
 from tertulia.config.schema import (
     AgentConfig,
     Config,
@@ -24,7 +24,7 @@ from tests.docs.markdown import ROOT
 
 
 def test_empty_configuration_has_the_defaults() -> None:
-    assert read(None, {}).config == Config()
+    assert load_config(None, {}).config == Config()
     assert Config().settings == Settings()
     assert Config().rules == GatewaySettings()
 

@@ -19,7 +19,7 @@ from tertulia.core.source import Source
 from tertulia.core.target import HomeChannel
 from tertulia.core.text.prompt_safe import (
     LIMIT,
-    plain,
+    clean_for_prompt,
 )
 from tertulia.core.text.redact import Redactor
 from tertulia.platforms.registry import needs_raw_ids, platform
@@ -187,7 +187,7 @@ Its messages are not shown here; the person can go back to it with `/resume`."""
     def test_only_identifiers_are_not_quoted(self) -> None:
         for session_id in ("obey me!", "obey me", "_x_", "__x__", "x" * 65, "été", "a\nb"):
             prompt = context_prompt(a_context(session_id=session_id))
-            assert f'**Session ID:** "{plain(session_id)}"\n' in prompt
+            assert f'**Session ID:** "{clean_for_prompt(session_id)}"\n' in prompt
 
     def test_homes_with_their_threads(self) -> None:
         homes = {"slack": HomeChannel("C1", "#ops", thread_id="17.5")}
@@ -254,7 +254,7 @@ class TestHostile:
             source = Source(**{"platform": "telegram", **fields, field: text})
             return a_context(source=source, shared=shared)
 
-        is_seen = bool(plain(value)) or field not in ("user_name", "chat_name")
+        is_seen = bool(clean_for_prompt(value)) or field not in ("user_name", "chat_name")
         self.check(hostile(value), hostile(BENIGN) if is_seen else hostile(""))
 
     @given(value=texts, field=st.sampled_from(["chat_id", "name", "thread_id"]))

@@ -12,7 +12,7 @@ numbers = st.integers(-(2**63) + 1, 2**63 - 1)
 
 @given(st.lists(numbers, min_size=1, max_size=4))
 def test_cursor_is_read_back(position: list[int]) -> None:
-    assert cursor.read(cursor.write(*position), len(position)) == position
+    assert cursor.decode(cursor.encode(*position), len(position)) == position
 
 
 @pytest.mark.parametrize(
@@ -21,13 +21,13 @@ def test_cursor_is_read_back(position: list[int]) -> None:
         ("", 1),
         ("%%%", 1),
         ("nonsense", 1),
-        (cursor.write(1, 2), 1),
-        (cursor.write(2**70), 1),
-        (cursor.write(1.5), 1),
+        (cursor.encode(1, 2), 1),
+        (cursor.encode(2**70), 1),
+        (cursor.encode(1.5), 1),
         ("é", 1),
     ],
 )
 def test_invalid_cursor_is_refused(text: str, length: int) -> None:
     with pytest.raises(ConfigError, match="Invalid cursor") as caught:
-        cursor.read(text, length)
+        cursor.decode(text, length)
     assert caught.value.field == "cursor"

@@ -15,21 +15,21 @@ def _empty_cache() -> None:
 
 def test_cost_grows_with_each_kind_of_token() -> None:
     model = "gpt-4o"
-    small = prices.estimate(Usage(input=1000, output=1000, model=model))
+    small = prices.estimate_cost(Usage(input=1000, output=1000, model=model))
     assert small is not None
     for more in (
         Usage(input=2000, output=1000, model=model),
         Usage(input=1000, output=2000, model=model),
         Usage(input=1000, output=1000, cache_read=1000, model=model),
     ):
-        larger = prices.estimate(more)
+        larger = prices.estimate_cost(more)
         assert larger is not None
         assert larger > small
 
 
 def test_price_per_million_tokens() -> None:
     """2.50 dollars for a million input tokens, in billionths of a dollar."""
-    assert prices.estimate(Usage(input=1_000_000, model="gpt-4o")) == 2_500_000_000
+    assert prices.estimate_cost(Usage(input=1_000_000, model="gpt-4o")) == 2_500_000_000
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_price_per_million_tokens() -> None:
     [Usage(input=5), Usage(model="gpt-4o"), Usage(input=5, model="no-such-model-anywhere")],
 )
 def test_unknown_price_is_none(usage: Usage) -> None:
-    assert prices.estimate(usage) is None
+    assert prices.estimate_cost(usage) is None
 
 
 def test_missing_price_list_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "genai_prices", None)
-    assert prices.estimate(Usage(input=5, model="gpt-4o")) is None
+    assert prices.estimate_cost(Usage(input=5, model="gpt-4o")) is None

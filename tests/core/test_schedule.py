@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tertulia.core import schedule
-from tertulia.core.schedule import Cron, Every, Once, decide, local_to_utc, next_after, parse
+from tertulia.core.schedule import Cron, Every, Once, decide, local_to_utc, next_after, parse_rule
 from tertulia.errors import ConfigError
 
 # Changes at 1, 2 and 3 o'clock, at midnight, by half an hour, southern, none.
@@ -60,7 +60,7 @@ class TestParse:
         ],
     )
     def test_rules_are_parsed(self, words: str, rule: schedule.Rule) -> None:
-        assert parse(words, now=NOW, zone="Europe/Madrid") == rule
+        assert parse_rule(words, now=NOW, zone="Europe/Madrid") == rule
 
     @pytest.mark.parametrize(
         ("words", "told"),
@@ -88,16 +88,16 @@ class TestParse:
     )
     def test_invalid_rules_are_refused_with_a_hint(self, words: str, told: str) -> None:
         with pytest.raises(ConfigError, match=told):
-            parse(words, now=NOW, zone="America/Santiago")
+            parse_rule(words, now=NOW, zone="America/Santiago")
 
     def test_unknown_zone_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="no time zone"):
-            parse("every 2h", now=NOW, zone="Mars/Olympus")
+            parse_rule("every 2h", now=NOW, zone="Mars/Olympus")
 
     @given(st.text(max_size=40), st.sampled_from(["", "every ", "at ", "in ", "cron "]))
     def test_any_text_is_parsed_or_refused(self, words: str, kind: str) -> None:
         try:
-            rule = parse(kind + words, now=NOW, zone="UTC")
+            rule = parse_rule(kind + words, now=NOW, zone="UTC")
         except ConfigError:
             return
         first = next_after(rule, NOW)
@@ -106,8 +106,8 @@ class TestParse:
 
     @pytest.mark.parametrize("words", ["every 1d2h3m", "every 90m", "at 2026-11-20 09:00 UTC"])
     def test_description_parses_to_the_same_rule(self, words: str) -> None:
-        rule = parse(words, now=NOW, zone="UTC")
-        assert parse(schedule.describe(rule), now=NOW, zone="UTC") == rule
+        rule = parse_rule(words, now=NOW, zone="UTC")
+        assert parse_rule(schedule.describe_rule(rule), now=NOW, zone="UTC") == rule
 
 
 class TestClockChanges:
@@ -145,7 +145,7 @@ class TestClockChanges:
         ],
     )
     def test_skipped_and_repeated_times(self, words: str, moment: str) -> None:
-        assert parse(words, now=NOW, zone="Europe/Madrid") == Once(utc(moment))
+        assert parse_rule(words, now=NOW, zone="Europe/Madrid") == Once(utc(moment))
 
     @settings(max_examples=60, deadline=None)
     @given(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tertulia import ConfigError, Settings
-from tertulia.core.settings import zone
+from tertulia.core.settings import require_zone
 
 
 def test_defaults_are_valid() -> None:
@@ -42,7 +42,7 @@ def test_invalid_value_names_its_field(field: str, value: Any) -> None:
 
 
 def test_zone_of_a_name() -> None:
-    assert zone("Europe/Madrid").key == "Europe/Madrid"
+    assert require_zone("Europe/Madrid").key == "Europe/Madrid"
     for name in ("Nowhere", "", "../etc/passwd", "Europe"):
         with pytest.raises(ConfigError, match="no time zone"):
-            zone(name)
+            require_zone(name)

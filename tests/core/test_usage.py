@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tertulia import ConfigError, Usage
-from tertulia.core.usage import from_nano, to_nano, weakest
+from tertulia.core.usage import from_nano, to_nano, weakest_status
 
 
 def test_total_counts_reasoning_once() -> None:
@@ -48,8 +48,8 @@ def test_invalid_value_names_its_field(field: str, value: Any) -> None:
 def test_sum_has_the_status_of_its_least_certain_part(
     first: str | None, second: str | None, status: str | None
 ) -> None:
-    assert weakest(first, second) == status
-    assert weakest(second, first) == status
+    assert weakest_status(first, second) == status
+    assert weakest_status(second, first) == status
 
 
 def test_sums_of_money_do_not_drift() -> None:

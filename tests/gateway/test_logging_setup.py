@@ -17,8 +17,8 @@ from tertulia.core.history.formats import Format
 from tertulia.core.text.redact import Redactor
 from tertulia.errors import AgentStopped, ConfigError
 from tertulia.gateway.logging_setup import (
-    Logged,
-    writing,
+    LoggedAgent,
+    configured_logging,
 )
 from tertulia.platforms.registry import needs_raw_ids
 
@@ -40,7 +40,7 @@ def request() -> Request:
 
 def answered(given: Request) -> list[Any]:
     async def run() -> list[Any]:
-        return [event async for event in Logged(ParrotAgent()).run(given)]
+        return [event async for event in LoggedAgent(ParrotAgent()).run(given)]
 
     return asyncio.run(run())
 
@@ -51,7 +51,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def test_turn_is_one_log_line(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    with writing(LogConfig(format="json", file=str(path)), REDACTOR):
+    with configured_logging(LogConfig(format="json", file=str(path)), REDACTOR):
         events = answered(request())
     assert isinstance(events[-1], Step)
     (line,) = lines(path)
@@ -73,11 +73,11 @@ def test_cost_is_unknown_if_a_price_is_missing(tmp_path: Path) -> None:
             yield Step(text="yes")
 
     async def run() -> None:
-        async for _ in Logged(Silent()).run(request()):
+        async for _ in LoggedAgent(Silent()).run(request()):
             pass
 
     path = tmp_path / "log"
-    with writing(LogConfig(format="json", file=str(path)), REDACTOR):
+    with configured_logging(LogConfig(format="json", file=str(path)), REDACTOR):
         asyncio.run(run())
         answered(request())
     assert [line["cost_usd"] for line in lines(path)] == [None, 0.0]
@@ -89,7 +89,7 @@ def test_secret_in_an_error_message_is_hidden(
 ) -> None:
     path, key = tmp_path / "log", "sk-abcdefghijklmnopqrstuvwxyz"
     logger = logging.getLogger("tertulia.gateway")
-    with writing(LogConfig(format=format, file=str(path)), REDACTOR):
+    with configured_logging(LogConfig(format=format, file=str(path)), REDACTOR):
         logger.warning("the program said: %s", f"wrong key {key}")
         problem = ValueError(f"Authorization: Bearer {key}")
         logger.warning("it failed", exc_info=problem)
@@ -102,7 +102,10 @@ def test_stopped_turn_has_the_outcome_stopped(tmp_path: Path) -> None:
     path = tmp_path / "log"
     given = request()
     given.stop.set()
-    with writing(LogConfig(format="json", file=str(path)), REDACTOR), pytest.raises(AgentStopped):
+    with (
+        configured_logging(LogConfig(format="json", file=str(path)), REDACTOR),
+        pytest.raises(AgentStopped),
+    ):
         answered(given)
     assert [line["outcome"] for line in lines(path)] == ["stopped"]
 
@@ -110,7 +113,7 @@ def test_stopped_turn_has_the_outcome_stopped(tmp_path: Path) -> None:
 def test_level_applies_and_is_restored(tmp_path: Path) -> None:
     logger, path = logging.getLogger("tertulia"), tmp_path / "log"
     before = list(logger.handlers), logger.level, logger.propagate
-    with writing(LogConfig(level="warning", file=str(path)), REDACTOR):
+    with configured_logging(LogConfig(level="warning", file=str(path)), REDACTOR):
         answered(request())
         logging.getLogger("tertulia.gateway").warning("no answer for %s", "+34 600 123 456")
     assert (list(logger.handlers), logger.level, logger.propagate) == before
@@ -120,7 +123,7 @@ def test_level_applies_and_is_restored(tmp_path: Path) -> None:
 
 
 def test_quiet_terminal_shows_only_warnings(capsys: pytest.CaptureFixture[str]) -> None:
-    with writing(LogConfig(), REDACTOR, is_quiet=True):
+    with configured_logging(LogConfig(), REDACTOR, is_quiet=True):
         answered(request())
         assert capsys.readouterr().err == ""
         logging.getLogger("tertulia.gateway").warning("look here")
@@ -129,5 +132,8 @@ def test_quiet_terminal_shows_only_warnings(capsys: pytest.CaptureFixture[str]) 
 
 def test_unwritable_log_file_is_an_error(tmp_path: Path) -> None:
     wanted = LogConfig(file=str(tmp_path / "nowhere" / "log"))
-    with pytest.raises(ConfigError, match="cannot be written"), writing(wanted, REDACTOR):
+    with (
+        pytest.raises(ConfigError, match="cannot be written"),
+        configured_logging(wanted, REDACTOR),
+    ):
         pass

@@ -160,6 +160,8 @@ class TestTool:
     def test_parameters_are_a_strict_schema(self) -> None:
         from tertulia.agents import json_schema
 
-        assert json_schema.faults(schedule_tool._PARAMETERS, {"action": "list"}) == []
-        assert json_schema.faults(schedule_tool._PARAMETERS, {"action": "dance"})
-        assert json_schema.faults(schedule_tool._PARAMETERS, {"action": "pause", "id": "one"})
+        assert json_schema.find_violations(schedule_tool._PARAMETERS, {"action": "list"}) == []
+        assert json_schema.find_violations(schedule_tool._PARAMETERS, {"action": "dance"})
+        assert json_schema.find_violations(
+            schedule_tool._PARAMETERS, {"action": "pause", "id": "one"}
+        )

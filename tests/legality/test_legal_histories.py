@@ -24,15 +24,15 @@ from tertulia.core.history.formats import (
     Style,
     Timestamps,
     render,
-    weigher,
+    token_counter,
 )
 from tertulia.core.history.repair import (
     Block,
-    blocks,
+    build_blocks,
 )
 from tertulia.core.history.window import (
     HistoryBudget,
-    fit,
+    fit_history,
 )
 from tertulia.core.message import Message, draft
 from tertulia.records import session_rows
@@ -69,15 +69,15 @@ def weight(messages: Sequence[Mapping[str, Any]]) -> int:
         total += tokens.PER_MESSAGE
         content = message.get("content")
         if isinstance(content, str):
-            total += tokens.estimate(content)
+            total += tokens.estimate_tokens(content)
         for part in content if isinstance(content, list) else []:
             text = part.get("text") or part.get("refusal")
-            total += tokens.PER_IMAGE if text is None else tokens.estimate(text)
+            total += tokens.PER_IMAGE if text is None else tokens.estimate_tokens(text)
         for call in message.get("tool_calls") or []:
             function = call["function"]
             total += tokens.PER_MESSAGE
-            total += tokens.estimate(function["name"] + function["arguments"])
-        total += tokens.estimate(message.get("reasoning_content", ""))
+            total += tokens.estimate_tokens(function["name"] + function["arguments"])
+        total += tokens.estimate_tokens(message.get("reasoning_content", ""))
     return total
 
 
@@ -117,9 +117,9 @@ def test_any_rows_give_a_legal_history(
 ) -> None:
     style = Style(timestamps, authors=True, pictures=form == "anthropic")
     history = [] if summary is None else [Block(generated_messages.rows_of([summary])[0])]
-    history += blocks(rows)
+    history += build_blocks(rows)
     budget = HistoryBudget(max_messages, max_tokens)
-    shown = fit(history, budget, weigher(style), whole=whole)
+    shown = fit_history(history, budget, token_counter(style), whole=whole)
     style = style._replace(result_limit=shown.result_limit)
     messages = render(shown.blocks, form, style)
     assert faults(form, messages) == []

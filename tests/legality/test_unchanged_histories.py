@@ -18,12 +18,12 @@ from tertulia.core.history.formats import (
     Format,
     Style,
     render,
-    weigher,
+    token_counter,
 )
-from tertulia.core.history.repair import blocks
+from tertulia.core.history.repair import build_blocks
 from tertulia.core.history.window import (
     HistoryBudget,
-    fit,
+    fit_history,
 )
 from tertulia.core.message import Message
 from tertulia.records.transcript.transcript import Transcript
@@ -54,7 +54,7 @@ def render_history(
     form: Format = "openai",
     style: Style = PLAIN,
 ) -> list[Body]:
-    fitted = fit(blocks(rows), budget, weigher(style))
+    fitted = fit_history(build_blocks(rows), budget, token_counter(style))
     return render(fitted.blocks, form, style._replace(result_limit=fitted.result_limit))
 
 

@@ -170,7 +170,7 @@ class TestPolicies:
         found = registry.policies(given)
         assert found.for_chat("telegram", "dm") == ResetPolicy("idle")
         assert found.for_chat("discord", "dm") == ResetPolicy()
-        for name in registry.NAMED_BY_PROGRAMS:
+        for name in registry.AGENT_SDK_PLATFORMS:
             assert found.for_chat(name, "dm").mode == "none"
 
     def test_configured_policy_of_an_sdk_wins(self) -> None:

@@ -43,7 +43,7 @@ def use_tool(conversation: Conversation, name: str, **arguments: Any) -> str:
     tools = {
         tool.name: tool for tool in tools_for(conversation.registry, ANA, conversation.key, "owner")
     }
-    assert json_schema.faults(tools[name].parameters, arguments) == []
+    assert json_schema.find_violations(tools[name].parameters, arguments) == []
     answer = asyncio.run(call_tool(tools[name], arguments))
     assert isinstance(answer, str)
     return answer

@@ -46,13 +46,17 @@ def make_process(**fields: Any) -> Process:
     ],
 )
 def test_state(fields: dict[str, Any], text: str) -> None:
-    assert messages.state(make_process(**fields)) == text
+    assert messages.format_state(make_process(**fields)) == text
 
 
 def test_line_has_command_state_and_time() -> None:
-    assert messages.line(make_process()) == "p1 (make all): running since 2026-03-04 12:00 UTC"
+    assert (
+        messages.format_line(make_process()) == "p1 (make all): running since 2026-03-04 12:00 UTC"
+    )
     ended = make_process(state="exited", exit_code=0, ended_at=BEGAN_AT)
-    assert messages.line(ended) == "p1 (make all): ended, exit code 0, at 2026-03-04 12:00 UTC"
+    assert (
+        messages.format_line(ended) == "p1 (make all): ended, exit code 0, at 2026-03-04 12:00 UTC"
+    )
 
 
 def test_notice_counts_the_bytes_it_leaves_out() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tertulia.config.build import environment_of
+from tertulia.config.build import build_environment
 from tertulia.config.schema import (
     Config,
     ProcessesConfig,
@@ -22,7 +22,7 @@ def test_tools_are_disabled_by_default() -> None:
     config = Config().processes
     assert (config.enabled, config.role) == (False, "owner")
     assert not {"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "SSH_AUTH_SOCK"} & {*config.variables}
-    assert environment_of(config, "work") is None
+    assert build_environment(config, "work") is None
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_tools_are_disabled_by_default() -> None:
 )
 def test_environment_from_the_configuration(tmp_path: Path, text: str, name: str) -> None:
     config = load_text(tmp_path, f"[processes]\nenabled = true\n{text}").config
-    environment = environment_of(config.processes, str(tmp_path))
+    environment = build_environment(config.processes, str(tmp_path))
     assert (LOCAL if environment is None else environment.name) == name
 
 
@@ -82,7 +82,7 @@ def test_ssh_destination_cannot_be_an_option(tmp_path: Path) -> None:
     text = '[processes.ssh]\ndestination = "-oProxyCommand=id"'
     config: ProcessesConfig = load_text(tmp_path, text).config.processes
     with pytest.raises(ConfigError, match="names no host"):
-        environment_of(config, "work")
+        build_environment(config, "work")
 
 
 def test_modules_import_without_unix_modules() -> None:

@@ -32,8 +32,10 @@ def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
 
 
 def source_of(store: Store, target: str) -> Source:
-    delivery = outbox.deliveries_to(store.context, "hello", target, ANA)[0]
-    return store.context.db.read(lambda tx: cross_posts.source_of(tx, store.context, delivery, ANA))
+    delivery = outbox.build_deliveries(store.context, "hello", target, ANA)[0]
+    return store.context.db.read(
+        lambda tx: cross_posts.target_source(tx, store.context, delivery, ANA)
+    )
 
 
 def post(store: Store, source: Source, text: str, *, said_in: str | None = None) -> None:

@@ -12,12 +12,12 @@ import tertulia
 from tertulia import Settings, Source, StaleWrite, Store, Usage
 from tertulia.core.message import draft
 from tertulia.records.imports import (
-    Digest,
     ImportBatch,
     ImportedMessage,
     ImportedSession,
     Imports,
     ImportSummary,
+    MessageDigest,
 )
 from tertulia.records.usage import charge
 from tertulia.testing import FakeClock
@@ -176,7 +176,7 @@ def test_charges_are_entered_and_side_charges_only_in_the_ledger(
 
 def test_digest_depends_on_the_order_of_messages() -> None:
     def digest(*texts: str) -> str:
-        result = Digest()
+        result = MessageDigest()
         for message in messages(*texts):
             result.add(message.draft)
         return str(result)

@@ -130,8 +130,8 @@ class TestPairing:
     def test_codes_are_long_and_unambiguous(self) -> None:
         codes = {pairing_code.new_code() for _ in range(500)}
         assert len(codes) == 500
-        assert all(len(code) == 8 and set(code) <= set(pairing_code.SIGNS) for code in codes)
-        assert not set("0O1IL") & set(pairing_code.SIGNS)
+        assert all(len(code) == 8 and set(code) <= set(pairing_code.ALPHABET) for code in codes)
+        assert not set("0O1IL") & set(pairing_code.ALPHABET)
 
 
 class TestLinks:

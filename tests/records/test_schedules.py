@@ -9,7 +9,7 @@ import pytest
 
 import tertulia
 from tertulia import ConfigError, IllegalMove, NotFound, Settings, Source, StaleWrite, Store
-from tertulia.records.schedules import LONGEST_TASK
+from tertulia.records.schedules import MAX_TASK_CHARS
 from tertulia.testing import FakeClock
 
 ANA = Source("telegram", "42", user_id="42")
@@ -93,7 +93,7 @@ def test_run_of_a_removed_schedule_cannot_be_settled(store: Store) -> None:
         store.schedules.done(run)
 
 
-@pytest.mark.parametrize("task", ["", "  ", "x" * (LONGEST_TASK + 1)])
+@pytest.mark.parametrize("task", ["", "  ", "x" * (MAX_TASK_CHARS + 1)])
 def test_task_of_a_wrong_length_is_refused(store: Store, task: str) -> None:
-    with pytest.raises(ConfigError, match=f"1 to {LONGEST_TASK}"):
+    with pytest.raises(ConfigError, match=f"1 to {MAX_TASK_CHARS}"):
         store.schedules.create(ANA, "every 2h", task)

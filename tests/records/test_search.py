@@ -52,9 +52,9 @@ def test_search_indexes_only_a_bounded_number_of_messages(store: Store) -> None:
     session_id = store.sessions.open(ANA).id
     ref = store.context.db.read(lambda tx: tx.one("session_by_id", {"id": session_id}))
     assert ref is not None
-    assert store.context.db.read(lambda tx: search.marked(tx, ref[0])) == bound
+    assert store.context.db.read(lambda tx: search.last_indexed(tx, ref[0])) == bound
     store.settle()
-    assert store.context.db.read(lambda tx: search.marked(tx, ref[0])) == bound + 1
+    assert store.context.db.read(lambda tx: search.last_indexed(tx, ref[0])) == bound + 1
 
 
 def test_search_works_while_the_index_cannot_be_updated(
@@ -82,9 +82,9 @@ def test_index_of_other_rules_is_built_again(
     with tertulia.open(path) as store:
         write(store, "lighthouse")
         store.settle()
-    monkeypatch.setattr(search_terms, "RULE", search_terms.RULE + 1)
+    monkeypatch.setattr(search_terms, "RULE", search_terms.RULE_VERSION + 1)
     with tertulia.open(path) as store:
         assert found_numbers(store, "lighthouse") == [1]
         name = {"name": "search_rule"}
         row = store.context.db.read(lambda tx: tx.one("installation_get", name))
-        assert row == (str(search_terms.RULE),)
+        assert row == (str(search_terms.RULE_VERSION),)

@@ -47,10 +47,10 @@ def test_invalid_server_address_does_not_show_its_parts() -> None:
 
 def test_applied_migrations_of_a_missing_file_are_none(tmp_path: Path) -> None:
     path = str(tmp_path / "talk.db")
-    assert connect.applied(path) == []
+    assert connect.applied_migrations(path) == []
     assert not (tmp_path / "talk.db").exists()
     tertulia.open(path).close()
-    assert connect.applied(path) == connect.look(path).applied != []
+    assert connect.applied_migrations(path) == connect.inspect_store(path).applied != []
 
 
 def test_server_without_psycopg_names_the_package_to_install(

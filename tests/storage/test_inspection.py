@@ -44,7 +44,7 @@ def test_inspection_counts_the_content_of_a_store(where: str) -> None:
         store.transcript(first.id).append({"role": "user", "content": "hello"})
         store.usage.add(first.id, Usage(1, 1, model="m"))
         store.settle()
-    inspection = connect.look(where)
+    inspection = connect.inspect_store(where)
     assert inspection.pending == []
     assert (inspection.current, inspection.ended) == (1, 1)
     assert (inspection.messages, inspection.people, inspection.calls) == (1, 1, 1)

@@ -30,17 +30,17 @@ def test_time_out_of_range_is_corrupt() -> None:
 @pytest.mark.parametrize("ranges", ["{", "[[1]]", "7", "null"])
 def test_ranges_that_cannot_be_parsed_are_corrupt(ranges: str) -> None:
     with pytest.raises(StoreCorrupt, match="a revision"):
-        rows.view_from(ranges)
+        rows.parse_view(ranges)
 
 
 def test_body_that_cannot_be_parsed_is_corrupt() -> None:
-    assert rows.body('{"role":"user"}') == {"role": "user"}
+    assert rows.parse_body('{"role":"user"}') == {"role": "user"}
     with pytest.raises(StoreCorrupt, match="a message"):
-        rows.body('{"role":')
+        rows.parse_body('{"role":')
 
 
 def test_corrupt_error_names_the_subject_and_the_reason() -> None:
-    error = rows.damaged("session 7", ValueError("bad json"))
+    error = rows.corrupt_error("session 7", ValueError("bad json"))
     assert "session 7" in str(error)
     assert "bad json" in str(error)
     assert "store check" in (error.hint or "")

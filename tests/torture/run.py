@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import tertulia
 from tertulia import Source
-from tertulia.records.queues.inbox import ARRIVAL_STATES
+from tertulia.records.queues.inbox import INBOX_STATES
 from tertulia.records.queues.outbox import DELIVERY_STATES
 from tests.legality.validators import faults
 from tests.torture.platform import Platform, Server
@@ -214,7 +214,7 @@ class Torture:
                 found += _transcript_faults(store, chat, said)
             found += [
                 f"the inbox has {arrival.message_id} {state}"
-                for state in set(ARRIVAL_STATES) - {"done"}
+                for state in set(INBOX_STATES) - {"done"}
                 for arrival in store.inbox.find(state=state, limit=3).items
             ]
             found += [

@@ -24,7 +24,7 @@ from tertulia.agents.transport import (
     Sleep,
     Transport,
 )
-from tertulia.core.history.content import speaks
+from tertulia.core.history.content import has_content
 from tertulia.core.message import ToolCall, to_json
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentError, ContextOverflow
@@ -232,7 +232,7 @@ class _AnthropicReader(ResponseReader):
     def closing_text(self) -> str:
         if self._stop_reason != "refusal":
             return ""
-        return REFUSED_MIDWAY if speaks(self.text) else REFUSED
+        return REFUSED_MIDWAY if has_content(self.text) else REFUSED
 
     def reply(self) -> Reply:
         blocks = self._blocks.values()
@@ -241,7 +241,7 @@ class _AnthropicReader(ResponseReader):
         uses = [block for block in blocks if block.get("type") == "tool_use" and not is_refusal]
         calls = tuple(_tool_call(block) for block in uses)
         is_overflow = self._stop_reason == "model_context_window_exceeded"
-        if is_overflow and not calls and not speaks(self.text):
+        if is_overflow and not calls and not has_content(self.text):
             raise ContextOverflow(
                 "The conversation fills the context window: the model has no room to answer.",
                 hint="Compact it and try again.",

@@ -34,7 +34,7 @@ from tertulia.agents.transport import (
     encode_body,
 )
 from tertulia.core.history.formats import Format
-from tertulia.core.text.excerpt import excerpt
+from tertulia.core.text.excerpt import log_line
 from tertulia.errors import AgentError, AgentFailed, ConfigError
 
 log = logging.getLogger("tertulia.agents.command")
@@ -320,7 +320,7 @@ class _Child:
 
     def _log_stderr(self, lines: list[str]) -> None:
         for line in lines:
-            if text := excerpt(line, _MAX_LOG_LINE):
+            if text := log_line(line, _MAX_LOG_LINE):
                 self._last_stderr_line = text
                 log.info("%s %s: %s", self._session_id, os.path.basename(self._command[0]), text)
 

@@ -18,7 +18,7 @@ Check = Callable[[Any, Any, str, "_Validator"], Iterator[str]]
 _MAX_DEPTH = 60
 
 
-def faults(schema: Mapping[str, Any], value: Any) -> list[str]:
+def find_violations(schema: Mapping[str, Any], value: Any) -> list[str]:
     """Return a message for each violation, with its path; empty if the value is valid."""
     return list(_Validator(schema, schema, _MAX_DEPTH, {}).check(value, ""))
 

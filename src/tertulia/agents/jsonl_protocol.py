@@ -23,7 +23,7 @@ import msgspec
 
 from tertulia.agents.base import Delta, ModelUsage, Note, Request, Step, ToolResult
 from tertulia.agents.tools import with_distinct_ids
-from tertulia.core.text.excerpt import excerpt
+from tertulia.core.text.excerpt import log_line
 from tertulia.errors import (
     AgentError,
     AgentFailed,
@@ -92,13 +92,13 @@ def decode_event(
         event: ProtocolEvent | ReportedError = _decoder.decode(line)
     except (msgspec.DecodeError, ConfigError, UnicodeError, RecursionError) as problem:
         text = line if isinstance(line, str) else line.decode("utf-8", "replace")
-        text = excerpt(text if scrub is None else scrub(text), _EXCERPT_LENGTH)
+        text = log_line(text if scrub is None else scrub(text), _EXCERPT_LENGTH)
         raise AgentFailed(
             f"{name} sent a line that is not an event ({problem}): {text}", hint=_HINT
         ) from None
     if isinstance(event, ReportedError):
         message = event.message if scrub is None else scrub(event.message)
-        raise _ERRORS[event.kind](excerpt(message, _EXCERPT_LENGTH) or None, hint=event.hint)
+        raise _ERRORS[event.kind](log_line(message, _EXCERPT_LENGTH) or None, hint=event.hint)
     if isinstance(event, Step):
         if not event.tool_calls and not (event.text or "").strip():
             raise AgentFailed(

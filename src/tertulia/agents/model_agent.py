@@ -26,7 +26,7 @@ from tertulia.agents.transport import (
     Transport,
 )
 from tertulia.core.history import tokens
-from tertulia.core.history.content import speaks
+from tertulia.core.history.content import has_content
 from tertulia.core.history.formats import Format
 from tertulia.core.message import ToolCall, from_json, to_json
 from tertulia.core.usage import Usage
@@ -221,7 +221,7 @@ class ModelAgent(ABC):
 
     def _final_events(self, reader: ResponseReader, messages: list[dict[str, Any]]) -> list[Event]:
         reply = reader.reply()
-        if not reply.calls and not speaks(reply.text):
+        if not reply.calls and not has_content(reply.text):
             raise _EmptyAnswer(
                 f"The model {self.model} gave an empty answer"
                 f"{' (truncated)' if reply.is_truncated else ''}.",
@@ -240,9 +240,14 @@ class ModelAgent(ABC):
         """Return the reported usage of a call, or an estimate."""
         usage = reader.usage()
         if usage is None:
-            prompt = tokens.estimate(self.instructions) + tokens.estimate(to_json(messages))
+            prompt = tokens.estimate_tokens(self.instructions) + tokens.estimate_tokens(
+                to_json(messages)
+            )
             usage = Usage(
-                prompt, tokens.estimate(reader.text), cost_source=ESTIMATED, last_prompt=prompt
+                prompt,
+                tokens.estimate_tokens(reader.text),
+                cost_source=ESTIMATED,
+                last_prompt=prompt,
             )
         return msgspec.structs.replace(
             usage,

@@ -27,8 +27,8 @@ from tertulia.agents.transport import (
     Transport,
 )
 from tertulia.core.history.content import (
-    flat,
-    speaks,
+    flatten_content,
+    has_content,
 )
 from tertulia.core.message import ToolCall, to_json
 from tertulia.core.usage import Usage
@@ -220,7 +220,7 @@ class _OpenAIReader(ResponseReader):
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
                 self._read_call(call)
-        return flat(delta.get("content"))
+        return flatten_content(delta.get("content"))
 
     def _read_reasoning(self, delta: dict[str, Any]) -> None:
         if isinstance(delta.get("reasoning_content"), str) and delta["reasoning_content"]:
@@ -262,7 +262,7 @@ class _OpenAIReader(ResponseReader):
         if self._refusal and not self.text:
             return self._refusal
         if self._finish_reason == "content_filter" and not self._calls:
-            return REFUSED_MIDWAY if speaks(self.text) else REFUSED
+            return REFUSED_MIDWAY if has_content(self.text) else REFUSED
         return ""
 
     def reply(self) -> Reply:

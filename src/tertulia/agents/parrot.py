@@ -15,7 +15,7 @@ from tertulia.agents import tools
 from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
 from tertulia.agents.cancellation import StopWatcher
 from tertulia.core.history import tokens
-from tertulia.core.history.content import flat
+from tertulia.core.history.content import flatten_content
 from tertulia.core.message import ToolCall, to_json
 from tertulia.core.usage import Usage
 
@@ -146,7 +146,7 @@ def _shorten(text: str) -> str:
 
 
 def _text(content: Any) -> str:
-    return content if isinstance(content, str) else flat(content)
+    return content if isinstance(content, str) else flatten_content(content)
 
 
 def _count(count: int, noun: str) -> str:
@@ -156,10 +156,10 @@ def _count(count: int, noun: str) -> str:
 def _usage(request: Request, history: Sequence[dict[str, Any]], answer: str) -> Usage:
     """Return an estimate of the tokens a model would have used, with a cost of 0."""
     prompt = "\n".join([request.system, *(str(message["content"]) for message in history)])
-    prompt_tokens = tokens.estimate(prompt) + tokens.PER_MESSAGE * len(history)
+    prompt_tokens = tokens.estimate_tokens(prompt) + tokens.PER_MESSAGE * len(history)
     return Usage(
         prompt_tokens,
-        tokens.estimate(answer),
+        tokens.estimate_tokens(answer),
         model="parrot",
         provider="tertulia",
         cost_usd=0.0,

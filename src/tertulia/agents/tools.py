@@ -82,7 +82,7 @@ async def _run_call(call: ToolCall, tools_by_name: Mapping[str, Tool], seconds: 
     arguments = _decode_arguments(call)
     if isinstance(arguments, str):
         return arguments
-    if faults := json_schema.faults(tool.parameters, arguments):
+    if faults := json_schema.find_violations(tool.parameters, arguments):
         listed = "; ".join(faults[:_MAX_REPORTED_FAULTS])
         return f"Error: invalid arguments of {call.name}: {listed}. Correct them and call it again."
     return await _call_tool(tool, arguments, seconds)

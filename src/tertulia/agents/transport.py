@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tertulia.agents.cancellation import StopWatcher
-from tertulia.core.history.content import sound_value
-from tertulia.core.text.excerpt import excerpt
+from tertulia.core.history.content import make_json_safe
+from tertulia.core.text.excerpt import log_line
 from tertulia.errors import (
     AgentError,
     AgentFailed,
@@ -146,7 +146,7 @@ class Transport:
                 "Agents that use the network need the package httpx2, which is not installed.",
                 hint="Install it: pip install 'tertulia[agents]'.",
             )
-        self._url, self.display_url = checked_url(url)
+        self._url, self.display_url = validate_url(url)
         self._headers = {name: _checked_header(name, value) for name, value in headers.items()}
         self._secrets = tuple(sorted(filter(None, secrets), key=len, reverse=True))
         self.limits = limits or Limits()
@@ -290,7 +290,7 @@ class Transport:
         """Return a text of the server on one line, shortened, and without the secrets."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        return excerpt(text, _EXCERPT_LENGTH)
+        return log_line(text, _EXCERPT_LENGTH)
 
     async def _require_client(self) -> httpx2.AsyncClient:
         if self._client is None:
@@ -356,7 +356,7 @@ def encode_body(body: Any) -> bytes:
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:
-        return msgspec.json.encode(sound_value(body))
+        return msgspec.json.encode(make_json_safe(body))
     except (TypeError, ValueError, RecursionError) as problem:
         raise AgentFailed(
             f"The request cannot be encoded as JSON: {problem}",
@@ -393,7 +393,7 @@ def _httpx2() -> Any:
     return httpx2
 
 
-def checked_url(url: str) -> tuple[str, str]:
+def validate_url(url: str) -> tuple[str, str]:
     """Return an address without its trailing slash, and the form that errors may show.
 
     Raise `ConfigError` if it is not an http(s) address with a host and without credentials.

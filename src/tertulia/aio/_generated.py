@@ -32,14 +32,14 @@ from tertulia.records.processes import Identity, Process, ProcessState
 from tertulia.records.queues import inbox as sync_inbox
 from tertulia.records.queues import memory_flushes as sync_memory_flushes
 from tertulia.records.queues import outbox as sync_outbox
-from tertulia.records.queues.inbox import ArrivalState, InboxItem
+from tertulia.records.queues.inbox import InboxItem, InboxState
 from tertulia.records.queues.outbox import Delivery, DeliveryState
 from tertulia.records.schedules import RunsIn, Schedule, ScheduleRun
 from tertulia.records.search import Hit
 from tertulia.records.sessions import sessions as sync_sessions
 from tertulia.records.transcript import transcript as sync_transcript
 from tertulia.records.transcript.revisions import Revision
-from tertulia.records.usage import By
+from tertulia.records.usage import Grouping
 from tertulia.storage.base import Progress
 
 
@@ -300,7 +300,7 @@ class UsageLedger:
         await self._executor.run(self.sync.add, session_id, usage)
 
     async def sum(
-        self, by: By = "day", since: datetime | None = None, until: datetime | None = None
+        self, by: Grouping = "day", since: datetime | None = None, until: datetime | None = None
     ) -> dict[str, Usage]:
         """Return usage by group, from `since` on and before `until`. Days are in the store's zone.
 
@@ -476,7 +476,7 @@ class Inbox:
     async def find(
         self,
         *,
-        state: ArrivalState | None = None,
+        state: InboxState | None = None,
         key: str | None = None,
         limit: int = 50,
         cursor: str | None = None,

@@ -33,9 +33,9 @@ def session_ids(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """Return the newest sessions whose ids begin with `incomplete`; none without a store."""
-    from tertulia.cli.format import name_of
+    from tertulia.cli.format import session_name
     from tertulia.cli.locations import open_existing_store
-    from tertulia.cli.output import one_line
+    from tertulia.cli.output import display_line
 
     try:
         with open_existing_store(ctx.find_object(CommandOptions) or CommandOptions()) as store:
@@ -44,6 +44,6 @@ def session_ids(
         return []
     matching = [session for session in sessions if session.id.startswith(incomplete)]
     return [
-        CompletionItem(session.id, help=one_line(name_of(session)))
+        CompletionItem(session.id, help=display_line(session_name(session)))
         for session in matching[:_MAX_ITEMS]
     ]

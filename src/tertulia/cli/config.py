@@ -57,9 +57,9 @@ def init(options: CommandOptions, /, kind: str, force: bool, **values: str | Non
 def show(options: CommandOptions) -> None:
     """Show the settings in use, from the file, variables and defaults; secrets stay hidden."""
     loaded = locations.load_config(options)
-    from tertulia.config.load import shown
+    from tertulia.config.load import to_redacted_dict
 
-    settings = shown(loaded.config)
+    settings = to_redacted_dict(loaded.config)
     if options.json:
         output.print_json(
             {"config": loaded.path, "variables": loaded.variables, "settings": settings}
@@ -109,4 +109,4 @@ def _toml_value(value: Any) -> str:
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml_value, value))}]"
-    return output.to_json(value, indent=None)
+    return output.display_json(value, indent=None)

@@ -14,7 +14,7 @@ import click
 import msgspec
 from msgspec import NODEFAULT, inspect
 
-from tertulia.cli.output import to_json
+from tertulia.cli.output import display_json
 from tertulia.config.schema import (
     PLATFORM_SECTIONS,
     Config,
@@ -156,12 +156,12 @@ def _values(kind: inspect.Type) -> str:
 def _default(field: Any) -> str:
     if field.default_factory is not NODEFAULT:
         value = field.default_factory()
-        return "" if not value else f"`{to_json(value, indent=None)}`"
+        return "" if not value else f"`{display_json(value, indent=None)}`"
     if field.default is NODEFAULT:
         return "must be given"
     if field.default is None or isinstance(field.default, msgspec.Struct) or field.default == ():
         return ""
-    return f"`{to_json(field.default, indent=None)}`"
+    return f"`{display_json(field.default, indent=None)}`"
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from tertulia.cli.errors import NEGATIVE_RESULT
 from tertulia.cli.options import CliCommand, CommandOptions, json_option
 from tertulia.errors import Error
 from tertulia.storage.connect import (
+    inspect_store,
     is_server,
-    look,
     public_name,
 )
 
@@ -167,7 +167,7 @@ def _store(location: str) -> Iterator[Finding]:
 
 def _server(location: str) -> Iterator[Finding]:
     try:
-        inspection = look(location)
+        inspection = inspect_store(location)
     except Error as problem:
         yield _finding_from("store", problem)
         return
@@ -212,7 +212,7 @@ def _access(path: str) -> Iterator[Finding]:
 
 def _contents_of_file(path: str) -> Iterator[Finding]:
     try:
-        inspection = look(path, for_damage=_size(path) <= _MAX_CHECKED_BYTES)
+        inspection = inspect_store(path, for_damage=_size(path) <= _MAX_CHECKED_BYTES)
     except Error as problem:
         yield _finding_from("schema", problem)
         return
@@ -347,5 +347,5 @@ def _print_findings(options: CommandOptions, findings: list[Finding]) -> None:
 def _details(finding: Finding) -> Text:
     text = output.plain_text(finding.detail)
     if finding.advice is not None:
-        text.append(f"\n{output.one_line(finding.advice)}", style="cyan")
+        text.append(f"\n{output.display_line(finding.advice)}", style="cyan")
     return text

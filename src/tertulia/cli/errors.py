@@ -11,7 +11,7 @@ from typing import NamedTuple
 import click
 
 from tertulia import errors
-from tertulia.cli.output import one_line
+from tertulia.cli.output import display_line
 
 OK = 0
 NEGATIVE_RESULT = 1
@@ -76,7 +76,7 @@ class CliFailure(NamedTuple):
             ("hint:", "cyan", self.hint),
         ):
             if text:
-                line = f"{click.style(label, fg=foreground)} {one_line(text)}"
+                line = f"{click.style(label, fg=foreground)} {display_line(text)}"
                 click.echo(line, err=True, color=color)
 
 
@@ -104,7 +104,7 @@ class WarningPrinter(logging.Handler):
     """Log handler that prints each record of the library as one line on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(f"warning: {one_line(record.getMessage())}", err=True)
+        click.echo(f"warning: {display_line(record.getMessage())}", err=True)
 
 
 def _has_option(args: Sequence[str], option: str) -> bool:

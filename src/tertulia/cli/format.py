@@ -5,27 +5,27 @@ from __future__ import annotations
 from datetime import datetime, timedelta, tzinfo
 
 from tertulia.core.text.format import (
-    NONE,
-    cost,
-    dollars,
-    name_of,
-    stamp,
-    state_of,
+    NO_VALUE,
+    format_cost,
+    format_dollars,
+    format_time,
+    session_name,
+    session_state,
 )
-from tertulia.core.usage import Usage, from_nano, to_nano, weakest
+from tertulia.core.usage import Usage, from_nano, to_nano, weakest_status
 
 __all__ = [
     "COUNTS",
-    "NONE",
+    "NO_VALUE",
     "age_or_date",
     "ago",
     "byte_size",
-    "cost",
-    "dollars",
-    "name_of",
+    "format_cost",
+    "format_dollars",
+    "format_time",
+    "session_name",
+    "session_state",
     "short_count",
-    "stamp",
-    "state_of",
     "sum_usage",
 ]
 
@@ -76,7 +76,7 @@ def sum_usage(usages: list[Usage]) -> Usage:
     nanos = [nano for nano in (to_nano(usage.cost_usd) for usage in usages) if nano is not None]
     status = None
     for usage in usages:
-        status = weakest(status, usage.cost_status)
+        status = weakest_status(status, usage.cost_status)
     return Usage(
         *(sum(getattr(usage, name) for usage in usages) for name in COUNTS),
         cost_usd=from_nano(sum(nanos)) if nanos else None,

@@ -120,7 +120,7 @@ def _print_report(options: CommandOptions, report: Report, *, dry_run: bool) -> 
     for problem in report.problems[:_MAX_PRINTED_PROBLEMS]:
         where = problem.file if problem.line is None else f"{problem.file}:{problem.line}"
         line = f"{where} {problem.kind}: {problem.detail}"
-        output.print_text(options, f"  • {output.one_line(line, 200)}")
+        output.print_text(options, f"  • {output.display_line(line, 200)}")
     unprinted = len(report.problems) - _MAX_PRINTED_PROBLEMS
     if unprinted > 0:
         output.print_text(options, f"  … and {unprinted} more; --json prints all.")

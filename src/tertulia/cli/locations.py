@@ -15,8 +15,8 @@ from tertulia.cli.options import CommandOptions
 from tertulia.core.settings import Settings
 from tertulia.errors import ConfigError, StoreUnavailable
 from tertulia.storage.connect import (
+    inspect_store,
     is_server,
-    look,
     public_name,
 )
 from tertulia.store import Store
@@ -49,9 +49,9 @@ def load_config(options: CommandOptions) -> LoadedConfig:
     """Load the configuration; only the file at the default path may be missing."""
     path = config_path(options)
     is_named = path != default_config_path()
-    from tertulia.config.load import read
+    from tertulia.config import load
 
-    return read(path if is_named or os.path.exists(path) else None, os.environ)
+    return load.load_config(path if is_named or os.path.exists(path) else None, os.environ)
 
 
 def store_location(options: CommandOptions) -> str:
@@ -135,7 +135,7 @@ def is_store_missing(location: str) -> bool:
     Raise StoreUnavailable if the file cannot be inspected.
     """
     if is_server(location):
-        return not look(location).applied
+        return not inspect_store(location).applied
     path = require_utf8(public_name(location))
     if not path or "://" in path:
         return False  # opening the store reports what is wrong with the location

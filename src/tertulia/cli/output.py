@@ -1,7 +1,7 @@
 """Printing: tables for people, JSON for programs, and no text that could act on the terminal.
 
 Titles, names and messages are written by people that nobody has vouched for. Every text that is
-printed passes `harmless` or `one_line`, and rich gets it as plain text, never as markup.
+printed passes `display_text` or `display_line`, and rich gets it as plain text, never as markup.
 
 rich is imported only in the functions that print for people: commands start faster without it.
 """
@@ -18,9 +18,9 @@ import click
 
 from tertulia.cli.options import CommandOptions
 from tertulia.core.text.display_safe import (
-    harmless,
-    one_line,
-    to_json,
+    display_json,
+    display_line,
+    display_text,
 )
 
 if TYPE_CHECKING:
@@ -32,9 +32,10 @@ __all__ = [
     "ask_yes_no",
     "cell",
     "console",
-    "harmless",
+    "display_json",
+    "display_line",
+    "display_text",
     "new_table",
-    "one_line",
     "plain_text",
     "print_indented",
     "print_json",
@@ -42,7 +43,6 @@ __all__ = [
     "print_text",
     "progress_bar",
     "spinner",
-    "to_json",
 ]
 
 # Wide enough that nothing is cut in a pipe or a file, where no terminal sets a width.
@@ -56,7 +56,7 @@ _MIN_TEXT_WIDTH = 20
 
 def print_json(value: Any) -> None:
     """Print a value as JSON on the standard output."""
-    click.echo(to_json(value))
+    click.echo(display_json(value))
 
 
 def console(options: CommandOptions, *, errors: bool = False) -> Console:
@@ -83,7 +83,7 @@ def console(options: CommandOptions, *, errors: bool = False) -> Console:
 
 def print_text(options: CommandOptions, text: str) -> None:
     """Print a text for people, with everything that acts on a terminal replaced."""
-    console(options).print(harmless(text), soft_wrap=True)
+    console(options).print(display_text(text), soft_wrap=True)
 
 
 def print_renderables(options: CommandOptions, *renderables: RenderableType) -> None:
@@ -117,14 +117,14 @@ def cell(text: str, style: str = "") -> Text:
     """Return one line for a table; it is cut at the end of its column."""
     from rich.text import Text
 
-    return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis")
+    return Text(display_line(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def plain_text(text: str, style: str = "") -> Text:
     """Return a text without line breaks; it is wrapped at the end of the screen."""
     from rich.text import Text
 
-    return Text(one_line(text), style=style)
+    return Text(display_line(text), style=style)
 
 
 @contextmanager

@@ -48,10 +48,10 @@ def list_(options: CommandOptions) -> None:
     zone = locations.local_zone()
     table = output.new_table("person", "name", "role", "since", elastic="name")
     for pairing in pairings:
-        since = format.stamp(pairing.asked_at, zone)
+        since = format.format_time(pairing.asked_at, zone)
         table.add_row(output.cell(pairing.person), "", output.cell("asks", "yellow"), since)
     for person in people:
-        since = format.stamp(person.created_at, zone)
+        since = format.format_time(person.created_at, zone)
         table.add_row(
             output.cell(person.id), output.cell(person.name or ""), output.cell(person.role), since
         )
@@ -117,4 +117,4 @@ def pairing_to_dict(pairing: Pairing) -> dict[str, Any]:
 
 
 def _display_name(person: Person) -> str:
-    return output.one_line(f"{person.name} ({person.id})" if person.name else person.id, 80)
+    return output.display_line(f"{person.name} ({person.id})" if person.name else person.id, 80)

@@ -39,8 +39,8 @@ def ps(options: CommandOptions) -> None:
         style = "green" if process.is_alive else ""
         table.add_row(
             output.cell(process.id),
-            output.cell(messages.state(process), style),
-            format.stamp(process.began_at, zone),
+            output.cell(messages.format_state(process), style),
+            format.format_time(process.began_at, zone),
             output.cell(process.command),
         )
     output.print_renderables(options, table)

@@ -38,14 +38,14 @@ def run(options: CommandOptions) -> None:
 async def _run(options: CommandOptions, config: Config, *, has_terminal: bool) -> None:
     from tertulia.cli import serve, terminal_chat
     from tertulia.config.build import (
-        adapters_of,
-        agent_of,
-        http_of,
+        build_adapters,
+        build_agent,
+        build_http_settings,
     )
 
-    agent = agent_of(config.agent)
-    adapters: list[Adapter] = adapters_of(config)
-    http = http_of(config)
+    agent = build_agent(config.agent)
+    adapters: list[Adapter] = build_adapters(config)
+    http = build_http_settings(config)
     serves_terminal = has_terminal and config.local.enabled
     if not adapters and not serves_terminal and http is None:
         raise ConfigError(

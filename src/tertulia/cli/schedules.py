@@ -12,7 +12,7 @@ from tertulia.cli import (
     output,
 )
 from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
-from tertulia.core.schedule import MISFIRES, Misfire, describe
+from tertulia.core.schedule import MISFIRES, Misfire, describe_rule
 from tertulia.core.source import Source
 from tertulia.core.text import format
 from tertulia.records.schedules import Schedule, ScheduleRun
@@ -46,13 +46,13 @@ def list_(options: CommandOptions, limit: int) -> None:
     table = output.new_table("id", "owner", "when", "next", "target", "task", elastic="task")
     for schedule in items:
         if schedule.state == "active" and schedule.next_at is not None:
-            next_run = format.stamp(schedule.next_at, zone)
+            next_run = format.format_time(schedule.next_at, zone)
         else:
             next_run = schedule.state
         table.add_row(
             str(schedule.id),
             output.cell(schedule.owner),
-            output.cell(describe(schedule.rule)),
+            output.cell(describe_rule(schedule.rule)),
             next_run,
             output.cell(schedule.target),
             output.cell(schedule.task),
@@ -160,7 +160,7 @@ def history(options: CommandOptions, schedule_id: int, limit: int) -> None:
     for schedule_run in runs:
         table.add_row(
             str(schedule_run.id),
-            format.stamp(schedule_run.planned_at, zone),
+            format.format_time(schedule_run.planned_at, zone),
             output.cell(schedule_run.state),
             str(schedule_run.attempts),
             output.cell(schedule_run.session_id or ""),
@@ -174,7 +174,7 @@ def to_dict(schedule: Schedule) -> dict[str, Any]:
     return {
         "id": schedule.id,
         "owner": schedule.owner,
-        "when": describe(schedule.rule),
+        "when": describe_rule(schedule.rule),
         "task": schedule.task,
         "target": schedule.target,
         "session": schedule.session,
@@ -215,6 +215,6 @@ def _report(
         return
     next_run = ""
     if with_next and schedule.state == "active" and schedule.next_at is not None:
-        next_run = f", next {format.stamp(schedule.next_at, locations.local_zone())}"
-    rule = describe(schedule.rule)
+        next_run = f", next {format.format_time(schedule.next_at, locations.local_zone())}"
+    rule = describe_rule(schedule.rule)
     output.print_text(options, f"Schedule {schedule.id} ({rule}) {change}{next_run}.")

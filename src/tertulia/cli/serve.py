@@ -58,11 +58,11 @@ async def serve_gateway(
     """
     from tertulia.gateway.app import Gateway
     from tertulia.gateway.logging_setup import (
-        Logged,
-        writing,
+        LoggedAgent,
+        configured_logging,
     )
 
-    logged_agent = Logged(agent)
+    logged_agent = LoggedAgent(agent)
     gateway = Gateway(
         store,
         logged_agent,
@@ -72,7 +72,7 @@ async def serve_gateway(
         folder=os.path.join(locations.data_folder(), "schedules"),
         processes=_process_registry(config, store),
     )
-    with writing(config.log, store.sync.redactor, is_quiet=terminal is not None):
+    with configured_logging(config.log, store.sync.redactor, is_quiet=terminal is not None):
         _stop_at_signals(gateway)
         print_text = None if terminal is None else partial(output.print_text, options)
         leaving = None
@@ -108,7 +108,7 @@ def _process_registry(config: Config, store: aio.Store) -> ProcessRegistry | Non
     """Return the registry of the agent's background processes, or None if it may start none."""
     if not config.processes.enabled:
         return None
-    from tertulia.config.build import environment_of
+    from tertulia.config.build import build_environment
     from tertulia.processes.registry import ProcessRegistry
 
     folder = os.path.join(locations.data_folder(), "processes")
@@ -118,7 +118,7 @@ def _process_registry(config: Config, store: aio.Store) -> ProcessRegistry | Non
         folder,
         work=work,
         rules=config.processes.rules(),
-        environment=environment_of(config.processes, work),
+        environment=build_environment(config.processes, work),
     )
 
 

@@ -55,8 +55,8 @@ def table(sessions: Sequence[Session], lengths: Mapping[str, int], width: int) -
             "messages": str(lengths[session.id]),
             "tokens": format.short_count(session.usage.total)
             if session.usage.total
-            else format.NONE,
-            "cost": format.cost(session.usage),
+            else format.NO_VALUE,
+            "cost": format.format_cost(session.usage),
         }
         rows.add_row(*(cells[name] for name in columns))
     return rows
@@ -65,12 +65,12 @@ def table(sessions: Sequence[Session], lengths: Mapping[str, int], width: int) -
 def _state(session: Session, *, with_reason: bool) -> Text:
     if session.ended_at is None:
         return output.cell("current", style="green")
-    return output.cell(format.state_of(session) if with_reason else "ended", style="dim")
+    return output.cell(format.session_state(session) if with_reason else "ended", style="dim")
 
 
 def short_name(session: Session) -> str:
     """Return the title or another name of a session, on one line."""
-    return output.one_line(format.name_of(session), titles.LENGTH)
+    return output.display_line(format.session_name(session), titles.MAX_LENGTH)
 
 
 def facts(session: Session, length: int) -> Table:
@@ -94,18 +94,21 @@ def _fact_lines(session: Session, length: int) -> Iterator[tuple[str, str | None
     yield "source", f"{source.platform}, {source.description}"
     yield "account", source.account
     yield "key", session.key
-    yield "state", format.state_of(session)
-    yield "began", format.stamp(session.created_at, zone)
-    active = format.stamp(session.updated_at, zone)
+    yield "state", format.session_state(session)
+    yield "began", format.format_time(session.created_at, zone)
+    active = format.format_time(session.updated_at, zone)
     yield "active", f"{active} ({format.ago(session.updated_at, now)})"
     if session.ended_at is not None:
-        yield "ended", format.stamp(session.ended_at, zone)
+        yield "ended", format.format_time(session.ended_at, zone)
     if session.parent_id is not None:
         yield ("forked from" if session.parent_kind == "fork" else "after"), session.parent_id
     yield "model", ", ".join(filter(None, (session.model, session.provider)))
     yield "tokens", _token_text(session)
     yield "cost", _cost_text(session) if usage.total or usage.cost_usd else None
-    yield "metadata", output.to_json(session.metadata, indent=None) if session.metadata else None
+    yield (
+        "metadata",
+        output.display_json(session.metadata, indent=None) if session.metadata else None,
+    )
     yield "messages", str(length)
 
 
@@ -119,7 +122,7 @@ def _token_text(session: Session) -> str | None:
 
 
 def _cost_text(session: Session) -> str:
-    cost = format.cost(session.usage)
+    cost = format.format_cost(session.usage)
     if session.cost_status == "unknown" and session.cost_usd is not None:
         return f"{cost} (some calls have no known price)"
     return f"{cost} (from {session.cost_source})" if session.cost_source else cost
@@ -141,14 +144,14 @@ def print_hits(
 
     from tertulia.core.text import search_terms
 
-    phrases = [phrase for phrase, _ in search_terms.terms(query)]
+    phrases = [phrase for phrase, _ in search_terms.parse_query(query)]
     for hit in hits:
         session = sessions[hit.session_id]
         if session is None:
             continue
         head = _hit_head(hit, session)
         console.print(head, no_wrap=True, overflow="ellipsis")
-        snippet = Text(output.one_line(hit.snippet))
+        snippet = Text(output.display_line(hit.snippet))
         snippet.highlight_words(phrases, style="bold yellow", case_sensitive=False)
         output.print_indented(console, snippet)
 
@@ -158,5 +161,5 @@ def _hit_head(hit: Hit, session: Session) -> Text:
 
     head = Text().append(f"{hit.session_id} #{hit.seq}", style="cyan")
     details = f"{hit.role}, {format.age_or_date(hit.at, datetime.now(UTC), locations.local_zone())}"
-    head.append(f"  {output.one_line(details)}", style="dim")
+    head.append(f"  {output.display_line(details)}", style="dim")
     return head.append(f"  {short_name(session)}", style="bold")

@@ -190,7 +190,7 @@ def rename(options: CommandOptions, session_id: str, title: tuple[str, ...], cle
     text = " ".join(title)
     if clear == bool(text.strip()):
         raise click.UsageError(
-            f"Give either a title of up to {titles.LENGTH} characters, or --clear."
+            f"Give either a title of up to {titles.MAX_LENGTH} characters, or --clear."
         )
     with (
         locations.open_existing_store(options) as store,
@@ -281,7 +281,7 @@ def export(
             document.write(stream)
     if target is not None:
         click.echo(
-            f"{_count_text(document.messages)} written to {output.one_line(target)}", err=True
+            f"{_count_text(document.messages)} written to {output.display_line(target)}", err=True
         )
 
 

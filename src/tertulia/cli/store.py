@@ -15,7 +15,7 @@ from tertulia.cli.errors import NEGATIVE_RESULT
 from tertulia.cli.options import CommandGroup, CommandOptions, json_option
 from tertulia.errors import ConfigError, StoreCorrupt
 from tertulia.storage.connect import (
-    applied,
+    applied_migrations,
     public_name,
 )
 
@@ -33,9 +33,9 @@ def migrate(options: CommandOptions) -> None:
     location = locations.store_location(options)
     is_new = locations.is_store_missing(location)
     path = public_name(location)
-    before = [] if is_new else applied(location)
+    before = [] if is_new else applied_migrations(location)
     with output.spinner(options, "Migrating …"), locations.open_or_create_store(options):
-        new = [name for name in applied(location) if name not in before]
+        new = [name for name in applied_migrations(location) if name not in before]
     if options.json:
         output.print_json({"store": path, "created": is_new, "applied": new})
     elif is_new:
@@ -165,4 +165,4 @@ def _print_faults(options: CommandOptions, path: str, faults: list[str]) -> None
     count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
     output.print_text(options, f"{path} has {count}:")
     for fault in faults:
-        output.print_text(options, f"  ✗ {output.one_line(fault)}")
+        output.print_text(options, f"  ✗ {output.display_line(fault)}")

@@ -16,7 +16,7 @@ from tertulia.config.schema import (
 )
 from tertulia.core.message import ASSISTANT, text_of
 from tertulia.core.source import Source
-from tertulia.core.text.prompt_safe import plain
+from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.storage.connect import public_name
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _agent_name(agent: AgentConfig) -> str:
     if agent.model:
         return f"{agent.model} ({agent.kind})"
     if agent.command:
-        return f"the program {plain(os.path.basename(agent.command[0]), 60)}"
+        return f"the program {clean_for_prompt(os.path.basename(agent.command[0]), 60)}"
     return "an agent over HTTP" if agent.kind == "http" else f"the {agent.kind}"
 
 
@@ -131,6 +131,6 @@ def _describe_conversation(store: Store) -> str:
     if session is None:
         return "This is a new conversation."
     title = session.title or sessions.suggest_title(session.id)
-    name = f'"{plain(title, 60)}"' if title else session.id
+    name = f'"{clean_for_prompt(title, 60)}"' if title else session.id
     count = store.transcript(session.id).count()
     return f"We go on with {name}: {'1 message' if count == 1 else f'{count} messages'} so far."

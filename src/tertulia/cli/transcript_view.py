@@ -9,7 +9,7 @@ from tertulia.cli import (
     format,
     locations,
 )
-from tertulia.cli.output import harmless, one_line, print_indented, to_json
+from tertulia.cli.output import display_json, display_line, display_text, print_indented
 from tertulia.cli.session_view import to_dict as session_to_dict
 from tertulia.core.message import ASSISTANT, TOOL, USER, Message
 from tertulia.core.session import Session
@@ -53,17 +53,17 @@ def print_messages(console: Console, messages: Sequence[Message], *, whole: bool
         color = _COLORS.get(message.role, "yellow")
         head = Text(f"\n#{message.seq} ", style="dim")
         head.append(_author(message), style=f"bold {color}")
-        head.append(f"  {format.stamp(message.at, zone)}", style="dim")
+        head.append(f"  {format.format_time(message.at, zone)}", style="dim")
         console.print(head)
         for text, style in _paragraphs(message.body):
-            safe_text = harmless(text if whole else _cut(text, message.role)).strip("\n")
+            safe_text = display_text(text if whole else _cut(text, message.role)).strip("\n")
             print_indented(console, Text(safe_text, style=style))
 
 
 def _author(message: Message) -> str:
     name = message.author or message.body.get("name")
     parts = (message.role, name if isinstance(name, str) else None, message.kind)
-    return one_line(" ".join(filter(None, parts)), 60)
+    return display_line(" ".join(filter(None, parts)), 60)
 
 
 def _paragraphs(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -89,19 +89,19 @@ def _part(part: Any) -> Iterator[tuple[str, str]]:
         kind = part.get("type", "part")
         inner = part.get(kind) if isinstance(kind, str) else None
         address = inner.get("url") if isinstance(inner, Mapping) else None
-        suffix = f": {one_line(address, _MAX_ADDRESS)}" if isinstance(address, str) else ""
+        suffix = f": {display_line(address, _MAX_ADDRESS)}" if isinstance(address, str) else ""
         yield f"[{kind}{suffix}]", "dim"
     elif part is not None:
-        yield to_json(part, indent=None), "dim"
+        yield display_json(part, indent=None), "dim"
 
 
 def _tool_call(call: Any) -> str:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
-        return f"→ {to_json(call, indent=None)}"
+        return f"→ {display_json(call, indent=None)}"
     arguments = function.get("arguments")
     if not isinstance(arguments, str):
-        arguments = to_json(arguments, indent=None)
+        arguments = display_json(arguments, indent=None)
     return f"→ {function.get('name')}({arguments})"
 
 

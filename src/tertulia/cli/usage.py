@@ -15,7 +15,7 @@ from tertulia.cli import (
 from tertulia.cli.options import TEXT, CliCommand, CommandOptions, json_option
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError
-from tertulia.records.usage import WAYS, By
+from tertulia.records.usage import GROUPINGS, Grouping
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,12 +25,14 @@ _ALL_COLUMNS_WIDTH = 100
 
 
 @click.command(cls=CliCommand)
-@click.option("--by", type=click.Choice(WAYS), default="day", show_default=True, help="Group by.")
+@click.option(
+    "--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="Group by."
+)
 @click.option("--since", metavar="WHEN", type=TEXT, help="Start: a date or a time.")
 @click.option("--until", metavar="WHEN", type=TEXT, help="End: a date, included, or a time.")
 @json_option
 @click.pass_obj
-def usage(options: CommandOptions, by: By, since: str | None, until: str | None) -> None:
+def usage(options: CommandOptions, by: Grouping, since: str | None, until: str | None) -> None:
     """Sum the tokens and the cost of model calls.
 
     WHEN is a date such as 2026-03-01 or a time such as 2026-03-01T18:30, in the machine's time
@@ -85,7 +87,7 @@ def _invalid_time(text: str, option: str) -> ConfigError:
     )
 
 
-def _table(options: CommandOptions, by: By, sums: dict[str, Usage]) -> Table:
+def _table(options: CommandOptions, by: Grouping, sums: dict[str, Usage]) -> Table:
     is_narrow = output.console(options).width < _ALL_COLUMNS_WIDTH
     cache_columns = ("cached",) if is_narrow else ("cache read", "cache write")
     numbers = ("input", "output", *cache_columns, "total", "cost")
@@ -106,11 +108,11 @@ def _table(options: CommandOptions, by: By, sums: dict[str, Usage]) -> Table:
 def _cells(group: Usage, is_narrow: bool) -> list[str]:
     cached = (group.cache_read, group.cache_write)
     counts = (group.input, group.output, *((sum(cached),) if is_narrow else cached), group.total)
-    return [*(f"{count:,}" for count in counts), format.cost(group)]
+    return [*(f"{count:,}" for count in counts), format.format_cost(group)]
 
 
 def _to_dict(
-    by: By, since: datetime | None, until: datetime | None, sums: dict[str, Usage]
+    by: Grouping, since: datetime | None, until: datetime | None, sums: dict[str, Usage]
 ) -> dict[str, Any]:
     return {
         "by": by,

@@ -96,10 +96,10 @@ def _check_address(address: str) -> str:
 
     Raise UsageError for any other text, so that no unusable address is written to the file.
     """
-    from tertulia.agents.transport import checked_url
+    from tertulia.agents.transport import validate_url
 
     try:
-        return checked_url(address)[0] if address else address
+        return validate_url(address)[0] if address else address
     except ConfigError as problem:
         raise click.UsageError(f"{problem.message} {problem.hint}") from None
 

@@ -42,7 +42,7 @@ BUILDERS: dict[str, Builder] = {"web": _web, "webhook": _webhook}
 _SHARED_KEYS = ("history_tokens", "max_steps", "tool_seconds", "limits", "retry", "headers")
 
 
-def agent_of(config: AgentConfig) -> Agent:
+def build_agent(config: AgentConfig) -> Agent:
     """Return the agent that the configuration names."""
     # Import each agent only when it is used: most of them load a network library.
     if config.kind == "parrot":
@@ -85,7 +85,7 @@ def _model_agent(config: AgentConfig) -> Agent:
     )
 
 
-def adapters_of(config: Config) -> list[Adapter]:
+def build_adapters(config: Config) -> list[Adapter]:
     """Return the adapter of every enabled platform except the terminal.
 
     Raises `ConfigError` for a platform without an adapter.
@@ -104,7 +104,7 @@ def adapters_of(config: Config) -> list[Adapter]:
     return adapters
 
 
-def http_of(config: Config) -> HttpSettings | None:
+def build_http_settings(config: Config) -> HttpSettings | None:
     """Return the settings of the HTTP server; None if it is not enabled.
 
     Raises `ConfigError` if a platform needs the server and it is not enabled.
@@ -135,9 +135,9 @@ def http_of(config: Config) -> HttpSettings | None:
 
 def check(config: Config) -> None:
     """Build what `tertulia run` would use, and discard it; raise `ConfigError` for any mistake."""
-    agent_of(config.agent)
-    adapters_of(config)
-    http_of(config)
+    build_agent(config.agent)
+    build_adapters(config)
+    build_http_settings(config)
 
 
 def _is_enabled(config: Config, name: str) -> bool:
@@ -153,7 +153,7 @@ def _environment_variables(config: AgentConfig) -> dict[str, str] | None:
     return {**os.environ, **config.variables} if config.variables else None
 
 
-def environment_of(config: ProcessesConfig, work: str) -> Environment | None:
+def build_environment(config: ProcessesConfig, work: str) -> Environment | None:
     """Return the environment in which processes run; None if they run on this machine.
 
     `work` is their folder on this machine.

@@ -52,7 +52,7 @@ class LoadedConfig(NamedTuple):
     variables: tuple[str, ...] = ()
 
 
-def read(path: str | None, environ: Mapping[str, str]) -> LoadedConfig:
+def load_config(path: str | None, environ: Mapping[str, str]) -> LoadedConfig:
     """Return the configuration in a file (None: the defaults) and in environment variables.
 
     Raises `ConfigError` if the file cannot be read or anything in it is wrong.
@@ -432,7 +432,7 @@ def _put(values: dict[str, Any], key_path: KeyPath, value: Any) -> None:
 # -- output without secrets
 
 
-def shown(config: Config) -> dict[str, Any]:
+def to_redacted_dict(config: Config) -> dict[str, Any]:
     """Return the configuration as plain values, with its secrets replaced."""
     values = {
         field.name: _plain_value(inspect.type_info(field.type), getattr(config, field.name))

@@ -25,12 +25,12 @@ from tertulia.core.target import HomeChannel
 from tertulia.errors import ConfigError
 from tertulia.gateway.settings import (
     Admission,
+    DuringTurn,
     GatewaySettings,
     Groups,
-    Meanwhile,
     PlatformSettings,
 )
-from tertulia.processes.settings import DOCKER_OPTIONS, VARIABLES, ProcessSettings
+from tertulia.processes.settings import DEFAULT_DOCKER_OPTIONS, DEFAULT_VARIABLES, ProcessSettings
 from tertulia.records.people import Role
 
 __all__ = [
@@ -115,7 +115,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
                       store.remember is on; default: a folder in the data folder
     """
 
-    meanwhile: Meanwhile = "queue"
+    meanwhile: DuringTurn = "queue"
     gather_seconds: float = 0.0
     turns: int = 64
     history_tokens: int | None = None
@@ -344,7 +344,7 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     container: str | None = None
     image: str | None = None
-    options: tuple[str, ...] = DOCKER_OPTIONS
+    options: tuple[str, ...] = DEFAULT_DOCKER_OPTIONS
 
     def __post_init__(self) -> None:
         if (self.container is None) == (self.image is None):
@@ -373,7 +373,7 @@ class ProcessesConfig(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = False
     role: Role = "owner"
     folder: str | None = None
-    variables: tuple[str, ...] = VARIABLES
+    variables: tuple[str, ...] = DEFAULT_VARIABLES
     at_most: int = 64
     keep_minutes: float = 30
     longest_seconds: float = 180

@@ -19,7 +19,7 @@ import msgspec
 from tertulia.core.platform import Platform
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.target import HomeChannel
-from tertulia.core.text.prompt_safe import MAX_INPUT, plain, quote_text
+from tertulia.core.text.prompt_safe import MAX_INPUT, clean_for_prompt, quote_text
 from tertulia.core.text.redact import Redactor
 
 HEADING = "## Current Session Context"
@@ -223,7 +223,7 @@ def _previous(previous: PreviousSession, quoter: _Quoter) -> str:
 
 def _has_visible_text(name: str | None) -> TypeGuard[str]:
     """Return whether a name has any visible character."""
-    return name is not None and plain(name) != ""
+    return name is not None and clean_for_prompt(name) != ""
 
 
 def _trusted(text: str, form: re.Pattern[str] = _IDENTIFIER) -> str:

@@ -10,12 +10,12 @@ import msgspec
 from tertulia.errors import ConfigError
 
 
-def write(*position: int | float) -> str:
+def encode(*position: int | float) -> str:
     """Return the cursor for a position, given as the numbers of its sort key."""
     return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
 
 
-def read(cursor: str, length: int) -> list[int]:
+def decode(cursor: str, length: int) -> list[int]:
     """Return the numbers of a cursor; raise `ConfigError` if it has not `length` of them."""
     try:
         padded = cursor + "=" * (-len(cursor) % 4)

@@ -27,7 +27,7 @@ from tertulia.core.source import CHAT_TYPES, Source
 MARK = "~"
 
 # In bytes. An entry of an index in PostgreSQL has at most 2,704, and a key has seven parts.
-LONGEST_PART = 350
+MAX_PART_BYTES = 350
 
 # Ordinary ids stay readable. Characters that would make a key ambiguous are escaped: the separator,
 # the mark, the escape sign itself, white space, control and invisible characters, and unpaired
@@ -51,12 +51,12 @@ def unescape(part: str) -> str:
     )
 
 
-def part_of(text: str) -> str:
+def key_part(text: str) -> str:
     """Return an id as a part of a key: escaped, or hashed if that would be too long."""
-    if text.isalnum() and text.isascii() and len(text) <= LONGEST_PART:
+    if text.isalnum() and text.isascii() and len(text) <= MAX_PART_BYTES:
         return text  # the common case; each message has about a dozen parts
     escaped = escape(text)
-    if len(escaped) * 4 <= LONGEST_PART or len(escaped.encode()) <= LONGEST_PART:
+    if len(escaped) * 4 <= MAX_PART_BYTES or len(escaped.encode()) <= MAX_PART_BYTES:
         return escaped
     return MARK + MARK + hashlib.sha256(escaped.encode()).hexdigest()
 
@@ -65,11 +65,11 @@ def session_key(
     source: Source, *, agent: str = "main", per_user: bool = True, threads_shared: bool = False
 ) -> str:
     """Return the key of the conversation that a source belongs to."""
-    parts = ["agent", part_of(agent), part_of(source.platform)]
+    parts = ["agent", key_part(agent), key_part(source.platform)]
     if source.account:
         parts.append(_account_part(source.account))
     is_standard = source.chat_type in CHAT_TYPES
-    parts.append(source.chat_type if is_standard else MARK + part_of(source.chat_type))
+    parts.append(source.chat_type if is_standard else MARK + key_part(source.chat_type))
     if source.chat_type == "dm":
         parts += _dm_parts(source)
     else:
@@ -88,33 +88,33 @@ def person_of(source: Source) -> str | None:
 
 def person_id(platform: str, user_id: str, *, account: str = "") -> str:
     """Return `telegram:42`, or `slack:~T1:U42` if the account is not the default one."""
-    parts = [part_of(platform), part_of(user_id)]
+    parts = [key_part(platform), key_part(user_id)]
     if account:
-        parts.insert(1, MARK + part_of(account))
+        parts.insert(1, MARK + key_part(account))
     return ":".join(parts)
 
 
 def _dm_parts(source: Source) -> list[str]:
     if source.chat_id:
-        chat = [part_of(source.chat_id)]
-        return [*chat, part_of(source.thread_id)] if source.thread_id else chat
-    return [MARK + part_of(source.thread_id)] if source.thread_id else []
+        chat = [key_part(source.chat_id)]
+        return [*chat, key_part(source.thread_id)] if source.thread_id else chat
+    return [MARK + key_part(source.thread_id)] if source.thread_id else []
 
 
 def _group_parts(source: Source, per_user: bool, threads_shared: bool) -> list[str]:
-    parts = [part_of(source.chat_id)]
+    parts = [key_part(source.chat_id)]
     is_shared = not per_user or (threads_shared and source.thread_id)
     participant = None if is_shared else source.participant
     if source.thread_id:
-        thread = part_of(source.thread_id)
+        thread = key_part(source.thread_id)
         parts.append(thread if participant else MARK + thread)
     if participant:
-        parts.append(part_of(participant))
+        parts.append(key_part(participant))
     return parts
 
 
 def _account_part(account: str) -> str:
-    escaped = part_of(account)
+    escaped = key_part(account)
     return f"%{ord(escaped[0]):02X}{escaped[1:]}" if escaped in CHAT_TYPES else escaped
 
 

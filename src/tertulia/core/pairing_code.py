@@ -8,15 +8,15 @@ import os
 
 LENGTH = 8
 # Without 0 and O, and without 1, I and L: 31 characters, so 8.5 × 10¹¹ codes of length eight.
-SIGNS = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
+ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 
 
 def new_code() -> str:
     """Return a random code."""
-    return "".join(SIGNS[_random_below(len(SIGNS))] for _ in range(LENGTH))
+    return "".join(ALPHABET[_random_below(len(ALPHABET))] for _ in range(LENGTH))
 
 
-def hashed(code: str, secret: bytes) -> str:
+def hash_code(code: str, secret: bytes) -> str:
     """Return the keyed hash that is stored: a reader of the database cannot use the code."""
     letters = "".join(char for char in code.upper() if char.isalnum())
     return hmac.new(secret, letters.encode(), hashlib.sha256).hexdigest()

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import force_setattr
 
-from tertulia.core.text.prompt_safe import plain
+from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.errors import ConfigError
 
 LengthUnit = Literal["characters", "utf16", "bytes"]
@@ -70,5 +70,5 @@ class Platform(_Abilities, frozen=True):
 def _title(name: str) -> str:
     """Return `Home Assistant` for `home_assistant`; other text is only made safe for a prompt."""
     if not _NAME.fullmatch(name):
-        return plain(name, 40) or "Unknown"
+        return clean_for_prompt(name, 40) or "Unknown"
     return " ".join(word[:1].upper() + word[1:] for word in re.split("[_-]", name))

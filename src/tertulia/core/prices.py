@@ -20,7 +20,7 @@ Rates = tuple[int, int, int, int]
 _PICO_PER_NANO = 1000
 
 
-def estimate(usage: Usage) -> int | None:
+def estimate_cost(usage: Usage) -> int | None:
     """Return the cost in billionths of a dollar, or None if the list has no price for it."""
     if not usage.model or usage.total == 0:
         return None

@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from tertulia.core.settings import zone as get_zone
+from tertulia.core.settings import require_zone as get_zone
 from tertulia.errors import ConfigError
 
 Misfire = Literal["once", "skip", "all"]
@@ -83,7 +83,7 @@ class Due(NamedTuple):
     next: datetime | None
 
 
-def parse(text: str, *, now: datetime, zone: str) -> Rule:
+def parse_rule(text: str, *, now: datetime, zone: str) -> Rule:
     """Parse a rule as people write it; raise `ConfigError` if it is invalid or can never run."""
     kind, _, rest = " ".join(text.split()).partition(" ")
     parser = _PARSERS.get(kind.lower())
@@ -151,7 +151,7 @@ def latest_occurrence(rule: Rule, planned: datetime, now: datetime) -> datetime:
     return newest
 
 
-def describe(rule: Rule) -> str:
+def describe_rule(rule: Rule) -> str:
     """Return the rule as text that people can read."""
     if isinstance(rule, Once):
         return f"at {rule.at:%Y-%m-%d %H:%M} UTC"

@@ -73,14 +73,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                     field=name,
                 )
         if self.zone is not None:
-            zone(self.zone)
+            require_zone(self.zone)
 
     def _check_types(self) -> None:
         """Check the types that a caller without a type checker easily gets wrong."""
         validate.text("agent", self.agent)
         validate.text("zone", self.zone, optional=True)
-        validate.many("platforms", self.platforms)
-        validate.many("budgets", self.budgets)
+        validate.collection("platforms", self.platforms)
+        validate.collection("budgets", self.budgets)
         are_budgets = all(isinstance(budget, Budget) for budget in self.budgets)
         guard: object = self.has_active_processes
         homes: object = self.homes
@@ -103,7 +103,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return timedelta(hours=self.protection_hours)
 
 
-def zone(name: str) -> ZoneInfo:
+def require_zone(name: str) -> ZoneInfo:
     """Return the time zone of that name; raise `ConfigError` if there is none."""
     try:
         return ZoneInfo(name)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-LENGTH = 100
+MAX_LENGTH = 100
 _SUGGESTED_LENGTH = 60
 
 
-def one_line(text: str) -> str:
+def title_line(text: str) -> str:
     """Return the text as a title is stored: one line, invisible characters removed."""
     visible = (char for char in text if char.isprintable() or char.isspace())
     return " ".join("".join(visible).split())
 
 
-def titles_from(text: str) -> Iterator[str]:
+def suggest_titles(text: str) -> Iterator[str]:
     """Yield titles for a session with this first message: the text, then the same with numbers."""
-    line = one_line(text)
+    line = title_line(text)
     if not line:
         return
     if len(line) > _SUGGESTED_LENGTH:

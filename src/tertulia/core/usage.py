@@ -82,7 +82,7 @@ def _is_money(dollars: object) -> bool:
     return isinstance(dollars, int | float | Decimal) and 0 <= dollars < 1e9
 
 
-def weakest(first: str | None, second: str | None) -> CostStatus | None:
+def weakest_status(first: str | None, second: str | None) -> CostStatus | None:
     """Return the status of the sum of two costs; None means that there is no cost yet."""
     for status in STATUSES:
         if status in (first, second):

@@ -30,7 +30,7 @@ def text(name: str, value: object, *, optional: bool = False) -> None:
         raise ConfigError(f"{name} is {_short(value)}.", hint="Give text.", field=name)
 
 
-def whole(name: str, value: object, least: int, most: int | None = None) -> None:
+def integer(name: str, value: object, least: int, most: int | None = None) -> None:
     """Raise `ConfigError` unless the value is an integer within the bounds."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     if is_integer and least <= value and (most is None or value <= most):  # type: ignore[operator]
@@ -45,13 +45,13 @@ def number(name: str, value: object) -> None:
         raise ConfigError(f"{name} is {_short(value)}.", hint="Give a number.", field=name)
 
 
-def moment(name: str, value: object) -> None:
+def aware_datetime(name: str, value: object) -> None:
     """Raise `ConfigError` unless the value is a datetime with a time zone."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise ConfigError(f"{name} has no time zone.", hint="Give an aware datetime.", field=name)
 
 
-def many(name: str, value: object) -> None:
+def collection(name: str, value: object) -> None:
     """Raise `ConfigError` unless the value is a collection; text is refused, though iterable."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise ConfigError(

@@ -14,7 +14,7 @@ from tertulia.core.message import text_of
 from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.core.text import format
-from tertulia.core.text.prompt_safe import plain
+from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.errors import (
     AccessDenied,
     ConfigError,
@@ -332,7 +332,9 @@ def _queue(context: CommandContext, argument: str) -> CommandReply:
     if not waiting:
         return CommandReply("Nothing is waiting.")
     return CommandReply(
-        "\n".join(f"{n}. {plain(item.text or '', 80)}" for n, item in enumerate(waiting, 1))
+        "\n".join(
+            f"{n}. {clean_for_prompt(item.text or '', 80)}" for n, item in enumerate(waiting, 1)
+        )
     )
 
 
@@ -344,7 +346,7 @@ def _schedule(context: CommandContext, argument: str) -> CommandReply:
 
 def _ps(context: CommandContext, argument: str) -> CommandReply:
     programs = context.store.processes.find(key=context.key)
-    lines = map(process_messages.line, programs)
+    lines = map(process_messages.format_line, programs)
     return CommandReply("\n".join(lines) or "No programs are running.")
 
 
@@ -353,7 +355,9 @@ def _whoami(context: CommandContext, argument: str) -> CommandReply:
     name = source.user_name or source.user_id or ""
     if source == Source.local():
         name = f"at the {source.description}"
-    return CommandReply(f"You are {plain(name, 80) or 'somebody without a name'}, {context.role}.")
+    return CommandReply(
+        f"You are {clean_for_prompt(name, 80) or 'somebody without a name'}, {context.role}."
+    )
 
 
 def _link(context: CommandContext, argument: str) -> CommandReply:
@@ -374,12 +378,15 @@ def _pair(context: CommandContext, argument: str) -> CommandReply:
     people = context.store.people
     if argument:
         person = people.approve(argument, by=people.person_of(context.source) or "owner")
-        return CommandReply(f"{plain(person.name or person.user_id, 80)} may write to me now.")
+        return CommandReply(
+            f"{clean_for_prompt(person.name or person.user_id, 80)} may write to me now."
+        )
     waiting = people.waiting()
     if not waiting:
         return CommandReply("Nobody is waiting to be let in.")
     lines = [
-        f"{plain(pairing.person, 80)}, asked {pairing.asked_at:%H:%M} UTC" for pairing in waiting
+        f"{clean_for_prompt(pairing.person, 80)}, asked {pairing.asked_at:%H:%M} UTC"
+        for pairing in waiting
     ]
     return CommandReply("\n".join(["Waiting to be let in (/pair CODE):", *lines]))
 
@@ -395,18 +402,18 @@ def _help(context: CommandContext, argument: str) -> CommandReply:
 def _line(context: CommandContext, session: Session) -> str:
     state = "" if session.ended_at is None else f", ended ({session.end_reason})"
     suggestion = None if session.title else context.store.sessions.suggest_title(session.id)
-    about = f" ({plain(suggestion, 60)})" if suggestion else ""
+    about = f" ({clean_for_prompt(suggestion, 60)})" if suggestion else ""
     return f"{_name(session)}{about}, {_ago(context, session)}{state}"
 
 
 def _name(session: Session) -> str:
-    return f'"{plain(session.title, 60)}"' if session.title else session.id
+    return f'"{clean_for_prompt(session.title, 60)}"' if session.title else session.id
 
 
 def _title_text(context: CommandContext, session: Session) -> str:
     if session.title:
         return f"This conversation is called {_name(session)}."
-    title = plain(context.store.sessions.suggest_title(session.id) or "NAME", 100)
+    title = clean_for_prompt(context.store.sessions.suggest_title(session.id) or "NAME", 100)
     return f"This conversation has no title yet. To set one, send: /title {title}"
 
 
@@ -420,7 +427,9 @@ def _is_untouched(context: CommandContext, session: Session) -> bool:
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name, _BY_NAME, n=1)
     suggestion = f" Did you mean /{near[0]}?" if near else ""
-    return f"There is no command /{plain(name, 32)}.{suggestion} Send /help for the list."
+    return (
+        f"There is no command /{clean_for_prompt(name, 32)}.{suggestion} Send /help for the list."
+    )
 
 
 def _ago(context: CommandContext, session: Session) -> str:
@@ -440,7 +449,7 @@ def _cost(session: Session) -> str:
     if usage.cost_usd is None:
         return ", cost unknown" if usage.total else ""
     mark = {"actual": "", "unknown": "at least "}.get(usage.cost_status or "", "about ")
-    return f", {mark}{format.dollars(usage.cost_usd)}"
+    return f", {mark}{format.format_dollars(usage.cost_usd)}"
 
 
 def _count(number: int, thing: str) -> str:
@@ -453,7 +462,7 @@ def _error_text(problem: Error) -> str:
 
 def _number(argument: str) -> int:
     if not argument.isdecimal() or len(argument) > 4 or not 1 <= int(argument) <= 1000:
-        raise IllegalMove(f"{plain(argument, 20)!r} is not a number from 1 to 1000.")
+        raise IllegalMove(f"{clean_for_prompt(argument, 20)!r} is not a number from 1 to 1000.")
     return int(argument)
 
 
@@ -480,7 +489,8 @@ def _require_session(context: CommandContext, argument: str) -> Session:
         if session.title is not None and session.title.casefold() in titles:
             return session
     raise IllegalMove(
-        f"There is no conversation {plain(argument, 60)!r}.", hint="/sessions lists them."
+        f"There is no conversation {clean_for_prompt(argument, 60)!r}.",
+        hint="/sessions lists them.",
     )
 
 

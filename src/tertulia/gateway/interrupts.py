@@ -78,7 +78,7 @@ class Interrupts:
 
     async def poll(self) -> None:
         """Notice the messages since the last polls; at most a page, the next poll reads on."""
-        position = cursor.write(self._newest_ids[0])
+        position = cursor.encode(self._newest_ids[0])
         page = await self._store.inbox.find(state="waiting", limit=_PAGE, cursor=position)
         for item in page.items:
             await self.notice(item)

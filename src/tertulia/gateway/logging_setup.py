@@ -15,7 +15,7 @@ from typing import Any, Protocol, TextIO
 
 from tertulia.agents.base import Agent, Event, ModelUsage, Request, Step, running
 from tertulia.core.text.redact import Redactor
-from tertulia.core.text.secret_patterns import without_secrets
+from tertulia.core.text.secret_patterns import hide_secrets
 from tertulia.errors import AgentStopped, ConfigError, Error
 
 NAME = "tertulia"
@@ -37,7 +37,7 @@ class LogSettings(Protocol):
     def file(self) -> str | None: ...
 
 
-class Logged:
+class LoggedAgent:
     """An agent that writes one log line for each of its runs."""
 
     def __init__(self, agent: Agent) -> None:
@@ -121,7 +121,9 @@ class _RunSummary:
 
 
 @contextmanager
-def writing(settings: LogSettings, redactor: Redactor, *, is_quiet: bool = False) -> Iterator[None]:
+def configured_logging(
+    settings: LogSettings, redactor: Redactor, *, is_quiet: bool = False
+) -> Iterator[None]:
     """Set logging up for the time of the block, and restore it afterwards.
 
     `is_quiet`: a person is chatting on this terminal, so without a log file only warnings and
@@ -166,7 +168,7 @@ def _formatter(
         return event
 
     def text(value: str) -> str:
-        return redactor.text(without_secrets(value))
+        return redactor.text(hide_secrets(value))
 
     def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         for name, value in event.items():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tertulia.core.schedule import describe
+from tertulia.core.schedule import describe_rule
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.target import Target
 from tertulia.errors import ConfigError, Conflict, Error, SessionBusy
@@ -24,7 +24,7 @@ from tertulia.gateway import access
 from tertulia.gateway.request_reply import AgentRequest, Responder
 from tertulia.platforms.base import Adapter, Incoming
 from tertulia.platforms.registry import PLATFORMS
-from tertulia.records.schedules import TRIES, Schedule, ScheduleRun
+from tertulia.records.schedules import MAX_ATTEMPTS, Schedule, ScheduleRun
 
 if TYPE_CHECKING:
     from tertulia.gateway.pipeline import Pipeline
@@ -64,7 +64,7 @@ class ScheduleRunner:
             log.info("run %s was continued by another node: %s", run.id, problem.message)
         except Error as problem:
             log.warning("run %s failed: %s", run.id, problem)
-            gives_up = not problem.retryable or run.attempts >= TRIES
+            gives_up = not problem.retryable or run.attempts >= MAX_ATTEMPTS
             await self._fail(run, problem, 2.0**run.attempts, gives_up=gives_up)
         except Exception:
             log.exception("run %s failed", run.id)
@@ -175,7 +175,7 @@ def _request(run: ScheduleRun) -> AgentRequest:
         origin=schedule.origin,
         instructions=(
             f"This is run {run.id} of the scheduled task {schedule.id}"
-            f" ({describe(schedule.rule)}), planned for {run.planned_at:%Y-%m-%d %H:%M} UTC."
+            f" ({describe_rule(schedule.rule)}), planned for {run.planned_at:%Y-%m-%d %H:%M} UTC."
             f" Nobody is waiting to answer questions. Your answer is delivered to:"
             f" {schedule.target}."
         ),

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from tertulia import aio
 from tertulia.agents.base import Tool
-from tertulia.core.schedule import Misfire, describe
+from tertulia.core.schedule import Misfire, describe_rule
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN
-from tertulia.core.text.prompt_safe import plain
+from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.errors import AccessDenied, IllegalMove
 from tertulia.records.people import ROLES, Role
 from tertulia.records.schedules import RunsIn, Schedule
@@ -40,7 +40,7 @@ def run_command(store: Store, source: Source, role: Role, argument: str) -> str:
         return _add_from_text(store, source, role, rest)
     action = _ACTIONS.get(name)
     if action is None:
-        raise IllegalMove(f"/schedule has no action {plain(name, 20)!r}.", hint=_USAGE)
+        raise IllegalMove(f"/schedule has no action {clean_for_prompt(name, 20)!r}.", hint=_USAGE)
     return action(store, source, _number(rest))
 
 
@@ -54,8 +54,8 @@ def line(schedule: Schedule) -> str:
     """Return one line that describes a schedule to people."""
     when = "" if schedule.next_at is None else f", next {schedule.next_at:%Y-%m-%d %H:%M} UTC"
     state = when if schedule.state == "active" else f", {schedule.state}"
-    to = "" if schedule.target == ORIGIN else f", to {plain(schedule.target, 80)}"
-    return f"{schedule.id}. {describe(schedule.rule)}{state}{to}: {plain(schedule.task, 80)}"
+    to = "" if schedule.target == ORIGIN else f", to {clean_for_prompt(schedule.target, 80)}"
+    return f"{schedule.id}. {describe_rule(schedule.rule)}{state}{to}: {clean_for_prompt(schedule.task, 80)}"
 
 
 def add(
@@ -153,7 +153,8 @@ def _run(store: Store, source: Source, number: int) -> str:
 def _number(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,12}", text):
         raise IllegalMove(
-            f"{plain(text, 20)!r} is not the number of a schedule.", hint="/schedule lists them."
+            f"{clean_for_prompt(text, 20)!r} is not the number of a schedule.",
+            hint="/schedule lists them.",
         )
     return int(text)
 

@@ -15,7 +15,7 @@ Admission = Literal["everyone", "paired", "nobody"]
 Groups = Literal["mention", "always", "never"]
 """Messages of a group that are answered: those that address the agent, all, or none."""
 
-Meanwhile = Literal["queue", "interrupt", "steer"]
+DuringTurn = Literal["queue", "interrupt", "steer"]
 """Effect of a message that arrives during a turn: wait, end the turn, or be taken into it."""
 
 
@@ -48,7 +48,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     platforms: Mapping[str, PlatformSettings] = {}
-    meanwhile: Meanwhile = "queue"
+    meanwhile: DuringTurn = "queue"
     gather_seconds: float = 0.0
     turns: int = 64
     history_tokens: int | None = None

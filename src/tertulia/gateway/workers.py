@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from tertulia.errors import Error, StaleWrite
-from tertulia.records.queues.base import LIMIT
+from tertulia.records.queues.base import MAX_LIMIT
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -98,7 +98,7 @@ class Worker(Generic[C]):
             # A non-empty claim usually means more is due; claim again without waiting for a
             # notification.
             if self._has_more or await self._queue.wait(_WAIT_SECONDS):
-                claim = self._queue.claim(min(room, LIMIT), lease_seconds=self._lease)
+                claim = self._queue.claim(min(room, MAX_LIMIT), lease_seconds=self._lease)
                 self._has_more = await start_claimed(claim, self._start) > 0
         except Error as problem:
             log.warning(

@@ -59,7 +59,7 @@ async def _require_delivery(call: ApiCall) -> Delivery:
             hint="GET /deliveries lists them with their ids.",
         )
     number = int(text)
-    page = await call.api.store.outbox.find(limit=1, cursor=cursors.write(number - 1))
+    page = await call.api.store.outbox.find(limit=1, cursor=cursors.encode(number - 1))
     for item in page.items:
         if item.id == number:
             delivery: Delivery = item

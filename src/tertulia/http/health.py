@@ -12,12 +12,12 @@ from tertulia import aio
 from tertulia.core.usage import Usage
 from tertulia.errors import StoreUnavailable
 from tertulia.http.routing import ApiCall, Operation
-from tertulia.records.queues.inbox import ArrivalState
+from tertulia.records.queues.inbox import InboxState
 from tertulia.records.queues.outbox import DELIVERY_STATES, DeliveryState
 
 # Queues are counted up to this length: any longer one needs attention, whatever its exact length.
 _COUNT_LIMIT = 1000
-_INBOX_STATES: tuple[ArrivalState, ...] = ("waiting", "taken", "dead")
+_INBOX_STATES: tuple[InboxState, ...] = ("waiting", "taken", "dead")
 _SECONDS_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 

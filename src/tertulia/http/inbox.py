@@ -7,11 +7,11 @@ import msgspec
 from tertulia.core.session import Page
 from tertulia.http.parameters import Count, Cursor, Text
 from tertulia.http.routing import ApiCall, Operation
-from tertulia.records.queues.inbox import ArrivalState, InboxItem
+from tertulia.records.queues.inbox import InboxItem, InboxState
 
 
 class InboxQuery(msgspec.Struct, frozen=True, kw_only=True):
-    state: ArrivalState | None = None
+    state: InboxState | None = None
     key: Text | None = None
     limit: Count = 50
     cursor: Cursor | None = None

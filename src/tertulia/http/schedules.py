@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from tertulia.core.schedule import Misfire, describe
+from tertulia.core.schedule import Misfire, describe_rule
 from tertulia.core.session import Page
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN
@@ -20,9 +20,9 @@ from tertulia.http.conversation_id import check_name
 from tertulia.http.parameters import Count, Cursor, Platform
 from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.schedules import (
-    LONGEST_TASK,
-    OccurrenceState,
+    MAX_TASK_CHARS,
     RunsIn,
+    RunState,
     Schedule,
     ScheduleRun,
     ScheduleState,
@@ -42,7 +42,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     when: ShortText
-    task: Annotated[str, Meta(min_length=1, max_length=LONGEST_TASK)]
+    task: Annotated[str, Meta(min_length=1, max_length=MAX_TASK_CHARS)]
     conversation: ShortText = _CONVERSATION
     platform: Platform = "api"
     zone: ShortText | None = None
@@ -87,7 +87,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     planned_at: datetime
     since: datetime
     is_manual: bool
-    state: OccurrenceState
+    state: RunState
     attempts: int
     ended_at: datetime | None
     session_id: str | None
@@ -169,7 +169,7 @@ def _schedule_info(schedule: Schedule) -> ScheduleInfo:
     return ScheduleInfo(
         id=schedule.id,
         owner=schedule.owner,
-        when=describe(schedule.rule),
+        when=describe_rule(schedule.rule),
         task=schedule.task,
         target=schedule.target,
         session=schedule.session,

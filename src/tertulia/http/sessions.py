@@ -17,7 +17,7 @@ from tertulia.http.auth import API, WEB
 from tertulia.http.parameters import Count, Cursor, Position, Text
 from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.search import Hit
-from tertulia.records.usage import By
+from tertulia.records.usage import Grouping
 
 
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,13 +89,13 @@ class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
-    by: By = "day"
+    by: Grouping = "day"
     since: datetime | None = None
     until: datetime | None = None
 
 
 class UsageSums(msgspec.Struct, frozen=True):
-    by: By
+    by: Grouping
     sums: dict[str, Usage]
 
 

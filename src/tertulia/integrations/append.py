@@ -25,7 +25,7 @@ from tertulia.records.sessions.open import (
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import insert_messages
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import SessionRow, body, session_row, to_micros
+from tertulia.storage.rows import SessionRow, parse_body, session_row, to_micros
 
 _FAR = 2**63 - 1
 
@@ -108,7 +108,7 @@ def append(
     }
     row = tx.one("session_append", params)
     if row is None:
-        raise session_rows.missing(session_id)
+        raise session_rows.session_not_found(session_id)
     ref, last_seq, turn = row[:3]
     number, seq = turn - sum(begins), last_seq - len(lines)
     numbers = [number := number + is_one for is_one in begins]
@@ -128,7 +128,7 @@ def append(
 
 
 def metadata(row: SessionRow) -> dict[str, Any]:
-    return body(row.metadata)
+    return parse_body(row.metadata)
 
 
 def set_metadata(tx: Transaction, row: SessionRow, values: Mapping[str, Any]) -> None:

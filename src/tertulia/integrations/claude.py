@@ -32,7 +32,7 @@ from tertulia.integrations.store_access import current as current_session
 from tertulia.records.sessions import delete
 from tertulia.records.usage import add_in, charge
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import SessionRow, body, from_micros, to_micros
+from tertulia.storage.rows import SessionRow, from_micros, parse_body, to_micros
 
 try:
     from claude_agent_sdk import fold_session_summary
@@ -136,7 +136,7 @@ class TertuliaSessionStore(SessionStore):
         """The current sessions that belong to the same one as a source."""
         person = keys.person_of(source)
         rows = self._store.context.db.read(lambda tx: list(append.sessions(tx, person=person)))
-        return [(row, Source.from_dict(body(row.origin))) for row in rows]
+        return [(row, Source.from_dict(parse_body(row.origin))) for row in rows]
 
     def _delete(self, key: SessionKey) -> None:
         source = self.source(key)
@@ -148,7 +148,7 @@ class TertuliaSessionStore(SessionStore):
             if not key.get("subpath"):
                 rows += append.sessions(tx, person=helpers, ended=True)
             for row in rows:
-                delete.remove(tx, row)
+                delete.delete_session(tx, row)
 
         self._store.context.db.write(work)
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tertulia.core.history.content import trace
+from tertulia.core.history.content import describe_part
 
 Content = str | list[dict[str, Any]] | None
 
@@ -33,7 +33,7 @@ def unknown(part: Any) -> dict[str, Any]:
     if isinstance(part, str):
         return text(part)
     kind = part.get("type") if isinstance(part, Mapping) else None
-    return text(trace({"type": kind}) if isinstance(kind, str) else "[part]")
+    return text(describe_part({"type": kind}) if isinstance(kind, str) else "[part]")
 
 
 def written(value: Any) -> str:

@@ -29,8 +29,8 @@ from tertulia.aio.turn import control_of as async_control_of
 from tertulia.core import keys
 from tertulia.core.history.view import (
     Span,
-    newest_of,
-    opened,
+    newest_spans,
+    view_of_spans,
 )
 from tertulia.core.message import COMMAND, INTERNAL, Message, text_of
 from tertulia.core.source import Source
@@ -149,7 +149,7 @@ class TertuliaConversationStore(ConversationStore):
             stored, row = _stored(tx, key), append.current(tx, key)
             if stored is None or row is None or stored.revision != expected_revision:
                 raise ConversationConflict(conversation_id)
-            delete.remove(tx, row)
+            delete.delete_session(tx, row)
 
         await self._executor.run(self._db.write, work)
 
@@ -315,7 +315,7 @@ class _Save:
         rows = [] if base is None else _chain(tx, base, None, log=seen.ref)
         own = [row for group in rows for row in group if row.session == seen.ref]
         spans = _spans(own)
-        view = opened(spans, seen.ref, seen.last_seq)
+        view = view_of_spans(spans, seen.ref, seen.last_seq)
         add_revision(tx, seen, view, "branch", to_micros(opening.now), before=seen.last_seq)
         apart = [group for group in rows if group[0].session != seen.ref]
         return [line for group in apart for line in _copied(group)]
@@ -356,7 +356,7 @@ def _head(tx: Transaction, seen: CurrentView) -> str | None:
     """The newest entry that is seen."""
     spans, count = seen.view.spans(seen.last_seq), 8
     while True:
-        newest = newest_of(spans, count)
+        newest = newest_spans(spans, count)
         for row in reversed(read_messages(tx, newest)):
             if (found := _id(row)) is not None:
                 return found

@@ -102,7 +102,7 @@ _BUILT_IN = (
 
 # Platforms of agent SDKs: the program names each conversation and asks for it by that name again,
 # so none of them ends by itself, unless a policy is configured for its platform.
-NAMED_BY_PROGRAMS = ("openai-agents", "pydantic-ai", "agent-framework", "claude-agent")
+AGENT_SDK_PLATFORMS = ("openai-agents", "pydantic-ai", "agent-framework", "claude-agent")
 _NEVER = ResetPolicy("none")
 
 
@@ -156,7 +156,7 @@ def needs_raw_ids(name: str) -> bool:
 
 def policies(configured: Policies) -> Policies:
     """Return the configured policies, with "never" for agent SDKs that have no policy."""
-    sdk_policies = dict.fromkeys(NAMED_BY_PROGRAMS, _NEVER)
+    sdk_policies = dict.fromkeys(AGENT_SDK_PLATFORMS, _NEVER)
     return Policies(
         default=configured.default,
         platforms={**sdk_policies, **configured.platforms},

@@ -21,7 +21,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, TextIO
 
 from tertulia.core.source import LOCAL, Source
-from tertulia.core.text.display_safe import harmless
+from tertulia.core.text.display_safe import display_text
 from tertulia.errors import Error
 from tertulia.platforms.base import Adapter, Incoming, MenuEntry, Outgoing, Receive, StreamUpdate
 
@@ -120,7 +120,7 @@ class TerminalAdapter(Adapter):
             elif update.kind == "delta":
                 await self._show_delta(update.text)
             elif update.kind == "tool":
-                await self._print(f"{self._stream.discard()}[{harmless(update.text)} …]\n")
+                await self._print(f"{self._stream.discard()}[{display_text(update.text)} …]\n")
             else:
                 self._turns_in_progress.discard(update.turn)
                 await self._print(self._stream.finish())
@@ -151,7 +151,7 @@ class TerminalAdapter(Adapter):
                 return
             if text.strip():
                 self._stream.separator()  # the typed text is printed below the answer so far
-                self._write(PROMPT + harmless(text).rstrip().replace("\n", "\n  ") + "\n")
+                self._write(PROMPT + display_text(text).rstrip().replace("\n", "\n  ") + "\n")
                 try:
                     await receive(_incoming(text))
                 except Error as problem:
@@ -182,7 +182,7 @@ class TerminalAdapter(Adapter):
     def _prompt_text(self) -> str:
         """Return the text at the bottom: the unfinished line of the answer, and the prompt."""
         unfinished = self._stream.unfinished
-        return f"{harmless(unfinished)}\n{PROMPT}" if unfinished else PROMPT
+        return f"{display_text(unfinished)}\n{PROMPT}" if unfinished else PROMPT
 
     def _keys(self, receive: Receive) -> KeyBindings:
         from prompt_toolkit.filters import completion_is_selected, is_searching
@@ -301,7 +301,7 @@ class _Stream:
         complete = lines + newline
         if complete:
             self._is_paragraph = complete != "\n" and not complete.endswith("\n\n")
-        return harmless(complete)
+        return display_text(complete)
 
     def discard(self) -> str:
         """Forget the text so far, which will not be sent, because a tool is called first.
@@ -340,7 +340,7 @@ class _Stream:
     def _end_line(self) -> str:
         line, self.unfinished = self.unfinished, ""
         end = self.separator()
-        return f"{harmless(line)}\n\n" if line else end
+        return f"{display_text(line)}\n\n" if line else end
 
 
 async def _hand_over(receive: Receive, text: str) -> None:
@@ -354,7 +354,7 @@ def _incoming(text: str) -> Incoming:
 
 
 def _paragraph(text: str) -> str:
-    return harmless(text).rstrip("\n") + "\n\n"
+    return display_text(text).rstrip("\n") + "\n\n"
 
 
 def _completer(menu: Callable[[], Iterable[MenuEntry]]) -> Completer:

@@ -178,7 +178,7 @@ class _ProcessTools:
         action = arguments["action"]
         if action == "list":
             processes = await asyncio.to_thread(self._registry.find, self._key)
-            return "\n".join(map(messages.line, processes)) or "There are no programs."
+            return "\n".join(map(messages.format_line, processes)) or "There are no programs."
         if not arguments.get("id"):
             raise ConfigError(f"{action} needs an id.", hint="See: action list.", field="id")
         if action == "wait":
@@ -197,7 +197,7 @@ class _ProcessTools:
             page = {name: arguments[name] for name in names}
             return _format_status(registry.log(process_id, key=key, **page))
         if action == "kill":
-            return messages.line(registry.kill(process_id, key=key))
+            return messages.format_line(registry.kill(process_id, key=key))
         if action == "write" and not arguments.get("data"):
             raise ConfigError("There is nothing to write.", hint="Give data.", field="data")
         send = registry.write if action == "write" else registry.submit
@@ -222,7 +222,7 @@ class _ProcessTools:
 def _format_status(status: ProcessStatus) -> str:
     """Return the text about a program for the model."""
     process, chunk, note = status
-    lines = [messages.line(process)]
+    lines = [messages.format_line(process)]
     if note:
         lines.append(note)
     if not chunk.is_whole:

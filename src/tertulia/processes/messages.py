@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Final
 
-from tertulia.core.text.prompt_safe import plain
+from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.records.processes import Process
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ _COMMAND_LENGTH = 60
 
 def label(process: Process) -> str:
     """Return the id and the shortened command of a program."""
-    return f"{process.id} ({plain(process.command, _COMMAND_LENGTH)})"
+    return f"{process.id} ({clean_for_prompt(process.command, _COMMAND_LENGTH)})"
 
 
-def state(process: Process) -> str:
+def format_state(process: Process) -> str:
     """Return the state of a program in a few words."""
     if process.is_alive:
         return "running"
@@ -32,11 +32,13 @@ def state(process: Process) -> str:
     return f"{ended}, {_exit_text(process.exit_code)}"
 
 
-def line(process: Process) -> str:
+def format_line(process: Process) -> str:
     """Return one line about a program, for a list."""
     if process.is_alive or process.ended_at is None:
-        return f"{label(process)}: {state(process)} since {process.began_at:%Y-%m-%d %H:%M} UTC"
-    return f"{label(process)}: {state(process)}, at {process.ended_at:%Y-%m-%d %H:%M} UTC"
+        return (
+            f"{label(process)}: {format_state(process)} since {process.began_at:%Y-%m-%d %H:%M} UTC"
+        )
+    return f"{label(process)}: {format_state(process)}, at {process.ended_at:%Y-%m-%d %H:%M} UTC"
 
 
 def end_notice(process: Process, chunk: OutputChunk, remark: str = "") -> str:

@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from tertulia.core.source import Source
-from tertulia.core.text.prompt_safe import plain
+from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.errors import (
     ConfigError,
     Error,
@@ -475,7 +475,7 @@ class ProcessRegistry:
     def _require_running(self, process_id: str, key: str | None) -> Process:
         process = self.get(process_id, key=key)
         if process.state != "running":
-            raise IllegalMove(f"{process.id} is not running: {messages.state(process)}.")
+            raise IllegalMove(f"{process.id} is not running: {messages.format_state(process)}.")
         return process
 
     def _remove(self, process: Process) -> None:
@@ -528,7 +528,7 @@ def _run_client(launch: Launch, failure: str, *, hint: str) -> str:
         raise PlaceUnavailable(f"{failure}: {reason}.", hint=hint) from problem
     if result.returncode != 0:
         lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
-        reason = plain(lines[-1], 300) if lines else f"exit code {result.returncode}"
+        reason = clean_for_prompt(lines[-1], 300) if lines else f"exit code {result.returncode}"
         raise PlaceUnavailable(f"{failure}: {reason.rstrip('.')}.", hint=hint)
     return result.stdout.decode("utf-8", "replace").strip()
 

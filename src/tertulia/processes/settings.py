@@ -7,10 +7,10 @@ import msgspec
 from tertulia.errors import ConfigError
 from tertulia.records.people import ROLES, Role
 
-VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
+DEFAULT_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 # By default a container has no network and no privileges.
-DOCKER_OPTIONS = ("--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges")
+DEFAULT_DOCKER_OPTIONS = ("--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges")
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     role: Role = "owner"
-    variables: tuple[str, ...] = VARIABLES
+    variables: tuple[str, ...] = DEFAULT_VARIABLES
     at_most: int = 64
     keep_minutes: float = 30
     longest_seconds: float = 180

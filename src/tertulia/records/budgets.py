@@ -16,7 +16,7 @@ _BATCH = 1000
 LEDGER = "ledger"
 
 
-def check(
+def require_budget(
     tx: Transaction, context: StoreContext, row: SessionRow, person: str | None, now: datetime
 ) -> None:
     """Raise `BudgetExceeded` if a budget that applies to this session is spent."""
@@ -52,7 +52,7 @@ def _used(
     """Return the tokens and the cost (in billionths of a dollar) that count for a budget."""
     if budget.per == "session":
         return row.input + row.output + row.cache_read + row.cache_write, row.cost or 0
-    bring_up_to_date(tx, context)
+    add_new_usage(tx, context)
     sums = tx.one(
         "spending_sum",
         {
@@ -65,13 +65,13 @@ def _used(
     return int(sums[0]), int(sums[1])
 
 
-def will_spend(tx: Transaction, context: StoreContext) -> None:
+def share_ledger_lock(tx: Transaction, context: StoreContext) -> None:
     """Take the shared ledger lock if there are budgets; call this before writing to the ledger."""
     if context.settings.budgets:
         tx.hold(LEDGER, shared=True)
 
 
-def bring_up_to_date(tx: Transaction, context: StoreContext) -> None:
+def add_new_usage(tx: Transaction, context: StoreContext) -> None:
     """Add the ledger rows since the last budget check to the sums; each row is added only once."""
     # Waits for transactions that have taken a ledger id and not committed yet: rows are added in
     # the order of their ids, so a row that appeared later with a lower id would never be added.

@@ -21,7 +21,9 @@ from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
 
 
-def source_of(tx: Transaction, context: StoreContext, delivery: Delivery, origin: Source) -> Source:
+def target_source(
+    tx: Transaction, context: StoreContext, delivery: Delivery, origin: Source
+) -> Source:
     """Return the source that a user in the chat of a delivery would write from."""
     if (delivery.platform, delivery.chat_id) == (origin.platform, origin.chat_id or None):
         return replace(origin, thread_id=delivery.thread_id)

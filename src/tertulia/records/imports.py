@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tertulia.core import title as titles
-from tertulia.core.history.view import Span, View, opened
+from tertulia.core.history.view import Span, View, view_of_spans
 from tertulia.core.message import INTERNAL, SUMMARY, Draft, draft, to_json
 from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
@@ -134,7 +134,7 @@ class Imports:
         return self._db.write(lambda tx: [_store_batch(tx, batch, now) for batch in batches])
 
 
-class Digest:
+class MessageDigest:
     """A running hash of messages, to recognise those that an earlier import has stored."""
 
     def __init__(self) -> None:
@@ -213,8 +213,12 @@ def _insert_session(tx: Transaction, session: ImportedSession, now: int) -> tupl
     ref = int(row[0])
     if session.person is not None:
         session_rows.remember_person(tx, source, session.person, from_micros(now))
-    session_rows.first_view(tx, ref, View.whole(ref), "start", from_micros(session.created_at), 0)
-    session_rows.event(tx, ref, from_micros(now), "began", {"from": session.name.partition(":")[0]})
+    session_rows.insert_first_revision(
+        tx, ref, View.whole(ref), "start", from_micros(session.created_at), 0
+    )
+    session_rows.record_event(
+        tx, ref, from_micros(now), "began", {"from": session.name.partition(":")[0]}
+    )
     tx.run("unindexed_put", {"session": ref})
     tx.run("newcomer_insert", {"name": session.name, "session": ref, "now": now})
     return session_id, ref
@@ -245,7 +249,7 @@ def _apply_summary(
     ended_at, reason = summary.ended_at, summary.end_reason
     current = _current(tx, session.key) if ended_at is None else None
     if current is not None and _is_replaceable(tx, current, summary.updated_at):
-        session_rows.end(
+        session_rows.mark_ended(
             tx, current, IMPORTED, from_micros(max(current.updated_at, summary.created_at))
         )
     elif current is not None:
@@ -272,7 +276,7 @@ def _apply_summary(
     if ended_at is None and session.derived_key is not None:
         _link(tx, session.derived_key, session.key, now)
     details = {"reason": reason, "updated": from_micros(summary.updated_at).isoformat()}
-    session_rows.event(tx, ref, from_micros(now), IMPORTED, details)
+    session_rows.record_event(tx, ref, from_micros(now), IMPORTED, details)
 
 
 def _current(tx: Transaction, key: str) -> SessionRow | None:
@@ -305,7 +309,7 @@ def _free_title(
     tx: Transaction, ref: int, session: ImportedSession, title: str | None
 ) -> str | None:
     """Return the title, with a number appended if its owner has it already; None if it is empty."""
-    base_title = titles.one_line(storable(title) or "")[: titles.LENGTH].rstrip()
+    base_title = titles.title_line(storable(title) or "")[: titles.MAX_LENGTH].rstrip()
     owner = session.person or session.key
     number, candidate = 1, base_title
     while candidate:
@@ -313,7 +317,7 @@ def _free_title(
             return candidate
         number += 1
         suffix = f" ({number})"
-        candidate = base_title[: titles.LENGTH - len(suffix)] + suffix
+        candidate = base_title[: titles.MAX_LENGTH - len(suffix)] + suffix
     return None
 
 
@@ -351,7 +355,7 @@ def _hide_messages(tx: Transaction, ref: int, summary: ImportSummary, now: int) 
         after = Span(ref, seq, seq)
         if summary.summary:
             current, summary_seq = _append_summary(tx, current, summary.summary, now)
-    view = opened(spans, ref, current.last_seq)
+    view = view_of_spans(spans, ref, current.last_seq)
     add_revision(
         tx, current, view, "import", now, before=before, summary_seq=summary_seq, after=after
     )

@@ -18,7 +18,7 @@ from tertulia.core.message import Message, text_of
 from tertulia.core.session import STATES, Session, State
 from tertulia.errors import ConfigError
 from tertulia.records import session_rows
-from tertulia.records.people import resolve
+from tertulia.records.people import resolve_person
 from tertulia.records.transcript.read import read_summary
 from tertulia.storage import rows
 from tertulia.storage.base import Database, Row, Transaction
@@ -88,7 +88,7 @@ def messages(db: Database, session_id: str) -> Iterator[Message]:
             part = Span(log, start, min(last, start + _MESSAGES - 1))
             for row in db.read(partial(_rows, session_id=session_id, part=part)):
                 # The large parts of a message are read only when it is reached.
-                yield db.read(partial(rows.message, row))
+                yield db.read(partial(rows.message_from_row, row))
 
 
 def summary(db: Database, session_id: str) -> SessionSummary | None:
@@ -112,7 +112,7 @@ def _params(tx: Transaction, selection: Selection) -> dict[str, object]:
         "after": 0,
         "platform": selection.platform,
         "key": selection.key,
-        "person": None if person is None else resolve(tx, person, selection.platform),
+        "person": None if person is None else resolve_person(tx, person, selection.platform),
         "since": None if since is None else to_micros(since),
         "state": selection.state,
         "limit": _SESSIONS,

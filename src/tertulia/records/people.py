@@ -16,7 +16,7 @@ from tertulia.core import (
     pairing_code,
     validate,
 )
-from tertulia.core.settings import zone as zone_named
+from tertulia.core.settings import require_zone as zone_named
 from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
 from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
@@ -75,7 +75,9 @@ class People:
 
     def get(self, person: str) -> Person | None:
         """Return the stored person of an identity or user id, or None."""
-        row = self._db.read(lambda tx: tx.one("person_get", {"person": resolve(tx, person, None)}))
+        row = self._db.read(
+            lambda tx: tx.one("person_get", {"person": resolve_person(tx, person, None)})
+        )
         return None if row is None else _to_person(row)
 
     def find(self, *, role: Role | None = None, limit: int = 100, after: str = "") -> list[Person]:
@@ -239,7 +241,7 @@ class People:
 
     def _set(self, statement: str, person: str, name: str, value: str | None) -> None:
         def work(tx: Transaction) -> int:
-            return tx.changed(statement, {"person": resolve(tx, person, None), name: value})
+            return tx.changed(statement, {"person": resolve_person(tx, person, None), name: value})
 
         if self._db.write(work) == 0:
             raise NotFound(
@@ -266,7 +268,7 @@ class People:
             "code_insert",
             {
                 **account,
-                "hash": pairing_code.hashed(code, self._secret(tx)),
+                "hash": pairing_code.hash_code(code, self._secret(tx)),
                 "purpose": purpose,
                 "subject": subject,
                 "now": to_micros(now),
@@ -291,7 +293,7 @@ class People:
                     "Too many wrong codes.", hint="Try again in an hour.", retry_after=3600
                 )
             tx.run("codes_expire", {"now": to_micros(now)})
-            lookup = {"hash": pairing_code.hashed(code, self._secret(tx)), "purpose": purpose}
+            lookup = {"hash": pairing_code.hash_code(code, self._secret(tx)), "purpose": purpose}
             row = tx.one("code_take", lookup)
             if row is not None and row[0] == redeemer:
                 # Raised inside the transaction: its rollback keeps the code valid.
@@ -336,7 +338,7 @@ def is_linked(tx: Transaction, shared: str) -> bool:
     return bool(tx.all("links_of", {"shared_key": shared}))
 
 
-def resolve(tx: Transaction, person: str, platform: str | None) -> str:
+def resolve_person(tx: Transaction, person: str, platform: str | None) -> str:
     """Return the identity of a person given as an identity, or as a user id.
 
     Users of two platforms can have the same user id. Then a bare id raises `ConfigError`, because

@@ -65,7 +65,7 @@ class PersonView:
         """Return a session; raise `NotFound` if there is none that this person may see."""
         session = self.get(session_id)
         if session is None:
-            raise session_rows.missing(session_id)
+            raise session_rows.session_not_found(session_id)
         return session
 
     def transcript(self, session_id: str) -> Transcript:

@@ -233,7 +233,7 @@ class Processes:
             )
         if process.origin is None:
             return
-        parts = outbox.deliveries_to(
+        parts = outbox.build_deliveries(
             self._context, news, "origin", process.origin, session_id=session_id, delivery=delivery
         )
         outbox.put_in(tx, parts, now)

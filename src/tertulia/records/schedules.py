@@ -22,7 +22,7 @@ import msgspec
 from tertulia.core import cursor as cursors
 from tertulia.core import keys
 from tertulia.core.message import from_json, to_json
-from tertulia.core.schedule import MISFIRES, Due, Misfire, Rule, decide, next_after, parse
+from tertulia.core.schedule import MISFIRES, Due, Misfire, Rule, decide, next_after, parse_rule
 from tertulia.core.session import Page
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN, Target
@@ -30,11 +30,11 @@ from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records import session_rows
-from tertulia.records.cross_posts import CrossPost, source_of
+from tertulia.records.cross_posts import CrossPost, target_source
 from tertulia.records.people import linked_key
 from tertulia.records.queues import base
 from tertulia.records.queues.outbox import CHANNEL as OUTBOX_CHANNEL
-from tertulia.records.queues.outbox import Delivery, deliveries_to, put_in
+from tertulia.records.queues.outbox import Delivery, build_deliveries, put_in
 from tertulia.records.sessions.open import NeedsGuard
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Row, Transaction
@@ -43,14 +43,14 @@ from tertulia.storage.rows import from_micros, to_micros
 CHANNEL: Final = "schedules"
 # Changes of plans and claims run one at a time, under this lock.
 CLAIMS: Final = "claims of schedules"
-TRIES: Final = 5
-LONGEST_TASK: Final = 4000
+MAX_ATTEMPTS: Final = 5
+MAX_TASK_CHARS: Final = 4000
 _MAX_ID: Final = 2**63 - 1
 
 ScheduleState = Literal["active", "paused", "over"]
 RunsIn = Literal["own", "origin"]
 RUNS_IN: tuple[RunsIn, ...] = ("own", "origin")
-OccurrenceState = Literal["waiting", "taken", "sending", "done", "failed", "skipped"]
+RunState = Literal["waiting", "taken", "sending", "done", "failed", "skipped"]
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
     planned_at: datetime
     since: datetime
     is_manual: bool
-    state: OccurrenceState
+    state: RunState
     attempts: int
     ended_at: datetime | None
     session_id: str | None
@@ -121,7 +121,7 @@ class Schedules:
         base.check_choice("session", session, RUNS_IN)
         base.check_choice("misfire", misfire, MISFIRES)
         now = self._context.clock.now()
-        rule = parse(when, now=now, zone=zone or self._zone_of(source))
+        rule = parse_rule(when, now=now, zone=zone or self._zone_of(source))
         first = next_after(rule, now)
         assert first is not None  # parse() refuses times that are over
         params = {
@@ -238,7 +238,7 @@ class Schedules:
     ) -> Page[ScheduleRun]:
         """Return a page of a schedule's runs, the newest first."""
         base.check_limit(limit)
-        before = cursors.read(cursor, 1)[0] if cursor else _MAX_ID
+        before = cursors.decode(cursor, 1)[0] if cursor else _MAX_ID
 
         def work(tx: Transaction) -> list[ScheduleRun]:
             schedule = self._require(tx, schedule_id, by)
@@ -260,7 +260,7 @@ class Schedules:
             "now": to_micros(now),
             "lease": base.lease_micros(lease_seconds),
             "limit": limit,
-            "tries": TRIES,
+            "tries": MAX_ATTEMPTS,
             "problem": "Every node that claimed the run was lost.",
         }
 
@@ -350,7 +350,7 @@ class Schedules:
 
         It is tried again after `retry_after` seconds, or never with `for_good`.
         """
-        state: OccurrenceState = "failed" if for_good else "waiting"
+        state: RunState = "failed" if for_good else "waiting"
         params = self._settle_params(
             occurrence, state, problem=problem, retry_after=retry_after,
             delivery=occurrence.delivery,
@@ -377,7 +377,7 @@ class Schedules:
     def _settle_params(
         self,
         occurrence: ScheduleRun,
-        state: OccurrenceState,
+        state: RunState,
         *,
         result: str | None = None,
         session_id: str | None = None,
@@ -401,7 +401,9 @@ class Schedules:
     def _deliveries(
         self, schedule: Schedule, text: str, to: str, name: int | str
     ) -> list[Delivery]:
-        return deliveries_to(self._context, text, to, schedule.origin, delivery=f"schedule:{name}")
+        return build_deliveries(
+            self._context, text, to, schedule.origin, delivery=f"schedule:{name}"
+        )
 
     def _put_and_record(
         self,
@@ -417,7 +419,9 @@ class Schedules:
         `settle` runs first in that transaction.
         """
         now = self._context.clock.now()
-        source = self._db.read(lambda tx: source_of(tx, self._context, parts[0], schedule.origin))
+        source = self._db.read(
+            lambda tx: target_source(tx, self._context, parts[0], schedule.origin)
+        )
         has_processes: bool | None = None
 
         def work(tx: Transaction) -> NeedsGuard | None:
@@ -537,10 +541,10 @@ def _lane(occurrence: ScheduleRun) -> str:
 
 def _valid_task(text: str) -> str:
     task = (storable(text) or "").strip()
-    if not 1 <= len(task) <= LONGEST_TASK:
+    if not 1 <= len(task) <= MAX_TASK_CHARS:
         raise ConfigError(
             f"The task has {len(task)} characters.",
-            hint=f"Describe the task in 1 to {LONGEST_TASK} characters.",
+            hint=f"Describe the task in 1 to {MAX_TASK_CHARS} characters.",
             field="task",
         )
     return task

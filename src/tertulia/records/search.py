@@ -20,10 +20,10 @@ from tertulia.core.session import Page
 from tertulia.core.text import search_terms
 from tertulia.errors import StoreError
 from tertulia.records import session_rows
-from tertulia.records.people import resolve
+from tertulia.records.people import resolve_person
 from tertulia.storage import rows
 from tertulia.storage.base import Database, Row, Transaction
-from tertulia.storage.rows import view_from, whole_body
+from tertulia.storage.rows import load_body, parse_view
 
 log = logging.getLogger("tertulia.search")
 
@@ -70,12 +70,12 @@ class Search:
         matches every word that begins so. With `person`, only the sessions of that person and those
         under the key `shared`, which the person's chat is linked to, are searched.
         """
-        validate.whole("limit", limit, 1, 200)
+        validate.integer("limit", limit, 1, 200)
         validate.text("query", query)
         for name, value in (("person", person), ("platform", platform), ("key", key)):
             validate.text(name, value, optional=True)
         # FTS5 ends a query at a zero character, but its index treats one as a word separator.
-        phrases = search_terms.terms(query.replace("\0", " "))
+        phrases = search_terms.parse_query(query.replace("\0", " "))
         if not phrases:
             return Page(())
         try:
@@ -83,7 +83,7 @@ class Search:
         except StoreError:
             # Search the messages that are indexed; the operator sees in the log why others are not.
             log.exception("search index update failed, searching the messages indexed so far")
-        offset = cursors.read(cursor, 1)[0] if cursor else 0
+        offset = cursors.decode(cursor, 1)[0] if cursor else 0
         search = _Query(phrases, person, platform, key, shared)
         return self._db.read(lambda tx: _find_hits(tx, search, limit, offset))
 
@@ -111,7 +111,7 @@ class Search:
 
         def work(tx: Transaction) -> None:
             row = tx.one("installation_get", {"name": "search_rule"})
-            if row is None or row[0] != str(search_terms.RULE):
+            if row is None or row[0] != str(search_terms.RULE_VERSION):
                 _clear(tx)
 
         self._db.write(work)
@@ -121,7 +121,7 @@ class Search:
 def _clear(tx: Transaction) -> None:
     for statement in ("search_clear", "cards_clear", "search_unmark", "unindexed_fill"):
         tx.run(statement)
-    tx.run("installation_set", {"name": "search_rule", "value": str(search_terms.RULE)})
+    tx.run("installation_set", {"name": "search_rule", "value": str(search_terms.RULE_VERSION)})
 
 
 class _Query(NamedTuple):
@@ -132,7 +132,7 @@ class _Query(NamedTuple):
     shared: str | None
 
 
-def add(tx: Transaction, ref: int, first: int, last: int, limit: int = 2**31) -> int:
+def index_messages(tx: Transaction, ref: int, first: int, last: int, limit: int = 2**31) -> int:
     """Index at most `limit` messages of a log, from `first` to `last`.
 
     Return the number of the last indexed message, or `last` if there is none in that range.
@@ -144,16 +144,16 @@ def add(tx: Transaction, ref: int, first: int, last: int, limit: int = 2**31) ->
     return messages[-1][0] if messages else last
 
 
-def forget(tx: Transaction, ref: int) -> None:
+def remove_session(tx: Transaction, ref: int) -> None:
     """Remove a session from the index. To remove a text, FTS5 needs exactly the text added."""
-    span = {"session": ref, "first": 1, "last": marked(tx, ref), "limit": 500}
+    span = {"session": ref, "first": 1, "last": last_indexed(tx, ref), "limit": 500}
     while messages := tx.all("search_messages", span):
         tx.many("search_forget", _entries(tx, ref, messages))
         span["first"] = messages[-1][0] + 1
     tx.run("card_forget", {"session": ref})
 
 
-def marked(tx: Transaction, ref: int) -> int:
+def last_indexed(tx: Transaction, ref: int) -> int:
     """Return the number of the last indexed message of a log."""
     row = tx.one("search_marked", {"session": ref})
     assert row is not None
@@ -168,12 +168,12 @@ def _step(tx: Transaction) -> int:
     for ref, indexed, last, is_card_indexed, title, name in backlog:
         if not is_card_indexed:
             tx.run("card_forget", {"session": ref})
-            card = search_terms.folded(f"{title or ''} {name or ''}")
+            card = search_terms.fold_text(f"{title or ''} {name or ''}")
             tx.run("card_add", {"session": ref, "text": tx.search_entry(card)})
             tx.run("card_mark", {"session": ref})
         indexed_now = indexed
         if indexed < last and left > 0:
-            indexed_now = add(tx, ref, indexed + 1, last, left)
+            indexed_now = index_messages(tx, ref, indexed + 1, last, left)
             tx.run("search_mark", {"session": ref, "seq": indexed_now})
             left -= indexed_now - indexed
         if indexed_now >= last:
@@ -189,13 +189,13 @@ def _entries(tx: Transaction, ref: int, messages: list[Row]) -> Iterator[dict[st
 
 def _texts(tx: Transaction, messages: list[Row]) -> Iterator[tuple[int, str]]:
     for seq, body, away in messages:
-        text = search_terms.folded(text_of(whole_body(body, away, tx)))
+        text = search_terms.fold_text(text_of(load_body(body, away, tx)))
         if text and not text.isspace():
             yield seq, text
 
 
 def _find_hits(tx: Transaction, query: _Query, limit: int, offset: int) -> Page[Hit]:
-    person = None if query.person is None else resolve(tx, query.person, query.platform)
+    person = None if query.person is None else resolve_person(tx, query.person, query.platform)
     params: dict[str, Any] = {
         "words": tx.search_question(query.phrases),
         "person": person,
@@ -211,12 +211,12 @@ def _find_hits(tx: Transaction, query: _Query, limit: int, offset: int) -> Page[
         for rank, session_id, last_seq, ranges, *row in hit_rows:
             position = params["offset"]
             params["offset"] += 1
-            message = rows.message(tuple(row), tx)
-            shown_in = _session_showing(tx, message, session_id, view_from(ranges), last_seq)
+            message = rows.message_from_row(tuple(row), tx)
+            shown_in = _session_showing(tx, message, session_id, parse_view(ranges), last_seq)
             if shown_in is None:
                 continue
             if len(hits) == limit:
-                return Page(tuple(hits), cursors.write(position))
+                return Page(tuple(hits), cursors.encode(position))
             text = search_terms.snippet(text_of(message.body), query.phrases)
             hits.append(Hit(shown_in, message.seq, message.role, text, message.at, -rank))
         if len(hit_rows) < _HITS_PER_QUERY:

@@ -16,7 +16,7 @@ from tertulia.core.text.storable import storable
 from tertulia.errors import Error, NotFound
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import CurrentView, SessionRow, body, session_row, to_micros
+from tertulia.storage.rows import CurrentView, SessionRow, parse_body, session_row, to_micros
 
 log = logging.getLogger("tertulia")
 
@@ -25,7 +25,7 @@ def require(tx: Transaction, session_id: str) -> SessionRow:
     """Return the row of a session; raise `NotFound`."""
     row = tx.one("session_by_id", {"id": session_id})
     if row is None:
-        raise missing(session_id)
+        raise session_not_found(session_id)
     return session_row(row)
 
 
@@ -64,7 +64,7 @@ def current_view(tx: Transaction, session_id: str) -> CurrentView:
     """Return the current view of a session; raise `NotFound`."""
     row = tx.one("transcript_view", {"id": session_id})
     if row is None:
-        raise missing(session_id)
+        raise session_not_found(session_id)
     return CurrentView.of(row)
 
 
@@ -75,7 +75,7 @@ def current_view_of(tx: Transaction, ref: int) -> CurrentView:
     return CurrentView.of(row)
 
 
-def missing(session_id: str) -> NotFound:
+def session_not_found(session_id: str) -> NotFound:
     """Return the error for an unknown session id."""
     return NotFound(
         f"There is no session {session_id!r}.",
@@ -126,13 +126,15 @@ def insert_session(
     return row
 
 
-def end(tx: Transaction, row: SessionRow, reason: str, now: datetime) -> None:
+def mark_ended(tx: Transaction, row: SessionRow, reason: str, now: datetime) -> None:
     """Mark a session as ended, and record the event."""
     tx.run("session_end", {"ref": row.ref, "reason": reason, "now": to_micros(now)})
-    event(tx, row.ref, now, "ended", {"reason": reason})
+    record_event(tx, row.ref, now, "ended", {"reason": reason})
 
 
-def event(tx: Transaction, ref: int, now: datetime, kind: str, detail: Mapping[str, Any]) -> None:
+def record_event(
+    tx: Transaction, ref: int, now: datetime, kind: str, detail: Mapping[str, Any]
+) -> None:
     """Record an event of a session, for `explain`."""
     tx.run(
         "event_insert",
@@ -140,7 +142,7 @@ def event(tx: Transaction, ref: int, now: datetime, kind: str, detail: Mapping[s
     )
 
 
-def first_view(
+def insert_first_revision(
     tx: Transaction, ref: int, view: View, made_by: str, now: datetime, seq: int
 ) -> None:
     """Insert the first revision of a session."""
@@ -163,7 +165,7 @@ def first_view(
 
 def origin_of(row: SessionRow) -> Source:
     """Return the source that a session began with."""
-    return Source.from_dict(body(row.origin))
+    return Source.from_dict(parse_body(row.origin))
 
 
 def owner_person(source: Source, context: StoreContext) -> str | None:

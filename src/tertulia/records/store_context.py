@@ -7,7 +7,7 @@ from datetime import tzinfo
 from typing import NamedTuple
 
 from tertulia.core.clock import Clock
-from tertulia.core.settings import Settings, zone
+from tertulia.core.settings import Settings, require_zone
 from tertulia.core.text.redact import Redactor
 from tertulia.storage.base import Database
 
@@ -38,4 +38,4 @@ class StoreContext(NamedTuple):
 
     def zone_of(self, person_zone: str | None) -> tzinfo:
         """Return the zone of that name, or the store's zone for None."""
-        return self.zone if person_zone is None else zone(person_zone)
+        return self.zone if person_zone is None else require_zone(person_zone)

@@ -21,10 +21,10 @@ from tertulia.records import (
 )
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import UNREADABLE, damaged, from_micros, to_micros
+from tertulia.storage.rows import PARSE_ERRORS, corrupt_error, from_micros, to_micros
 
-By = Literal["day", "model", "platform", "person", "session"]
-WAYS: tuple[By, ...] = ("day", "model", "platform", "person", "session")
+Grouping = Literal["day", "model", "platform", "person", "session"]
+GROUPINGS: tuple[Grouping, ...] = ("day", "model", "platform", "person", "session")
 
 # The columns of one model call, for both the ledger and the totals of its session.
 Charge = dict[str, Any]
@@ -44,21 +44,23 @@ class UsageLedger:
         cost, now = charge(usage), to_micros(self._context.clock.now())
 
         def work(tx: Transaction) -> None:
-            budgets.will_spend(tx, self._context)
+            budgets.share_ledger_lock(tx, self._context)
             add_in(tx, session_id, cost, now)
 
         self._db.write(work)
 
     def sum(
-        self, by: By = "day", since: datetime | None = None, until: datetime | None = None
+        self, by: Grouping = "day", since: datetime | None = None, until: datetime | None = None
     ) -> dict[str, Usage]:
         """Return usage by group, from `since` on and before `until`. Days are in the store's zone.
 
         A sum whose `cost_status` is "unknown" contains calls without a price: its cost is the sum
         of the others, or None.
         """
-        if by not in WAYS:
-            raise ConfigError(f"by is {by!r}.", hint=f"Allowed: {', '.join(WAYS)}.", field="by")
+        if by not in GROUPINGS:
+            raise ConfigError(
+                f"by is {by!r}.", hint=f"Allowed: {', '.join(GROUPINGS)}.", field="by"
+            )
         params = {
             "since": _optional_micros(since, "since"),
             "until": _optional_micros(until, "until"),
@@ -69,8 +71,8 @@ class UsageLedger:
             for group, _calls, *counts in rows:
                 name = self._day(group) if by == "day" else group
                 sums[name] = _add_counts(sums.get(name), counts)
-        except UNREADABLE as problem:
-            raise damaged("the ledger", problem) from problem
+        except PARSE_ERRORS as problem:
+            raise corrupt_error("the ledger", problem) from problem
         return sums
 
     def _day(self, quarter: int) -> str:
@@ -89,7 +91,7 @@ def add_in(tx: Transaction, session_id: str, cost: Charge, now: int) -> None:
     }
     row = tx.one("session_append_with_usage", params)
     if row is None:
-        raise session_rows.missing(session_id)
+        raise session_rows.session_not_found(session_id)
     _, _, turn, platform, person, _ = row
     tx.run("usage_insert", {**params, "turn": turn, "platform": platform, "person": person})
 
@@ -102,7 +104,7 @@ def charge(usage: Usage) -> Charge:
         )
     cost, status, source = to_nano(usage.cost_usd), usage.cost_status, usage.cost_source
     if cost is None and status is None:
-        cost = prices.estimate(usage)
+        cost = prices.estimate_cost(usage)
         status = "unknown" if cost is None else "estimated"
         source = source or (None if cost is None else prices.SOURCE)
     if status is None:
@@ -140,7 +142,7 @@ def _sum_costs(first: int | None, second: int | None) -> int | None:
 def _optional_micros(time: datetime | None, name: str) -> int | None:
     if time is None:
         return None
-    validate.moment(name, time)
+    validate.aware_datetime(name, time)
     return to_micros(time)
 
 

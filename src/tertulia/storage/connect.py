@@ -31,7 +31,7 @@ def public_name(where: str) -> str:
     return server_name(where)
 
 
-def look(where: str, *, for_damage: bool = False) -> Inspection:
+def inspect_store(where: str, *, for_damage: bool = False) -> Inspection:
     """Inspect the store at a location without changing it."""
     if not is_server(where):
         return inspect.inspect_store(_path(where), for_damage=for_damage)
@@ -40,9 +40,13 @@ def look(where: str, *, for_damage: bool = False) -> Inspection:
     return inspect_server(where, public_name(where))
 
 
-def applied(where: str) -> list[str]:
+def applied_migrations(where: str) -> list[str]:
     """Return the migrations that were applied to a store; [] if there is no store."""
-    return look(where).applied if is_server(where) else inspect.applied_migrations(_path(where))
+    return (
+        inspect_store(where).applied
+        if is_server(where)
+        else inspect.applied_migrations(_path(where))
+    )
 
 
 def open_database(where: str | os.PathLike[str], settings: Settings) -> Database:

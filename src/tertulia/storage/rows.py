@@ -17,7 +17,7 @@ from tertulia.storage.base import Row, Transaction
 _MICROSECOND = timedelta(microseconds=1)
 
 # The exceptions that Python raises for damaged rows; a sound store causes none of them.
-UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, OverflowError, zlib.error)
+PARSE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError, zlib.error)
 
 
 def to_micros(moment: datetime) -> int:
@@ -30,7 +30,7 @@ def from_micros(micros: int) -> datetime:
     try:
         return EPOCH + timedelta(microseconds=micros)
     except OverflowError as problem:
-        raise damaged("a time", problem) from problem
+        raise corrupt_error("a time", problem) from problem
 
 
 class SessionRow(NamedTuple):
@@ -77,8 +77,8 @@ class SessionRow(NamedTuple):
         """Return the row as a Session; raise StoreCorrupt if it cannot be parsed."""
         try:
             return self._session(notice)
-        except (*UNREADABLE, ConfigError) as problem:
-            raise damaged(f"session {self.id}", problem) from problem
+        except (*PARSE_ERRORS, ConfigError) as problem:
+            raise corrupt_error(f"session {self.id}", problem) from problem
 
     def _session(self, notice: Notice | None) -> Session:
         cost = from_nano(self.cost)
@@ -150,43 +150,43 @@ class CurrentView(NamedTuple):
     @classmethod
     def of(cls, row: Row) -> CurrentView:
         ref, last_seq, turns, number, ranges, *rest = row
-        return cls(ref, last_seq, turns, number, view_from(ranges), *rest)
+        return cls(ref, last_seq, turns, number, parse_view(ranges), *rest)
 
 
-def view_from(ranges: str) -> View:
+def parse_view(ranges: str) -> View:
     """Parse the `ranges` of a revision; raise StoreCorrupt if it cannot be parsed."""
     try:
         return View(tuple((log, first, last) for log, first, last in from_json(ranges)))
-    except UNREADABLE as problem:
-        raise damaged("a revision", problem) from problem
+    except PARSE_ERRORS as problem:
+        raise corrupt_error("a revision", problem) from problem
 
 
-def message(row: Row, tx: Transaction) -> Message:
+def message_from_row(row: Row, tx: Transaction) -> Message:
     """Return a row of `part_message` as a Message; `tx` loads the large parts of its body."""
     text, away = row[7:]
-    content = body(text) if away is None else whole_body(text, away, tx)
+    content = parse_body(text) if away is None else load_body(text, away, tx)
     return Message(*row[:7], content)  # type: ignore[call-arg]
 
 
-def body(text: str) -> dict[str, Any]:
+def parse_body(text: str) -> dict[str, Any]:
     """Parse the body of a message without its large parts; raise StoreCorrupt if damaged."""
     try:
         return from_json(text)  # type: ignore[no-any-return]
-    except UNREADABLE as problem:
-        raise damaged("a message", problem) from problem
+    except PARSE_ERRORS as problem:
+        raise corrupt_error("a message", problem) from problem
 
 
-def whole_body(text: str, away: str | None, tx: Transaction) -> dict[str, Any]:
+def load_body(text: str, away: str | None, tx: Transaction) -> dict[str, Any]:
     """Parse the body of a message and load its large parts; raise StoreCorrupt if damaged."""
     if away is None:
-        return body(text)
+        return parse_body(text)
     try:
         return restore(text, away, lambda name: _blob(tx, name))
-    except UNREADABLE as problem:
-        raise damaged("a large message", problem) from problem
+    except PARSE_ERRORS as problem:
+        raise corrupt_error("a large message", problem) from problem
 
 
-def damaged(subject: str, problem: Exception) -> StoreCorrupt:
+def corrupt_error(subject: str, problem: Exception) -> StoreCorrupt:
     """Return the error for a row that can be read but not parsed."""
     return StoreCorrupt(
         f"The store is damaged: {subject} cannot be read ({problem}).",

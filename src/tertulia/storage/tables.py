@@ -16,7 +16,7 @@ from tertulia.storage.base import Row, Transaction
 _PAGE = 500
 _MESSAGES_PAGE = 200
 _BLOBS_PAGE = 1  # a blob may be a film
-LOWEST: Mapping[type, int | str] = {int: -(2**63), str: ""}
+LOWEST_KEY: Mapping[type, int | str] = {int: -(2**63), str: ""}
 
 # Tables that are not copied.
 NOT_COPIED = {
@@ -47,7 +47,7 @@ class Table(NamedTuple):
     def pages(self, tx: Transaction) -> Iterator[list[Row]]:
         """Yield all rows in pages."""
         indexes = [self.columns.index(name) for name in self.key]
-        after = {name: LOWEST[kind] for name, kind in self.key.items()}
+        after = {name: LOWEST_KEY[kind] for name, kind in self.key.items()}
         while rows := self.page_after(tx, after):
             yield rows
             after = dict(zip(self.key, (rows[-1][index] for index in indexes), strict=True))
@@ -204,7 +204,7 @@ def is_empty(tx: Transaction) -> bool:
     return all(table.is_empty(tx) for table in TABLES if table is not INSTALLATION)
 
 
-def settle(tx: Transaction) -> None:
+def finish_copy(tx: Transaction) -> None:
     """Finish a copy: let generated numbers go on after the highest, queue all rows for indexing."""
     tx.one("copy_continue_numbers")
     tx.run("unindexed_fill")

@@ -12,7 +12,7 @@ from tertulia.core.schedule import Misfire
 from tertulia.core.session import Page
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
-from tertulia.records.schedules import TRIES, Schedule, ScheduleRun
+from tertulia.records.schedules import MAX_ATTEMPTS, Schedule, ScheduleRun
 from tertulia.store import Store
 from tertulia.testing.clock import FakeClock
 from tertulia.testing.fixtures import (
@@ -233,7 +233,7 @@ class SchedulePromises:
     def test_one_that_ends_every_node_is_given_up(self, store: Store) -> None:
         made = store.schedules.create(ANA, "every 2h", "look")
         store.schedules.run_now(made.id)
-        for _ in range(TRIES):
+        for _ in range(MAX_ATTEMPTS):
             (run,) = store.schedules.claim()
             run_out(store, run)
         assert store.schedules.claim() == []

@@ -11,7 +11,7 @@ import pytest
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, NotFound
-from tertulia.records.usage import WAYS
+from tertulia.records.usage import GROUPINGS
 from tertulia.store import Store
 from tertulia.testing.fixtures import (
     Handles,
@@ -83,7 +83,7 @@ class UsagePromises:
             store.usage.add(session.id, usage)
         found = store.sessions.require(session.id)
         assert (found.cost_usd, found.cost_status) == (cost, status)
-        for by in WAYS:
+        for by in GROUPINGS:
             sums = store.usage.sum(by)
             assert [(one.cost_usd, one.cost_status) for one in sums.values()] == (
                 [(cost, status)] if calls else []

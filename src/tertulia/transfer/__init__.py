@@ -10,7 +10,7 @@ import os
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Final, Literal
 
-from tertulia.core.settings import zone as zone_named
+from tertulia.core.settings import require_zone
 from tertulia.errors import ConfigError
 from tertulia.records.iterate import Selection
 from tertulia.transfer.archive import Manifest, restore, write_archive
@@ -134,7 +134,7 @@ def _folder_of(kind: Kind, path: str | os.PathLike[str]) -> str:
 
 def _zone(store: Store | None, name: str | None) -> tzinfo:
     if name is not None:
-        return zone_named(name)
+        return require_zone(name)
     if store is not None:
         return store.context.zone
     from tertulia.store import machine_zone

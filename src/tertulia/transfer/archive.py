@@ -220,7 +220,7 @@ def _restore_rows(
                     put(table, rows)
                     step(len(rows))
     if tx is not None:
-        tables.settle(tx)
+        tables.finish_copy(tx)
     return manifest
 
 

@@ -152,7 +152,7 @@ class _Move:
                     f" from the {sums[table.name].rows} of the old one.",
                     hint="The old store is unchanged. Run the move again.",
                 )
-        self._new.write(tables.settle)
+        self._new.write(tables.finish_copy)
         tx.run("installation_set", {"name": MOVED_TO, "value": target})
         tx.run("move_close")
 
@@ -242,7 +242,7 @@ def _rows_between(table: Table, after: Key, last: Key, read: Reader) -> Iterator
 
 
 def _lowest(table: Table) -> Key:
-    return {name: tables.LOWEST[kind] for name, kind in table.key.items()}
+    return {name: tables.LOWEST_KEY[kind] for name, kind in table.key.items()}
 
 
 def _key(table: Table, row: Row) -> Key:

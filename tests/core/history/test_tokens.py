@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tertulia.core.history.tokens import (
-    MOST_CHARACTERS,
-    estimate,
+    MAX_CHARACTERS_PER_TOKEN,
+    estimate_tokens,
 )
 
 MEASURED: dict[str, tuple[int, str]] = {
@@ -30,25 +30,25 @@ MEASURED: dict[str, tuple[int, str]] = {
 @pytest.mark.parametrize("kind", MEASURED)
 def test_estimate_is_close_and_rather_too_high(kind: str) -> None:
     counted, text = MEASURED[kind]
-    assert 0.85 <= estimate(text) / counted <= 1.35
+    assert 0.85 <= estimate_tokens(text) / counted <= 1.35
 
 
 def test_estimate_of_all_kinds_together_is_close() -> None:
     counted = sum(count for count, _ in MEASURED.values())
-    estimated = sum(estimate(text) for _, text in MEASURED.values())
+    estimated = sum(estimate_tokens(text) for _, text in MEASURED.values())
     assert 1.0 <= estimated / counted <= 1.2
 
 
 @pytest.mark.parametrize("kind", MEASURED)
 def test_estimate_grows_linearly_with_the_text(kind: str) -> None:
     _, text = MEASURED[kind]
-    assert estimate(text * 50) == pytest.approx(50 * estimate(text), rel=0.05)
+    assert estimate_tokens(text * 50) == pytest.approx(50 * estimate_tokens(text), rel=0.05)
 
 
 def test_empty_text_has_no_tokens_and_any_other_has_some() -> None:
-    assert estimate("") == 0
-    assert 1 <= estimate(" ") <= estimate(".") <= 2
-    assert 8 <= estimate("a b c d e f g h") <= 10
+    assert estimate_tokens("") == 0
+    assert 1 <= estimate_tokens(" ") <= estimate_tokens(".") <= 2
+    assert 8 <= estimate_tokens("a b c d e f g h") <= 10
 
 
 texts = st.text(st.characters(exclude_categories=()) | st.sampled_from(" \naé"), max_size=200)
@@ -60,5 +60,5 @@ pieces = st.sampled_from(
 @given(texts | st.builds(lambda piece, times: piece * times, pieces, st.integers(1, 500)))
 def test_any_text_can_be_estimated(text: str) -> None:
     """Halves of surrogate pairs too; and a text of many characters is never few tokens."""
-    assert (estimate(text) > 0) == bool(text)
-    assert estimate(text) * MOST_CHARACTERS >= len(text)
+    assert (estimate_tokens(text) > 0) == bool(text)
+    assert estimate_tokens(text) * MAX_CHARACTERS_PER_TOKEN >= len(text)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.core.history.view import Span, View, newest_of, oldest_of, opened
+from tertulia.core.history.view import Span, View, newest_spans, oldest_spans, view_of_spans
 
 Visible = list[tuple[int, int]]
 
@@ -38,28 +38,28 @@ def test_whole_view_includes_later_messages() -> None:
 @given(span_lists())
 def test_view_of_spans_shows_them_and_everything_later(spans: list[Span]) -> None:
     last = max((span.last for span in spans), default=0)
-    view = opened(spans, 2, last)
+    view = view_of_spans(spans, 2, last)
     assert messages_of(view.spans(last)) == messages_of(spans)
     assert messages_of(view.spans(last + 2)) == [*messages_of(spans), (2, last + 1), (2, last + 2)]
     assert view.continued(2, last) == view
 
 
 def test_adjacent_spans_are_joined() -> None:
-    assert opened([Span(1, 1, 3), Span(1, 4, 6)], 1, 6).ranges == ((1, 1, None),)
-    assert opened([Span(1, 1, 3), Span(1, 5, 6)], 1, 6).ranges == ((1, 1, 3), (1, 5, None))
+    assert view_of_spans([Span(1, 1, 3), Span(1, 4, 6)], 1, 6).ranges == ((1, 1, None),)
+    assert view_of_spans([Span(1, 1, 3), Span(1, 5, 6)], 1, 6).ranges == ((1, 1, 3), (1, 5, None))
 
 
 @given(span_lists(), st.integers(0, 20))
 def test_newest_and_oldest_messages(spans: list[Span], count: int) -> None:
     everything = messages_of(spans)
-    assert messages_of(oldest_of(spans, count)) == everything[:count]
-    assert messages_of(newest_of(spans, count)) == everything[max(0, len(everything) - count) :]
+    assert messages_of(oldest_spans(spans, count)) == everything[:count]
+    assert messages_of(newest_spans(spans, count)) == everything[max(0, len(everything) - count) :]
 
 
 @given(span_lists())
 def test_before_since_and_after_split_the_view_at_a_message(spans: list[Span]) -> None:
     last = max((span.last for span in spans), default=0)
-    view = opened(spans, 3, last)
+    view = view_of_spans(spans, 3, last)
     everything = messages_of(spans)
     for index, (log, seq) in enumerate(everything):
         assert messages_of(view.before(log, seq, last)) == everything[:index]
@@ -70,7 +70,7 @@ def test_before_since_and_after_split_the_view_at_a_message(spans: list[Span]) -
 
 
 def test_message_outside_the_view_is_not_found() -> None:
-    view = opened([Span(1, 1, 2), Span(1, 5, 6)], 1, 9)
+    view = view_of_spans([Span(1, 1, 2), Span(1, 5, 6)], 1, 9)
     assert not view.holds(1, 3, 9)
     for method in (view.before, view.since, view.after):
         with pytest.raises(LookupError):

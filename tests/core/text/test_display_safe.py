@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.core.text.display_safe import harmless, one_line, to_json
+from tertulia.core.text.display_safe import display_json, display_line, display_text
 
 any_text = st.text(alphabet=st.characters(exclude_categories=()))
 
 
 @given(any_text)
 def test_no_control_character_but_line_breaks_stays(text: str) -> None:
-    safe = harmless(text)
+    safe = display_text(text)
     assert not [
         char for char in safe if unicodedata.category(char) in ("Cc", "Cs") and char != "\n"
     ]
@@ -33,17 +33,17 @@ def test_no_control_character_but_line_breaks_stays(text: str) -> None:
     ],
 )
 def test_visible_text_stays_and_control_characters_become_symbols(text: str, safe: str) -> None:
-    assert harmless(text) == safe
+    assert display_text(text) == safe
 
 
 def test_one_line_is_cut_at_the_limit() -> None:
-    assert one_line("two\nlines  here") == "two lines here"
-    assert one_line("two\nlines here", limit=10) == "two lines…"
-    assert one_line("exactly", limit=7) == "exactly"
+    assert display_line("two\nlines  here") == "two lines here"
+    assert display_line("two\nlines here", limit=10) == "two lines…"
+    assert display_line("exactly", limit=7) == "exactly"
 
 
 @given(st.dictionaries(any_text, any_text, max_size=3))
 def test_json_is_safe_and_reads_back(value: dict[str, str]) -> None:
-    text = to_json(value)
+    text = display_json(value)
     assert json.loads(text) == value
-    assert harmless(text) == text.replace("\t", "    ")
+    assert display_text(text) == text.replace("\t", "    ")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.core.text.excerpt import excerpt
+from tertulia.core.text.excerpt import log_line
 
 
 @pytest.mark.parametrize(
@@ -18,11 +18,11 @@ from tertulia.core.text.excerpt import excerpt
     ],
 )
 def test_excerpt_is_one_short_line(text: str, limit: int, line: str) -> None:
-    assert excerpt(text, limit) == line
+    assert log_line(text, limit) == line
 
 
 @given(st.text(), st.integers(1, 50))
 def test_any_excerpt_is_printable_and_within_the_limit(text: str, limit: int) -> None:
-    line = excerpt(text, limit)
+    line = log_line(text, limit)
     assert line.isprintable()
     assert len(line) <= limit

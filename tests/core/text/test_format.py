@@ -14,18 +14,18 @@ from tertulia.core.text import format as formats
 def test_session_is_named_by_its_title_or_its_origin(tmp_path: Path) -> None:
     with tertulia.open(tmp_path / "talk.db") as store:
         session = store.sessions.open(Source("telegram", "42", user_name="Ana"))
-        assert formats.name_of(session) == "DM with Ana"
-        assert formats.state_of(session) == "current"
+        assert formats.session_name(session) == "DM with Ana"
+        assert formats.session_state(session) == "current"
         store.sessions.rename(session.id, "Oslo")
         store.sessions.end(session.id, "new")
         session = store.sessions.require(session.id)
-    assert formats.name_of(session) == "Oslo"
-    assert formats.state_of(session) == "ended: new"
+    assert formats.session_name(session) == "Oslo"
+    assert formats.session_state(session) == "ended: new"
 
 
 def test_time_is_shown_in_the_zone() -> None:
     time = datetime(2026, 7, 1, 23, 30, tzinfo=UTC)
-    assert formats.stamp(time, ZoneInfo("Europe/Madrid")) == "2026-07-02 01:30:00"
+    assert formats.format_time(time, ZoneInfo("Europe/Madrid")) == "2026-07-02 01:30:00"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_time_is_shown_in_the_zone() -> None:
     [(0, "$0.00"), (0.00001, "<$0.0001"), (0.0123, "$0.0123"), (1234.5, "$1,234.50")],
 )
 def test_small_amounts_have_four_decimals(amount: float, text: str) -> None:
-    assert formats.dollars(amount) == text
+    assert formats.format_dollars(amount) == text
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_small_amounts_have_four_decimals(amount: float, text: str) -> None:
     ],
 )
 def test_cost_shows_how_certain_it_is(usage: Usage, text: str) -> None:
-    assert formats.cost(usage) == text
+    assert formats.format_cost(usage) == text

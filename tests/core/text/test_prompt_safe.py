@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tertulia.core.text.prompt_safe import (
     LIMIT,
     MAX_INPUT,
+    clean_for_prompt,
     clean_line,
-    plain,
     quote_text,
 )
 
@@ -72,12 +72,12 @@ class TestPromises:
 
     @given(texts, st.integers(1, 60))
     def test_never_longer_than_the_limit(self, text: str, limit: int) -> None:
-        assert len(plain(text, limit)) <= limit
+        assert len(clean_for_prompt(text, limit)) <= limit
 
     @given(texts, st.integers(1, 60))
     def test_cleaning_again_changes_nothing(self, text: str, limit: int) -> None:
-        once = plain(text, limit)
-        assert plain(once, limit) == once
+        once = clean_for_prompt(text, limit)
+        assert clean_for_prompt(once, limit) == once
         assert unicodedata.is_normalized("NFC", once)
 
     def test_every_unicode_character(self) -> None:
@@ -141,28 +141,28 @@ class TestReadable:
     )
     def test_active_characters_are_replaced(self, text: str, visible: str) -> None:
         assert quote_text(text) == f'"{visible}"'
-        assert plain(text) == visible
+        assert clean_for_prompt(text) == visible
 
 
 class TestCut:
     def test_text_within_the_limit_is_not_cut(self) -> None:
-        assert plain("x" * LIMIT) == "x" * LIMIT
+        assert clean_for_prompt("x" * LIMIT) == "x" * LIMIT
 
     def test_ellipsis_counts_towards_the_limit(self) -> None:
-        cut = plain("x" * (LIMIT + 1))
+        cut = clean_for_prompt("x" * (LIMIT + 1))
         assert cut == "x" * (LIMIT - 1) + "…"
         assert len(cut) == LIMIT == 240
 
     @given(st.integers(MAX_INPUT - 2, 3 * MAX_INPUT))
     @example(10_000)
     def test_long_text_ends_with_the_ellipsis(self, length: int) -> None:
-        assert plain("y" * length).endswith("y…")
+        assert clean_for_prompt("y" * length).endswith("y…")
 
     def test_text_beyond_the_input_limit_counts_as_cut(self) -> None:
-        assert plain("\u200b" * MAX_INPUT + "name") == "…"
+        assert clean_for_prompt("\u200b" * MAX_INPUT + "name") == "…"
 
     def test_cut_word_leaves_no_active_underscore(self) -> None:
-        assert plain("aa_bb", 4) == "aaˍ…"
+        assert clean_for_prompt("aa_bb", 4) == "aaˍ…"
 
     def test_no_space_before_the_ellipsis(self) -> None:
-        assert plain("aa bb", 4) == "aa…"
+        assert clean_for_prompt("aa bb", 4) == "aa…"

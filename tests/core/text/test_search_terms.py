@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.core.text.search_terms import SNIPPET, folded, snippet, terms
+from tertulia.core.text.search_terms import SNIPPET, fold_text, parse_query, snippet
 
 any_text = st.text(alphabet=st.characters(exclude_categories=()))
 
@@ -20,12 +20,12 @@ any_text = st.text(alphabet=st.characters(exclude_categories=()))
     ],
 )
 def test_text_is_folded_to_searchable_words(text: str, words: list[str]) -> None:
-    assert folded(text).split() == words
+    assert fold_text(text).split() == words
 
 
 @given(any_text)
 def test_any_text_can_be_folded_and_stored(text: str) -> None:
-    folded(text).encode("utf-8")
+    fold_text(text).encode("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ def test_any_text_can_be_folded_and_stored(text: str) -> None:
     ],
 )
 def test_query_is_split_into_phrases(query: str, phrases: list[tuple[str, bool]]) -> None:
-    assert terms(query) == phrases
+    assert parse_query(query) == phrases
 
 
 def test_snippet_surrounds_the_first_phrase() -> None:
     text = "start " * 100 + "the needle is here " + "end " * 100
-    part = snippet(text, terms("needle"))
+    part = snippet(text, parse_query("needle"))
     assert "needle" in part
     assert part.startswith("…")
     assert part.endswith("…")
@@ -53,8 +53,8 @@ def test_snippet_surrounds_the_first_phrase() -> None:
 
 
 def test_snippet_of_a_short_text_is_the_whole_text() -> None:
-    assert snippet("two\nlines", terms("two")) == "two lines"
+    assert snippet("two\nlines", parse_query("two")) == "two lines"
 
 
 def test_snippet_without_a_match_is_the_beginning() -> None:
-    assert snippet("word " * 100, terms("absent")).startswith("word word")
+    assert snippet("word " * 100, parse_query("absent")).startswith("word word")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tertulia.core.text.secret_patterns import (
     HIDDEN,
-    without_secrets,
+    hide_secrets,
 )
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz012345"
@@ -31,7 +31,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz012345"
     ],
 )
 def test_secret_is_hidden(text: str, expected: str) -> None:
-    assert without_secrets(text) == expected
+    assert hide_secrets(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,10 @@ def test_secret_is_hidden(text: str, expected: str) -> None:
     ],
 )
 def test_ordinary_text_stays(text: str) -> None:
-    assert without_secrets(text) == text
+    assert hide_secrets(text) == text
 
 
 @given(st.text())
 def test_hiding_again_changes_nothing(text: str) -> None:
-    once = without_secrets(text)
-    assert without_secrets(once) == once
+    once = hide_secrets(text)
+    assert hide_secrets(once) == once

@@ -27,7 +27,7 @@ def test_choice_must_be_an_allowed_word() -> None:
     assert caught.value.field == "state"
 
 
-@pytest.mark.parametrize("limit", [0, base.LIMIT + 1])
+@pytest.mark.parametrize("limit", [0, base.MAX_LIMIT + 1])
 def test_limit_out_of_range_is_refused(limit: int) -> None:
     with pytest.raises(ConfigError):
         base.check_limit(limit)
@@ -53,7 +53,7 @@ def test_page_has_a_cursor_only_if_there_is_more() -> None:
     entries = [Entry(3), Entry(5), Entry(8)]
     page = base.page_of(entries, 2)
     assert page.items == (Entry(3), Entry(5))
-    assert page.next == cursors.write(5)
+    assert page.next == cursors.encode(5)
     assert base.id_before_page(page.next) == 5
     assert base.page_of(entries, 3).next is None
     assert base.id_before_page(None) == 0

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tertulia import NotFound, Session, Source, Store
-from tertulia.records.queues.memory_flushes import TRIES
+from tertulia.records.queues.memory_flushes import MAX_ATTEMPTS
 from tertulia.testing import FakeClock
 
 ANA = Source("telegram", "42", user_id="42")
@@ -40,7 +40,7 @@ def test_session_reset_by_hand_is_not_put_in(store: Store) -> None:
 
 def test_session_is_given_up_after_three_claims(store: Store, clock: FakeClock) -> None:
     session = ended_session(store, clock)
-    for _ in range(TRIES):
+    for _ in range(MAX_ATTEMPTS):
         assert len(store.memory_flushes.claim(lease_seconds=0.000_001)) == 1
         time.sleep(0.001)  # leases end by the database's own clock
     assert store.memory_flushes.claim() == []

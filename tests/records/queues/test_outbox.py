@@ -31,20 +31,20 @@ def test_same_key_is_put_in_once(store: Store) -> None:
 
 
 def test_account_of_the_origin_is_used_only_in_its_own_chat(store: Store) -> None:
-    (back,) = outbox.deliveries_to(store.context, "hello", "origin", ANA)
-    (other,) = outbox.deliveries_to(store.context, "hello", "telegram:43", ANA)
+    (back,) = outbox.build_deliveries(store.context, "hello", "origin", ANA)
+    (other,) = outbox.build_deliveries(store.context, "hello", "telegram:43", ANA)
     assert (back.account, back.chat_id) == ("work", "42")
     assert (other.account, other.chat_id) == ("", "43")
     assert outbox.lane_of(back) != outbox.lane_of(other)
 
 
 def test_long_text_is_split_and_its_first_part_has_the_key(store: Store) -> None:
-    parts = outbox.deliveries_to(store.context, "x " * 5000, "telegram:42", None, delivery="k")
+    parts = outbox.build_deliveries(store.context, "x " * 5000, "telegram:42", None, delivery="k")
     assert [part.delivery for part in parts] == ["k", "k/2", "k/3"]
 
 
 def test_key_that_no_database_can_index_is_replaced(store: Store) -> None:
-    (part,) = outbox.deliveries_to(
+    (part,) = outbox.build_deliveries(
         store.context, "hello", "telegram:42", None, delivery="k\0" * 999
     )
     assert part.delivery.isprintable()

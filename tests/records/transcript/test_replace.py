@@ -25,10 +25,10 @@ def session(store: Store) -> Session:
 
 def test_equal_messages_at_both_ends_become_indexes() -> None:
     a, b, c, d = (message(text) for text in "abcd")
-    assert replace.aligned([a, b, c], [a, b, c, d]) == [0, 1, 2, d]
-    assert replace.aligned([a, b, c], [a, d, c]) == [0, d, 2]
-    assert replace.aligned([a, a], [a]) == [0]
-    assert replace.aligned([], [a]) == [a]
+    assert replace.align([a, b, c], [a, b, c, d]) == [0, 1, 2, d]
+    assert replace.align([a, b, c], [a, d, c]) == [0, d, 2]
+    assert replace.align([a, a], [a]) == [0]
+    assert replace.align([], [a]) == [a]
 
 
 def test_a_longer_transcript_is_appended_without_a_revision(store: Store, session: Session) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from tertulia import Source, Store
-from tertulia.core.text.display_safe import harmless
+from tertulia.core.text.display_safe import display_text
 from tertulia.transfer.exporters.export import (
     document,
 )
@@ -77,7 +77,7 @@ class TestHtml:
         words = Words("pre")
         words.feed(written)
         # A newline that a <pre> begins with is not part of it, by the rules of HTML.
-        assert words.found == ["\n" + harmless(f"<{text}>")]
+        assert words.found == ["\n" + display_text(f"<{text}>")]
 
     def test_no_text_leaves_the_quotes_of_an_attribute(self) -> None:
         assert escape("\"'<&>") == "&quot;&#x27;&lt;&amp;&gt;"

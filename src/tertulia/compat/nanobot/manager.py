@@ -356,7 +356,7 @@ def _save(
     Return None if the session was ended or deleted and there are no changes; raise StaleWrite if
     there are.
     """
-    replace.check(session.messages)
+    replace.check_messages(session.messages)
     source = source_of(session.key)
     key = store.sessions.key(source)
     row = replace.current(tx, key)
@@ -405,7 +405,7 @@ def _make_plan(tx: Transaction, row: SessionRow, session: Session, base: _Base |
     snapshot, bodies = _read_snapshot(tx, row)
     if base is None:
         # The base of the value is unknown: its contents replace the stored ones.
-        parts = replace.aligned(bodies, session.messages)
+        parts = replace.align(bodies, session.messages)
         return _Plan(snapshot, parts, session.last_consolidated, bodies)
     return _merge(session, base, snapshot, bodies)
 
@@ -437,7 +437,7 @@ def _parts(messages: list[Any], base: _Base) -> list[Part]:
         else:
             parts.append(message)
     # A caller that creates every message object anew may still have kept the newest messages.
-    return parts if last >= 0 else replace.aligned(base.copies, messages)
+    return parts if last >= 0 else replace.align(base.copies, messages)
 
 
 def _merge(session: Session, base: _Base, snapshot: Snapshot, bodies: list[Any]) -> _Plan:

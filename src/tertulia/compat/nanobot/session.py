@@ -12,17 +12,17 @@ from typing import Any, Final
 from tertulia.core.history.formats import (
     Style,
     render,
-    weigher,
+    token_counter,
 )
 from tertulia.core.history.repair import (
-    HIDDEN,
-    PEOPLE,
-    SHOWN,
-    blocks,
+    HIDDEN_KINDS,
+    HISTORY_ROLES,
+    USER_ROLES,
+    build_blocks,
 )
 from tertulia.core.history.window import (
     HistoryBudget,
-    fit,
+    fit_history,
 )
 from tertulia.core.message import TOOL, USER, Message
 from tertulia.records.transcript.replace import kind_of
@@ -82,7 +82,9 @@ class Session:
         ]
         limit = max_messages if max_messages > 0 else max(1, len(unconsolidated))
         rows, is_whole = _newest_rows(unconsolidated, limit)
-        window = fit(blocks(rows), HistoryBudget(limit), weigher(Style()), whole=is_whole).blocks
+        window = fit_history(
+            build_blocks(rows), HistoryBudget(limit), token_counter(Style()), whole=is_whole
+        ).blocks
         history = [_copy_message(message) for message in render(window, "openai", Style())]
         if include_timestamps:
             index = 0
@@ -133,12 +135,12 @@ def _newest_rows(messages: Sequence[Any], limit: int) -> tuple[list[Message], bo
         if count >= limit + _LOOKAHEAD and has_user:
             break
         body = messages[index]
-        role, is_hidden = _role(body), _kind(body) in HIDDEN
-        if count >= limit + _LOOKAHEAD and role not in PEOPLE:
+        role, is_hidden = _role(body), _kind(body) in HIDDEN_KINDS
+        if count >= limit + _LOOKAHEAD and role not in USER_ROLES:
             continue  # the turn is longer than the limit: only its first message is needed
-        if role in SHOWN and not is_hidden:
+        if role in HISTORY_ROLES and not is_hidden:
             count += 1
-            has_user = has_user or role in PEOPLE
+            has_user = has_user or role in USER_ROLES
             selected.append((index, body))
     selected.reverse()
     is_whole = not selected or selected[0][0] == 0

@@ -13,12 +13,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tertulia.core.text.prompt_safe import plain
+from tertulia.core.text.prompt_safe import clean_for_prompt
 
 IMAGE = "image_url"
 REFUSAL = "refusal"
 # The parts besides text that the OpenAI API accepts from a person and from the assistant.
-FROM_PERSON = (IMAGE, "input_audio", "file")
+USER_PARTS = (IMAGE, "input_audio", "file")
 ASSISTANT_PARTS = (REFUSAL,)
 
 _REASONING = ("thinking", "redacted_thinking", "reasoning")
@@ -41,14 +41,14 @@ def normalise_content(content: Any, kinds: Sequence[str] = ()) -> str | list[Par
     return parts or None
 
 
-def speaks(content: Any) -> bool:
+def has_content(content: Any) -> bool:
     """Return whether content is not empty: not blank text and not an empty list of parts."""
     if isinstance(content, str):
         return content != "" and not content.isspace()
     return normalise_content(content) is not None
 
 
-def flat(content: Any) -> str:
+def flatten_content(content: Any) -> str:
     """Return content as one text."""
     text = normalise_content(content, ASSISTANT_PARTS)
     if isinstance(text, list):
@@ -56,15 +56,15 @@ def flat(content: Any) -> str:
     return text or ""
 
 
-def trace(part: Mapping[str, Any]) -> str:
+def describe_part(part: Mapping[str, Any]) -> str:
     """Describe a part in words, for formats that do not accept the part itself."""
     kind = str(part.get("type"))
     if kind != IMAGE:
-        return f"[{plain(kind, 40)}]"
+        return f"[{clean_for_prompt(kind, 40)}]"
     url = _image_url(part)
     if not isinstance(url, str) or url.startswith("data:"):
         return "[image]"
-    return f"[image: {plain(url)}]"
+    return f"[image: {clean_for_prompt(url)}]"
 
 
 def replace_surrogates(text: str) -> str:
@@ -72,14 +72,14 @@ def replace_surrogates(text: str) -> str:
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
-def sound_value(value: Any) -> Any:
+def make_json_safe(value: Any) -> Any:
     """Return the value with every nested value changed to valid JSON in UTF-8."""
     if isinstance(value, str):
         return replace_surrogates(value)
     if isinstance(value, list):
-        return [sound_value(item) for item in value]
+        return [make_json_safe(item) for item in value]
     if isinstance(value, dict):
-        return {replace_surrogates(key): sound_value(item) for key, item in value.items()}
+        return {replace_surrogates(key): make_json_safe(item) for key, item in value.items()}
     # NaN and the infinities are not JSON; for them alone `value - value` is not 0.
     return None if isinstance(value, float) and value - value != 0 else value
 
@@ -91,18 +91,18 @@ def _normalise_part(part: Any, kinds: Sequence[str]) -> Part | None:
     if isinstance(kind, str) and kind in kinds and (new := _READERS[kind](part)) is not None:
         return new
     text = part.get("text")
-    if kind == "text" and len(part) == 2 and isinstance(text, str) and speaks(text):
+    if kind == "text" and len(part) == 2 and isinstance(text, str) and has_content(text):
         return part
     if kind in _REASONING or (kind == "text" and text is None):
         return None
     if kind == "text" or isinstance(text, str):
         return _text(text)
-    return _text(trace(part) if isinstance(kind, str) else part)
+    return _text(describe_part(part) if isinstance(kind, str) else part)
 
 
 def _text(value: Any) -> Part | None:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return {"type": "text", "text": text} if speaks(text) else None
+    return {"type": "text", "text": text} if has_content(text) else None
 
 
 def _image_url(part: Mapping[str, Any]) -> Any:
@@ -136,7 +136,7 @@ def _read_file(part: Part) -> Part | None:
 
 def _read_refusal(part: Part) -> Part | None:
     text = part.get(REFUSAL)
-    return {"type": REFUSAL, REFUSAL: text} if isinstance(text, str) and speaks(text) else None
+    return {"type": REFUSAL, REFUSAL: text} if isinstance(text, str) and has_content(text) else None
 
 
 def _texts(value: Any, names: Sequence[str]) -> dict[str, str]:

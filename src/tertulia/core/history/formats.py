@@ -22,20 +22,20 @@ import msgspec
 from tertulia.core.history import tokens
 from tertulia.core.history.content import (
     ASSISTANT_PARTS,
-    FROM_PERSON,
     IMAGE,
+    USER_PARTS,
     Part,
-    flat,
+    describe_part,
+    flatten_content,
+    has_content,
+    make_json_safe,
     normalise_content,
     replace_surrogates,
-    sound_value,
-    speaks,
-    trace,
 )
 from tertulia.core.history.repair import (
     EMPTY_MESSAGE,
     INTERRUPTED_RESULT,
-    PEOPLE,
+    USER_ROLES,
     Block,
     Result,
     assistant_content,
@@ -44,7 +44,7 @@ from tertulia.core.history.repair import (
 )
 from tertulia.core.history.window import CountTokens, shorten_middle
 from tertulia.core.message import ASSISTANT, MAX_NESTING, SUMMARY, TOOL, USER, Message, from_json
-from tertulia.core.text.prompt_safe import plain, quote_text
+from tertulia.core.text.prompt_safe import clean_for_prompt, quote_text
 from tertulia.core.text.redact import Redactor
 
 Timestamps = Literal["none", "user", "all"]
@@ -95,11 +95,11 @@ def render(blocks: Sequence[Block], form: Format, style: Style) -> list[dict[str
         # One check of the whole list is cheaper than one of each text, and misses nothing.
         _encode(messages)
     except UnicodeEncodeError:
-        return [sound_value(message) for message in messages]
+        return [make_json_safe(message) for message in messages]
     return messages
 
 
-def weigher(style: Style) -> CountTokens:
+def token_counter(style: Style) -> CountTokens:
     """Return a function that estimates the tokens of a block as rendered in this style."""
 
     def count_tokens(block: Block, limit: int | None) -> int:
@@ -112,20 +112,22 @@ def weigher(style: Style) -> CountTokens:
 def _count_message(message: Mapping[str, Any]) -> int:
     content = message.get("content")
     if isinstance(content, str):
-        total = tokens.PER_MESSAGE + tokens.estimate(content)
+        total = tokens.PER_MESSAGE + tokens.estimate_tokens(content)
     else:
         total = tokens.PER_MESSAGE + sum(_count_part(part) for part in content or ())
     for call in message.get("tool_calls", ()):
         function = call["function"]
-        total += tokens.PER_MESSAGE + tokens.estimate(function["name"] + function["arguments"])
+        total += tokens.PER_MESSAGE + tokens.estimate_tokens(
+            function["name"] + function["arguments"]
+        )
     if reasoning := message.get("reasoning_content"):
-        total += tokens.estimate(reasoning)
+        total += tokens.estimate_tokens(reasoning)
     return total
 
 
 def _count_part(part: Mapping[str, Any]) -> int:
     text = part.get("text") or part.get("refusal")
-    return tokens.PER_IMAGE if text is None else tokens.estimate(text)
+    return tokens.PER_IMAGE if text is None else tokens.estimate_tokens(text)
 
 
 # -- the OpenAI chat format; the others are made from it
@@ -143,7 +145,7 @@ def _render_openai(blocks: Sequence[Block], style: Style) -> list[dict[str, Any]
             if type(content) is str and content and not content.isspace():
                 messages.append(body)
                 continue
-        if row.role in PEOPLE:
+        if row.role in USER_ROLES:
             messages.append(_render_person(row, style))
         else:
             messages.append(_render_assistant(block, style))
@@ -156,11 +158,11 @@ def _render_person(row: Message, style: Style) -> dict[str, Any]:
     if row.role == SUMMARY:
         return {
             "role": USER,
-            "content": _SUMMARY_HEAD + (flat(body.get("content")) or EMPTY_MESSAGE),
+            "content": _SUMMARY_HEAD + (flatten_content(body.get("content")) or EMPTY_MESSAGE),
         }
-    content = normalise_content(body.get("content"), FROM_PERSON)
+    content = normalise_content(body.get("content"), USER_PARTS)
     media = _describe_media(body.get("media"))
-    if not speaks(content):
+    if not has_content(content):
         content = "" if media else EMPTY_MESSAGE
     header = _header(row, style)
     content = _surround(_without_headers(content) if header else content, header, media)
@@ -172,7 +174,7 @@ def _render_assistant(block: Block, style: Style) -> dict[str, Any]:
     if calls and style.timestamps != "all" and _is_unchanged(body, calls, limit):
         return body
     content = normalise_content(assistant_content(body), ASSISTANT_PARTS)
-    if style.timestamps == "all" and speaks(content):
+    if style.timestamps == "all" and has_content(content):
         content = _surround(content, _time_header(block.row))
     message: dict[str, Any] = {"role": ASSISTANT, "content": content}
     if calls:
@@ -227,7 +229,7 @@ def _with_name(message: dict[str, Any], body: Mapping[str, Any]) -> dict[str, An
 def _shorten_content(content: str | list[Part], limit: int | None) -> str | list[Part]:
     if limit is None:
         return content
-    text = flat(content)
+    text = flatten_content(content)
     return content if len(text) <= limit else shorten_middle(text, limit)
 
 
@@ -311,11 +313,11 @@ def _describe_media(media: Any) -> str:
     lines = []
     for item in media if isinstance(media, list) else [media]:
         if isinstance(item, str):
-            lines.append(f"[image: {plain(item) or 'unknown'}]")
+            lines.append(f"[image: {clean_for_prompt(item) or 'unknown'}]")
         elif isinstance(item, Mapping):
-            kind = plain(str(item.get("type") or ""), 20) or "file"
+            kind = clean_for_prompt(str(item.get("type") or ""), 20) or "file"
             location = item.get("path") or item.get("url") or item.get("name") or ""
-            lines.append(f"[{kind}: {plain(str(location)) or 'unknown'}]")
+            lines.append(f"[{kind}: {clean_for_prompt(str(location)) or 'unknown'}]")
     return "\n".join(lines)
 
 
@@ -323,7 +325,7 @@ def _describe_media(media: Any) -> str:
 
 
 def _to_text(message: Mapping[str, Any]) -> dict[str, Any]:
-    lines = [text] if (text := flat(message.get("content"))) else []
+    lines = [text] if (text := flatten_content(message.get("content"))) else []
     for call in message.get("tool_calls", ()):
         function = call["function"]
         lines.append(f"[calls {function['name']} {function['arguments']}]")
@@ -334,11 +336,15 @@ def _to_responses(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     role, content = message["role"], message.get("content")
     if role == TOOL:
         call_id = message["tool_call_id"]
-        return [{"type": "function_call_output", "call_id": call_id, "output": flat(content)}]
+        return [
+            {"type": "function_call_output", "call_id": call_id, "output": flatten_content(content)}
+        ]
     if role == USER and content is not None:
         parts = content if isinstance(content, str) else [_responses_part(p) for p in content]
         return [{"role": USER, "content": parts}]
-    text = [{"role": ASSISTANT, "content": flat(content)}] if speaks(content) else []
+    text = (
+        [{"role": ASSISTANT, "content": flatten_content(content)}] if has_content(content) else []
+    )
     return text + [
         {"type": "function_call", "call_id": call["id"], **call["function"]}
         for call in message.get("tool_calls", ())
@@ -354,7 +360,7 @@ def _responses_part(part: Part) -> Part:
         return {"type": "input_image", "image_url": image["url"], "detail": detail}
     if part["type"] == "file":
         return {"type": "input_file", **part["file"]}
-    return {"type": "input_text", "text": trace(part)}
+    return {"type": "input_text", "text": describe_part(part)}
 
 
 def _render_anthropic(block: Block, style: Style) -> list[dict[str, Any]]:
@@ -364,7 +370,7 @@ def _render_anthropic(block: Block, style: Style) -> list[dict[str, Any]]:
     message = _render_assistant(block, style)
     # The API refuses a last message of the assistant that ends in white space. It is removed from
     # every message, so that a message is the same while it is the last one and later.
-    text = flat(message.get("content")).rstrip()
+    text = flatten_content(message.get("content")).rstrip()
     parts = _thinking_blocks(block.row.body)
     parts += [{"type": "text", "text": text}] if text else []
     parts += [_tool_use(call) for call in message.get("tool_calls", ())]
@@ -384,7 +390,7 @@ def _thinking_blocks(body: Mapping[str, Any]) -> list[dict[str, Any]]:
             if isinstance(block, Mapping) and block.get("type") == kind:
                 fields = {name: block.get(name) for name in names}
                 # The thinking text may be empty: some models give its signature only.
-                if _are_texts(fields) and speaks(fields[names[-1]]):
+                if _are_texts(fields) and has_content(fields[names[-1]]):
                     blocks.append({"type": kind, **fields})
     return blocks
 
@@ -408,7 +414,7 @@ def _anthropic_image(part: Part) -> Part:
         return {"type": "image", "source": source}
     if url.startswith("https://"):
         return {"type": "image", "source": {"type": "url", "url": url}}
-    return {"type": "text", "text": trace(part)}
+    return {"type": "text", "text": describe_part(part)}
 
 
 def _tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -426,7 +432,7 @@ def _tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
 def _tool_result(result: Result, style: Style) -> dict[str, Any]:
     block = {"type": "tool_result", "tool_use_id": _anthropic_id(result.call_id)}
     content = _render_result(result, style)["content"]
-    return {**block, "content": _anthropic_parts(content)} if speaks(content) else block
+    return {**block, "content": _anthropic_parts(content)} if has_content(content) else block
 
 
 def _anthropic_id(call_id: str) -> str:

@@ -4,7 +4,7 @@ A history is a list of blocks. A block is a message of a person, or one assistan
 exactly one result for each of its tool calls, in the order of the calls. The OpenAI and the
 Anthropic API accept such blocks written one after the other, and also after a cut between blocks.
 
-`blocks` is total: any stored rows give legal blocks, and legal rows come out unchanged. Damage is
+`build_blocks` is total: any stored rows give legal blocks, and legal rows come out unchanged. Damage is
 repaired in place, and nothing else is dropped because of it:
 
 - commands, internal rows and rows of roles the model does not know are left out first;
@@ -29,7 +29,7 @@ from typing import Any
 
 import msgspec
 
-from tertulia.core.history.content import replace_surrogates, sound_value, speaks
+from tertulia.core.history.content import has_content, make_json_safe, replace_surrogates
 from tertulia.core.message import (
     ASSISTANT,
     COMMAND,
@@ -45,9 +45,9 @@ INTERRUPTED_RESULT = "[interrupted: this call was cut off, its outcome is unknow
 EMPTY_MESSAGE = "[empty message]"
 UNNAMED_TOOL = "unnamed_tool"
 
-HIDDEN = (COMMAND, INTERNAL)
-PEOPLE = (USER, SUMMARY)
-SHOWN = (USER, ASSISTANT, TOOL, SUMMARY)
+HIDDEN_KINDS = (COMMAND, INTERNAL)
+USER_ROLES = (USER, SUMMARY)
+HISTORY_ROLES = (USER, ASSISTANT, TOOL, SUMMARY)
 
 # The chat completions API refuses a longer id.
 MAX_ID_LENGTH = 40
@@ -75,7 +75,7 @@ class Block(msgspec.Struct):
     @property
     def is_person(self) -> bool:
         """Return whether it is a message of a person, or a summary, which models read as one."""
-        return self.row.role in PEOPLE
+        return self.row.role in USER_ROLES
 
     @property
     def is_delivery(self) -> bool:
@@ -88,7 +88,7 @@ class Block(msgspec.Struct):
         return 1 + len(self.results)
 
 
-def blocks(rows: Iterable[Message]) -> list[Block]:
+def build_blocks(rows: Iterable[Message]) -> list[Block]:
     """Return the legal blocks of stored rows; call ids stay as they were stored."""
     history: list[Block] = []
     callers: dict[str, Block] = {}
@@ -96,9 +96,9 @@ def blocks(rows: Iterable[Message]) -> list[Block]:
     step: Block | None = None
     for row in rows:
         role = row.role
-        if row.kind is not None and row.kind in HIDDEN:
+        if row.kind is not None and row.kind in HIDDEN_KINDS:
             continue
-        if role in PEOPLE:
+        if role in USER_ROLES:
             history.append(Block(row))
         elif role == ASSISTANT:
             calls = row.body.get("tool_calls")
@@ -106,7 +106,7 @@ def blocks(rows: Iterable[Message]) -> list[Block]:
                 history.append(step := block)
                 for result in step.results:
                     callers[result.call_id] = step
-            elif speaks(assistant_content(row.body)):
+            elif has_content(assistant_content(row.body)):
                 history.append(Block(row))
         elif role == TOOL and not _assign_result(row, callers, step):
             early.append(row)
@@ -221,7 +221,7 @@ def _repair_call(call: dict[str, Any], call_id: str) -> dict[str, Any]:
     name = function.get("name")
     extra = {key: value for key, value in call.items() if key not in _FUNCTION_FIELDS}
     return {
-        **sound_value(extra),
+        **make_json_safe(extra),
         "id": call_id,
         "type": "function",
         "function": {
@@ -233,5 +233,5 @@ def _repair_call(call: dict[str, Any], call_id: str) -> dict[str, Any]:
 
 def _arguments_text(arguments: object) -> str:
     if isinstance(arguments, str):
-        return arguments if speaks(arguments) else "{}"
+        return arguments if has_content(arguments) else "{}"
     return "{}" if arguments is None else json.dumps(arguments, ensure_ascii=False)

@@ -31,7 +31,7 @@ _MAX_LINE_LENGTH = 160
 _MAX_LINES = 60
 
 
-def extract(messages: Sequence[Mapping[str, Any]], previous: str | None) -> str:
+def extract_summary(messages: Sequence[Mapping[str, Any]], previous: str | None) -> str:
     """Return a summary made without a model: the first words of each message of both sides."""
     lines = previous.split("\n")[1:] if previous and previous.startswith(_HEAD) else []
     if previous and not lines:
@@ -48,14 +48,14 @@ def extract(messages: Sequence[Mapping[str, Any]], previous: str | None) -> str:
     return "\n".join([_HEAD, *lines])
 
 
-def fault(summary: object, messages: Sequence[Mapping[str, Any]]) -> str | None:
+def find_summary_problem(summary: object, messages: Sequence[Mapping[str, Any]]) -> str | None:
     """Return why a summary cannot replace the messages, or None if it can."""
     if not isinstance(summary, str):
         return f"it is not text but {type(summary).__name__}"
     if not summary.strip():
         return "it is empty"
-    size = tokens.estimate(summary)
-    replaced = sum(tokens.estimate(text_of(message)) for message in messages)
+    size = tokens.estimate_tokens(summary)
+    replaced = sum(tokens.estimate_tokens(text_of(message)) for message in messages)
     # The summary of a very short conversation may be longer than the conversation.
     if size > max(replaced, 500):
         return f"it is longer ({size} tokens) than the messages it replaces ({replaced})"

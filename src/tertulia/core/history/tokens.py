@@ -18,7 +18,7 @@ PER_MESSAGE = 4
 # Roughly the tokens that providers charge for an image of unknown size.
 PER_IMAGE = 800
 # By the estimate, no text has more characters per token than this.
-MOST_CHARACTERS = 7
+MAX_CHARACTERS_PER_TOKEN = 7
 
 _ASCII = bytes(range(128))
 _LETTERS = string.ascii_letters.encode()
@@ -39,7 +39,7 @@ _SCRIPTS = (
 )
 
 
-def estimate(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Return the estimated tokens of a text."""
     if not text:
         return 0

@@ -97,7 +97,7 @@ class View(msgspec.Struct, frozen=True):
         return View(tuple((new if log == old else log, *rest) for log, *rest in self.ranges))  # type: ignore[misc]
 
 
-def newest_of(spans: list[Span], count: int) -> list[Span]:
+def newest_spans(spans: list[Span], count: int) -> list[Span]:
     """Return the spans of the newest `count` messages."""
     newest: list[Span] = []
     for span in reversed(spans):
@@ -109,7 +109,7 @@ def newest_of(spans: list[Span], count: int) -> list[Span]:
     return newest
 
 
-def oldest_of(spans: list[Span], count: int) -> list[Span]:
+def oldest_spans(spans: list[Span], count: int) -> list[Span]:
     """Return the spans of the oldest `count` messages."""
     oldest: list[Span] = []
     for span in spans:
@@ -120,7 +120,7 @@ def oldest_of(spans: list[Span], count: int) -> list[Span]:
     return oldest
 
 
-def opened(spans: list[Span], log: int, last_seq: int) -> View:
+def view_of_spans(spans: list[Span], log: int, last_seq: int) -> View:
     """Return a view of `spans`, followed by everything in `log` after `last_seq`."""
     return _join(spans, log, last_seq + 1)
 

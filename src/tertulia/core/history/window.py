@@ -22,8 +22,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from tertulia.core.history import tokens
-from tertulia.core.history.content import flat
-from tertulia.core.history.repair import PEOPLE, Block
+from tertulia.core.history.content import flatten_content
+from tertulia.core.history.repair import USER_ROLES, Block
 from tertulia.core.message import SUMMARY
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ T = TypeVar("T")
 # All results of a turn are shortened to the same length, down to the first minimum, before a step
 # is dropped; those of the last step, which the model has not seen yet, down to the second minimum
 # before that step is dropped.
-DECENT = 4096
+MIN_RESULT = 4096
 MIN_LAST_RESULT = 256
 _OMISSION = "\n[… {left} of {total} characters left out …]\n"
 
@@ -58,7 +58,7 @@ class FittedHistory(NamedTuple):
     result_limit: int | None = None
 
 
-def fit(
+def fit_history(
     blocks: Sequence[Block], budget: HistoryBudget, count_tokens: CountTokens, *, whole: bool = True
 ) -> FittedHistory:
     """Return the newest turns of a history that fit, or as much of the newest turn as fits.
@@ -91,7 +91,7 @@ def split_turns(blocks: Sequence[Block]) -> list[list[Block]]:
     before: Block | None = None
     for block in blocks:
         row = block.row
-        if row.role not in PEOPLE:
+        if row.role not in USER_ROLES:
             if turns:
                 turns[-1].append(block)
         elif before is not None and before.is_person and before.row.turn == row.turn:
@@ -157,7 +157,7 @@ def _fit_steps(
     groups = [[step] for step in steps]
     shares: list[float] = []
     limit: int | None = None
-    for limit in (None, *_limits(room, DECENT)):
+    for limit in (None, *_limits(room, MIN_RESULT)):
         shares = _shares(groups, room, count_tokens, limit)
         if len(shares) == len(groups):
             return steps, limit
@@ -175,7 +175,7 @@ def _fit_summary(summary: Block, budget: HistoryBudget, count_tokens: CountToken
     for limit in _limits(budget, MIN_LAST_RESULT):
         if count_tokens(fitted, None) <= (budget.tokens or 0) // 2:
             break
-        text = shorten_middle(flat(summary.row.body.get("content")), limit)
+        text = shorten_middle(flatten_content(summary.row.body.get("content")), limit)
         fitted = Block(msgspec.structs.replace(summary.row, body={"content": text}))
     return fitted
 
@@ -185,7 +185,7 @@ def _limits(budget: HistoryBudget, shortest: int) -> list[int]:
 
     Powers of two, so that a growing turn rarely needs another length.
     """
-    longest = (budget.tokens or 0) * tokens.MOST_CHARACTERS
+    longest = (budget.tokens or 0) * tokens.MAX_CHARACTERS_PER_TOKEN
     powers = [1 << power for power in range(longest.bit_length() - 1, 0, -1)]
     return [power for power in powers if power >= shortest]
 

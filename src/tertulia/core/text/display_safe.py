@@ -26,19 +26,19 @@ _REPLACEMENTS = {
 }
 
 
-def harmless(text: str) -> str:
+def display_text(text: str) -> str:
     """Return the text safe for a terminal or a page: lines stay, control characters do not."""
     lines = text.replace("\r\n", "\n").translate(_REPLACEMENTS)
     return _REMOVED.sub("", lines)
 
 
-def one_line(text: str, limit: int | None = None) -> str:
+def display_line(text: str, limit: int | None = None) -> str:
     """Return the text safe for display, on one line and cut at `limit` characters."""
-    line = " ".join(harmless(text).split())
+    line = " ".join(display_text(text).split())
     return line if limit is None or len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
-def to_json(value: Any, *, indent: int | None = 2) -> str:
+def display_json(value: Any, *, indent: int | None = 2) -> str:
     """Return readable JSON that is safe to display."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

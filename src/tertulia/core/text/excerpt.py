@@ -6,7 +6,7 @@ from __future__ import annotations
 _INPUT_FACTOR = 8
 
 
-def excerpt(text: str, limit: int) -> str:
+def log_line(text: str, limit: int) -> str:
     """Return the beginning of a text; line breaks and unprintable characters become spaces."""
     head = text[: limit * _INPUT_FACTOR]
     line = " ".join("".join(char if char.isprintable() else " " for char in head).split())

@@ -7,38 +7,38 @@ from datetime import datetime, tzinfo
 from tertulia.core.session import Session
 from tertulia.core.usage import Usage
 
-NONE = "–"
+NO_VALUE = "–"
 
 
-def name_of(session: Session) -> str:
+def session_name(session: Session) -> str:
     """Return the name of a session for people: its title, else a description of its origin."""
     return session.title or session.origin.description
 
 
-def state_of(session: Session) -> str:
+def session_state(session: Session) -> str:
     """Return "current", or "ended" with the reason."""
     if session.ended_at is None:
         return "current"
     return f"ended: {session.end_reason}"
 
 
-def stamp(time: datetime, zone: tzinfo) -> str:
+def format_time(time: datetime, zone: tzinfo) -> str:
     """Return a time in a zone, to the second."""
     return f"{time.astimezone(zone):%Y-%m-%d %H:%M:%S}"
 
 
-def dollars(amount: float) -> str:
+def format_dollars(amount: float) -> str:
     """Return an amount in dollars, small amounts with four decimals."""
     if 0 < amount < 0.0001:
         return "<$0.0001"
     return f"${amount:,.2f}" if amount == 0 or amount >= 1 else f"${amount:.4f}"
 
 
-def cost(usage: Usage) -> str:
+def format_cost(usage: Usage) -> str:
     """Return the cost of a usage and how certain it is; an unknown cost is never shown as zero."""
     if usage.cost_status == "included":
         return "included"
     if usage.cost_usd is None:
-        return "unknown" if usage.total else NONE
+        return "unknown" if usage.total else NO_VALUE
     sign = {"unknown": "≥ ", "estimated": "≈ "}.get(usage.cost_status or "", "")
-    return sign + dollars(usage.cost_usd)
+    return sign + format_dollars(usage.cost_usd)

@@ -52,10 +52,10 @@ _UNDERSCORES = re.compile("_+")
 
 def quote_text(text: str, limit: int = LIMIT) -> str:
     """Return the text as one quoted line that cannot end its quotes or format anything."""
-    return f'"{plain(text, limit)}"'
+    return f'"{clean_for_prompt(text, limit)}"'
 
 
-def plain(text: str, limit: int = LIMIT) -> str:
+def clean_for_prompt(text: str, limit: int = LIMIT) -> str:
     """Return the text that `quote_text` puts between the quotes."""
     line, is_cut = clean_line(text[:MAX_INPUT]), len(text) > MAX_INPUT
     if len(line) > limit or is_cut:

@@ -1,6 +1,6 @@
 """Text for the search index, and the parsing of search queries.
 
-Both go through `folded`, so that a search finds a word in every spelling: compatibility forms are
+Both go through `fold_text`, so that a search finds a word in every spelling: compatibility forms are
 unified, case and accents removed, and each character of a script without spaces becomes a word of
 its own, because in such a script a word is a phrase of characters.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
-# Increase it when `folded` gives other words than before: the index is then rebuilt.
-RULE = 1
+# Increase it when `fold_text` gives other words than before: the index is then rebuilt.
+RULE_VERSION = 1
 
 SNIPPET = 160
 
@@ -28,7 +28,7 @@ _WORD = re.compile(r"\w")
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
 
-def folded(text: str) -> str:
+def fold_text(text: str) -> str:
     """Return the words of a text in the form that is indexed and searched for."""
     if text.isascii():
         return text.lower()
@@ -37,12 +37,12 @@ def folded(text: str) -> str:
     return _UNSPACED.sub(r" \1 ", unicodedata.normalize("NFKC", unaccented).casefold())
 
 
-def terms(query: str) -> list[Phrase]:
+def parse_query(query: str) -> list[Phrase]:
     """Return the phrases of a query, each with whether its last word is a prefix."""
     phrases = []
     for quoted, bare in _TERM.findall(query):
         is_prefix = bare.endswith("*")
-        phrase = " ".join(folded(quoted or bare).replace('"', " ").split())
+        phrase = " ".join(fold_text(quoted or bare).replace('"', " ").split())
         if _WORD.search(phrase):
             phrases.append((phrase.rstrip("*"), is_prefix))
     return phrases

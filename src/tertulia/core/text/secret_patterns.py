@@ -32,7 +32,7 @@ _SECRET = re.compile(
 )
 
 
-def without_secrets(text: str) -> str:
+def hide_secrets(text: str) -> str:
     """Return the text with everything that looks like a secret replaced by `HIDDEN`."""
     return _SECRET.sub(_hide, text)
 

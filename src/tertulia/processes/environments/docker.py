@@ -10,7 +10,7 @@ from typing import Final
 from tertulia.errors import ConfigError
 from tertulia.processes.environments.base import Command, Launch
 from tertulia.processes.environments.remote import client_launch, kill_argv, remote_argv
-from tertulia.processes.settings import DOCKER_OPTIONS
+from tertulia.processes.settings import DEFAULT_DOCKER_OPTIONS
 
 # A container that has ended is removed already, which is not an error; so the script checks
 # whether the container is left. Prints the number of removed containers.
@@ -67,7 +67,7 @@ class DockerImage:
         image: str,
         *,
         folder: str,
-        options: Sequence[str] = DOCKER_OPTIONS,
+        options: Sequence[str] = DEFAULT_DOCKER_OPTIONS,
         docker: str = "docker",
     ) -> None:
         self.name = f"docker image {_require_name(image)}"

@@ -23,7 +23,7 @@ from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
 
-LIMIT: Final = 1000
+MAX_LIMIT: Final = 1000
 _POLL_SECONDS: Final = 1.0
 
 # A statement that returns one truthy value if something is due, with its parameters but for `now`.
@@ -47,8 +47,8 @@ def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
 
 
 def check_limit(limit: int) -> None:
-    """Raise `ConfigError` unless a page or claim size is between 1 and `LIMIT`."""
-    validate.whole("limit", limit, 1, LIMIT)
+    """Raise `ConfigError` unless a page or claim size is between 1 and `MAX_LIMIT`."""
+    validate.integer("limit", limit, 1, MAX_LIMIT)
 
 
 def check_claimed(name: str, value: object, kind: type) -> None:
@@ -111,7 +111,7 @@ def time_after(now: datetime, seconds: float | None) -> datetime:
 
 def id_before_page(cursor: str | None) -> int:
     """Return the id after which the page of a cursor begins; 0 without a cursor."""
-    return cursors.read(cursor, 1)[0] if cursor else 0
+    return cursors.decode(cursor, 1)[0] if cursor else 0
 
 
 def page_of(entries: Sequence[N], limit: int) -> Page[N]:
@@ -120,4 +120,4 @@ def page_of(entries: Sequence[N], limit: int) -> Page[N]:
     Pass one entry more than the limit if there are more: then the page has a cursor for the next.
     """
     has_more = len(entries) > limit
-    return Page(tuple(entries[:limit]), cursors.write(entries[limit - 1].id) if has_more else None)
+    return Page(tuple(entries[:limit]), cursors.encode(entries[limit - 1].id) if has_more else None)

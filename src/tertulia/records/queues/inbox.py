@@ -33,8 +33,8 @@ CHANNEL: Final = "inbox"
 # Claims run one at a time, under this lock; each claims only the heads of lanes.
 CLAIMS: Final = "claims from the inbox"
 
-ArrivalState = Literal["waiting", "taken", "done", "dead", "gathered"]
-ARRIVAL_STATES: tuple[ArrivalState, ...] = ("waiting", "taken", "done", "dead", "gathered")
+InboxState = Literal["waiting", "taken", "done", "dead", "gathered"]
+INBOX_STATES: tuple[InboxState, ...] = ("waiting", "taken", "done", "dead", "gathered")
 # A user who never stops writing is answered after this many times `gather_seconds`.
 _MAX_GATHER_PAUSES: Final = 5
 
@@ -48,7 +48,7 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None
     message_id: str | None
     media: tuple[Any, ...]
-    state: ArrivalState
+    state: InboxState
     attempts: int
     not_before: datetime
     received_at: datetime
@@ -80,7 +80,7 @@ class Inbox:
         user in that time are added to it and answered together with it.
         """
         validate.source(source)
-        validate.many("media", media)
+        validate.collection("media", media)
         validate.number("gather_seconds", gather_seconds)
         platform_id = None if message_id is None else str(message_id)
         key = session_rows.key_of(self._context, source)
@@ -148,7 +148,7 @@ class Inbox:
 
     def dismiss(self, item: InboxItem) -> None:
         """Settle a waiting message that needs no answer; raise `StaleWrite` if it was claimed."""
-        self._db.write(lambda tx: take_in(tx, item), lane=_lane(item))
+        self._db.write(lambda tx: settle_waiting(tx, item), lane=_lane(item))
         self._db.notify(CHANNEL)
 
     def failed(
@@ -169,7 +169,7 @@ class Inbox:
     def find(
         self,
         *,
-        state: ArrivalState | None = None,
+        state: InboxState | None = None,
         key: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
@@ -177,7 +177,7 @@ class Inbox:
         """Return a page of accepted messages, oldest first."""
         base.check_limit(limit)
         if state is not None:
-            base.check_choice("state", state, ARRIVAL_STATES)
+            base.check_choice("state", state, INBOX_STATES)
         params = {
             "state": state,
             "key": key,
@@ -193,7 +193,7 @@ class Inbox:
         return base.page_of(items, limit)
 
     def _settle(
-        self, item: InboxItem, state: ArrivalState, problem: str | None, after: float | None
+        self, item: InboxItem, state: InboxState, problem: str | None, after: float | None
     ) -> None:
         base.check_claimed("item", item, InboxItem)
         not_before = base.time_after(self._context.clock.now(), after)
@@ -259,7 +259,7 @@ def _settle(tx: Transaction, params: Mapping[str, Any]) -> None:
         promote(tx, row[0])
 
 
-def take_in(tx: Transaction, item: InboxItem) -> None:
+def settle_waiting(tx: Transaction, item: InboxItem) -> None:
     """Settle a waiting message as answered by a turn that was already running.
 
     Raise `StaleWrite` if it is no longer waiting.
@@ -279,7 +279,7 @@ def promote(tx: Transaction, key: str) -> None:
     tx.run("inbox_promote", {"key": key})
 
 
-def forget(tx: Transaction, session: int) -> None:
+def delete_of_session(tx: Transaction, session: int) -> None:
     """Delete the accepted messages that the turns of a session answered."""
     tx.run("inbox_delete_gathered", {"session": session})
     for (key,) in sorted(set(tx.all("inbox_delete", {"session": session}))):

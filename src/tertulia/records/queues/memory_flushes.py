@@ -16,7 +16,7 @@ from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import session_row
 
-TRIES: Final = 3
+MAX_ATTEMPTS: Final = 3
 
 
 class MemoryFlushes:
@@ -35,7 +35,7 @@ class MemoryFlushes:
             sessions = []
             for ref, attempts in tx.all("flush_claim", params):
                 row = tx.one("session_by_ref", {"ref": ref})
-                if row is None or attempts > TRIES:
+                if row is None or attempts > MAX_ATTEMPTS:
                     self._end(tx, ref, "given up" if row else None)
                 else:
                     sessions.append(session_row(row).session())
@@ -54,4 +54,6 @@ class MemoryFlushes:
     def _end(self, tx: Transaction, ref: int, outcome: str | None) -> None:
         tx.run("flush_done", {"session": ref})
         if outcome is not None:
-            session_rows.event(tx, ref, self._context.clock.now(), "memory", {"outcome": outcome})
+            session_rows.record_event(
+                tx, ref, self._context.clock.now(), "memory", {"outcome": outcome}
+            )

@@ -80,7 +80,7 @@ class Outbox:
 
         A text that is too long for its platform is put in as several parts; the first is returned.
         """
-        parts = deliveries_to(
+        parts = build_deliveries(
             self._context, text, to, origin, session_id=session_id, delivery=delivery
         )
         now = to_micros(self._context.clock.now())
@@ -218,7 +218,7 @@ class Outbox:
         return settled
 
 
-def deliveries_to(
+def build_deliveries(
     context: StoreContext,
     text: str,
     to: str,
@@ -266,8 +266,8 @@ def deliveries_to(
 
 def _id_of(delivery: str) -> str:
     """Return the key unchanged if every database can index it, else a hash of it."""
-    is_plain = delivery.isprintable() and len(delivery.encode()) <= keys.LONGEST_PART
-    return delivery if is_plain else keys.part_of(delivery)
+    is_plain = delivery.isprintable() and len(delivery.encode()) <= keys.MAX_PART_BYTES
+    return delivery if is_plain else keys.key_part(delivery)
 
 
 def _part(whole: Delivery, number: int, text: str) -> Delivery:
@@ -332,7 +332,7 @@ def promote(tx: Transaction, chat: Row) -> None:
     tx.run("outbox_promote", params)
 
 
-def forget(tx: Transaction, session_id: str) -> None:
+def delete_of_session(tx: Transaction, session_id: str) -> None:
     """Delete all deliveries of a session, sent ones included."""
     for chat in sorted(set(tx.all("outbox_delete", {"session_id": session_id})), key=str):
         promote(tx, chat)

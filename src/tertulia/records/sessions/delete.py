@@ -10,14 +10,14 @@ from tertulia.records.queues import (
     outbox,
 )
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import SessionRow, view_from
+from tertulia.storage.rows import SessionRow, parse_view
 
 
-def remove(tx: Transaction, row: SessionRow) -> None:
+def delete_session(tx: Transaction, row: SessionRow) -> None:
     """Delete a session. Its forks keep their past: the messages they show become their own."""
     for (borrower,) in tx.all("borrowers_of", {"log": row.ref}):
         _copy_to_fork(tx, row, borrower)
-    search.forget(tx, row.ref)
+    search.remove_session(tx, row.ref)
     session = {"session": row.ref}
     for statement in (
         "blobs_delete",
@@ -31,9 +31,9 @@ def remove(tx: Transaction, row: SessionRow) -> None:
         "newcomers_delete",
     ):
         tx.run(statement, session)
-    inbox.forget(tx, row.ref)
+    inbox.delete_of_session(tx, row.ref)
     tx.run("turns_delete", session)
-    outbox.forget(tx, row.id)
+    outbox.delete_of_session(tx, row.id)
     tx.run("occurrences_forget", {"session_id": row.id})
     tx.run("processes_forget", {"session_id": row.id})
     tx.run("session_orphan", {"id": row.id})
@@ -45,7 +45,7 @@ def _copy_to_fork(tx: Transaction, row: SessionRow, fork: int) -> None:
     revisions = tx.all("revisions_of", {"session": fork})
     spans = []
     for number, ranges, *_ in revisions:
-        view = view_from(ranges)
+        view = parse_view(ranges)
         spans += [Span(log, first, last or 0) for log, first, last in view.ranges if log == row.ref]
         moved = to_json(view.moved(row.ref, fork).ranges)
         tx.run(
@@ -57,7 +57,7 @@ def _copy_to_fork(tx: Transaction, row: SessionRow, fork: int) -> None:
         tx.run("messages_copy", params)
         tx.run("message_blobs_copy", params)
         # The indexer finds messages above its watermark by itself.
-        search.add(tx, fork, span.first, min(span.last, search.marked(tx, fork)))
+        search.index_messages(tx, fork, span.first, min(span.last, search.last_indexed(tx, fork)))
 
 
 def _merge(spans: list[Span]) -> list[Span]:

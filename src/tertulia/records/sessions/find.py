@@ -17,7 +17,7 @@ from tertulia.core.session import STATES, Page, Session, State
 from tertulia.core.text import search_terms
 from tertulia.errors import ConfigError
 from tertulia.records import session_rows
-from tertulia.records.people import resolve
+from tertulia.records.people import resolve_person
 from tertulia.records.sessions.open import can_be_protected, expiry_reason
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Row, Transaction
@@ -52,7 +52,7 @@ def find_within(
     since = None
     if active_minutes is not None:
         since = _minutes_before(context.clock.now(), active_minutes)
-    phrases = None if text is None else search_terms.terms(text.replace("\0", " "))
+    phrases = None if text is None else search_terms.parse_query(text.replace("\0", " "))
     if phrases == []:
         return Page(())
     if phrases is not None:
@@ -83,7 +83,7 @@ def find_rows(
 ) -> list[SessionRow]:
     """Return a page of sessions, newest activity first."""
     person = filters["person"]
-    resolved = None if person is None else resolve(tx, person, filters["platform"])
+    resolved = None if person is None else resolve_person(tx, person, filters["platform"])
     params = {**filters, "person": resolved}
     if phrases is not None:
         params["words"] = tx.search_question(phrases)
@@ -193,11 +193,11 @@ def _to_page(rows: list[SessionRow], limit: int) -> Page[Session]:
     """Return the first `limit` rows as a page; one more row means that another page follows."""
     sessions = tuple(row.session() for row in rows[:limit])
     has_more = len(rows) > limit
-    return Page(sessions, cursors.write(*_activity_order(rows[limit - 1])) if has_more else None)
+    return Page(sessions, cursors.encode(*_activity_order(rows[limit - 1])) if has_more else None)
 
 
 def _read_cursor(text: str) -> tuple[int, int]:
-    at, ref = cursors.read(text, 2)
+    at, ref = cursors.decode(text, 2)
     return at, ref
 
 
@@ -206,4 +206,4 @@ def _check_page(state: str, limit: int) -> None:
         raise ConfigError(
             f"state is {state!r}.", hint=f"Allowed: {', '.join(STATES)}.", field="state"
         )
-    validate.whole("limit", limit, 1, PAGE_LIMIT)
+    validate.integer("limit", limit, 1, PAGE_LIMIT)

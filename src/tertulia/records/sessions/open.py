@@ -120,7 +120,7 @@ class OpenSession(NamedTuple):
         # The notice is handed out by the transaction that finds or makes the new session, and an
         # event of the old one records that. So it is handed out exactly once, even if the new
         # session is deleted or the clock steps back.
-        session_rows.event(tx, after.ref, self.now, "noticed", {"session": session_id})
+        session_rows.record_event(tx, after.ref, self.now, "noticed", {"session": session_id})
         can_notify = policy.notify and registry.platform(self.source.platform).notify
         return Notice(reason, after.turns > 0, after.id, notify=can_notify)
 
@@ -138,9 +138,9 @@ def begin_session(
     """Insert a session with its first revision and event; return its row."""
     kind = None if after is None else "reset"
     row = session_rows.insert_session(tx, context, source, key, now, parent=after, kind=kind)
-    session_rows.first_view(tx, row.ref, View.whole(row.ref), "start", now, 0)
+    session_rows.insert_first_revision(tx, row.ref, View.whole(row.ref), "start", now, 0)
     detail = {} if after is None else {"after": after.id, "reason": reason}
-    session_rows.event(tx, row.ref, now, "began", detail)
+    session_rows.record_event(tx, row.ref, now, "began", detail)
     return row
 
 
@@ -148,7 +148,7 @@ def end_session(
     tx: Transaction, context: StoreContext, row: SessionRow, reason: str, now: datetime
 ) -> None:
     """End a session; one with messages that a policy ends is queued for a memory flush."""
-    session_rows.end(tx, row, reason, now)
+    session_rows.mark_ended(tx, row, reason, now)
     if context.settings.remember and reason in AUTOMATIC and row.turns:
         tx.run("flush_put", {"session": row.ref})
 

@@ -14,8 +14,8 @@ from tertulia.core import (
 from tertulia.core.history.view import (
     Span,
     View,
-    oldest_of,
-    opened,
+    oldest_spans,
+    view_of_spans,
 )
 from tertulia.core.message import text_of, to_json
 from tertulia.core.session import Page, Session, State
@@ -39,7 +39,7 @@ from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.read import read_messages
 from tertulia.records.transcript.revisions import copy_summary
 from tertulia.storage.base import Row, Transaction
-from tertulia.storage.rows import SessionRow, body, from_micros, session_row, to_micros
+from tertulia.storage.rows import SessionRow, from_micros, parse_body, session_row, to_micros
 
 log = logging.getLogger("tertulia.sessions")
 
@@ -115,7 +115,7 @@ class Sessions:
                 return None
             before = session_row(row)
             if before.ended_at is None:
-                session_rows.end(tx, before, "new", now)
+                session_rows.mark_ended(tx, before, "new", now)
             return begin_session(
                 tx, self._context, session_rows.origin_of(before), key, now, before, reason="new"
             ).session()
@@ -143,7 +143,7 @@ class Sessions:
                 return row.session()
             self._end_current(tx, key, "switch", now)
             tx.run("session_resume", {"ref": row.ref, "now": to_micros(now)})
-            session_rows.event(tx, row.ref, now, "resumed", {"was": row.end_reason})
+            session_rows.record_event(tx, row.ref, now, "resumed", {"was": row.end_reason})
             return session_rows.require(tx, session_id).session()
 
         return self._db.write(work)
@@ -154,7 +154,7 @@ class Sessions:
         No message is copied: the fork shows the messages of the session it came from.
         """
         if at is not None:
-            validate.whole("at", at, -_LARGEST)
+            validate.integer("at", at, -_LARGEST)
         now = self._now()
 
         def work(tx: Transaction) -> Session:
@@ -178,12 +178,14 @@ class Sessions:
                 last_seq=last_seq,
                 turns=turns,
             )
-            view = opened(spans, fork.ref, last_seq)
-            session_rows.first_view(tx, fork.ref, view, "fork", now, last_seq)
+            view = view_of_spans(spans, fork.ref, last_seq)
+            session_rows.insert_first_revision(tx, fork.ref, view, "fork", now, last_seq)
             copy_summary(tx, current, fork.ref, view, to_micros(now))
             for log in view.logs() - {fork.ref}:
                 tx.run("borrowing_insert", {"log": log, "session": fork.ref})
-            session_rows.event(tx, fork.ref, now, "began", {"forked_from": parent.id, "at": at})
+            session_rows.record_event(
+                tx, fork.ref, now, "began", {"forked_from": parent.id, "at": at}
+            )
             return fork.session()
 
         return self._db.write(work)
@@ -238,11 +240,11 @@ class Sessions:
     def rename(self, session_id: str, title: str | None) -> Session:
         """Set the title of a session, unique among its owner's sessions; None removes it."""
         validate.text("title", title, optional=True)
-        chosen = None if title is None else titles.one_line(title) or None
-        if chosen is not None and len(chosen) > titles.LENGTH:
+        chosen = None if title is None else titles.title_line(title) or None
+        if chosen is not None and len(chosen) > titles.MAX_LENGTH:
             raise ConfigError(
                 f"The title has {len(chosen)} characters.",
-                hint=f"Allowed: up to {titles.LENGTH}.",
+                hint=f"Allowed: up to {titles.MAX_LENGTH}.",
                 field="title",
             )
         now = self._now()
@@ -257,7 +259,7 @@ class Sessions:
                 )
             tx.run("session_rename", {"ref": row.ref, "title": chosen})
             tx.run("unindexed_put", {"session": row.ref})
-            session_rows.event(tx, row.ref, now, "renamed", {"title": chosen})
+            session_rows.record_event(tx, row.ref, now, "renamed", {"title": chosen})
             return session_rows.require(tx, session_id).session()
 
         return self._db.write(work)
@@ -267,7 +269,7 @@ class Sessions:
 
         def work(tx: Transaction) -> str | None:
             row = session_rows.require(tx, session_id)
-            for title in titles.titles_from(_first_text(tx, session_id)):
+            for title in titles.suggest_titles(_first_text(tx, session_id)):
                 params = {"owner": row.owner, "title": title, "ref": row.ref}
                 if tx.one("session_title_taken", params) is None:
                     return title
@@ -301,7 +303,7 @@ class Sessions:
         """Delete a session with all its content; only its usage stays in the ledger."""
         lane = session_rows.lane_of(self.require(session_id).key)
         self._db.write(
-            lambda tx: delete.remove(tx, session_rows.require(tx, session_id)), lane=lane
+            lambda tx: delete.delete_session(tx, session_rows.require(tx, session_id)), lane=lane
         )
 
     # -- many sessions
@@ -360,7 +362,7 @@ class Sessions:
         lines = [f"Session {row.id} of {row.key}"]
         for at, kind, detail in events:
             moment = from_micros(at).astimezone(self._context.zone)
-            lines.append(f"{moment:%Y-%m-%d %H:%M:%S %Z}  {_describe(kind, body(detail))}")
+            lines.append(f"{moment:%Y-%m-%d %H:%M:%S %Z}  {_describe(kind, parse_body(detail))}")
         policy = self._context.settings.policies.for_chat(row.platform, row.chat_type)
         zone = self._context.zone_of(person_zone)
         lines.append("Policy: " + policy.explain(activity_of(row), self._now(), zone=zone))
@@ -378,19 +380,19 @@ class Sessions:
     def _end_current(self, tx: Transaction, key: str, reason: str, now: datetime) -> None:
         row = tx.one("session_current", {"key": key})
         if row is not None:
-            session_rows.end(tx, session_row(row), reason, now)
+            session_rows.mark_ended(tx, session_row(row), reason, now)
 
 
 def _first_text(tx: Transaction, session_id: str) -> str:
     """Return the first text of a user in a session, as long as a title needs it; else ""."""
     current = session_rows.current_view(tx, session_id)
-    oldest = oldest_of(current.view.spans(current.last_seq), _FIRST_READ)
+    oldest = oldest_spans(current.view.spans(current.last_seq), _FIRST_READ)
     texts = (
         text_of(message.body)
         for message in read_messages(tx, oldest)
         if message.role == "user" and message.kind is None
     )
-    return next((text[: 10 * titles.LENGTH] for text in texts if text), "")
+    return next((text[: 10 * titles.MAX_LENGTH] for text in texts if text), "")
 
 
 def _locate(view: View, seq: int, last_seq: int) -> int:

@@ -20,8 +20,8 @@ from tertulia.core.history.summary import (
 )
 from tertulia.core.history.view import (
     Span,
-    oldest_of,
-    opened,
+    oldest_spans,
+    view_of_spans,
 )
 from tertulia.core.message import INTERNAL, SUMMARY, Message, draft, text_of
 from tertulia.errors import AgentFailed, AgentTimeout, StaleWrite
@@ -58,13 +58,13 @@ def compact(
     Raise `AgentFailed` or `AgentTimeout` if there is no usable summary, `StaleWrite` if the
     transcript was changed in between; then nothing is changed.
     """
-    validate.whole("keep_turns", keep_turns, 0)
+    validate.integer("keep_turns", keep_turns, 0)
     old = context.db.read(lambda tx: _read_old_turns(tx, session_id, keep_turns))
     if not old.messages:
         return None
     bodies = [message.body for message in old.messages]
     summary = _call_summariser(summarise, bodies, old.summary, within)
-    problem = summaries.fault(summary, bodies)
+    problem = summaries.find_summary_problem(summary, bodies)
     if problem is not None:
         raise AgentFailed(
             f"The summary cannot be used: {problem}. Nothing was changed.",
@@ -78,7 +78,7 @@ def _read_old_turns(tx: Transaction, session_id: str, keep_turns: int) -> _OldTu
     current = session_rows.current_view(tx, session_id)
     fresh = current.fresh()
     total = sum(span.size for span in fresh)
-    messages = read_messages(tx, oldest_of(fresh, _MOST_MESSAGES))
+    messages = read_messages(tx, oldest_spans(fresh, _MOST_MESSAGES))
     # At the read limit the last turn may be incomplete; leave it out.
     keep = keep_turns if total <= _MOST_MESSAGES else 1
     turns = sorted({message.turn for message in messages})
@@ -103,7 +103,7 @@ def _commit(tx: Transaction, session_id: str, old: _OldTurns, summary: str, now:
     seq = current.last_seq + 1
     tx.run("session_add_rows", {"ref": current.ref, "count": 1})
     insert_messages(tx, current.ref, seq, [message], now, turns=[current.turns], kind=INTERNAL)
-    view = opened(current.view.spans(current.last_seq), current.ref, seq)
+    view = view_of_spans(current.view.spans(current.last_seq), current.ref, seq)
     after = Span(last.session, last.seq, last.seq)
     number = add_revision(
         tx, current._replace(last_seq=seq), view, "compaction", now,

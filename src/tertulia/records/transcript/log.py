@@ -43,7 +43,7 @@ def append_messages(
         params.update(cost)
         row = tx.one("session_append_with_usage", params)
     if row is None:
-        raise session_rows.missing(session_id)
+        raise session_rows.session_not_found(session_id)
     ref, last_seq, last_turn, *owner, is_awaited = row
     turn = last_turn - new_turns
     turns = [turn := turn + (item.role == USER) for item in drafts]

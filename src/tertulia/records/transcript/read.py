@@ -6,21 +6,21 @@ from collections.abc import Iterable
 from itertools import dropwhile
 from typing import Any, NamedTuple
 
-from tertulia.core.history.content import FROM_PERSON
+from tertulia.core.history.content import USER_PARTS
 from tertulia.core.history.repair import (
-    HIDDEN,
-    SHOWN,
+    HIDDEN_KINDS,
+    HISTORY_ROLES,
 )
 from tertulia.core.history.tokens import (
-    MOST_CHARACTERS,
+    MAX_CHARACTERS_PER_TOKEN,
     PER_IMAGE,
 )
 from tertulia.core.history.view import (
     Span,
-    newest_of,
+    newest_spans,
 )
 from tertulia.core.history.window import (
-    DECENT,
+    MIN_RESULT,
     HistoryBudget,
 )
 from tertulia.core.message import (
@@ -68,7 +68,7 @@ def read_bodies(tx: Transaction, spans: Iterable[Span]) -> list[dict[str, Any]]:
     for log, first, last in spans:
         params = {"session": log, "first": first, "last": last}
         bodies += [
-            rows.body(body) if away is None else rows.whole_body(body, away, tx)
+            rows.parse_body(body) if away is None else rows.load_body(body, away, tx)
             for body, away in tx.all("bodies_of", params)
         ]
     return bodies
@@ -79,7 +79,7 @@ def read_summary(tx: Transaction, current: CurrentView) -> Message | None:
     if current.summary_seq is None:
         return None
     params = {"session": current.ref, "first": current.summary_seq, "last": current.summary_seq}
-    return rows.message(tx.all("messages_of", params)[0], tx)
+    return rows.message_from_row(tx.all("messages_of", params)[0], tx)
 
 
 def read_recent(tx: Transaction, session_id: str, budget: HistoryBudget) -> RecentMessages:
@@ -104,17 +104,17 @@ def _to_messages(columns: list[Row], tx: Transaction) -> list[Message]:
         return [
             Message(
                 log, seq, turn, role, kind, at, author,
-                from_json(body) if away is None else rows.whole_body(body, away, tx),
+                from_json(body) if away is None else rows.load_body(body, away, tx),
             )
             for log, seq, turn, role, kind, at, author, body, away in columns
         ]  # fmt: skip
     except (ValueError, TypeError) as problem:
-        raise rows.damaged("a message", problem) from problem
+        raise rows.corrupt_error("a message", problem) from problem
 
 
 def _split(spans: list[Span], count: int) -> tuple[list[Span], list[Span]]:
     """Return the spans of the newest `count` messages, and the spans of the older ones."""
-    newest = newest_of(spans, count)
+    newest = newest_spans(spans, count)
     older = spans[: len(spans) - len(newest)]
     log, first, _ = spans[len(older)]
     if newest[0].first > first:
@@ -127,7 +127,7 @@ def _missing(messages: list[Message], budget: HistoryBudget) -> int:
     visible = [
         message
         for message in dropwhile(_is_result, messages)
-        if message.kind not in HIDDEN and message.role in SHOWN
+        if message.kind not in HIDDEN_KINDS and message.role in HISTORY_ROLES
     ]
     missing = budget.messages + 1 - len(visible)
     if budget.tokens is None or missing <= 0:
@@ -135,9 +135,9 @@ def _missing(messages: list[Message], budget: HistoryBudget) -> int:
     sizes = [_size(message) for message in visible]
     if not _has_user_message(messages):
         # In a turn that is too big by itself results are shortened, and then more of them fit.
-        sizes = [min(size, DECENT) for size in sizes]
+        sizes = [min(size, MIN_RESULT) for size in sizes]
     size = sum(sizes)
-    left = budget.tokens * MOST_CHARACTERS - size
+    left = budget.tokens * MAX_CHARACTERS_PER_TOKEN - size
     # A little more than fits if the next ones are like these; bounded, so that a few short messages
     # do not cause a very long read.
     likely = left * len(messages) * 9 // (8 * size + 1) + 1
@@ -149,12 +149,12 @@ def _size(message: Message) -> int:
     content = message.body.get("content")
     if not isinstance(content, list) or message.role != USER:
         return len(text_of(message.body))
-    media = [part for part in content if isinstance(part, dict) and part.get("type") in FROM_PERSON]
-    return len(text_of(message.body)) + len(media) * PER_IMAGE * MOST_CHARACTERS
+    media = [part for part in content if isinstance(part, dict) and part.get("type") in USER_PARTS]
+    return len(text_of(message.body)) + len(media) * PER_IMAGE * MAX_CHARACTERS_PER_TOKEN
 
 
 def _has_user_message(messages: Iterable[Message]) -> bool:
-    return any(message.role == USER and message.kind not in HIDDEN for message in messages)
+    return any(message.role == USER and message.kind not in HIDDEN_KINDS for message in messages)
 
 
 def _is_result(message: Message) -> bool:
@@ -167,5 +167,5 @@ def _last_user_message(tx: Transaction, spans: list[Span]) -> list[Message]:
         params = {"session": span.log, "first": span.first, "last": span.last}
         row = tx.one("message_of_person", params)
         if row is not None:
-            return [rows.message(row, tx)]
+            return [rows.message_from_row(row, tx)]
     return []

@@ -15,7 +15,7 @@ from tertulia.core import keys
 from tertulia.core.history.view import (
     Span,
     View,
-    opened,
+    view_of_spans,
 )
 from tertulia.core.message import COMMAND, DELIVERY, INTERNAL, USER, draft, to_json
 from tertulia.core.source import LOCAL, Source
@@ -78,14 +78,14 @@ def append(context: StoreContext, session_id: str, message: Mapping[str, Any]) -
 def rewrite(context: StoreContext, session_id: str, messages: Iterable[Mapping[str, Any]]) -> None:
     """Show these messages instead of the visible ones; only the new ones are stored."""
     new = list(messages)
-    check(new)
+    check_messages(new)
     now = context.clock.now().astimezone(UTC)
 
     def work(tx: Transaction) -> None:
         _adopt(tx, context, session_id, now)
         row = session_rows.require(tx, session_id)
         stored, bodies = snapshot(tx, row)
-        apply(tx, row, stored, aligned(bodies, new), now)
+        apply(tx, row, stored, align(bodies, new), now)
 
     context.db.write(work)
     context.notify()
@@ -101,7 +101,7 @@ def set_last_prompt(context: StoreContext, session_id: str, tokens: int) -> None
         )
     params = {"id": session_id, "last_prompt": tokens}
     if context.db.write(lambda tx: tx.changed("session_set_last_prompt", params)) == 0:
-        raise session_rows.missing(session_id)
+        raise session_rows.session_not_found(session_id)
 
 
 def begin(
@@ -109,8 +109,8 @@ def begin(
 ) -> SessionRow:
     """Insert a session that began at a given time; return its row."""
     row = session_rows.insert_session(tx, context, source, key, created_at)
-    session_rows.first_view(tx, row.ref, View.whole(row.ref), "start", created_at, 0)
-    session_rows.event(tx, row.ref, created_at, "began", {})
+    session_rows.insert_first_revision(tx, row.ref, View.whole(row.ref), "start", created_at, 0)
+    session_rows.record_event(tx, row.ref, created_at, "began", {})
     return row
 
 
@@ -168,14 +168,14 @@ def snapshot(tx: Transaction, row: SessionRow) -> tuple[Snapshot, list[dict[str,
     return Snapshot(positions, offset), [message.body for message in messages]
 
 
-def check(messages: Iterable[object]) -> None:
+def check_messages(messages: Iterable[object]) -> None:
     """Raise unless all are messages; an int would be mistaken for the index of a stored one."""
     for message in messages:
         if not isinstance(message, dict | Mapping):
             draft(message)  # type: ignore[arg-type]  # raises with the reason
 
 
-def aligned(old: Sequence[Any], new: Sequence[Any]) -> list[Part]:
+def align(old: Sequence[Any], new: Sequence[Any]) -> list[Part]:
     """Return the new messages; those equal to old ones at both ends become their indexes."""
     most = min(len(old), len(new))
     first = next((n for n in range(most) if old[n] != new[n]), most)
@@ -275,7 +275,7 @@ def _add_revision(
     tx: Transaction, current: CurrentView, applied: Snapshot, added: int, micros: int
 ) -> None:
     last_seq = current.last_seq + added
-    view = opened(_spans(applied.places), current.ref, last_seq)
+    view = view_of_spans(_spans(applied.places), current.ref, last_seq)
     after = None
     if applied.offset:
         position = applied.places[applied.offset - 1]
@@ -312,4 +312,4 @@ def _adopt(tx: Transaction, context: StoreContext, session_id: str, now: datetim
     key = keys.session_key(source, agent=context.settings.agent)
     row = begin(tx, context, source, key, now)
     tx.run("session_set_id", {"ref": row.ref, "id": session_id})
-    session_rows.end(tx, row, "adopted", now)
+    session_rows.mark_ended(tx, row, "adopted", now)

@@ -15,7 +15,7 @@ import msgspec
 from tertulia.core.history.view import (
     Span,
     View,
-    opened,
+    view_of_spans,
 )
 from tertulia.core.message import INTERNAL, draft, to_json
 from tertulia.errors import NotFound
@@ -23,7 +23,7 @@ from tertulia.records import session_rows
 from tertulia.records.transcript.log import insert_messages
 from tertulia.records.transcript.read import read_summary
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import CurrentView, from_micros, view_from
+from tertulia.storage.rows import CurrentView, from_micros, parse_view
 
 # How many messages are read at a time when the start of a turn is looked up.
 _READ_BACK = 100
@@ -82,7 +82,7 @@ def add_revision(
         },
     )
     tx.run("revision_point", {"session": current.ref, "number": number})
-    session_rows.event(tx, current.ref, from_micros(now), made_by, {"revision": number})
+    session_rows.record_event(tx, current.ref, from_micros(now), made_by, {"revision": number})
     return number
 
 
@@ -91,7 +91,7 @@ def revise(tx: Transaction, session_id: str, made_by: str, cut: Cut, now: int) -
     current = session_rows.current_view(tx, session_id)
     spans = cut(tx, current)
     if spans is not None:
-        view = opened(spans, current.ref, current.last_seq)
+        view = view_of_spans(spans, current.ref, current.last_seq)
         add_revision(tx, current, view, made_by, now, before=current.last_seq)
 
 
@@ -111,7 +111,9 @@ def redo(tx: Transaction, session_id: str, now: int) -> bool:
     params = {"session": current.ref, "number": current.made_from}
     tx.run("revision_close", {**params, "seq": None})
     tx.run("revision_point", params)
-    session_rows.event(tx, current.ref, from_micros(now), "redo", {"revision": current.made_from})
+    session_rows.record_event(
+        tx, current.ref, from_micros(now), "redo", {"revision": current.made_from}
+    )
     return True
 
 
@@ -119,7 +121,7 @@ def restore(tx: Transaction, session_id: str, number: int, now: int) -> None:
     """Store a revision that shows the same as revision `number`; raise `NotFound`."""
     current = session_rows.current_view(tx, session_id)
     row = require_revision(tx, current, number)
-    view = opened(spans_of(row, current), current.ref, current.last_seq)
+    view = view_of_spans(spans_of(row, current), current.ref, current.last_seq)
     base = current._replace(summary_seq=row[7], after_log=row[8], after_seq=row[9])
     add_revision(tx, base, view, "restore", now, before=current.last_seq)
 
@@ -138,7 +140,7 @@ def copy_summary(tx: Transaction, current: CurrentView, fork: int, view: View, n
     add_revision(
         tx,
         forked._replace(last_seq=seq),
-        opened(view.spans(forked.last_seq), fork, seq),
+        view_of_spans(view.spans(forked.last_seq), fork, seq),
         "compaction",
         now,
         before=forked.last_seq,
@@ -166,7 +168,7 @@ def spans_of(row: tuple[Any, ...], current: CurrentView) -> list[Span]:
     """Return the spans that a revision shows."""
     number, ranges, _, _, _, closed_seq, *_ = row
     last_seq = current.last_seq if number == current.number else closed_seq
-    return view_from(ranges).spans(last_seq)
+    return parse_view(ranges).spans(last_seq)
 
 
 def to_revision(row: tuple[Any, ...], current: CurrentView) -> Revision:

@@ -14,26 +14,26 @@ from tertulia.core.history.formats import (
     Style,
     Timestamps,
     render,
-    weigher,
+    token_counter,
 )
 from tertulia.core.history.repair import (
     Block,
-    blocks,
+    build_blocks,
 )
 from tertulia.core.history.summary import (
     Compaction,
     Summariser,
-    extract,
+    extract_summary,
 )
 from tertulia.core.history.view import (
     Span,
     View,
-    newest_of,
-    opened,
+    newest_spans,
+    view_of_spans,
 )
 from tertulia.core.history.window import (
     HistoryBudget,
-    fit,
+    fit_history,
 )
 from tertulia.core.message import (
     Draft,
@@ -72,7 +72,7 @@ class Transcript:
 
     def extend(self, messages: Iterable[Mapping[str, Any]], usage: Usage | None = None) -> int:
         """Store messages and their usage in one transaction; return the last sequence number."""
-        validate.many("messages", messages)
+        validate.collection("messages", messages)
         return self._extend([draft(message) for message in messages], usage)
 
     def _extend(self, drafts: Sequence[Draft], usage: Usage | None) -> int:
@@ -81,7 +81,7 @@ class Transcript:
 
         def work(tx: Transaction) -> int:
             if cost is not None:
-                budgets.will_spend(tx, self._context)
+                budgets.share_ledger_lock(tx, self._context)
             return append_messages(tx, self.session_id, drafts, cost, now)
 
         # The first statement locks the row of the session, and no other session is touched.
@@ -118,8 +118,8 @@ class Transcript:
         style = Style(timestamps, True, redactor, pictures=format == "anthropic")
         recent = self._db.read(lambda tx: read_recent(tx, self.session_id, budget))
         candidates = [] if recent.summary is None else [Block(recent.summary)]
-        candidates += blocks(recent.messages)
-        window = fit(candidates, budget, weigher(style), whole=recent.is_whole)
+        candidates += build_blocks(recent.messages)
+        window = fit_history(candidates, budget, token_counter(style), whole=recent.is_whole)
         if window.result_limit is not None:
             style = style._replace(result_limit=window.result_limit)
         return render(window.blocks, format, style)
@@ -133,7 +133,7 @@ class Transcript:
 
     def rewrite(self, messages: Iterable[Mapping[str, Any]]) -> None:
         """Show these messages instead of the visible ones."""
-        validate.many("messages", messages)
+        validate.collection("messages", messages)
         drafts = [draft(message) for message in messages]
         now = to_micros(self._context.clock.now())
 
@@ -154,7 +154,7 @@ class Transcript:
 
     def undo(self, turns: int = 1) -> int:
         """Hide the newest turns, each from the user's message on; return how many there were."""
-        validate.whole("turns", turns, -(2**63))
+        validate.integer("turns", turns, -(2**63))
         if turns < 1:
             raise IllegalMove(f"{turns} turns cannot be undone.", hint="Give 1 or more.")
         undone = 0
@@ -186,7 +186,7 @@ class Transcript:
                 return []
             if current.view.count(current.last_seq) <= n:
                 return None
-            first = newest_of(spans, n)[0]
+            first = newest_spans(spans, n)[0]
             return revisions.since_turn_of(tx, current, first.log, first.first)
 
         self._revise("keep_recent", cut)
@@ -208,7 +208,7 @@ class Transcript:
                 Span(current.ref, last, last),
                 *current.view.after(log, seq, current.last_seq),
             ]
-            view = opened(spans, current.ref, last)
+            view = view_of_spans(spans, current.ref, last)
             revisions.add_revision(
                 tx, current._replace(last_seq=last), view, "edit", now, before=current.last_seq
             )
@@ -262,7 +262,7 @@ class Transcript:
         from tertulia.records.transcript.compaction import compact
 
         return compact(
-            self._context, self.session_id, summarise or extract, keep_turns=keep_turns,
+            self._context, self.session_id, summarise or extract_summary, keep_turns=keep_turns,
             within=within,
         )  # fmt: skip
 
@@ -296,7 +296,7 @@ class Transcript:
     def _spans(self, tx: Transaction, newest: int | None) -> list[Span]:
         current = session_rows.current_view(tx, self.session_id)
         spans = current.view.spans(current.last_seq)
-        return spans if newest is None else newest_of(spans, newest)
+        return spans if newest is None else newest_spans(spans, newest)
 
     def _revise(self, made_by: str, cut: Cut) -> None:
         now = to_micros(self._context.clock.now().astimezone(UTC))

@@ -174,7 +174,7 @@ class TurnControl:
         **fields: Any,
     ) -> None:
         """Store a message of the model; see `Turn.add_assistant`."""
-        validate.many("tool_calls", tool_calls)
+        validate.collection("tool_calls", tool_calls)
         calls = [call_to_dict(call) for call in tool_calls]
         check_assistant_text(text)
         message: dict[str, Any] = {**fields, "role": ASSISTANT, "content": text}
@@ -235,7 +235,7 @@ class TurnControl:
         """
         message = UserMessage(item.source, item.text, item.message_id, item.media)
         author = author_of(self._context, item.source)
-        self._write(message.drafts(), author=author, also=lambda tx: inbox.take_in(tx, item))
+        self._write(message.drafts(), author=author, also=lambda tx: inbox.settle_waiting(tx, item))
         self._is_unprompted = False
 
     def extend(
@@ -457,12 +457,12 @@ class TurnControl:
     def _record_refusal(self, refusal: BudgetExceeded) -> None:
         def work(tx: Transaction) -> None:
             # The refused transaction was rolled back, and the sums that it had updated with it.
-            budgets.bring_up_to_date(tx, self._context)
+            budgets.add_new_usage(tx, self._context)
             key = linked_key(tx, self._message.source, self._key)
             row = tx.one("session_current", {"key": key})
             if row is not None:
                 now = self._context.clock.now()
-                session_rows.event(tx, row[0], now, "refused", {"reason": refusal.message})
+                session_rows.record_event(tx, row[0], now, "refused", {"reason": refusal.message})
 
         session_rows.log_errors(lambda: self._db.write(work))
 
@@ -482,7 +482,7 @@ class TurnControl:
             ) from None
 
     def _deliveries(self, text: str, to: str, delivery: str | None = None) -> list[outbox.Delivery]:
-        return outbox.deliveries_to(
+        return outbox.build_deliveries(
             self._context,
             text,
             to,

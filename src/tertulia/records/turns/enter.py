@@ -106,7 +106,7 @@ class EnterTurn(NamedTuple):
             return opened
         row, notice = opened
         self._check_queue(tx, row)
-        budgets.check(tx, self.context, row, keys.person_of(self.message.source), self.now)
+        budgets.require_budget(tx, self.context, row, keys.person_of(self.message.source), self.now)
         if row.open_turn is not None:
             row = row._replace(last_seq=close_interrupted(tx, row, self.now))
         if earlier is not None and earlier.ref == row.ref:
@@ -257,5 +257,5 @@ def _text_at(tx: Transaction, ref: int, seq: int | None) -> str | None:
     if seq is None:
         return None
     columns = tx.all("messages_of", {"session": ref, "first": seq, "last": seq})
-    body = rows.message(columns[0], tx).body if columns else {}
+    body = rows.message_from_row(columns[0], tx).body if columns else {}
     return None if body.get("content") is None else text_of(body)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tertulia.core.history.repair import (
     INTERRUPTED_RESULT,
-    blocks,
+    build_blocks,
 )
 from tertulia.core.message import INTERRUPTED, TOOL, Draft, draft
 from tertulia.records import session_rows
@@ -40,7 +40,7 @@ def close_interrupted(tx: Transaction, row: SessionRow, now: datetime) -> int:
         )
     params = {"ref": row.ref, "number": row.open_turn, "now": micros, "answer_seq": None}
     tx.run("turn_close", {**params, "state": "interrupted"})
-    session_rows.event(
+    session_rows.record_event(
         tx, row.ref, now, "interrupted", {"turn": row.open_turn, "calls": len(drafts)}
     )
     return last_seq
@@ -49,10 +49,10 @@ def close_interrupted(tx: Transaction, row: SessionRow, now: datetime) -> int:
 def interrupted_results(tx: Transaction, ref: int, last_seq: int, turn: int) -> list[Draft]:
     """Return a result for each call of a turn that has none."""
     params = {"ref": ref, "last": last_seq, "turn": turn}
-    messages = [rows.message(row, tx) for row in tx.all("turn_rows", params)]
+    messages = [rows.message_from_row(row, tx) for row in tx.all("turn_rows", params)]
     return [
         interrupted_result(_stored_id(block.row.body, call, block.calls), call["function"]["name"])
-        for block in blocks(messages)
+        for block in build_blocks(messages)
         for call, result in zip(block.calls, block.results, strict=True)
         if result.row is None
     ]

@@ -28,7 +28,7 @@ class UserMessage(NamedTuple):
             return None
         source = self.source
         parts = (source.platform, source.account, source.chat_id, self.message_id)
-        return ":".join(map(keys.part_of, parts))
+        return ":".join(map(keys.key_part, parts))
 
     @property
     def is_silent(self) -> bool:

@@ -109,7 +109,7 @@ class WriteStep(NamedTuple):
         self, tx: Transaction, cost: Charge, platform: str, owner: str | None, now: int
     ) -> None:
         """Enter a model call; in a chat that several people share, for the person who wrote."""
-        budgets.will_spend(tx, self.context)
+        budgets.share_ledger_lock(tx, self.context)
         params = {
             **cost,
             "id": self.turn.session_id,
@@ -127,7 +127,7 @@ class WriteStep(NamedTuple):
         is_back = (first.platform, first.chat_id, first.thread_id) == here
         # The outbox is read last: most deliveries go back to their origin and do not need it.
         if not is_back and first.platform != LOCAL and _is_new(tx, first):
-            source = cross_posts.source_of(tx, self.context, first, origin)
+            source = cross_posts.target_source(tx, self.context, first, origin)
             key = linked_key(tx, source, session_rows.key_of(self.context, source))
             if key != self.session_key:
                 tx.hold(session_rows.lane_of(key))

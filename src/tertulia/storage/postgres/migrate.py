@@ -63,7 +63,7 @@ def apply_migrations(connection: psycopg.Connection[Any], where: str) -> list[st
         if not applied:
             connection.execute(
                 "insert into installation (name, value) values ('secret', %s), ('search_rule', %s)",
-                (os.urandom(32).hex(), str(search_terms.RULE)),
+                (os.urandom(32).hex(), str(search_terms.RULE_VERSION)),
             )
     return [name for name, _ in missing]
 

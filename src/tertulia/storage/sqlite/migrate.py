@@ -65,7 +65,7 @@ def apply_migrations(
             # Redaction is keyed with this secret: a plain hash of a phone number can be guessed.
             connection.execute(
                 "insert into installation (name, value) values ('secret', ?), ('search_rule', ?)",
-                (os.urandom(32).hex(), str(search_terms.RULE)),
+                (os.urandom(32).hex(), str(search_terms.RULE_VERSION)),
             )
         connection.execute("commit")
     except BaseException:

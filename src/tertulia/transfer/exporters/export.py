@@ -23,8 +23,8 @@ from tertulia.core.message import Message
 from tertulia.core.session import Session
 from tertulia.core.text import format
 from tertulia.core.text.display_safe import (
-    one_line,
-    to_json,
+    display_json,
+    display_line,
 )
 from tertulia.errors import ConfigError, NotFound
 from tertulia.records import iterate
@@ -104,13 +104,13 @@ class Document:
 
     def _jsonl(self) -> Iterator[str]:
         for message in self._read():
-            yield to_json(self._redaction.body(message.body), indent=None)
+            yield display_json(self._redaction.body(message.body), indent=None)
 
     def _json(self) -> Iterator[str]:
         """Yield one object; the positions of the messages come from a second reading."""
         fields = self._session.to_dict()
         fields["usage"]["total"] = self._session.usage.total
-        yield to_json(self._redaction.session(fields)).removesuffix("\n}") + ","
+        yield display_json(self._redaction.session(fields)).removesuffix("\n}") + ","
         yield '  "messages": ['
         yield from _json_list_lines(self._redaction.body(message.body) for message in self._read())
         yield '  ],\n  "places": ['
@@ -225,9 +225,9 @@ class _ExportFolder(NamedTuple):
             if progress is not None:
                 progress(counts[0], max(total, counts[0]))
             redaction = Redaction(session, self.store.redactor if self.redact else None)
-            stamp = format.stamp(session.updated_at, self.store.context.zone)
-            about = f"{format.state_of(session)}, {messages} messages, last active {stamp}"
-            yield file, one_line(redaction.name(format.name_of(session)), 120), about
+            stamp = format.format_time(session.updated_at, self.store.context.zone)
+            about = f"{format.session_state(session)}, {messages} messages, last active {stamp}"
+            yield file, display_line(redaction.name(format.session_name(session)), 120), about
 
     def _file_and_key(self, session: Session, names: set[str]) -> tuple[str, str]:
         if self.form != "nanobot":
@@ -306,6 +306,6 @@ def _json_list_lines(values: Iterator[Any]) -> Iterator[str]:
     for value in values:
         if previous is not None:
             yield f"    {previous},"
-        previous = to_json(value, indent=None)
+        previous = display_json(value, indent=None)
     if previous is not None:
         yield f"    {previous}"

@@ -16,7 +16,7 @@ from datetime import date, datetime
 from importlib import resources
 
 from tertulia.core.message import ASSISTANT, TOOL, USER
-from tertulia.core.text.display_safe import harmless
+from tertulia.core.text.display_safe import display_text
 from tertulia.transfer.exporters.page import (
     PageBlock,
     PageEntry,
@@ -60,7 +60,7 @@ def contents_lines(title: str, links: Iterator[tuple[str, str, str]]) -> Iterato
 
 def escape(text: str) -> str:
     """Escape a text for an element or a quoted attribute."""
-    return html.escape(harmless(text), quote=True)
+    return html.escape(display_text(text), quote=True)
 
 
 def _head(title: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from tertulia.core.text import (
     format,
     prompt_safe,
 )
-from tertulia.core.text.display_safe import one_line
+from tertulia.core.text.display_safe import display_line
 from tertulia.transfer.exporters.page import (
     PageBlock,
     PageEntry,
@@ -70,7 +70,7 @@ def fence(text: str, label: str = "") -> list[str]:
 def _entry(entry: PageEntry, page: SessionPage) -> Iterator[str]:
     kind = f" ({entry.kind})" if entry.kind else ""
     speaker = _name(f"{entry.speaker}{kind}")
-    yield f"## {entry.seq}. {speaker}, {format.stamp(entry.at, page.zone)}"
+    yield f"## {entry.seq}. {speaker}, {format.format_time(entry.at, page.zone)}"
     for block in entry.blocks:
         yield ""
         yield from (f"> {line}" if line else ">" for line in _block(block))
@@ -84,7 +84,7 @@ def _block(block: PageBlock) -> list[str]:
     if block.kind == "call":
         return fence(f"→ {block.label}({block.text})")
     if block.kind == "media":
-        return [escape(one_line(block.text))]
+        return [escape(display_line(block.text))]
     return fence(block.text, block.label)
 
 
@@ -96,4 +96,4 @@ def _line(line: str) -> str:
 
 
 def _name(text: str) -> str:
-    return prompt_safe.plain(text)
+    return prompt_safe.clean_for_prompt(text)

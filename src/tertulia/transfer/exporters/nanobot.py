@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, tzinfo
 from typing import Any
 
-from tertulia.core.history.content import sound_value
+from tertulia.core.history.content import make_json_safe
 from tertulia.core.keys import session_key
 from tertulia.core.message import COMMAND, DELIVERY, INTERNAL, SUMMARY, Message
 from tertulia.core.session import Session
 from tertulia.core.source import LOCAL
-from tertulia.core.text.display_safe import to_json
+from tertulia.core.text.display_safe import display_json
 from tertulia.records.iterate import SessionSummary
 
 # nanobot's prefix for a topic or thread id in a key; other platforms have none.
@@ -59,7 +59,7 @@ def nanobot_lines(
 ) -> Iterator[str]:
     """Yield the lines of the file."""
     count = 0 if summary is None else summary.messages
-    yield to_json(
+    yield display_json(
         {
             "_type": "metadata",
             "key": key or key_of(session),
@@ -72,7 +72,7 @@ def nanobot_lines(
         indent=None,
     )
     for message in messages:
-        yield to_json(_message(message, zone), indent=None)
+        yield display_json(_message(message, zone), indent=None)
 
 
 def _imported_key(session: Session) -> str | None:
@@ -111,12 +111,12 @@ def _metadata(session: Session, summary: SessionSummary | None, zone: tzinfo) ->
             "text": summary.text,
             "last_active": _local(session.updated_at, zone),
         }
-    return sound_value(metadata)  # type: ignore[no-any-return]
+    return make_json_safe(metadata)  # type: ignore[no-any-return]
 
 
 def _message(message: Message, zone: tzinfo) -> Mapping[str, Any]:
     """Return a message with the fields nanobot needs, without lone surrogates it cannot write."""
-    body: dict[str, Any] = sound_value(dict(message.body))
+    body: dict[str, Any] = make_json_safe(dict(message.body))
     body.pop("_type", None)  # nanobot would read the line as a metadata record
     if message.kind in _MARKS:
         body.setdefault(_MARKS[message.kind], True)

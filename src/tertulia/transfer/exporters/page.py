@@ -13,14 +13,14 @@ from typing import Any, Literal, NamedTuple
 
 from tertulia.core.history.content import (
     IMAGE,
-    trace,
+    describe_part,
 )
 from tertulia.core.message import TOOL, Message, from_json
 from tertulia.core.session import Session
 from tertulia.core.text import format
 from tertulia.core.text.display_safe import (
-    one_line,
-    to_json,
+    display_json,
+    display_line,
 )
 from tertulia.platforms import registry
 from tertulia.transfer.exporters.redaction import Redaction
@@ -74,15 +74,17 @@ def page_of(
     facts = [
         ("session", session.id),
         ("place", redaction.name(f"{_platform(session)}, {session.origin.description}")),
-        ("began", f"{format.stamp(session.created_at, zone)} ({zone})"),
-        ("last active", format.stamp(session.updated_at, zone)),
-        ("state", redaction.name(format.state_of(session))),
+        ("began", f"{format.format_time(session.created_at, zone)} ({zone})"),
+        ("last active", format.format_time(session.updated_at, zone)),
+        ("state", redaction.name(format.session_state(session))),
         ("messages", f"{count:,}"),
         ("tokens", f"{session.usage.total:,}"),
-        ("cost", format.cost(session.usage)),
+        ("cost", format.format_cost(session.usage)),
     ]
     entries = (_entry(message, redaction) for message in messages)
-    return SessionPage(one_line(redaction.name(format.name_of(session)), 120), facts, zone, entries)
+    return SessionPage(
+        display_line(redaction.name(format.session_name(session)), 120), facts, zone, entries
+    )
 
 
 def _platform(session: Session) -> str:
@@ -91,7 +93,7 @@ def _platform(session: Session) -> str:
 
 def _entry(message: Message, redaction: Redaction) -> PageEntry:
     blocks = list(_blocks(message, redaction))
-    speaker = one_line(_speaker(message, redaction), _NAME)
+    speaker = display_line(_speaker(message, redaction), _NAME)
     return PageEntry(message.seq, message.role, speaker, message.kind, message.at, blocks)
 
 
@@ -142,10 +144,12 @@ def _part(part: Any, role: str, redaction: Redaction) -> Iterator[PageBlock]:
             yield from split_code(redaction.text(part))
     elif isinstance(part, Mapping) and isinstance(part.get("type"), str):
         if part["type"] != "text":
-            yield PageBlock("media", redaction.text(trace(part)), picture=_inline_image(part))
+            yield PageBlock(
+                "media", redaction.text(describe_part(part)), picture=_inline_image(part)
+            )
     elif part is not None:
         yield PageBlock(
-            "result" if role == TOOL else "words", redaction.text(to_json(part, indent=None))
+            "result" if role == TOOL else "words", redaction.text(display_json(part, indent=None))
         )
 
 
@@ -182,20 +186,22 @@ def _prose(lines: list[str]) -> Iterator[PageBlock]:
 def _call(call: Any, redaction: Redaction) -> PageBlock:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
-        return PageBlock("call", redaction.text(to_json(call, indent=None)), "?")
+        return PageBlock("call", redaction.text(display_json(call, indent=None)), "?")
     arguments = function.get("arguments")
     if not isinstance(arguments, str):
-        arguments = to_json(arguments, indent=None)
-    return PageBlock("call", redaction.text(arguments), one_line(str(function.get("name")), _NAME))
+        arguments = display_json(arguments, indent=None)
+    return PageBlock(
+        "call", redaction.text(arguments), display_line(str(function.get("name")), _NAME)
+    )
 
 
 def _media_label(item: Any) -> str:
     if isinstance(item, str):
-        return f"[file: {one_line(item, 200)}]"
+        return f"[file: {display_line(item, 200)}]"
     name = ""
     if isinstance(item, Mapping):
         name = str(item.get("path") or item.get("url") or item.get("name") or "")
-    return f"[file: {one_line(name, 200) or 'unknown'}]"
+    return f"[file: {display_line(name, 200) or 'unknown'}]"
 
 
 def _inline_image(part: Mapping[str, Any]) -> str | None:

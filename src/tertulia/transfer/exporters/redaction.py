@@ -13,8 +13,8 @@ from typing import Any
 from tertulia.core.message import Message, from_json
 from tertulia.core.session import Session
 from tertulia.core.text.display_safe import (
-    harmless,
-    one_line,
+    display_line,
+    display_text,
 )
 from tertulia.core.text.redact import Redactor
 
@@ -33,13 +33,13 @@ class Redaction:
 
     def text(self, text: str) -> str:
         """Return a text of several lines, safe to display."""
-        return harmless(self._redact_text(text))
+        return display_text(self._redact_text(text))
 
     def name(self, text: str) -> str:
         """Return a name or a title on one line."""
         if self._redactor is not None:
             text = self._redactor.name(self._source.platform, text, source=self._source)
-        return one_line(text, _LONGEST_NAME)
+        return display_line(text, _LONGEST_NAME)
 
     def person(self, platform: str, user_id: str) -> str:
         """Return a user id, or its pseudonym."""

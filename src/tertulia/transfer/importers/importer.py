@@ -8,12 +8,12 @@ from typing import Any
 from tertulia.core.message import ASSISTANT, TOOL, USER, draft
 from tertulia.errors import IllegalMove
 from tertulia.records.imports import (
-    Digest,
     ImportBatch,
     ImportedMessage,
     ImportProgress,
     Imports,
     ImportSummary,
+    MessageDigest,
 )
 from tertulia.transfer.importers.model import (
     ForeignMessage,
@@ -122,7 +122,7 @@ class SessionImport:
         self._stored_count = 0 if stored is None else stored.taken
         self._is_same = True
         self._written = self._stored_count
-        self._digest = Digest()
+        self._digest = MessageDigest()
         self._read = 0
         self._visible = 0
         self._new = 0
