@@ -202,9 +202,9 @@ class Store:
         return deleted
 
     @property
-    def one_writer(self) -> bool:
+    def has_one_writer(self) -> bool:
         """True if the database has one writer at a time: then calls can share a commit."""
-        return self._db.one_writer
+        return self._db.has_one_writer
 
     def in_one_commit(self, calls: Callable[[], None]) -> None:
         """Run a function whose calls of this store share one commit.

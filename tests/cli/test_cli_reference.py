@@ -80,7 +80,7 @@ def test_json_has_the_documented_fields(cli: CommandLine, demo: Demo, command: s
         more[command] = [] if command == "schedules list" else [number]
     if command == "pair approve":
         with tertulia.open(demo.path) as store:
-            more[command] = [str(store.people.ask(Source("signal", "7", user_id="7")))]
+            more[command] = [str(store.people.request_pairing(Source("signal", "7", user_id="7")))]
     if command == "ps":
         with tertulia.open(demo.path) as store:
             store.processes.begin(background_process(store))

@@ -9,7 +9,7 @@ from tests.cli.conftest import CommandLine, Demo
 
 def test_approve_and_revoke(cli: CommandLine, demo: Demo) -> None:
     with tertulia.open(demo.path) as store:
-        code = store.people.ask(Source("signal", "7", user_id="7", user_name="Bo"))
+        code = store.people.request_pairing(Source("signal", "7", user_id="7", user_name="Bo"))
     assert code is not None
     waiting = cli.json("pair", "list")["waiting"]
     assert [one["id"] for one in waiting] == ["signal:7"]

@@ -21,7 +21,7 @@ from tertulia import Budget, ConfigError
 def test_reached_limit_is_described(
     limits: dict[str, Any], tokens: int, dollars: float, reached: str | None
 ) -> None:
-    assert Budget(per="person", **limits).spent(tokens, dollars) == reached
+    assert Budget(per="person", **limits).reached_limit(tokens, dollars) == reached
 
 
 @pytest.mark.parametrize(

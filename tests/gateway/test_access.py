@@ -158,7 +158,7 @@ def test_guest_and_member_cannot_run_an_owner_command(where: str) -> None:
     async def play() -> None:
         async with running_gateway(where, Echo()) as node:
             denied = "This needs the role owner. Ask the owner."
-            code = await node.store.people.ask(BEN)
+            code = await node.store.people.request_pairing(BEN)
             assert await node.hears(f"/pair {code}") == denied
             await node.hears("hello")
             await node.store.people.set_role("telegram:42", "member")

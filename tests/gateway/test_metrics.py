@@ -18,11 +18,11 @@ class CountingMetrics:
         self.turns: list[tuple[str, str]] = []
         self.usages: list[tuple[str, int]] = []
 
-    def turned(self, platform: str, outcome: str, seconds: float) -> None:
+    def turn_ended(self, platform: str, outcome: str, seconds: float) -> None:
         assert seconds >= 0
         self.turns.append((platform, outcome))
 
-    def spent(self, platform: str, usage: Usage) -> None:
+    def usage_stored(self, platform: str, usage: Usage) -> None:
         self.usages.append((platform, usage.input))
 
 

@@ -66,7 +66,7 @@ def test_approved_guest_keeps_role_until_token_role_changes(tmp_path: Path) -> N
     member = (Token(name="eve", secret=SECRETS["eve"], role="member"),)
     assert role_after(guest, "/web/den/messages") == "guest"
     with tertulia.open(path) as store:
-        code = store.people.ask(eve)
+        code = store.people.request_pairing(eve)
         assert code is not None
         store.people.approve(code)
     assert role_after(guest, "/web/den/messages", "/turns") == "member"

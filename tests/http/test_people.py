@@ -11,7 +11,7 @@ from tests.http.scene import served_gateway
 def test_stranger_is_approved_by_code(tmp_path: Path) -> None:
     with served_gateway(tmp_path / "talk.db") as server:
         with server.store() as store:
-            code = store.people.ask(Source("telegram", "9", user_id="9"))
+            code = store.people.request_pairing(Source("telegram", "9", user_id="9"))
         with server.client() as client:
             (waiting,) = client.get("/pairings").json()["items"]
             assert waiting["person"] == "telegram:9"

@@ -115,7 +115,7 @@ def test_any_rows_give_a_legal_history(
     form: Format,
     whole: bool,
 ) -> None:
-    style = Style(timestamps, authors=True, pictures=form == "anthropic")
+    style = Style(timestamps, authors=True, allow_images=form == "anthropic")
     history = [] if summary is None else [Block(generated_messages.rows_of([summary])[0])]
     history += build_blocks(rows)
     budget = HistoryBudget(max_messages, max_tokens)

@@ -22,7 +22,7 @@ def outgoing(text: str, chat: str = "chat-1") -> Outgoing:
 def test_message_reaches_every_open_page_of_its_chat() -> None:
     async def play() -> None:
         adapter = WebAdapter()
-        with adapter.connected(CHAT) as first, adapter.connected(CHAT) as second:
+        with adapter.open_stream(CHAT) as first, adapter.open_stream(CHAT) as second:
             await adapter.send(outgoing("hello"))
             assert await first.next() == await second.next() == outgoing("hello")
             with pytest.raises(PlatformUnavailable):
@@ -38,7 +38,7 @@ def test_update_without_an_open_page_is_dropped() -> None:
         adapter = WebAdapter()
         update = StreamUpdate(kind="delta", turn="1", text="a")
         await adapter.show(CHAT, update)
-        with adapter.connected(CHAT) as page:
+        with adapter.open_stream(CHAT) as page:
             await adapter.show(CHAT, update)
             assert await page.next() == update
 
@@ -48,7 +48,7 @@ def test_update_without_an_open_page_is_dropped() -> None:
 def test_text_from_the_transcript_is_not_delivered_again() -> None:
     async def play() -> None:
         page = PageStream()
-        page.had("hello")
+        page.mark_received("hello")
         assert page.put(outgoing("hello"))  # it counts as sent, and the page has it
         assert page.put(outgoing("hello"))
         page.end()
@@ -73,7 +73,7 @@ def test_page_that_does_not_read_counts_as_gone(monkeypatch: pytest.MonkeyPatch)
 def test_ended_streams_accept_nothing_more() -> None:
     async def play() -> None:
         adapter = WebAdapter()
-        with adapter.connected(CHAT) as page:
+        with adapter.open_stream(CHAT) as page:
             adapter.end_streams()
             assert await page.next() is None
             with pytest.raises(PlatformUnavailable):

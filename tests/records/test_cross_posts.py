@@ -38,9 +38,9 @@ def source_of(store: Store, target: str) -> Source:
     )
 
 
-def post(store: Store, source: Source, text: str, *, said_in: str | None = None) -> None:
+def post(store: Store, source: Source, text: str, *, except_session: str | None = None) -> None:
     cross_post = cross_posts.CrossPost(store.context, source, text, store.now(), False)
-    result = store.context.db.write(lambda tx: cross_post.record(tx, said_in=said_in))
+    result = store.context.db.write(lambda tx: cross_post.record(tx, except_session=except_session))
     assert result is None
 
 
@@ -65,7 +65,7 @@ def test_text_is_appended_to_the_session_of_the_target(store: Store) -> None:
 
 def test_text_is_not_recorded_twice_in_the_session_that_said_it(store: Store) -> None:
     session = store.sessions.open(GROUP)
-    post(store, GROUP, "hello", said_in=session.id)
+    post(store, GROUP, "hello", except_session=session.id)
     assert store.transcript(session.id).load() == []
 
 
@@ -89,6 +89,6 @@ def test_unknown_processes_are_reported_to_the_caller(tmp_path: Path, clock: Fak
         store.sessions.open(ANA)
         clock.forward(days=1, hours=1)  # the policy is due, and a process could still keep it
         cross_post = cross_posts.CrossPost(store.context, ANA, "hello", store.now(), None)
-        result = store.context.db.write(lambda tx: cross_post.record(tx, said_in=None))
+        result = store.context.db.write(lambda tx: cross_post.record(tx, except_session=None))
         assert isinstance(result, NeedsGuard)
         assert result.key == store.sessions.key(ANA)

@@ -85,15 +85,15 @@ def test_session_in_two_batches_becomes_current_with_the_last(
 ) -> None:
     first = ImportBatch(session(), True, 0, messages("one", "two"), "d2", None)
     (session_id,) = imports.write([first])
-    progress = imports.standing("hermes:1")
+    progress = imports.get_progress("hermes:1")
     assert progress is not None
-    assert (progress.session_id, progress.taken, progress.digest) == (session_id, 2, "d2")
+    assert (progress.session_id, progress.stored, progress.digest) == (session_id, 2, "d2")
     assert not progress.is_complete
     assert store.sessions.current(tertulia.session_key(ANA)) is None
     imports.write([ImportBatch(session(), False, 2, messages("three"), "d3", summary())])
-    progress = imports.standing("hermes:1")
+    progress = imports.get_progress("hermes:1")
     assert progress is not None
-    assert (progress.taken, progress.is_complete, progress.has_gone_on) == (3, True, False)
+    assert (progress.stored, progress.is_complete, progress.has_new_messages) == (3, True, False)
     current = store.sessions.current(tertulia.session_key(ANA))
     assert current is not None
     assert current.id == session_id
@@ -125,7 +125,7 @@ def test_id_and_title_in_use_are_replaced(store: Store, imports: Imports) -> Non
 
 def test_current_session_of_this_store_stays_current(store: Store, imports: Imports) -> None:
     own = store.sessions.open(ANA)
-    assert imports.in_the_way(own.key, MARCH + 10) == own.id
+    assert imports.get_blocking_session(own.key, MARCH + 10) == own.id
     (session_id,) = imports.write([whole(session(), summary(), "one")])
     assert store.sessions.require(session_id).end_reason == "imported"
     current = store.sessions.current(own.key)
@@ -136,8 +136,8 @@ def test_current_session_of_this_store_stays_current(store: Store, imports: Impo
 def test_newer_import_replaces_an_older_imported_session(store: Store, imports: Imports) -> None:
     (old,) = imports.write([whole(session("hermes:1"), summary(), "one")])
     key = tertulia.session_key(ANA)
-    assert imports.in_the_way(key, MARCH + 20) is None
-    assert imports.in_the_way(key, MARCH) == old
+    assert imports.get_blocking_session(key, MARCH + 20) is None
+    assert imports.get_blocking_session(key, MARCH) == old
     (new,) = imports.write([whole(session("hermes:2"), summary(updated_at=MARCH + 20), "two")])
     current = store.sessions.current(key)
     assert current is not None

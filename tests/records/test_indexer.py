@@ -38,7 +38,7 @@ def count_indexed(store: Store, word: str) -> int:
         query = "select count(*) from words where words match ?"
         return int(connection.execute(query, (f'"{word}"',)).fetchall()[0][0])
 
-    return sqlite_of(store).alone(count)
+    return sqlite_of(store).run_on_own_connection(count)
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:

@@ -63,17 +63,17 @@ class TestRoles:
 
 class TestPairing:
     def test_code_gives_a_role_to_the_person_it_was_made_for(self, store: Store) -> None:
-        code = store.people.ask(ANA)
+        code = store.people.request_pairing(ANA)
         assert code is not None
-        assert [pairing.person for pairing in store.people.waiting()] == ["telegram:42"]
+        assert [pairing.person for pairing in store.people.pending_pairings()] == ["telegram:42"]
         person = store.people.approve(code.lower())
         assert (person.id, person.role, person.name) == ("telegram:42", "member", "Ana")
-        assert store.people.waiting() == []
+        assert store.people.pending_pairings() == []
         with pytest.raises(NotFound):
             store.people.approve(code)
 
     def test_code_stays_valid_after_a_wrong_role(self, store: Store) -> None:
-        code = store.people.ask(ANA)
+        code = store.people.request_pairing(ANA)
         assert code is not None
         with pytest.raises(ConfigError):
             store.people.approve(code, role="king")  # type: ignore[arg-type]
@@ -82,38 +82,38 @@ class TestPairing:
     @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
     def test_code_is_not_stored_in_plain_text(self, store: Store, tmp_path: Path) -> None:
         """SQLite only: there, the whole store is a file that can be read."""
-        code = store.people.ask(ANA)
+        code = store.people.request_pairing(ANA)
         assert code is not None
         store.close()
         files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
         assert code.encode() not in files
 
     def test_code_expires_after_an_hour(self, store: Store, clock: FakeClock) -> None:
-        code = store.people.ask(ANA)
+        code = store.people.request_pairing(ANA)
         assert code is not None
         clock.forward(hours=1)
-        assert store.people.waiting() == []
+        assert store.people.pending_pairings() == []
         with pytest.raises(NotFound):
             store.people.approve(code)
 
     def test_second_request_within_ten_minutes_gets_no_code(
         self, store: Store, clock: FakeClock
     ) -> None:
-        assert store.people.ask(ANA) is not None
-        assert store.people.ask(ANA) is None
+        assert store.people.request_pairing(ANA) is not None
+        assert store.people.request_pairing(ANA) is None
         clock.forward(minutes=11)
-        assert store.people.ask(ANA) is not None
+        assert store.people.request_pairing(ANA) is not None
 
     def test_at_most_three_codes_are_pending_on_a_platform(self, store: Store) -> None:
         strangers = [Source("telegram", str(n), user_id=str(n)) for n in range(5)]
-        answers = [store.people.ask(stranger) for stranger in strangers]
+        answers = [store.people.request_pairing(stranger) for stranger in strangers]
         assert [answer is not None for answer in answers] == [True, True, True, False, False]
-        assert store.people.ask(ANA_ON_DISCORD) is not None
+        assert store.people.request_pairing(ANA_ON_DISCORD) is not None
 
     def test_five_wrong_codes_lock_out_even_the_right_code(
         self, store: Store, clock: FakeClock
     ) -> None:
-        code = store.people.ask(ANA)
+        code = store.people.request_pairing(ANA)
         assert code is not None
         for _ in range(5):
             clock.forward(seconds=1)
@@ -123,7 +123,7 @@ class TestPairing:
             store.people.approve(code)
         assert store.people.role_of(ANA) == "guest"
         clock.forward(hours=2)
-        fresh = store.people.ask(ANA)
+        fresh = store.people.request_pairing(ANA)
         assert fresh is not None
         store.people.approve(fresh)
 
@@ -161,7 +161,7 @@ class TestLinks:
         assert store.sessions.open(BOB).key == store.sessions.key(BOB)
 
     def test_pairing_code_does_not_link(self, store: Store) -> None:
-        code = store.people.ask(ANA)
+        code = store.people.request_pairing(ANA)
         assert code is not None
         with pytest.raises(NotFound):
             store.people.accept_link(BOB, code)

@@ -76,9 +76,9 @@ def test_end_is_reported_once(store: Store) -> None:
 
 def test_two_reports_in_one_clock_tick_are_both_delivered(store: Store) -> None:
     process = begin(store, "p1")
-    assert store.processes.tell(process, "1 line", told=10)
-    assert not store.processes.tell(process, "stale", told=10)  # another node was first
-    assert store.processes.tell(store.processes.require("p1"), "2 lines", told=20)
+    assert store.processes.report(process, "1 line", told=10)
+    assert not store.processes.report(process, "stale", told=10)  # another node was first
+    assert store.processes.report(store.processes.require("p1"), "2 lines", told=20)
     assert reports(store) == ["1 line", "2 lines"]
     assert store.processes.require("p1").told == 20
 

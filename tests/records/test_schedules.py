@@ -48,8 +48,8 @@ def test_due_run_is_claimed_once_and_delivered(store: Store, clock: FakeClock) -
 def test_remark_about_a_run_is_delivered_once(store: Store) -> None:
     schedule = store.schedules.create(ANA, "every 2h", "look")
     run = store.schedules.run_now(schedule.id)
-    store.schedules.tell(run, "it failed")
-    store.schedules.tell(run, "it failed again")
+    store.schedules.report(run, "it failed")
+    store.schedules.report(run, "it failed again")
     assert [delivery.body["text"] for delivery in store.outbox.find().items] == ["it failed"]
 
 

@@ -43,11 +43,11 @@ def test_zone_of_a_person_replaces_that_of_the_store(tmp_path: Path) -> None:
 def test_keys_are_redacted_in_logs_only_on_request(tmp_path: Path) -> None:
     key = tertulia.session_key(ANA)
     with tertulia.open(tmp_path / "talk.db") as store:
-        assert store.context.shown(key) == key
+        assert store.context.redacted_key(key) == key
     with tertulia.open(tmp_path / "talk.db", settings=Settings(redact_pii=True)) as store:
-        shown_key = store.context.shown(key)
+        shown_key = store.context.redacted_key(key)
         assert "42" not in shown_key.split(":")
-        assert shown_key == store.context.shown(key)
+        assert shown_key == store.context.redacted_key(key)
 
 
 def test_process_guard_of_the_settings_is_called_with_the_key(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_person_with_a_long_id_has_a_role_a_zone_and_links(store: Store) -> None
     person = store.people.person_of(here)
     assert person is not None
     store.people.set_zone(person, "Asia/Tokyo")
-    code = store.people.ask(here)
+    code = store.people.request_pairing(here)
     assert code is not None
     assert store.people.approve(code).zone == "Asia/Tokyo"
     assert store.people.role_of(here) == "member"

@@ -105,7 +105,7 @@ def _rename(store: Store, source: Source, words: str) -> None:
 
 
 def _link(store: Store, source: Source, words: str) -> None:
-    code = store.people.ask(source)
+    code = store.people.request_pairing(source)
     if code is not None and words:
         store.people.approve(code, role="member")
 
@@ -192,7 +192,7 @@ def everything(store: Store) -> None:
     store.sessions.end(talk(store, THREAD, "over"), "idle")
     store.people.set_zone("telegram:12025550101", "Europe/Madrid")
     store.people.accept_link(BEN, store.people.offer_link(ANA))
-    store.people.ask(EVE)
+    store.people.request_pairing(EVE)
     with suppress(tertulia.Error):
         store.people.approve("WRONGONE", by="somebody")
     store.processes.begin(program(store))

@@ -357,17 +357,17 @@ class People:
         """Raise `AccessDenied` unless a source's user has that role or a higher one."""
         await self._executor.run(self.sync.require_role, source, role)
 
-    async def ask(self, source: Source) -> str | None:
+    async def request_pairing(self, source: Source) -> str | None:
         """Return a pairing code that an unknown user can show to the owner, or None.
 
         A code is valid for one hour, a person gets one every ten minutes, and at most three are
         pending at a time on a platform. Beyond these limits the result is None, without a reason.
         """
-        return await self._executor.run(self.sync.ask, source)
+        return await self._executor.run(self.sync.request_pairing, source)
 
-    async def waiting(self) -> list[Pairing]:
+    async def pending_pairings(self) -> list[Pairing]:
         """Return the pairing requests whose code is still valid."""
-        return await self._executor.run(self.sync.waiting)
+        return await self._executor.run(self.sync.pending_pairings)
 
     async def approve(self, code: str, *, role: Role = "member", by: str = "owner") -> Person:
         """Give the person with this code a role, and return the person.
@@ -707,12 +707,12 @@ class Schedules:
         """
         await self._executor.run(self.sync.deliver, occurrence, text, session_id=session_id)
 
-    async def tell(self, occurrence: ScheduleRun, text: str) -> None:
+    async def report(self, occurrence: ScheduleRun, text: str) -> None:
         """Deliver a remark about a run to the chat where its schedule was created.
 
         Each run can have one remark: a second one is not delivered.
         """
-        await self._executor.run(self.sync.tell, occurrence, text)
+        await self._executor.run(self.sync.report, occurrence, text)
 
     async def done(
         self,
@@ -781,13 +781,13 @@ class Processes:
             self.sync.end, process, state, exit_code=exit_code, news=news
         )
 
-    async def tell(self, process: Process, news: str | None, *, told: int) -> bool:
+    async def report(self, process: Process, news: str | None, *, told: int) -> bool:
         """Report `news` of a program to its conversation.
 
         `told` is how many bytes of the output are reported to it, this report included.
         Return False, and do nothing, if another node has reported meanwhile.
         """
-        return await self._executor.run(self.sync.tell, process, news, told=told)
+        return await self._executor.run(self.sync.report, process, news, told=told)
 
     async def get(self, process_id: str) -> Process | None:
         """Return the program with that id, or None."""

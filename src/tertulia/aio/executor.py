@@ -25,7 +25,7 @@ class BatchingStore(Protocol):
     """The part of a store that lets its calls share a commit."""
 
     @property
-    def one_writer(self) -> bool: ...
+    def has_one_writer(self) -> bool: ...
 
     def in_one_commit(self, calls: Callable[[], None]) -> None: ...
 
@@ -45,7 +45,7 @@ class ThreadExecutor:
 
     def batch_calls_of(self, store: BatchingStore) -> None:
         """Let `run_batched` share thread switches and commits, if the database has one writer."""
-        if store.one_writer:
+        if store.has_one_writer:
             self._batcher = CommitBatcher(store, self._pool)
 
     def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:

@@ -45,7 +45,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
                     f"{name} is {limit!r}.", hint="Give 0 or more; 0 allows nothing.", field=name
                 )
 
-    def spent(self, tokens: int, dollars: float) -> str | None:
+    def reached_limit(self, tokens: int, dollars: float) -> str | None:
         """Describe the limit that is reached; None while something is left."""
         if self.tokens is not None and tokens >= self.tokens:
             return f"{tokens:,} of {self.tokens:,} tokens"

@@ -102,7 +102,7 @@ class AgentTurn:
             outcome = "handed_over"
             raise
         finally:
-            self._metrics.turned(item.source.platform, outcome, time.monotonic() - started)
+            self._metrics.turn_ended(item.source.platform, outcome, time.monotonic() - started)
             await self._show(item, "ended")
 
     async def _notice(self, turn: TurnControl, item: InboxItem) -> Notice | None:
@@ -175,7 +175,7 @@ class AgentTurn:
             case Note(text) if self._delivers:
                 await turn.deliver(text)
         if isinstance(event, Step | ModelUsage) and event.usage is not None:
-            self._metrics.spent(item.source.platform, event.usage)
+            self._metrics.usage_stored(item.source.platform, event.usage)
         if self._observe is not None:
             await self._observe(event)
 

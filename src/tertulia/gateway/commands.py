@@ -381,7 +381,7 @@ def _pair(context: CommandContext, argument: str) -> CommandReply:
         return CommandReply(
             f"{clean_for_prompt(person.name or person.user_id, 80)} may write to me now."
         )
-    waiting = people.waiting()
+    waiting = people.pending_pairings()
     if not waiting:
         return CommandReply("Nobody is waiting to be let in.")
     lines = [

@@ -167,7 +167,7 @@ class Pipeline:
 
     async def _offer_pairing(self, incoming: Incoming) -> None:
         """Send a pairing code to an unknown person, unless there were too many requests lately."""
-        code = await self.store.people.ask(incoming.source)
+        code = await self.store.people.request_pairing(incoming.source)
         if code is not None:
             await self.store.outbox.put(
                 replies.pairing(code), "origin", origin=incoming.source, delivery=f"pair:{code}"

@@ -71,7 +71,7 @@ class ScheduleRunner:
             await self._fail(run, _BUG, 0, gives_up=True)
 
     async def _run(self, run: ScheduleRun) -> None:
-        if run.came_back:
+        if run.is_undelivered:
             reason = f"The target did not accept it ({run.problem or 'no reason was given'})."
             await self._keep_undelivered(run, run.result or "", reason)
             return
@@ -118,7 +118,7 @@ class ScheduleRunner:
         location = "the history of its runs" if path is None else path
         log.warning("run %s was not delivered: %s It is kept in %s.", run.id, reason, location)
         if self._can_tell_creator(run):
-            await self._store.schedules.tell(run, not_delivered(run.schedule, reason))
+            await self._store.schedules.report(run, not_delivered(run.schedule, reason))
         problem = f"{reason} It is kept in {location}."
         await self._store.schedules.done(run, text, session_id=session_id, problem=problem)
 
@@ -151,7 +151,7 @@ class ScheduleRunner:
         schedules = self._store.schedules
         try:
             if gives_up and run.schedule.origin.platform in self._adapters:
-                await schedules.tell(run, not_run(run.schedule, problem))
+                await schedules.report(run, not_run(run.schedule, problem))
             await schedules.failed(
                 run,
                 problem.message,

@@ -55,7 +55,8 @@ def line(schedule: Schedule) -> str:
     when = "" if schedule.next_at is None else f", next {schedule.next_at:%Y-%m-%d %H:%M} UTC"
     state = when if schedule.state == "active" else f", {schedule.state}"
     to = "" if schedule.target == ORIGIN else f", to {clean_for_prompt(schedule.target, 80)}"
-    return f"{schedule.id}. {describe_rule(schedule.rule)}{state}{to}: {clean_for_prompt(schedule.task, 80)}"
+    task = clean_for_prompt(schedule.task, 80)
+    return f"{schedule.id}. {describe_rule(schedule.rule)}{state}{to}: {task}"
 
 
 def add(

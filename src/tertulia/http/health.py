@@ -55,12 +55,12 @@ class PrometheusMetrics:
             registry=self.registry,
         )  # fmt: skip
 
-    def turned(self, platform: str, outcome: str, seconds: float) -> None:
+    def turn_ended(self, platform: str, outcome: str, seconds: float) -> None:
         """Count a turn that has ended."""
         self._turns.labels(platform, outcome).inc()
         self._seconds.labels(platform).observe(seconds)
 
-    def spent(self, platform: str, usage: Usage) -> None:
+    def usage_stored(self, platform: str, usage: Usage) -> None:
         """Count the tokens and the cost of a model call."""
         for kind in ("input", "output", "cache_read", "cache_write", "reasoning"):
             self._tokens.labels(platform, kind).inc(getattr(usage, kind))

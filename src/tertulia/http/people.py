@@ -54,7 +54,7 @@ async def set_role(call: ApiCall) -> Person:
 
 
 async def list_pairings(call: ApiCall) -> PairingList:
-    return PairingList(tuple(await call.api.store.people.waiting()))
+    return PairingList(tuple(await call.api.store.people.pending_pairings()))
 
 
 async def approve_pairing(call: ApiCall) -> Person:

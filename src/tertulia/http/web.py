@@ -79,7 +79,7 @@ class _Page:
 
     async def events(self, ping: float) -> AsyncGenerator[bytes, None]:
         """Yield the events that the page missed, then new ones until the stream ends."""
-        with self._adapter.connected(self._source) as stream:
+        with self._adapter.open_stream(self._source) as stream:
             yield PING  # tells the client at once that it is connected
             for event in await self._missed_events(stream):
                 yield event
@@ -124,7 +124,7 @@ class _Page:
             answers += await self._answers(session.id, 0)
         events = []
         for position, text in answers:
-            stream.had(text)
+            stream.mark_received(text)
             self._position = position
             events.append(format_event({"text": text}, name="message", id=str(position)))
         return events

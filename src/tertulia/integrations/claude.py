@@ -123,7 +123,7 @@ class TertuliaSessionStore(SessionStore):
                 append.set_metadata(tx, row, {**append.metadata(row), FIELD: {"summary": folded}})
 
         context.db.write(work)
-        context.notify()
+        context.notify_indexer()
 
     def _load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         session = current_session(self._store, self.source(key))

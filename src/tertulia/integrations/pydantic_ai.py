@@ -139,7 +139,7 @@ class TertuliaConversationStore(ConversationStore):
                     key=save.key,
                 )
             await asyncio.sleep(_PAUSE)
-        self._store.context.notify()
+        self._store.context.notify_indexer()
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Remove a conversation for good, with its entries, if its revision is as expected."""

@@ -33,7 +33,7 @@ class PageStream:
         self._received: Counter[str] = Counter()
         self._is_ended = False
 
-    def had(self, text: str) -> None:
+    def mark_received(self, text: str) -> None:
         """Note that the page got this text from the transcript; its delivery is then skipped."""
         self._received[text] += 1
 
@@ -68,7 +68,7 @@ class WebAdapter(PushAdapter):
         self._streams: dict[Chat, set[PageStream]] = {}
 
     @contextmanager
-    def connected(self, source: Source) -> Iterator[PageStream]:
+    def open_stream(self, source: Source) -> Iterator[PageStream]:
         """Open a stream of the events of a chat for the time of the block."""
         chat = source.account, source.chat_id
         stream = PageStream()

@@ -333,7 +333,7 @@ class ProcessRegistry:
                 current = self._check(process)
                 if current is not None and current.is_alive and current.id not in self._own:
                     notice = messages.recovered_notice(current)
-                    self._records.tell(current, notice, told=current.told)
+                    self._records.report(current, notice, told=current.told)
                 if current is not None:
                     recovered.append(current)
         return recovered
@@ -380,7 +380,7 @@ class ProcessRegistry:
             return
         chunk = self._unreported_output(process)
         if chunk.end > process.told:
-            self._records.tell(process, messages.output_notice(process, chunk), told=chunk.end)
+            self._records.report(process, messages.output_notice(process, chunk), told=chunk.end)
 
     def _refresh(self, process: Process, *, has_notice: bool = True) -> Process:
         """Return a program with its current state; record its end if it is not recorded yet."""

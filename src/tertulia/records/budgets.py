@@ -23,7 +23,7 @@ def require_budget(
     for budget in context.settings.budgets:
         if _applies(budget, row, person):
             tokens, cost = _used(tx, context, budget, row, person, now)
-            limit = budget.spent(tokens, cost / NANO)
+            limit = budget.reached_limit(tokens, cost / NANO)
             if limit is not None:
                 raise BudgetExceeded(
                     f"The budget is spent: {limit} ({_scope_text(budget)}).",
@@ -68,14 +68,14 @@ def _used(
 def share_ledger_lock(tx: Transaction, context: StoreContext) -> None:
     """Take the shared ledger lock if there are budgets; call this before writing to the ledger."""
     if context.settings.budgets:
-        tx.hold(LEDGER, shared=True)
+        tx.lock(LEDGER, shared=True)
 
 
 def add_new_usage(tx: Transaction, context: StoreContext) -> None:
     """Add the ledger rows since the last budget check to the sums; each row is added only once."""
     # Waits for transactions that have taken a ledger id and not committed yet: rows are added in
     # the order of their ids, so a row that appeared later with a lower id would never be added.
-    tx.hold(LEDGER)
+    tx.lock(LEDGER)
     row = tx.one("installation_get", {"name": "spending_upto"})
     upto = int(row[0]) if row else 0
     while rows := tx.all("usage_since", {"after": upto, "limit": _BATCH}):

@@ -55,21 +55,27 @@ class CrossPost(NamedTuple):
     now: datetime
     has_processes: bool | None
 
-    def record(self, tx: Transaction, *, said_in: str | None) -> NeedsGuard | None:
+    def record(self, tx: Transaction, *, except_session: str | None) -> NeedsGuard | None:
         """Append the text to the current session of the target, which its policy may end first.
 
-        Do nothing if that session is `said_in`, whose transcript has the text already. Return a
-        `NeedsGuard` if the caller has to find out first whether processes run for the key.
+        Do nothing if that session is `except_session`, whose transcript has the text already.
+        Return a `NeedsGuard` if the caller has to find out first whether processes run for the key.
         """
         key = session_rows.key_of(self.context, self.source)
         # The notice of a session that the policy ends here is kept for the next user message.
         opening = OpenSession(
-            self.context, self.source, key, self.now, False, self.has_processes, is_told=False
+            self.context,
+            self.source,
+            key,
+            self.now,
+            False,
+            self.has_processes,
+            hands_out_notice=False,
         )
         result = opening.find(tx)
         if isinstance(result, NeedsGuard):
             return result
-        if result[0].id != said_in:
+        if result[0].id != except_session:
             drafts = [draft({"role": ASSISTANT, "content": self.text})]
             append_messages(tx, result[0].id, drafts, None, to_micros(self.now), kinds=[DELIVERY])
         return None

@@ -94,10 +94,10 @@ class ImportProgress(NamedTuple):
 
     session_id: str
     ref: int
-    taken: int  # how many messages were stored
+    stored: int  # how many messages were stored
     digest: str
     is_complete: bool
-    has_gone_on: bool  # messages were added to it in this store
+    has_new_messages: bool  # messages were added to it in this store
 
 
 class Imports:
@@ -107,11 +107,11 @@ class Imports:
         self._context = context
         self._db = context.db
 
-    def standing(self, name: str) -> ImportProgress | None:
+    def get_progress(self, name: str) -> ImportProgress | None:
         """Return the progress of the session with that name; None if nothing of it is stored."""
         return self._db.read(lambda tx: _get_progress(tx, name))
 
-    def in_the_way(self, key: str, updated_at: int) -> str | None:
+    def get_blocking_session(self, key: str, updated_at: int) -> str | None:
         """Return the id of the session that would stay current for a key, or None.
 
         `updated_at` is the last activity of the session to import under that key.
@@ -154,15 +154,19 @@ def _get_progress(tx: Transaction, name: str) -> ImportProgress | None:
     row = tx.one("newcomer_get", {"name": name})
     if row is None:
         return None
-    session_id, ref, stored, digest, is_complete, has_gone_on = row
-    return ImportProgress(session_id, ref, stored, digest, bool(is_complete), bool(has_gone_on))
+    session_id, ref, stored, digest, is_complete, has_new_messages = row
+    return ImportProgress(
+        session_id, ref, stored, digest, bool(is_complete), bool(has_new_messages)
+    )
 
 
 def _store_batch(tx: Transaction, batch: ImportBatch, now: int) -> str:
     """Store one batch and the progress of its session; return the id of the session."""
     name = batch.session.name
     progress = _get_progress(tx, name)
-    if (progress is None) != batch.is_first or (progress and progress.taken != batch.stored_before):
+    if (progress is None) != batch.is_first or (
+        progress and progress.stored != batch.stored_before
+    ):
         raise StaleWrite(
             "Another import of the same sessions is under way.",
             hint="Let one of them finish, then run the import again.",

@@ -99,7 +99,7 @@ def summary(db: Database, session_id: str) -> SessionSummary | None:
         message = read_summary(tx, current)
         if message is None:
             return None
-        after_summary = sum(span.size for span in current.fresh())
+        after_summary = sum(span.size for span in current.spans_after_summary())
         count = current.view.count(current.last_seq) - after_summary
         return SessionSummary(text_of(message.body), count)
 

@@ -133,7 +133,7 @@ class People:
 
     # -- pairing
 
-    def ask(self, source: Source) -> str | None:
+    def request_pairing(self, source: Source) -> str | None:
         """Return a pairing code that an unknown user can show to the owner, or None.
 
         A code is valid for one hour, a person gets one every ten minutes, and at most three are
@@ -151,7 +151,7 @@ class People:
 
         return code if self._db.write(work) else None
 
-    def waiting(self) -> list[Pairing]:
+    def pending_pairings(self) -> list[Pairing]:
         """Return the pairing requests whose code is still valid."""
         now = to_micros(self._context.clock.now())
         rows = self._db.read(lambda tx: tx.all("codes_list", {"purpose": "pair"}))

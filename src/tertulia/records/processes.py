@@ -107,7 +107,7 @@ class Processes:
         }
 
         def work(tx: Transaction) -> Process:
-            tx.hold(f"processes of {process.node}")
+            tx.lock(f"processes of {process.node}")
             row = tx.one("processes_count_running", {"node": params["node"]})
             if row is not None and row[0] >= at_most:
                 raise IllegalMove(
@@ -157,7 +157,7 @@ class Processes:
 
         return self._write(process, work, news)
 
-    def tell(self, process: Process, news: str | None, *, told: int) -> bool:
+    def report(self, process: Process, news: str | None, *, told: int) -> bool:
         """Report `news` of a program to its conversation.
 
         `told` is how many bytes of the output are reported to it, this report included.
@@ -211,7 +211,7 @@ class Processes:
         is_changed = self._db.write(work, lane=session_rows.lane_of(process.key))
         if is_changed and news is not None:
             self._db.notify(outbox.CHANNEL)
-            self._context.notify()
+            self._context.notify_indexer()
         return is_changed
 
     def _report(self, tx: Transaction, process: Process, news: str | None, delivery: str) -> None:

@@ -87,7 +87,7 @@ class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None
 
     @property
-    def came_back(self) -> bool:
+    def is_undelivered(self) -> bool:
         """True if it has run before, and the platform did not accept its result."""
         return self.delivery is not None
 
@@ -307,17 +307,19 @@ class Schedules:
         def settle(tx: Transaction) -> None:
             _settle(tx, params)
 
-        self._put_and_record(occurrence.schedule, parts, text, said_in=session_id, settle=settle)
+        self._put_and_record(
+            occurrence.schedule, parts, text, except_session=session_id, settle=settle
+        )
         self._db.notify(CHANNEL)
 
-    def tell(self, occurrence: ScheduleRun, text: str) -> None:
+    def report(self, occurrence: ScheduleRun, text: str) -> None:
         """Deliver a remark about a run to the chat where its schedule was created.
 
         Each run can have one remark: a second one is not delivered.
         """
         schedule = occurrence.schedule
         parts = self._deliveries(schedule, text, ORIGIN, f"{occurrence.id}:told")
-        self._put_and_record(schedule, parts, text, said_in=None)
+        self._put_and_record(schedule, parts, text, except_session=None)
 
     def done(
         self,
@@ -411,7 +413,7 @@ class Schedules:
         parts: list[Delivery],
         text: str,
         *,
-        said_in: str | None,
+        except_session: str | None,
         settle: Callable[[Transaction], None] | None = None,
     ) -> None:
         """Put a delivery in and record it in its target's conversation, in one transaction.
@@ -430,7 +432,7 @@ class Schedules:
             if tx.one("outbox_get", {"delivery": parts[0].delivery}) is not None:
                 return None  # a node put it in before, and was lost then
             post = CrossPost(self._context, source, text, now, has_processes)
-            if (guard := post.record(tx, said_in=said_in)) is not None:
+            if (guard := post.record(tx, except_session=except_session)) is not None:
                 return guard
             put_in(tx, parts, to_micros(now))
             return None
@@ -440,7 +442,7 @@ class Schedules:
             # The guard is user code: call it outside the transaction, then run that again.
             has_processes = self._context.has_processes(guard.key)
         self._db.notify(OUTBOX_CHANNEL)
-        self._context.notify()
+        self._context.notify_indexer()
 
     def _require(self, tx: Transaction, schedule_id: int, by: Source | None) -> Schedule:
         schedule = self._get(tx, schedule_id, by)

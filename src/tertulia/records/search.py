@@ -197,7 +197,7 @@ def _texts(tx: Transaction, messages: list[Row]) -> Iterator[tuple[int, str]]:
 def _find_hits(tx: Transaction, query: _Query, limit: int, offset: int) -> Page[Hit]:
     person = None if query.person is None else resolve_person(tx, query.person, query.platform)
     params: dict[str, Any] = {
-        "words": tx.search_question(query.phrases),
+        "words": tx.search_query(query.phrases),
         "person": person,
         "platform": query.platform,
         "key": query.key,
@@ -230,10 +230,10 @@ def _session_showing(
 
     A message that was undone or cleared is not shown, although the log still has it.
     """
-    if view.holds(message.session, message.seq, last_seq):
+    if view.contains(message.session, message.seq, last_seq):
         return session_id
     for (fork,) in tx.all("borrower_ids", {"log": message.session}):
         current = session_rows.current_view(tx, fork)
-        if current.view.holds(message.session, message.seq, current.last_seq):
+        if current.view.contains(message.session, message.seq, current.last_seq):
             return str(fork)
     return None

@@ -65,14 +65,14 @@ def current_view(tx: Transaction, session_id: str) -> CurrentView:
     row = tx.one("transcript_view", {"id": session_id})
     if row is None:
         raise session_not_found(session_id)
-    return CurrentView.of(row)
+    return CurrentView.from_row(row)
 
 
 def current_view_of(tx: Transaction, ref: int) -> CurrentView:
     """Return the current view of a session that is known to exist in this transaction."""
     row = tx.one("transcript_view_of", {"ref": ref})
     assert row is not None
-    return CurrentView.of(row)
+    return CurrentView.from_row(row)
 
 
 def session_not_found(session_id: str) -> NotFound:

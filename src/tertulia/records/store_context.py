@@ -19,11 +19,11 @@ class StoreContext(NamedTuple):
     settings: Settings
     clock: Clock
     zone: tzinfo
-    notify: Callable[[], None]  # wakes the indexer: there are new messages
-    catch_up: Callable[[], object]  # indexes new messages, in a bounded number of steps
+    notify_indexer: Callable[[], None]  # wakes the indexer: there are new messages
+    index_new_messages: Callable[[], object]  # indexes new messages, in a bounded number of steps
     redactor: Callable[[], Redactor | None]  # for prompts and logs; None if redaction is off
 
-    def shown(self, key: str) -> str:
+    def redacted_key(self, key: str) -> str:
         """Return a key as logs may show it: redacted if `Settings.redact_pii` is on."""
         redactor = self.redactor()
         return key if redactor is None else redactor.key(key)

@@ -17,7 +17,7 @@
 8.  **Notifications.** `notify(channel)` soon wakes every waiter on that channel, on any handle. It
     is a hint: a notification can be lost or sent for nothing, so a waiter polls as well.
 9.  **One commit.** Calls that `in_one_commit` runs share one transaction and one commit if the
-    database has `one_writer`. Each sees the writes of those before it. Each fails alone, or with
+    database `has_one_writer`. Each sees the writes of those before it. Each fails alone, or with
     all the others if the commit fails: so no result may be used before `in_one_commit` returns.
 10. **Closing.** `close()` waits for running calls; afterwards every call raises `StoreError`.
 
@@ -58,14 +58,14 @@ class Transaction(Protocol):
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         """Run a statement once for each of `rows`."""
 
-    def hold(self, name: str, *, shared: bool = False) -> None:
+    def lock(self, name: str, *, shared: bool = False) -> None:
         """Lock a name until the end of the transaction; others that lock it wait, unless
         all of them lock it with `shared`."""
 
     def search_entry(self, text: str) -> Any:
         """Return a folded text in the form that the search index stores."""
 
-    def search_question(self, phrases: list[Phrase]) -> str:
+    def search_query(self, phrases: list[Phrase]) -> str:
         """Return a query of the search index that matches texts with all of the phrases."""
 
 
@@ -80,7 +80,7 @@ class Database(Protocol):
         """Do the same as `write`, with no other write from its beginning to its end."""
 
     @property
-    def one_writer(self) -> bool:
+    def has_one_writer(self) -> bool:
         """True if writes run one after the other anyway, so that `in_one_commit` delays no one."""
 
     def in_one_commit(self, calls: Callable[[], None]) -> None:

@@ -141,14 +141,14 @@ class CurrentView(NamedTuple):
     after_log: int | None
     after_seq: int | None
 
-    def fresh(self) -> list[Span]:
+    def spans_after_summary(self) -> list[Span]:
         """Return the spans of the view that no summary covers."""
         if self.after_log is None or self.after_seq is None:
             return self.view.spans(self.last_seq)
         return self.view.after(self.after_log, self.after_seq, self.last_seq)
 
     @classmethod
-    def of(cls, row: Row) -> CurrentView:
+    def from_row(cls, row: Row) -> CurrentView:
         ref, last_seq, turns, number, ranges, *rest = row
         return cls(ref, last_seq, turns, number, parse_view(ranges), *rest)
 

@@ -84,11 +84,11 @@ class ProcessPromises:
         self, store: Store, other: Store, clock: FakeClock
     ) -> None:
         begun = store.processes.begin(program(store, "p1"))
-        tells = [partial(one.processes.tell, begun, "one", told=3) for one in (store, other)]
+        tells = [partial(one.processes.report, begun, "one", told=3) for one in (store, other)]
         assert sorted(at_once(*tells)) == [False, True]
         now = store.processes.require("p1")
         assert now.told == 3
-        assert other.processes.tell(now, "two", told=6)
+        assert other.processes.report(now, "two", told=6)
         assert [one.body["text"] for one in store.outbox.find().items] == ["one", "two"]
 
     def test_news_without_a_chat_stand_in_the_transcript(self, store: Store) -> None:

@@ -51,7 +51,7 @@ class SchedulePromises:
         assert made.next_at == due
         (run,) = other.schedules.claim()
         assert (run.schedule.id, run.planned_at, run.attempts) == (made.id, due, 1)
-        assert (run.state, run.is_manual, run.came_back) == ("taken", False, False)
+        assert (run.state, run.is_manual, run.is_undelivered) == ("taken", False, False)
         other.schedules.done(run, "no mail")
         (past,) = store.schedules.history(made.id).items
         assert (past.state, past.result, past.ended_at) == ("done", "no mail", due)
@@ -305,7 +305,7 @@ class SchedulePromises:
         (parcel,) = store.outbox.claim()
         store.outbox.failed(parcel, "blocked", outcome=outcome)  # type: ignore[arg-type]
         (back,) = other.schedules.claim()
-        assert (back.id, back.came_back) == (run.id, True)
+        assert (back.id, back.is_undelivered) == (run.id, True)
         assert (back.result, back.problem) == ("mail", "blocked")
         other.schedules.done(back, problem="kept here: blocked")
         assert store.schedules.claim() == []

@@ -97,7 +97,7 @@ def import_from(
         importer.add(foreign)
     report = importer.report()
     if store is not None and report.messages and not dry_run:
-        store.context.notify()
+        store.context.notify_indexer()
     return report
 
 

@@ -195,7 +195,7 @@ def restore(
     store.__dict__.pop(
         "redactor", None
     )  # its secret, and so its pseudonyms, now come from the archive
-    store.context.notify()
+    store.context.notify_indexer()
     return manifest
 
 

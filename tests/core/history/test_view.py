@@ -41,7 +41,7 @@ def test_view_of_spans_shows_them_and_everything_later(spans: list[Span]) -> Non
     view = view_of_spans(spans, 2, last)
     assert messages_of(view.spans(last)) == messages_of(spans)
     assert messages_of(view.spans(last + 2)) == [*messages_of(spans), (2, last + 1), (2, last + 2)]
-    assert view.continued(2, last) == view
+    assert view.continue_in(2, last) == view
 
 
 def test_adjacent_spans_are_joined() -> None:
@@ -65,13 +65,13 @@ def test_before_since_and_after_split_the_view_at_a_message(spans: list[Span]) -
         assert messages_of(view.before(log, seq, last)) == everything[:index]
         assert messages_of(view.since(log, seq, last)) == everything[index:]
         assert messages_of(view.after(log, seq, last)) == everything[index + 1 :]
-        assert view.holds(log, seq, last)
+        assert view.contains(log, seq, last)
         assert view.locate(seq, last) == log
 
 
 def test_message_outside_the_view_is_not_found() -> None:
     view = view_of_spans([Span(1, 1, 2), Span(1, 5, 6)], 1, 9)
-    assert not view.holds(1, 3, 9)
+    assert not view.contains(1, 3, 9)
     for method in (view.before, view.since, view.after):
         with pytest.raises(LookupError):
             method(1, 3, 9)
@@ -81,4 +81,4 @@ def test_message_outside_the_view_is_not_found() -> None:
 
 def test_moved_view_names_the_new_log() -> None:
     view = View(((1, 1, 5), (2, 6, None)))
-    assert view.moved(1, 9).ranges == ((9, 1, 5), (2, 6, None))
+    assert view.with_log_moved(1, 9).ranges == ((9, 1, 5), (2, 6, None))

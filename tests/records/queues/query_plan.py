@@ -11,7 +11,7 @@ def scanned_tables(store: Store, statement: str) -> list[str]:
     """Return the steps of a claim statement that read a whole table, not a partial index."""
     database: Any = store.context.db
     params = {"now": 1, "lease": 1, "limit": 1}
-    plan = database.alone(
+    plan = database.run_on_own_connection(
         lambda connection: connection.execute(
             f"explain query plan {database._sql[statement]}", params
         ).fetchall()

@@ -77,7 +77,9 @@ class TestFile:
 
 
 def rows(store: Store, query: str) -> list[tuple[object, ...]]:
-    return sqlite_of(store).alone(lambda connection: connection.execute(query).fetchall())
+    return sqlite_of(store).run_on_own_connection(
+        lambda connection: connection.execute(query).fetchall()
+    )
 
 
 def row_counts(store: Store) -> dict[str, int]:

@@ -138,7 +138,7 @@ class SessionManager:
             now = context.clock.now()
             saved = context.db.write(lambda tx: _save(tx, self.store, session, base, now))
             if saved is not None:
-                context.notify()
+                context.notify_indexer()
                 _update_value(session, saved)
                 self._set_base(session, saved.base(session.key))
             self._mark_used(session)
@@ -448,12 +448,12 @@ def _merge(session: Session, base: _Base, snapshot: Snapshot, bodies: list[Any])
     own_parts = _parts(session.messages, base)
     added = _count_new_at_end(own_parts)
     head, tail = own_parts[: len(own_parts) - added], own_parts[len(own_parts) - added :]
-    before = base.snapshot.places
+    before = base.snapshot.positions
     if head == list(range(len(before))):
         offset = _move_offset(_requested_offset(session, base), base, snapshot)
-        parts = [*range(len(snapshot.places)), *tail]
-    elif snapshot.places[: len(before)] == before:
-        added_by_others = range(len(before), len(snapshot.places))
+        parts = [*range(len(snapshot.positions)), *tail]
+    elif snapshot.positions[: len(before)] == before:
+        added_by_others = range(len(before), len(snapshot.positions))
         offset = _requested_offset(session, base)
         offset += len(added_by_others) if offset > len(head) else 0
         parts = [*head, *added_by_others, *tail]
@@ -481,11 +481,11 @@ def _count_new_at_end(parts: list[Part]) -> int:
 
 def _move_offset(offset: int, base: _Base, snapshot: Snapshot) -> int:
     """Return the offset in the snapshot, followed by new messages, of an offset in the value."""
-    count = len(base.snapshot.places)
+    count = len(base.snapshot.positions)
     if offset > count:
-        return len(snapshot.places) + offset - count
-    last = base.snapshot.places[offset - 1] if offset > 0 else None
-    positions = enumerate(snapshot.places, 1)
+        return len(snapshot.positions) + offset - count
+    last = base.snapshot.positions[offset - 1] if offset > 0 else None
+    positions = enumerate(snapshot.positions, 1)
     return next((number for number, position in positions if position == last), 0)
 
 

@@ -73,7 +73,7 @@ class Style(NamedTuple):
     authors: bool = False
     redactor: Redactor | None = None
     # True if a tool result may contain images: only Anthropic's format allows that.
-    pictures: bool = False
+    allow_images: bool = False
     # The maximum length of results and arguments, if they have to be shortened.
     result_limit: int | None = None
 
@@ -214,7 +214,7 @@ def _render_result(result: Result, style: Style) -> dict[str, Any]:
         if len(body) == 3 and body.get("tool_call_id") == result.call_id:
             return body
     else:
-        kinds = (IMAGE,) if style.pictures else ()
+        kinds = (IMAGE,) if style.allow_images else ()
         content = _shorten_content(normalise_content(content, kinds) or "", limit)
     return _with_name({"role": TOOL, "tool_call_id": result.call_id, "content": content}, body)
 

@@ -4,8 +4,8 @@ A history is a list of blocks. A block is a message of a person, or one assistan
 exactly one result for each of its tool calls, in the order of the calls. The OpenAI and the
 Anthropic API accept such blocks written one after the other, and also after a cut between blocks.
 
-`build_blocks` is total: any stored rows give legal blocks, and legal rows come out unchanged. Damage is
-repaired in place, and nothing else is dropped because of it:
+`build_blocks` is total: any stored rows give legal blocks, and legal rows come out unchanged.
+Damage is repaired in place, and nothing else is dropped because of it:
 
 - commands, internal rows and rows of roles the model does not know are left out first;
 - a result goes to the newest call before it that has its id, at any distance; a result before its

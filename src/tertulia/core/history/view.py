@@ -54,7 +54,7 @@ class View(msgspec.Struct, frozen=True):
         """Return the logs that the view reads from."""
         return {log for log, _, _ in self.ranges}
 
-    def continued(self, log: int, last_seq: int) -> View:
+    def continue_in(self, log: int, last_seq: int) -> View:
         """Return this view, closed, followed by everything in `log` after `last_seq`."""
         return _join([*self.spans(last_seq)], log, last_seq + 1)
 
@@ -81,7 +81,7 @@ class View(msgspec.Struct, frozen=True):
         first, *rest = self.since(log, seq, last_seq)
         return [*_span(log, first.first + 1, first.last), *rest]
 
-    def holds(self, log: int, seq: int, last_seq: int) -> bool:
+    def contains(self, log: int, seq: int, last_seq: int) -> bool:
         """Return whether a message is visible."""
         return any(s.log == log and s.first <= seq <= s.last for s in self.spans(last_seq))
 
@@ -92,7 +92,7 @@ class View(msgspec.Struct, frozen=True):
                 return span.log
         raise LookupError(seq)
 
-    def moved(self, old: int, new: int) -> View:
+    def with_log_moved(self, old: int, new: int) -> View:
         """Return this view after the messages of one log were copied to another."""
         return View(tuple((new if log == old else log, *rest) for log, *rest in self.ranges))  # type: ignore[misc]
 

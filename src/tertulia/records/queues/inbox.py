@@ -101,7 +101,7 @@ class Inbox:
                     return _to_item(row)
             shared_key = linked_key(tx, source, key)
             if shared_key != key:
-                tx.hold(session_rows.lane_of(shared_key))
+                tx.lock(session_rows.lane_of(shared_key))
             new = {**params, "key": shared_key}
             row = _gather(tx, new, gather_seconds) if gather_seconds else None
             row = row or tx.one("inbox_put", new)
@@ -240,7 +240,7 @@ def _gather(tx: Transaction, new: Mapping[str, Any], seconds: float) -> Row | No
 
 def settle_answered(tx: Transaction, item: InboxItem) -> None:
     """Settle a claimed message as answered, in the transaction that stores its answer."""
-    tx.hold(_lane(item))
+    tx.lock(_lane(item))
     params = {
         "id": item.id,
         "state": "done",
@@ -264,7 +264,7 @@ def settle_waiting(tx: Transaction, item: InboxItem) -> None:
 
     Raise `StaleWrite` if it is no longer waiting.
     """
-    tx.hold(_lane(item))
+    tx.lock(_lane(item))
     # The text is in the transcript of the turn now, and is deleted together with that.
     empty = to_json({"text": None, "message_id": item.message_id, "media": []})
     params = {"id": item.id, "attempts": item.attempts, "body": empty}
@@ -283,7 +283,7 @@ def delete_of_session(tx: Transaction, session: int) -> None:
     """Delete the accepted messages that the turns of a session answered."""
     tx.run("inbox_delete_gathered", {"session": session})
     for (key,) in sorted(set(tx.all("inbox_delete", {"session": session}))):
-        tx.hold(session_rows.lane_of(key))
+        tx.lock(session_rows.lane_of(key))
         promote(tx, key)
 
 

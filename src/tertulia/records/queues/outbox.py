@@ -281,7 +281,7 @@ def _part(whole: Delivery, number: int, text: str) -> Delivery:
 
 def put_in(tx: Transaction, parts: Sequence[Delivery], now: int) -> None:
     """Put the parts of a delivery in, within a transaction."""
-    tx.hold(lane_of(parts[0]))
+    tx.lock(lane_of(parts[0]))
     for delivery in parts:
         params = {
             "delivery": delivery.delivery,
@@ -321,7 +321,7 @@ def _lane(*chat: str | None) -> str:
 
 def promote(tx: Transaction, chat: Row) -> None:
     """Mark the oldest waiting delivery of a chat as its head, if no delivery is."""
-    tx.hold(_lane(*chat))
+    tx.lock(_lane(*chat))
     platform, account, chat_id, thread_id = chat
     params = {
         "platform": platform,

@@ -47,7 +47,7 @@ def _copy_to_fork(tx: Transaction, row: SessionRow, fork: int) -> None:
     for number, ranges, *_ in revisions:
         view = parse_view(ranges)
         spans += [Span(log, first, last or 0) for log, first, last in view.ranges if log == row.ref]
-        moved = to_json(view.moved(row.ref, fork).ranges)
+        moved = to_json(view.with_log_moved(row.ref, fork).ranges)
         tx.run(
             "revision_set_ranges",
             {"session": fork, "number": number, "ranges": moved, "old": row.ref},

@@ -56,7 +56,7 @@ def find_within(
     if phrases == []:
         return Page(())
     if phrases is not None:
-        context.catch_up()
+        context.index_new_messages()
 
     bounds = {
         "active_since": since,
@@ -86,7 +86,7 @@ def find_rows(
     resolved = None if person is None else resolve_person(tx, person, filters["platform"])
     params = {**filters, "person": resolved}
     if phrases is not None:
-        params["words"] = tx.search_question(phrases)
+        params["words"] = tx.search_query(phrases)
     matches = [session_row(row) for half in _HALVES[state] for row in _read_half(tx, half, params)]
     return sorted(matches, key=_activity_order, reverse=True)[: params["limit"]]
 

@@ -42,7 +42,7 @@ class OpenSession(NamedTuple):
     force_new: bool = False
     has_processes: bool | None = None
     # A user is there to whom the notice can be shown that a policy ended the session before.
-    is_told: bool = True
+    hands_out_notice: bool = True
 
     def open(self, tx: Transaction) -> Session | NeedsGuard:
         """Return the current session or a new one, and touch its activity."""
@@ -98,12 +98,12 @@ class OpenSession(NamedTuple):
         self, tx: Transaction, after: SessionRow, reason: str
     ) -> tuple[SessionRow, Notice | None]:
         row = begin_session(tx, self.context, self.source, self.key, self.now, after, reason=reason)
-        return row, self._notice(tx, after, reason, row.id) if self.is_told else None
+        return row, self._notice(tx, after, reason, row.id) if self.hands_out_notice else None
 
     def _pending_notice(self, tx: Transaction, current: SessionRow) -> Notice | None:
         """Return the notice of a session that a delivery began and in which nobody wrote yet."""
         has_only_deliveries = current.last_seq > 0 and current.turns == 0
-        if not self.is_told or not has_only_deliveries or current.parent_kind != "reset":
+        if not self.hands_out_notice or not has_only_deliveries or current.parent_kind != "reset":
             return None
         columns = tx.one("session_by_id", {"id": current.parent_id})
         if columns is None:

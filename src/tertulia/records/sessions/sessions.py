@@ -375,7 +375,9 @@ class Sessions:
 
     def _log(self, change: str, session: Session) -> None:
         if log.isEnabledFor(logging.INFO):
-            log.info("session %s of %s %s", session.id, self._context.shown(session.key), change)
+            log.info(
+                "session %s of %s %s", session.id, self._context.redacted_key(session.key), change
+            )
 
     def _end_current(self, tx: Transaction, key: str, reason: str, now: datetime) -> None:
         row = tx.one("session_current", {"key": key})

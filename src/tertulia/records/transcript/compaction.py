@@ -76,7 +76,7 @@ def compact(
 
 def _read_old_turns(tx: Transaction, session_id: str, keep_turns: int) -> _OldTurns:
     current = session_rows.current_view(tx, session_id)
-    fresh = current.fresh()
+    fresh = current.spans_after_summary()
     total = sum(span.size for span in fresh)
     messages = read_messages(tx, oldest_spans(fresh, _MOST_MESSAGES))
     # At the read limit the last turn may be incomplete; leave it out.

@@ -85,7 +85,7 @@ def read_summary(tx: Transaction, current: CurrentView) -> Message | None:
 def read_recent(tx: Transaction, session_id: str, budget: HistoryBudget) -> RecentMessages:
     """Return as many of the newest messages as a history can need."""
     current = session_rows.current_view(tx, session_id)
-    older = current.fresh()
+    older = current.spans_after_summary()
     messages: list[Message] = []
     count = budget.messages + _SPARE if budget.tokens is None else _FIRST_READ
     while older and count:

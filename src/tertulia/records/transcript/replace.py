@@ -51,7 +51,7 @@ class LogPosition(NamedTuple):
 class Snapshot(NamedTuple):
     """The visible messages as positions, in order, and how many of them are consolidated."""
 
-    places: list[LogPosition]
+    positions: list[LogPosition]
     offset: int
 
 
@@ -72,7 +72,7 @@ def append(context: StoreContext, session_id: str, message: Mapping[str, Any]) -
         append_messages(tx, session_id, drafts, None, to_micros(now))
 
     context.db.write(work)
-    context.notify()
+    context.notify_indexer()
 
 
 def rewrite(context: StoreContext, session_id: str, messages: Iterable[Mapping[str, Any]]) -> None:
@@ -88,7 +88,7 @@ def rewrite(context: StoreContext, session_id: str, messages: Iterable[Mapping[s
         apply(tx, row, stored, align(bodies, new), now)
 
     context.db.write(work)
-    context.notify()
+    context.notify_indexer()
 
 
 def set_last_prompt(context: StoreContext, session_id: str, tokens: int) -> None:
@@ -211,7 +211,7 @@ def apply(
         ]
         _insert(tx, row, new, new_positions, micros)
     applied = Snapshot(positions, _offset(stored, positions, offset))
-    is_extended = positions[: len(stored.places)] == stored.places
+    is_extended = positions[: len(stored.positions)] == stored.positions
     if not is_extended or applied.offset != stored.offset:
         _add_revision(tx, current, applied, len(new), micros)
     return applied
@@ -223,7 +223,7 @@ def _positions(stored: Snapshot, parts: Sequence[Part], current: CurrentView) ->
     seq, turns = current.last_seq, current.turns
     for part in parts:
         if isinstance(part, int):
-            positions.append(stored.places[part])
+            positions.append(stored.positions[part])
             continue
         seq += 1
         if part.get("role") == USER:
@@ -266,7 +266,7 @@ def _offset(stored: Snapshot, positions: Sequence[LogPosition], offset: int) -> 
     """Return the number of consolidated messages; a visible one is never taken back."""
     stored_offset = 0
     if stored.offset:
-        last = stored.places[stored.offset - 1]
+        last = stored.positions[stored.offset - 1]
         stored_offset = next((n for n, position in enumerate(positions, 1) if position == last), 0)
     return max(stored_offset, min(offset, len(positions)))
 
@@ -275,10 +275,10 @@ def _add_revision(
     tx: Transaction, current: CurrentView, applied: Snapshot, added: int, micros: int
 ) -> None:
     last_seq = current.last_seq + added
-    view = view_of_spans(_spans(applied.places), current.ref, last_seq)
+    view = view_of_spans(_spans(applied.positions), current.ref, last_seq)
     after = None
     if applied.offset:
-        position = applied.places[applied.offset - 1]
+        position = applied.positions[applied.offset - 1]
         after = Span(position.log, position.seq, position.seq)
     add_revision(
         tx,

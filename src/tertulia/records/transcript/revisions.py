@@ -236,7 +236,7 @@ def _summary_in(current: CurrentView, view: View) -> tuple[int | None, Span | No
     """Return the summary that a new view keeps: its last message must be visible there."""
     if current.after_log is None or current.after_seq is None:
         return None, None
-    if not view.holds(current.after_log, current.after_seq, current.last_seq):
+    if not view.contains(current.after_log, current.after_seq, current.last_seq):
         return None, None
     return current.summary_seq, Span(current.after_log, current.after_seq, current.after_seq)
 

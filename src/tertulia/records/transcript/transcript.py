@@ -86,7 +86,7 @@ class Transcript:
 
         # The first statement locks the row of the session, and no other session is touched.
         last = self._db.write(work, lane=f"session {self.session_id}")
-        self._context.notify()
+        self._context.notify_indexer()
         return last
 
     # -- reading
@@ -115,7 +115,7 @@ class Transcript:
         _check_history(max_messages, max_tokens, timestamps, format)
         budget = HistoryBudget(max_messages, max_tokens)
         redactor = self._context.redactor()
-        style = Style(timestamps, True, redactor, pictures=format == "anthropic")
+        style = Style(timestamps, True, redactor, allow_images=format == "anthropic")
         recent = self._db.read(lambda tx: read_recent(tx, self.session_id, budget))
         candidates = [] if recent.summary is None else [Block(recent.summary)]
         candidates += build_blocks(recent.messages)
@@ -214,7 +214,7 @@ class Transcript:
             )
 
         self._db.write(work)
-        self._context.notify()
+        self._context.notify_indexer()
 
     def remove(self, seq: int) -> None:
         """Hide message `seq`; raise `NotFound` if it is not visible."""

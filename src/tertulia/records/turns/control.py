@@ -402,7 +402,7 @@ class TurnControl:
         finally:
             self._is_open = False
             self._local_turns.remove(turn.session_id, self, self._key)
-            self._context.notify()
+            self._context.notify_indexer()
 
     def renew(self) -> bool:
         """Prolong the lease during long calls; return whether the turn still has its session."""

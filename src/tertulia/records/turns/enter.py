@@ -134,7 +134,7 @@ class EnterTurn(NamedTuple):
             return False
         current = session_rows.current_view(tx, earlier.session_id)
         has_message = earlier.first_seq <= current.last_seq
-        return not has_message or current.view.holds(
+        return not has_message or current.view.contains(
             earlier.ref, earlier.first_seq, current.last_seq
         )
 

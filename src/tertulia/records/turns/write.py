@@ -130,11 +130,11 @@ class WriteStep(NamedTuple):
             source = cross_posts.target_source(tx, self.context, first, origin)
             key = linked_key(tx, source, session_rows.key_of(self.context, source))
             if key != self.session_key:
-                tx.hold(session_rows.lane_of(key))
+                tx.lock(session_rows.lane_of(key))
                 cross_post = cross_posts.CrossPost(
                     self.context, source, self.delivered_text, self.now, has_processes
                 )
-                guard = cross_post.record(tx, said_in=self.turn.session_id)
+                guard = cross_post.record(tx, except_session=self.turn.session_id)
                 if guard is not None:
                     raise NeedsProcessCheck(guard.key)
         outbox.put_in(tx, self.deliveries, to_micros(self.now))

@@ -97,14 +97,14 @@ class PostgresTransaction:
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         self._connection.cursor().executemany(self._sql[statement], list(rows))
 
-    def hold(self, name: str, *, shared: bool = False) -> None:
+    def lock(self, name: str, *, shared: bool = False) -> None:
         suffix = "_shared" if shared else ""
         self._connection.execute(f"select pg_advisory_xact_lock{suffix}(%s)", (_lock_id(name),))
 
     def search_entry(self, text: str) -> Any:
         return to_tsvector(text)
 
-    def search_question(self, phrases: list[Phrase]) -> str:
+    def search_query(self, phrases: list[Phrase]) -> str:
         return to_tsquery(phrases)
 
     def _execute(self, statement: str, params: Params) -> psycopg.Cursor[Row]:
@@ -114,7 +114,7 @@ class PostgresTransaction:
 class PostgresDatabase:
     """A store in a PostgreSQL database."""
 
-    one_writer = False
+    has_one_writer = False
 
     def __init__(
         self,
@@ -341,7 +341,7 @@ class PostgresDatabase:
         connection.execute(self._limits_query)
         tx = PostgresTransaction(connection, self._sql if lane is None else self._sql_in_lane)
         if lane is not None:
-            tx.hold(lane)
+            tx.lock(lane)
         return tx, connection.execute("select pg_current_xact_id()::text")
 
     def _terminate_stalled(self) -> None:

@@ -64,13 +64,13 @@ class SqliteTransaction:
     def many(self, statement: str, rows: Iterable[Params | Row]) -> None:
         self._connection.executemany(self._sql[statement], rows)
 
-    def hold(self, name: str, *, shared: bool = False) -> None:
+    def lock(self, name: str, *, shared: bool = False) -> None:
         return  # a writer has the whole file locked
 
     def search_entry(self, text: str) -> Any:
         return text
 
-    def search_question(self, phrases: list[Phrase]) -> str:
+    def search_query(self, phrases: list[Phrase]) -> str:
         """Return an FTS5 query. FTS5 takes nothing inside quotes as an operator."""
         return " ".join(
             f'"{words}"*' if is_prefix else f'"{words}"' for words, is_prefix in phrases
@@ -80,7 +80,7 @@ class SqliteTransaction:
 class SqliteDatabase:
     """A store in a SQLite file."""
 
-    one_writer = True
+    has_one_writer = True
 
     def __init__(self, path: str, *, safe: bool = True, busy_seconds: float = 30.0) -> None:
         self.path = path
@@ -212,7 +212,7 @@ class SqliteDatabase:
 
     # -- whole-file work, for the `store` commands
 
-    def alone(self, work: Callable[[apsw.Connection], T]) -> T:
+    def run_on_own_connection(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run `work` on a connection of its own, outside any transaction."""
         self._check_usable()
         try:

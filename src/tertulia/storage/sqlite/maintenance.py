@@ -31,7 +31,7 @@ def check(db: SqliteDatabase) -> list[str]:
         sql = statements.load(migrate.DIALECT)
         return find_violations(sql, lambda name: connection.execute(sql[name])) + index_faults
 
-    return db.alone(work)
+    return db.run_on_own_connection(work)
 
 
 def backup(db: SqliteDatabase, target: str, *, progress: Progress | None = None) -> None:
@@ -57,7 +57,7 @@ def backup(db: SqliteDatabase, target: str, *, progress: Progress | None = None)
     try:
         # Created here, before SQLite does it, so that only the owner may read it, like the store.
         os.close(os.open(partial, os.O_CREAT | os.O_RDWR, 0o600))
-        db.alone(work)
+        db.run_on_own_connection(work)
         os.replace(partial, target)
     except OSError as problem:
         raise StoreError(
@@ -80,7 +80,7 @@ def vacuum(db: SqliteDatabase) -> tuple[int, int]:
         connection.execute("pragma wal_checkpoint(truncate)")
         return before, os.path.getsize(db.path)
 
-    return db.alone(work)
+    return db.run_on_own_connection(work)
 
 
 def _check_index(connection: apsw.Connection) -> list[str]:

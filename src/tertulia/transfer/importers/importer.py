@@ -61,7 +61,7 @@ class Importer:
         """Import the messages of a session that the store does not have yet."""
         stored = None
         if self.imports is not None:
-            stored = self.imports.standing(foreign.session.name)
+            stored = self.imports.get_progress(foreign.session.name)
         findings = self._findings
         if foreign.prefix:
             findings = PrefixedFindings(findings, foreign.prefix)
@@ -119,7 +119,7 @@ class SessionImport:
         self._tool_pairs = ToolPairCheck(foreign.file, findings)
         self._messages: list[ImportedMessage] = []
         self._begins = stored is None
-        self._stored_count = 0 if stored is None else stored.taken
+        self._stored_count = 0 if stored is None else stored.stored
         self._is_same = True
         self._written = self._stored_count
         self._digest = MessageDigest()
@@ -175,7 +175,7 @@ class SessionImport:
         if not self._is_same:
             detail = "it differs from what was imported before; the stored session is unchanged"
             self._findings.add(self._foreign.file, None, "changed_since_import", detail)
-        elif stored is not None and stored.has_gone_on and self._read > self._stored_count:
+        elif stored is not None and stored.has_new_messages and self._read > self._stored_count:
             detail = (
                 "both the store and the source have new messages; the stored session is unchanged"
             )
@@ -201,7 +201,7 @@ class SessionImport:
         imports = self._importer.imports
         if imports is None:
             return
-        current = imports.in_the_way(self._foreign.session.key, updated_at)
+        current = imports.get_blocking_session(self._foreign.session.key, updated_at)
         if current is not None:
             detail = f"{current} is current for this key in the store; imported as an ended session"
             self._findings.add(self._foreign.file, None, "key_in_use", detail)
@@ -215,7 +215,7 @@ class SessionImport:
         """Return whether further messages may be appended to what the store has."""
         if self._stored is None:
             return True
-        return self._is_same and not (self._stored.is_complete and self._stored.has_gone_on)
+        return self._is_same and not (self._stored.is_complete and self._stored.has_new_messages)
 
     def _hide(self, number: int) -> None:
         if self._hidden and self._hidden[-1][1] == number - 1:
