@@ -13,8 +13,8 @@ import tertulia
 from tertulia import Settings, Source, Store, StoreError
 from tertulia.records.queues.inbox import CHANNEL
 from tertulia.storage.base import Transaction
-from tests.storage.disk import Disk, Step, fail
-from tests.storage.inside import sqlite_of
+from tests.storage.store_internals import sqlite_of
+from tests.storage.watched_disk import Disk, Step, fail
 
 ANA = Source("telegram", "42", user_id="42")
 # The longest wait for an event that must come, on a machine under any load.

@@ -11,7 +11,7 @@ import pytest
 
 import tertulia
 from tertulia import SessionBusy, Settings, Source, StoreError, StoreUnavailable, ToolCall
-from tests.storage.inside import sqlite_of
+from tests.storage.store_internals import sqlite_of
 
 ANA = Source("telegram", "42", user_id="42")
 # The longest wait for an event that must come, on a machine under any load.

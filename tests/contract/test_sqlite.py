@@ -7,7 +7,7 @@ from pathlib import Path
 import tertulia
 from tertulia import Settings, Store
 from tertulia.testing import FakeClock, StoreContract
-from tests.storage.inside import sqlite_of
+from tests.storage.store_internals import sqlite_of
 
 
 class _OnSqlite(StoreContract):

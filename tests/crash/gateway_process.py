@@ -28,7 +28,7 @@ from tertulia.gateway.settings import (
     PlatformSettings,
 )
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
-from tests.gateway.scene import IDLE, until
+from tests.gateway.running_gateway import IDLE, until
 
 SETTINGS = Settings(zone="UTC", durability="safe", lease_seconds=1.0, policies=IDLE)
 # So long whoever started it waits for its end.

@@ -16,7 +16,7 @@ from tertulia.gateway.app import Gateway
 from tertulia.processes import supervisor
 from tertulia.processes.registry import ProcessRegistry
 from tertulia.testing import FakeClock
-from tests.gateway.scene import App, Echo
+from tests.gateway.running_gateway import App, Echo
 from tests.processes.process_fixtures import (
     ANA,
     BEN,

@@ -22,7 +22,7 @@ from tertulia import Settings, Usage
 from tertulia.testing import FakeClock
 from tests.storage.child_process import ChildProcess
 from tests.storage.child_programs import source
-from tests.storage.disk import Disk, Step
+from tests.storage.watched_disk import Disk, Step
 
 WRITERS = 4
 MOMENTS = (0, 50, 1, 200, 2, 10, 3)

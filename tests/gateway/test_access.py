@@ -16,7 +16,7 @@ from tertulia.gateway.settings import (
 )
 from tertulia.platforms.base import Incoming
 from tertulia.records.people import ROLES
-from tests.gateway.scene import ANA, BEN, App, Echo, running_gateway
+from tests.gateway.running_gateway import ANA, BEN, App, Echo, running_gateway
 
 ids = st.sampled_from(["42", "43", "x:1", "", None])
 some_rules = st.builds(

@@ -19,7 +19,7 @@ from tertulia.errors import (
     AgentUnavailable,
     ContextOverflow,
 )
-from tests.gateway.scene import (
+from tests.gateway.running_gateway import (
     Scripted,
     running_gateway,
 )

@@ -13,7 +13,7 @@ from tertulia import Settings, aio
 from tertulia.agents.base import Event, Request, Step
 from tertulia.core.message import ToolCall
 from tertulia.gateway.app import Gateway
-from tests.gateway.scene import (
+from tests.gateway.running_gateway import (
     ANA,
     FAST,
     PATIENCE,

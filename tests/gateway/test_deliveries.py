@@ -20,7 +20,7 @@ from tertulia.errors import (
 )
 from tertulia.platforms.base import Outgoing
 from tertulia.records.queues.outbox import Delivery
-from tests.gateway.scene import (
+from tests.gateway.running_gateway import (
     ANA,
     BEN,
     PATIENCE,

@@ -15,7 +15,7 @@ from tertulia.errors import AgentUnavailable
 from tertulia.gateway import replies
 from tertulia.gateway.expiry import ExpiryWatcher
 from tertulia.testing import FakeClock
-from tests.gateway.scene import ANA, FAST, App, Echo, rules, running_gateway
+from tests.gateway.running_gateway import ANA, FAST, App, Echo, rules, running_gateway
 from tests.records.store_inspection import execute
 
 REMEMBERING = msgspec.structs.replace(FAST, remember=True)

@@ -17,7 +17,7 @@ from tertulia.gateway.interrupts import (
     TurnSignals,
 )
 from tests.gateway.blocking_agent import BlockingAgent, private_source
-from tests.gateway.scene import (
+from tests.gateway.running_gateway import (
     ANA,
     ANYBODY,
     BEN,

@@ -22,7 +22,7 @@ from tertulia.gateway.memory_flush import (
     MemoryFlush,
 )
 from tertulia.testing import FakeClock
-from tests.gateway.scene import ANA, BEN, FAST, Scripted, rules, running_gateway
+from tests.gateway.running_gateway import ANA, BEN, FAST, Scripted, rules, running_gateway
 
 REMEMBERING = msgspec.structs.replace(FAST, remember=True)
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from tertulia.agents.base import Event, ModelUsage, Request, Step
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentFailed
-from tests.gateway.scene import Scripted, running_gateway
+from tests.gateway.running_gateway import Scripted, running_gateway
 
 
 class CountingMetrics:

@@ -20,7 +20,7 @@ from tertulia.errors import (
     StoreUnavailable,
 )
 from tertulia.platforms.base import Receive
-from tests.gateway.scene import (
+from tests.gateway.running_gateway import (
     ANA,
     BEN,
     FAST,

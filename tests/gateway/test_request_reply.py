@@ -15,7 +15,7 @@ from tertulia.core.usage import Usage
 from tertulia.errors import IllegalMove
 from tertulia.gateway.pipeline import Pipeline
 from tertulia.gateway.request_reply import AgentRequest, Responder, caller_tool
-from tests.gateway.scene import ANYBODY, FAST, Echo, Scripted
+from tests.gateway.running_gateway import ANYBODY, FAST, Echo, Scripted
 
 CALLER = Source("api", "c1", user_id="ana")
 CALL = ToolCall("c1", "look", {})

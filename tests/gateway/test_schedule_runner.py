@@ -19,7 +19,7 @@ from tertulia.gateway.settings import PlatformSettings
 from tertulia.platforms.base import Outgoing
 from tertulia.records.schedules import Schedule, ScheduleRun
 from tertulia.testing import FakeClock
-from tests.gateway.scene import (
+from tests.gateway.running_gateway import (
     ANA,
     BEN,
     CARA,

@@ -13,7 +13,7 @@ import tertulia
 from tertulia.agents.base import Event, Request, Step
 from tertulia.gateway import schedule_tool
 from tertulia.gateway.settings import PlatformSettings
-from tests.gateway.scene import ANA, BEN, FAST, Echo, Scripted, rules, running_gateway
+from tests.gateway.running_gateway import ANA, BEN, FAST, Echo, Scripted, rules, running_gateway
 
 MEMBERS = rules(platforms={"telegram": PlatformSettings(allow=("42", "43"), owners=("7",))})
 OWNERS = rules(platforms={"telegram": PlatformSettings(owners=("42",), allow=("43",))})

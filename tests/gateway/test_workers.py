@@ -8,7 +8,7 @@ from typing import Any
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.testing import FakeClock
 from tests.gateway.blocking_agent import BlockingAgent, private_source
-from tests.gateway.scene import (
+from tests.gateway.running_gateway import (
     ANA,
     BEN,
     Echo,

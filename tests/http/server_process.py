@@ -24,8 +24,8 @@ from tertulia.gateway.app import Gateway
 from tertulia.http import HttpSettings, serve
 from tertulia.platforms.web import WebAdapter
 from tertulia.platforms.webhook import WebhookAdapter
-from tests.gateway.scene import IDLE
-from tests.http.scene import EVERYONE, TOKENS
+from tests.gateway.running_gateway import IDLE
+from tests.http.served_gateway import EVERYONE, TOKENS
 
 ROOT = Path(__file__).parents[2]
 WEBHOOK_SECRET = "webhook-secret-0123456789"

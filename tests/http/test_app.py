@@ -14,7 +14,7 @@ from tertulia.http import Token
 from tertulia.http.app import TABLE
 from tertulia.http.routing import describe_api
 from tertulia.platforms.web import WebAdapter
-from tests.http.scene import SECRETS, ServedGateway, served_gateway
+from tests.http.served_gateway import SECRETS, ServedGateway, served_gateway
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tertulia.http.app import TABLE
 from tertulia.http.auth import Authenticator, TooManyRequests, Unauthorized
 from tertulia.http.routing import Operation
 from tertulia.platforms.web import WebAdapter
-from tests.http.scene import SECRETS, ServedGateway, served_gateway
+from tests.http.served_gateway import SECRETS, ServedGateway, served_gateway
 
 SECRET_WORD = "swordfish"
 # The body that a request needs to succeed with the right token.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.http.scene import served_gateway
+from tests.http.served_gateway import served_gateway
 
 
 def test_unknown_delivery_is_settled_by_hand(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tertulia import Source
 from tertulia.core.usage import Usage
 from tertulia.http.encoding import encode_json
-from tests.http.scene import served_gateway
+from tests.http.served_gateway import served_gateway
 
 
 def test_lone_surrogate_is_escaped() -> None:

@@ -15,7 +15,7 @@ from tertulia.agents.base import Event, Request
 from tertulia.errors import AgentFailed
 from tertulia.http.auth import TooManyRequests, Unauthorized
 from tertulia.http.errors import error_response
-from tests.http.scene import parse_events, served_gateway
+from tests.http.served_gateway import parse_events, served_gateway
 
 
 class BrokenAgent(ParrotAgent):

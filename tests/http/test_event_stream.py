@@ -9,7 +9,7 @@ from typing import Any
 
 from tertulia.http.event_stream import EventStream, format_event
 from tests.http.agents import HeldAgent
-from tests.http.scene import ServedGateway, served_gateway
+from tests.http.served_gateway import ServedGateway, served_gateway
 
 
 def test_event_is_one_data_line() -> None:

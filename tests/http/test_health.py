@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tertulia.platforms.web import WebAdapter
-from tests.http.scene import served_gateway
+from tests.http.served_gateway import served_gateway
 
 
 def test_metrics_count_turns_tokens_and_queues(tmp_path: Path) -> None:

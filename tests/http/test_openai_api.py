@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from tertulia.agents import OpenAIAgent
-from tests.http.scene import ServedGateway, served_gateway
+from tests.http.served_gateway import ServedGateway, served_gateway
 from tests.servers.models import Call, ModelServer, refuses
 from tests.servers.models import openai as wire
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tertulia import Source
-from tests.http.scene import served_gateway
+from tests.http.served_gateway import served_gateway
 
 
 def test_stranger_is_approved_by_code(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tertulia import Source
-from tests.http.scene import ServedGateway, eventually, served_gateway
+from tests.http.served_gateway import ServedGateway, eventually, served_gateway
 
 
 @pytest.fixture

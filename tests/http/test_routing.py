@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import response_schema_conformance, statu
 
 from tertulia.http.app import TABLE
 from tertulia.http.routing import describe_api
-from tests.http.scene import SECRETS
+from tests.http.served_gateway import SECRETS
 from tests.http.server_process import server_process
 
 EXAMPLES = 8

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tertulia.platforms.web import WebAdapter
-from tests.http.scene import ServedGateway, eventually, served_gateway
+from tests.http.served_gateway import ServedGateway, eventually, served_gateway
 
 
 @pytest.fixture

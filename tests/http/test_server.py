@@ -17,7 +17,7 @@ from tertulia.gateway.app import Gateway
 from tertulia.http import HttpSettings, serve
 from tertulia.http.server import ServerAddress
 from tertulia.platforms.web import WebAdapter
-from tests.http.scene import served_gateway
+from tests.http.served_gateway import served_gateway
 
 
 def test_stopping_server_ends_open_pages(tmp_path: Path) -> None:

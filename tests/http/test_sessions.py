@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tertulia.platforms.web import WebAdapter
-from tests.http.scene import ServedGateway, served_gateway
+from tests.http.served_gateway import ServedGateway, served_gateway
 
 SECRET_WORD = "swordfish"
 

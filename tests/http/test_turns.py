@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from tests.http.agents import HeldAgent
-from tests.http.scene import SECRETS, ServedGateway, parse_events, served_gateway
+from tests.http.served_gateway import SECRETS, ServedGateway, parse_events, served_gateway
 from tests.http.server_process import server_process
 
 

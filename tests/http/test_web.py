@@ -14,7 +14,13 @@ import pytest
 from tertulia.platforms.web import WebAdapter
 from tertulia.testing import AdapterContract
 from tertulia.testing.adapter_contract import Mishap, Scene
-from tests.http.scene import PATIENCE, SECRETS, ServedGateway, served_adapter, served_gateway
+from tests.http.served_gateway import (
+    PATIENCE,
+    SECRETS,
+    ServedGateway,
+    served_adapter,
+    served_gateway,
+)
 
 
 class WebScene(Scene):

@@ -22,7 +22,7 @@ from tertulia.platforms.base import Outgoing
 from tertulia.platforms.webhook import SIGNATURE, TIMESTAMP, WebhookAdapter, sign
 from tertulia.testing import AdapterContract
 from tertulia.testing.adapter_contract import Mishap, Scene
-from tests.http.scene import PATIENCE, served_adapter
+from tests.http.served_gateway import PATIENCE, served_adapter
 
 SECRET = "webhook-secret-0123456789"
 

@@ -198,7 +198,7 @@ class Conversation:
 
         def work(tx: Transaction) -> None:
             ref, last, turns = session_rows.current_view(tx, self.session.id)[:3]
-            tx.run("session_add_rows", {"ref": ref, "count": 1})
+            tx.run("session_add_messages", {"ref": ref, "count": 1})
             insert_messages(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
 
         self.store.context.db.write(work)

@@ -8,7 +8,7 @@ import sys
 from tertulia import aio
 from tertulia.gateway.app import Gateway
 from tertulia.processes.registry import ProcessRegistry
-from tests.gateway.scene import App, Echo
+from tests.gateway.running_gateway import App, Echo
 from tests.processes.process_fixtures import ANA, BEN, SETTINGS
 
 # One continues, one ends while no gateway runs, one has a terminal and asks a question.

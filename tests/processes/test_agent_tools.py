@@ -28,7 +28,7 @@ from tertulia.processes.agent_tools import (
 from tertulia.processes.registry import ProcessRegistry, ProcessStatus
 from tertulia.processes.settings import ProcessSettings
 from tertulia.records.people import Role
-from tests.gateway.scene import App, Scripted
+from tests.gateway.running_gateway import App, Scripted
 from tests.processes.process_fixtures import (
     ANA,
     BEN,

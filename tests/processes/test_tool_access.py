@@ -9,9 +9,9 @@ from pathlib import Path
 from tertulia import Store
 from tertulia.agents.base import Event, Request, Step
 from tertulia.gateway.settings import PlatformSettings
-from tests.gateway.scene import ANA, Scripted, rules
-from tests.gateway.scene import running_gateway as gateway
-from tests.http.scene import served_gateway as server
+from tests.gateway.running_gateway import ANA, Scripted, rules
+from tests.gateway.running_gateway import running_gateway as gateway
+from tests.http.served_gateway import served_gateway as server
 from tests.processes.process_fixtures import wait_until, wait_until_async
 
 PROGRAM = "echo done"

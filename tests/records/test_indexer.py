@@ -17,8 +17,8 @@ import pytest
 
 import tertulia
 from tertulia import Settings, Source, Store
-from tests.storage.disk import Disk, Step, fail
-from tests.storage.inside import sqlite_of
+from tests.storage.store_internals import sqlite_of
+from tests.storage.watched_disk import Disk, Step, fail
 
 ANNA = Source("telegram", "anna")
 

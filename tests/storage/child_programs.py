@@ -29,7 +29,7 @@ from tertulia.core.clock import Clock
 from tertulia.errors import StaleWrite
 from tertulia.storage.sqlite import group_commit
 from tertulia.testing import FakeClock
-from tests.storage.inside import sqlite_of
+from tests.storage.store_internals import sqlite_of
 
 NEVER = Policies(default=ResetPolicy(mode="none"))
 # The time limit for something that must happen, also on a busy machine.

@@ -29,7 +29,7 @@ EQUAL = re.compile(rf"= (?:cast\()?:(?:{IDENTIFIER})\b")
 RANGE = re.compile(rf"place between \(cast\(:(?:{IDENTIFIER}) as bigint\) << 32\)")
 CHAT = re.compile(r"platform = :platform and account = :account")
 # A claim takes the heads of several queues; each row belongs to one conversation.
-CLAIMS = {"inbox_claim", "inbox_expire", "outbox_claim", "outbox_lost"}
+CLAIMS = {"inbox_claim", "inbox_expire", "outbox_claim", "outbox_find_lost"}
 # Tables that every shard has a copy of: small, and read far more than written.
 REPLICATED = {"installation", "links"}
 
@@ -99,7 +99,7 @@ def faults(name: str) -> Iterator[str]:
 
 def test_statements_over_many_conversations_are_detected() -> None:
     """The check itself works: these statements touch many conversations."""
-    for name in ("sessions_quiet", "search_backlog", "unindexed_fill"):
+    for name in ("sessions_inactive", "search_backlog", "unindexed_put_all"):
         assert list(faults(name)), name
 
 

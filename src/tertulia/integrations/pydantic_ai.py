@@ -285,7 +285,7 @@ class _Save:
     ) -> None:
         if row.open_turn is not None:
             close_interrupted(tx, row, opening.now)
-            tx.run("session_fence", {"ref": row.ref})
+            tx.run("session_revoke_lease", {"ref": row.ref})
         base = entries[0].parent_id if entries else self._record.head_id
         lines = [line for entry in entries for line in entry.lines]
         self._check_head(tx, entries)

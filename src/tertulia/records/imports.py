@@ -151,7 +151,7 @@ class MessageDigest:
 
 
 def _get_progress(tx: Transaction, name: str) -> ImportProgress | None:
-    row = tx.one("newcomer_get", {"name": name})
+    row = tx.one("import_get", {"name": name})
     if row is None:
         return None
     session_id, ref, stored, digest, is_complete, has_new_messages = row
@@ -181,7 +181,7 @@ def _store_batch(tx: Transaction, batch: ImportBatch, now: int) -> str:
         )  # fmt: skip
     summary = batch.summary
     if summary is not None and batch.was_complete:
-        tx.run("arrived_later", {"ref": ref, "updated_at": summary.updated_at})
+        tx.run("imported_session_set_updated", {"ref": ref, "updated_at": summary.updated_at})
     elif summary is not None:
         _apply_summary(tx, session_id, ref, batch.session, summary, now)
     advance = {
@@ -190,7 +190,7 @@ def _store_batch(tx: Transaction, batch: ImportBatch, now: int) -> str:
         "digest": batch.digest,
         "is_complete": int(summary is not None or batch.was_complete),
     }
-    tx.run("newcomer_advance", advance)
+    tx.run("import_set_progress", advance)
     return session_id
 
 
@@ -199,7 +199,7 @@ def _insert_session(tx: Transaction, session: ImportedSession, now: int) -> tupl
     source = session.source
     session_id = _free_id(tx, session)
     row = tx.one(
-        "arriving_insert",
+        "imported_session_insert",
         {
             "id": session_id,
             "key": session.key,
@@ -224,7 +224,7 @@ def _insert_session(tx: Transaction, session: ImportedSession, now: int) -> tupl
         tx, ref, from_micros(now), "began", {"from": session.name.partition(":")[0]}
     )
     tx.run("unindexed_put", {"session": ref})
-    tx.run("newcomer_insert", {"name": session.name, "session": ref, "now": now})
+    tx.run("import_insert", {"name": session.name, "session": ref, "now": now})
     return session_id, ref
 
 
@@ -259,7 +259,7 @@ def _apply_summary(
     elif current is not None:
         ended_at, reason = summary.updated_at, IMPORTED
     tx.run(
-        "arriving_settle",
+        "imported_session_finish",
         {
             "ref": ref,
             "title": _free_title(tx, ref, session, summary.title),
@@ -294,7 +294,7 @@ def _is_replaceable(tx: Transaction, current: SessionRow, updated_at: int) -> bo
     The current session must itself be imported, unchanged since then, and not newer. This happens
     when a conversation was reset in the other system between two imports.
     """
-    row = tx.one("newcomer_of", {"session": current.ref})
+    row = tx.one("import_of_session", {"session": current.ref})
     return row is not None and not row[0] and current.updated_at <= updated_at
 
 
@@ -317,7 +317,7 @@ def _free_title(
     owner = session.person or session.key
     number, candidate = 1, base_title
     while candidate:
-        if tx.one("session_title_taken", {"owner": owner, "title": candidate, "ref": ref}) is None:
+        if tx.one("session_title_exists", {"owner": owner, "title": candidate, "ref": ref}) is None:
             return candidate
         number += 1
         suffix = f" ({number})"
@@ -371,7 +371,7 @@ def _append_summary(
     """Append a summary message; return the view after it and its sequence number."""
     seq = current.last_seq + 1
     message = draft({"role": SUMMARY, "content": text})
-    tx.run("session_add_rows", {"ref": current.ref, "count": 1})
+    tx.run("session_add_messages", {"ref": current.ref, "count": 1})
     insert_messages(tx, current.ref, seq, [message], now, turns=[current.turns], kind=INTERNAL)
     return current._replace(last_seq=seq), seq
 

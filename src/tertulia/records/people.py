@@ -294,7 +294,7 @@ class People:
                 )
             tx.run("codes_expire", {"now": to_micros(now)})
             lookup = {"hash": pairing_code.hash_code(code, self._secret(tx)), "purpose": purpose}
-            row = tx.one("code_take", lookup)
+            row = tx.one("code_claim", lookup)
             if row is not None and row[0] == redeemer:
                 # Raised inside the transaction: its rollback keeps the code valid.
                 raise IllegalMove(
@@ -303,7 +303,7 @@ class People:
             if row is None:
                 tx.run("wrong_code_insert", {"place": redeemer, "now": to_micros(now)})
             else:
-                tx.run("wrong_codes_forget", {"place": redeemer, "since": since})
+                tx.run("wrong_codes_delete", {"place": redeemer, "since": since})
             return row
 
         row = self._db.write(work)
@@ -346,7 +346,7 @@ def resolve_person(tx: Transaction, person: str, platform: str | None) -> str:
     """
     if ":" in person or tx.one("person_get", {"person": person}) is not None:
         return person  # not a bare id: within an identity, each colon of an id is escaped
-    rows = tx.all("people_called", {"user_id": person})
+    rows = tx.all("people_by_user_id", {"user_id": person})
     if platform is not None:
         rows = [row for row in rows if row[1] == platform]
     identities = sorted({row[0] for row in rows})

@@ -124,7 +124,7 @@ class Processes:
         params = {"id": process_id, **msgspec.structs.asdict(identity)}
 
         def work(tx: Transaction) -> Process:
-            tx.run("process_began", params)
+            tx.run("process_set_running", params)
             return _require(tx, process_id)
 
         return self._db.write(work)
@@ -170,7 +170,7 @@ class Processes:
         params = {"id": process.id, "told": told, "now": now, "before": before}
 
         def work(tx: Transaction) -> bool:
-            if tx.changed("process_tell", params) == 0:
+            if tx.changed("process_set_reported", params) == 0:
                 return False
             self._report(tx, process, news, f"process:{process.id}:{now}")
             return True

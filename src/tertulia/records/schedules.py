@@ -220,7 +220,7 @@ class Schedules:
             while not _put(tx, schedule, planned, planned, now, is_manual=True):
                 planned += timedelta(microseconds=1)
             key = {"schedule": schedule.id, "planned_at": to_micros(planned)}
-            row = tx.one("occurrence_planned", key)
+            row = tx.one("occurrence_by_time", key)
             assert row is not None
             return _to_run(row, schedule)
 
@@ -267,9 +267,9 @@ class Schedules:
         def work(tx: Transaction) -> list[ScheduleRun]:
             for row in tx.all("schedules_due", params):
                 _plan(tx, _to_schedule(row), now)
-            tx.run("occurrences_lost", params)
-            tx.run("occurrences_sent")
-            rows = tx.all("occurrences_take_back", params)
+            tx.run("occurrences_expire", params)
+            tx.run("occurrences_finish_sent")
+            rows = tx.all("occurrences_claim_undelivered", params)
             if len(rows) < limit:
                 rows += tx.all("occurrences_claim", {**params, "limit": limit - len(rows)})
             rows = sorted(rows, key=lambda row: (row[2], row[0]))  # by planned time

@@ -119,7 +119,7 @@ class Search:
 
 
 def _clear(tx: Transaction) -> None:
-    for statement in ("search_clear", "cards_clear", "search_unmark", "unindexed_fill"):
+    for statement in ("search_clear", "cards_clear", "sessions_clear_indexed", "unindexed_put_all"):
         tx.run(statement)
     tx.run("installation_set", {"name": "search_rule", "value": str(search_terms.RULE_VERSION)})
 
@@ -148,14 +148,14 @@ def remove_session(tx: Transaction, ref: int) -> None:
     """Remove a session from the index. To remove a text, FTS5 needs exactly the text added."""
     span = {"session": ref, "first": 1, "last": last_indexed(tx, ref), "limit": 500}
     while messages := tx.all("search_messages", span):
-        tx.many("search_forget", _entries(tx, ref, messages))
+        tx.many("search_delete", _entries(tx, ref, messages))
         span["first"] = messages[-1][0] + 1
-    tx.run("card_forget", {"session": ref})
+    tx.run("card_delete", {"session": ref})
 
 
 def last_indexed(tx: Transaction, ref: int) -> int:
     """Return the number of the last indexed message of a log."""
-    row = tx.one("search_marked", {"session": ref})
+    row = tx.one("session_indexed_seq", {"session": ref})
     assert row is not None
     return int(row[0])
 
@@ -167,17 +167,17 @@ def _step(tx: Transaction) -> int:
     backlog = tx.all("search_backlog", {"limit": STEP_SESSIONS})
     for ref, indexed, last, is_card_indexed, title, name in backlog:
         if not is_card_indexed:
-            tx.run("card_forget", {"session": ref})
+            tx.run("card_delete", {"session": ref})
             card = search_terms.fold_text(f"{title or ''} {name or ''}")
             tx.run("card_add", {"session": ref, "text": tx.search_entry(card)})
-            tx.run("card_mark", {"session": ref})
+            tx.run("session_set_card_indexed", {"session": ref})
         indexed_now = indexed
         if indexed < last and left > 0:
             indexed_now = index_messages(tx, ref, indexed + 1, last, left)
-            tx.run("search_mark", {"session": ref, "seq": indexed_now})
+            tx.run("session_set_indexed", {"session": ref, "seq": indexed_now})
             left -= indexed_now - indexed
         if indexed_now >= last:
-            tx.run("unindexed_drop", {"session": ref})
+            tx.run("unindexed_delete", {"session": ref})
         done += 1
     return done
 

@@ -207,4 +207,4 @@ def is_empty(tx: Transaction) -> bool:
 def finish_copy(tx: Transaction) -> None:
     """Finish a copy: let generated numbers go on after the highest, queue all rows for indexing."""
     tx.one("copy_continue_numbers")
-    tx.run("unindexed_fill")
+    tx.run("unindexed_put_all")

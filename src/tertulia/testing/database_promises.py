@@ -142,7 +142,7 @@ class DatabasePromises:
         ("statement", "params"),
         [
             ("installation_set", {"name": "value", "value": "half a pair: \ud800"}),
-            ("ticket_take", {"key": "k", "lease": 2**63}),
+            ("ticket_insert", {"key": "k", "lease": 2**63}),
         ],
         ids=["text", "number"],
     )
@@ -162,19 +162,19 @@ class DatabasePromises:
         def refused(tx: Transaction) -> None:
             put(tx, "n", 1)
             put(tx, "nothing", None)
-            tx.run("ticket_take", ticket)
+            tx.run("ticket_insert", ticket)
 
         for _ in range(10):  # so often that a driver keeps the statements prepared
             with pytest.raises(StoreError):
                 database(store).write(refused)
-        assert database(store).write(lambda tx: tx.one("ticket_take", ticket)) is not None
+        assert database(store).write(lambda tx: tx.one("ticket_insert", ticket)) is not None
         assert database(store).read(lambda tx: got(tx, "n")) is None
 
     def test_a_write_can_ask_how_much_it_changed(self, store: Store) -> None:
         def work(tx: Transaction) -> tuple[int, int]:
-            (ticket,) = tx.one("ticket_take", {"key": "k", "lease": 1_000_000}) or (0,)
+            (ticket,) = tx.one("ticket_insert", {"key": "k", "lease": 1_000_000}) or (0,)
             drop = {"id": ticket}
-            return tx.changed("ticket_drop", drop), tx.changed("ticket_drop", drop)
+            return tx.changed("ticket_delete", drop), tx.changed("ticket_delete", drop)
 
         assert database(store).write(work) == (1, 0)
 

@@ -106,7 +106,7 @@ class _Move:
                 self._copy_tables(self._old.read)
             self._old.exclusive(lambda tx: self._finish(tx, target))
         sums = {table.name: self._sum_of_new(table) for table in TABLES}
-        self._new.write(lambda tx: tx.run("installation_drop", {"name": MOVING}))
+        self._new.write(lambda tx: tx.run("installation_delete", {"name": MOVING}))
         return MoveReport(self._old.name, target, sums)
 
     # -- marks in both stores
@@ -154,7 +154,7 @@ class _Move:
                 )
         self._new.write(tables.finish_copy)
         tx.run("installation_set", {"name": MOVED_TO, "value": target})
-        tx.run("move_close")
+        tx.run("move_rename_sessions")
 
     # -- rows
 

@@ -40,7 +40,7 @@ def add_row(transcript: Transcript, kind: str, body: Body) -> None:
 
     def work(tx: Transaction) -> None:
         ref, last, turns = session_rows.current_view(tx, transcript.session_id)[:3]
-        tx.run("session_add_rows", {"ref": ref, "count": 1})
+        tx.run("session_add_messages", {"ref": ref, "count": 1})
         insert_messages(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
 
     transcript._db.write(work)

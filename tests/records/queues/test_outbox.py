@@ -11,7 +11,7 @@ from tests.records.queues.query_plan import scanned_tables
 ANA = Source("telegram", "42", user_id="42", account="work")
 
 
-@pytest.mark.parametrize("statement", ["outbox_lost", "outbox_claim"])
+@pytest.mark.parametrize("statement", ["outbox_find_lost", "outbox_claim"])
 def test_claim_does_not_read_sent_deliveries(store: Store, statement: str) -> None:
     """So the cost of a claim does not grow with the number of sent deliveries."""
     assert scanned_tables(store, statement) == []

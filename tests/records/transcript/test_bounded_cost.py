@@ -14,7 +14,7 @@ import apsw
 
 import tertulia
 from tertulia import Settings, Source
-from tests.storage.inside import sqlite_of
+from tests.storage.store_internals import sqlite_of
 
 FEW, MANY = 1_000, 100_000
 # A step is an instruction of SQLite's machine, some ten for a row that is read. Reading even one

@@ -70,7 +70,7 @@ def test_inserted_messages_end_at_the_given_number(store: Store, session: Sessio
     def work(tx: Transaction) -> None:
         row = tx.one("session_by_id", {"id": session.id})
         assert row is not None
-        tx.run("session_add_rows", {"ref": row[0], "count": 2})
+        tx.run("session_add_messages", {"ref": row[0], "count": 2})
         insert_messages(tx, row[0], 2, [USER, ASSISTANT], 1, turns=[7, 7], author='{"id":"1"}')
 
     store.context.db.write(work)

@@ -12,7 +12,7 @@ from tertulia import Store, Turn, Usage
 from tertulia.testing import FakeClock, Handles
 from tertulia.testing.fault_points import watch
 from tests.records.store_inspection import ANA, call, open_beside
-from tests.storage.inside import sqlite_of
+from tests.storage.store_internals import sqlite_of
 from tests.transfer.filled_stores import program
 
 

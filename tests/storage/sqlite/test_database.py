@@ -16,11 +16,11 @@ from tertulia.testing.fixtures import (
     dm,
 )
 from tests.storage.child_process import ChildProcess
-from tests.storage.inside import sqlite_of
 from tests.storage.sqlite.store_files import (
     opened,
     said,
 )
+from tests.storage.store_internals import sqlite_of
 
 
 class TestFile:

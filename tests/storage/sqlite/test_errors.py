@@ -33,8 +33,6 @@ from tertulia.storage.sqlite import open as sqlite_open
 from tertulia.testing.fixtures import until
 from tests.storage.child_process import ChildProcess
 from tests.storage.child_programs import source
-from tests.storage.disk import Disk, Step, fail
-from tests.storage.inside import sqlite_of
 from tests.storage.sqlite.store_files import (
     create_store,
     error_of,
@@ -44,6 +42,8 @@ from tests.storage.sqlite.store_files import (
     texts,
     unchanged,
 )
+from tests.storage.store_internals import sqlite_of
+from tests.storage.watched_disk import Disk, Step, fail
 
 
 class TestDamage:

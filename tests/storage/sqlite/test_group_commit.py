@@ -18,7 +18,7 @@ from tertulia import Settings, Store, StoreError, StoreFull
 from tertulia.storage.base import Transaction
 from tertulia.storage.sqlite.database import SqliteDatabase
 from tests.storage.child_process import ChildProcess
-from tests.storage.inside import sqlite_of
+from tests.storage.store_internals import sqlite_of
 
 Work = Callable[[Transaction], Any]
 

@@ -23,7 +23,6 @@ from tertulia import (
 from tertulia.testing import Handles
 from tertulia.testing.fixtures import dm
 from tests.storage.child_process import ChildProcess
-from tests.storage.disk import Disk, fail
 from tests.storage.sqlite.store_files import (
     create_store,
     error_of,
@@ -31,6 +30,7 @@ from tests.storage.sqlite.store_files import (
     refused,
     unchanged,
 )
+from tests.storage.watched_disk import Disk, fail
 
 
 class TestForeignFile:

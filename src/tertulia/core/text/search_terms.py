@@ -1,8 +1,8 @@
 """Text for the search index, and the parsing of search queries.
 
 Both go through `fold_text`, so that a search finds a word in every spelling: compatibility forms
-are unified, case and accents removed, and each character of a script without spaces becomes a word of
-its own, because in such a script a word is a phrase of characters.
+are unified, case and accents removed, and each character of a script without spaces becomes a word
+of its own, because in such a script a word is a phrase of characters.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Inbox:
 
         def work(tx: Transaction) -> InboxItem:
             if dedupe_key:
-                row = tx.one("inbox_by_arrival", {"arrival": dedupe_key})
+                row = tx.one("inbox_by_dedupe_key", {"arrival": dedupe_key})
                 if row is not None:
                     return _to_item(row)
             shared_key = linked_key(tx, source, key)
@@ -232,7 +232,7 @@ def _gather(tx: Transaction, new: Mapping[str, Any], seconds: float) -> Row | No
         ),
         "not_before": min(new["not_before"], to_micros(latest)),
     }
-    tx.run("inbox_grow", combined)
+    tx.run("inbox_set_body", combined)
     # The text is in the item before; this row only keeps the dedupe key of the new message.
     empty = to_json({"text": None, "message_id": content["message_id"], "media": []})
     return tx.one("inbox_put_gathered", {**new, "body": empty, "into": before.id})
@@ -268,7 +268,7 @@ def settle_waiting(tx: Transaction, item: InboxItem) -> None:
     # The text is in the transcript of the turn now, and is deleted together with that.
     empty = to_json({"text": None, "message_id": item.message_id, "media": []})
     params = {"id": item.id, "attempts": item.attempts, "body": empty}
-    row = tx.one("inbox_take_in", params)
+    row = tx.one("inbox_gather", params)
     if row is None:
         raise _stale()
     promote(tx, row[0])

@@ -33,7 +33,7 @@ class MemoryFlushes:
 
         def work(tx: Transaction) -> list[Session]:
             sessions = []
-            for ref, attempts in tx.all("flush_claim", params):
+            for ref, attempts in tx.all("memory_flush_claim", params):
                 row = tx.one("session_by_ref", {"ref": ref})
                 if row is None or attempts > MAX_ATTEMPTS:
                     self._end(tx, ref, "given up" if row else None)
@@ -52,7 +52,7 @@ class MemoryFlushes:
         self._db.write(work)
 
     def _end(self, tx: Transaction, ref: int, outcome: str | None) -> None:
-        tx.run("flush_done", {"session": ref})
+        tx.run("memory_flush_delete", {"session": ref})
         if outcome is not None:
             session_rows.record_event(
                 tx, ref, self._context.clock.now(), "memory", {"outcome": outcome}

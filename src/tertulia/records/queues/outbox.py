@@ -116,11 +116,11 @@ class Outbox:
         }
 
         def work(tx: Transaction) -> list[Delivery]:
-            for id_, platform, *rest_of_chat in tx.all("outbox_lost"):
+            for id_, platform, *rest_of_chat in tx.all("outbox_find_lost"):
                 if platform in idempotent:
                     tx.run("outbox_resend", {"id": id_})
                 else:
-                    tx.run("outbox_lose", {"id": id_})
+                    tx.run("outbox_set_unknown", {"id": id_})
                     promote(tx, (platform, *rest_of_chat))
             if platforms is None:
                 rows = tx.all("outbox_claim", params)

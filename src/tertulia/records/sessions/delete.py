@@ -26,17 +26,17 @@ def delete_session(tx: Transaction, row: SessionRow) -> None:
         "revisions_delete",
         "borrowings_delete",
         "events_delete",
-        "unindexed_drop",
-        "flush_done",
-        "newcomers_delete",
+        "unindexed_delete",
+        "memory_flush_delete",
+        "imports_delete",
     ):
         tx.run(statement, session)
     inbox.delete_of_session(tx, row.ref)
     tx.run("turns_delete", session)
     outbox.delete_of_session(tx, row.id)
-    tx.run("occurrences_forget", {"session_id": row.id})
-    tx.run("processes_forget", {"session_id": row.id})
-    tx.run("session_orphan", {"id": row.id})
+    tx.run("occurrences_clear_session", {"session_id": row.id})
+    tx.run("processes_clear", {"session_id": row.id})
+    tx.run("session_clear_parent", {"id": row.id})
     tx.run("session_delete", {"ref": row.ref})
 
 

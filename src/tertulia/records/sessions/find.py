@@ -157,7 +157,7 @@ def _read_quiet(tx: Transaction, params: Mapping[str, Any]) -> _QuietPage:
     candidates = [
         row
         for (platform,) in tx.all("platforms_current")
-        for row in tx.all("sessions_quiet", {**params, "platform": platform})
+        for row in tx.all("sessions_inactive", {**params, "platform": platform})
     ]
     oldest = sorted(candidates, key=lambda row: _activity_order(session_row(row)))
     busy_keys = {key for (key,) in tx.all("processes_running_keys")}

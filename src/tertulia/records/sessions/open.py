@@ -150,7 +150,7 @@ def end_session(
     """End a session; one with messages that a policy ends is queued for a memory flush."""
     session_rows.mark_ended(tx, row, reason, now)
     if context.settings.remember and reason in AUTOMATIC and row.turns:
-        tx.run("flush_put", {"session": row.ref})
+        tx.run("memory_flush_put", {"session": row.ref})
 
 
 def expiry_reason(

@@ -252,7 +252,7 @@ class Sessions:
         def work(tx: Transaction) -> Session:
             row = session_rows.require(tx, session_id)
             params = {"owner": row.owner, "title": chosen, "ref": row.ref}
-            if chosen is not None and tx.one("session_title_taken", params) is not None:
+            if chosen is not None and tx.one("session_title_exists", params) is not None:
                 raise Duplicate(
                     f"You have another session with the title {chosen!r}.",
                     hint="Choose another title, or rename that one first.",
@@ -271,7 +271,7 @@ class Sessions:
             row = session_rows.require(tx, session_id)
             for title in titles.suggest_titles(_first_text(tx, session_id)):
                 params = {"owner": row.owner, "title": title, "ref": row.ref}
-                if tx.one("session_title_taken", params) is None:
+                if tx.one("session_title_exists", params) is None:
                     return title
             return None
 
@@ -316,7 +316,7 @@ class Sessions:
 
     def has_any(self) -> bool:
         """Return whether there is any session, ended ones included."""
-        return self._db.read(lambda tx: tx.one("sessions_any")) is not None
+        return self._db.read(lambda tx: tx.one("sessions_exist")) is not None
 
     def find(
         self,

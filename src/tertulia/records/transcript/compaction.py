@@ -101,7 +101,7 @@ def _commit(tx: Transaction, session_id: str, old: _OldTurns, summary: str, now:
     last = old.messages[-1]
     message = draft({"role": SUMMARY, "content": summary})
     seq = current.last_seq + 1
-    tx.run("session_add_rows", {"ref": current.ref, "count": 1})
+    tx.run("session_add_messages", {"ref": current.ref, "count": 1})
     insert_messages(tx, current.ref, seq, [message], now, turns=[current.turns], kind=INTERNAL)
     view = view_of_spans(current.view.spans(current.last_seq), current.ref, seq)
     after = Span(last.session, last.seq, last.seq)

@@ -165,7 +165,7 @@ def _last_user_message(tx: Transaction, spans: list[Span]) -> list[Message]:
     """Return the last message of a user in these spans, or an empty list."""
     for span in reversed(spans):
         params = {"session": span.log, "first": span.first, "last": span.last}
-        row = tx.one("message_of_person", params)
+        row = tx.one("message_of_user", params)
         if row is not None:
             return [rows.message_from_row(row, tx)]
     return []

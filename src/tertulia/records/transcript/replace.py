@@ -150,7 +150,7 @@ def is_noted(context: StoreContext, name: str) -> bool:
 def note(context: StoreContext, name: str) -> None:
     """Store that something was done, for as long as the store exists."""
     value = context.clock.now().astimezone(UTC).isoformat()
-    context.db.write(lambda tx: tx.run("installation_note", {"name": name, "value": value}))
+    context.db.write(lambda tx: tx.run("installation_set_once", {"name": name, "value": value}))
 
 
 # -- whole transcripts

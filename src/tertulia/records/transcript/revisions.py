@@ -81,7 +81,7 @@ def add_revision(
             "after_seq": after and after.first,
         },
     )
-    tx.run("revision_point", {"session": current.ref, "number": number})
+    tx.run("session_set_revision", {"session": current.ref, "number": number})
     session_rows.record_event(tx, current.ref, from_micros(now), made_by, {"revision": number})
     return number
 
@@ -110,7 +110,7 @@ def redo(tx: Transaction, session_id: str, now: int) -> bool:
     close_revision(tx, current, current.last_seq)
     params = {"session": current.ref, "number": current.made_from}
     tx.run("revision_close", {**params, "seq": None})
-    tx.run("revision_point", params)
+    tx.run("session_set_revision", params)
     session_rows.record_event(
         tx, current.ref, from_micros(now), "redo", {"revision": current.made_from}
     )
@@ -135,7 +135,7 @@ def copy_summary(tx: Transaction, current: CurrentView, fork: int, view: View, n
     assert summary is not None
     forked = session_rows.current_view_of(tx, fork)
     seq = forked.last_seq + 1
-    tx.run("session_add_rows", {"ref": fork, "count": 1})
+    tx.run("session_add_messages", {"ref": fork, "count": 1})
     insert_messages(tx, fork, seq, [draft(summary.body)], now, turns=[forked.turns], kind=INTERNAL)
     add_revision(
         tx,
@@ -247,7 +247,7 @@ def _read_backwards(tx: Transaction, spans: list[Span]) -> Iterable[tuple[int, i
         last = span.last
         while last >= span.first:
             params = {"session": span.log, "first": span.first, "last": last, "limit": _READ_BACK}
-            rows = tx.all("messages_turns", params)
+            rows = tx.all("messages_turn_numbers", params)
             if not rows:
                 break
             for seq, turn in rows:

@@ -201,7 +201,7 @@ class Transcript:
             log = revisions.locate(current, seq)
             (turn,) = tx.one("message_turn", {"session": log, "seq": seq}) or (0,)
             last = current.last_seq + 1
-            tx.run("session_add_rows", {"ref": current.ref, "count": 1})
+            tx.run("session_add_messages", {"ref": current.ref, "count": 1})
             insert_messages(tx, current.ref, last, drafts, now, turns=[turn])
             spans = [
                 *current.view.before(log, seq, current.last_seq),

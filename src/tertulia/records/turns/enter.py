@@ -94,7 +94,7 @@ class EnterTurn(NamedTuple):
         Raise `SessionHeld` if it has to wait, and `BudgetExceeded`; then nothing is stored.
         """
         dedupe_key = self.message.dedupe_key
-        columns = tx.one("turn_by_arrival", {"arrival": dedupe_key}) if dedupe_key else None
+        columns = tx.one("turn_by_dedupe_key", {"arrival": dedupe_key}) if dedupe_key else None
         earlier = None if columns is None else _EarlierTurn._make(columns)
         if earlier is not None and not self._can_resume(tx, earlier):
             return self._already_answered(tx, earlier)
@@ -113,7 +113,7 @@ class EnterTurn(NamedTuple):
             return self._resume(tx, row, earlier.number)
         if earlier is not None:
             # A policy has ended the session of that turn: the message is answered in the new one.
-            tx.run("turn_hand_on", {"arrival": dedupe_key})
+            tx.run("turn_clear_dedupe_key", {"arrival": dedupe_key})
         return self._begin(tx, row, notice, dedupe_key)
 
     def _can_resume(self, tx: Transaction, earlier: _EarlierTurn) -> bool:
@@ -144,7 +144,7 @@ class EnterTurn(NamedTuple):
         row = session_rows.require(tx, earlier.session_id)
         if earlier.state == "open" and row.open_turn == earlier.number:
             close_interrupted(tx, row, self.now)
-            tx.run("session_fence", {"ref": row.ref})
+            tx.run("session_revoke_lease", {"ref": row.ref})
         answer = _text_at(tx, earlier.ref, earlier.answer_seq)
         return AlreadyAnswered(row, answer, earlier.is_interrupted and answer is None)
 
@@ -155,14 +155,14 @@ class EnterTurn(NamedTuple):
         until = row.lease_until or _lease_before(tx, row)
         if until and until > session_rows.database_time(tx):
             raise SessionHeld(row.key)
-        (first,) = tx.one("ticket_first", {"key": row.key}) or (None,)
+        (first,) = tx.one("ticket_next", {"key": row.key}) or (None,)
         if first is not None and (self.ticket is None or first < self.ticket):
             raise SessionHeld(row.key)
         self._drop_ticket(tx)
 
     def _drop_ticket(self, tx: Transaction) -> None:
         if self.ticket is not None:
-            tx.run("ticket_drop", {"id": self.ticket})
+            tx.run("ticket_delete", {"id": self.ticket})
 
     def _begin(
         self, tx: Transaction, row: SessionRow, notice: Notice | None, dedupe_key: str | None
@@ -210,7 +210,7 @@ class EnterTurn(NamedTuple):
     ) -> OpenedTurn:
         """Take the lease and raise the epoch: from now on, no older epoch can write."""
         columns = tx.one(
-            "session_enter",
+            "session_begin_turn",
             {
                 "ref": row.ref,
                 "count": count,
@@ -246,7 +246,7 @@ def _lease_before(tx: Transaction, row: SessionRow) -> int:
     if row.parent_id is None or row.epoch:
         return 0
     for reason in AUTOMATIC:
-        columns = tx.one("session_lease", {"id": row.parent_id, "reason": reason})
+        columns = tx.one("session_lease_until", {"id": row.parent_id, "reason": reason})
         if columns is not None:
             return int(columns[0])
     return 0

@@ -28,7 +28,7 @@ def close_interrupted(tx: Transaction, row: SessionRow, now: datetime) -> int:
     last_seq = row.last_seq + len(drafts)
     micros = to_micros(now)
     if drafts:
-        tx.run("session_add_rows", {"ref": row.ref, "count": len(drafts)})
+        tx.run("session_add_messages", {"ref": row.ref, "count": len(drafts)})
         insert_messages(
             tx,
             row.ref,
@@ -49,7 +49,7 @@ def close_interrupted(tx: Transaction, row: SessionRow, now: datetime) -> int:
 def interrupted_results(tx: Transaction, ref: int, last_seq: int, turn: int) -> list[Draft]:
     """Return a result for each call of a turn that has none."""
     params = {"ref": ref, "last": last_seq, "turn": turn}
-    messages = [rows.message_from_row(row, tx) for row in tx.all("turn_rows", params)]
+    messages = [rows.message_from_row(row, tx) for row in tx.all("turn_messages", params)]
     return [
         interrupted_result(_stored_id(block.row.body, call, block.calls), call["function"]["name"])
         for block in build_blocks(messages)

@@ -34,8 +34,8 @@ class Ticket:
         lease = round(TICKET_SECONDS * 1_000_000)
         if self.id is not None and tx.changed("ticket_renew", {"id": self.id, "lease": lease}):
             return self.id
-        tx.run("tickets_void")
-        row = tx.one("ticket_take", {"key": key, "lease": lease})
+        tx.run("tickets_expire")
+        row = tx.one("ticket_insert", {"key": key, "lease": lease})
         assert row is not None
         return int(row[0])
 
@@ -45,5 +45,5 @@ class Ticket:
             params = {"id": self.id}
             self.id = None
             session_rows.log_errors(
-                lambda: self._db.write(lambda tx: tx.run("ticket_drop", params), lane=self._lane)
+                lambda: self._db.write(lambda tx: tx.run("ticket_delete", params), lane=self._lane)
             )

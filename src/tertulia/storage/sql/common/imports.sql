@@ -1,20 +1,20 @@
--- name: newcomer_get
+-- name: import_get
 select sessions.id, sessions.ref, newcomers.taken, newcomers.digest, newcomers.is_complete,
     case when sessions.last_seq = newcomers.last_seq then 0 else 1 end
 from newcomers join sessions on sessions.ref = newcomers.session
 where newcomers.name = :name
 
--- name: newcomer_of
+-- name: import_of_session
 -- 1 if the session got messages after its import.
 select case when sessions.last_seq = newcomers.last_seq then 0 else 1 end
 from newcomers join sessions on sessions.ref = newcomers.session
 where newcomers.session = :session
 
--- name: newcomer_insert
+-- name: import_insert
 insert into newcomers (name, session, taken, digest, last_seq, is_complete, at)
 values (:name, :session, 0, '', 0, 0, :now)
 
--- name: newcomer_advance
+-- name: import_set_progress
 update newcomers set
     taken = :taken,
     digest = :digest,
@@ -22,10 +22,10 @@ update newcomers set
     last_seq = (select last_seq from sessions where sessions.ref = newcomers.session)
 where name = :name
 
--- name: newcomers_delete
+-- name: imports_delete
 delete from newcomers where session = :session
 
--- name: arriving_insert
+-- name: imported_session_insert
 -- The session counts as ended until all of it is imported: nobody may resume half a conversation.
 insert into sessions (
     id, key, agent, platform, chat_type, person, owner, origin, display_name,
@@ -35,7 +35,7 @@ insert into sessions (
     :created_at, :created_at, :created_at, 'arriving'
 ) returning ref
 
--- name: arriving_settle
+-- name: imported_session_finish
 update sessions set
     title = :title,
     created_at = :created_at,
@@ -51,6 +51,6 @@ update sessions set
     version = version + 1
 where ref = :ref
 
--- name: arrived_later
+-- name: imported_session_set_updated
 update sessions set updated_at = :updated_at, version = version + 1
 where ref = :ref and updated_at < :updated_at

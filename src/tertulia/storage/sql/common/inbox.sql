@@ -17,15 +17,15 @@ returning {part_inbox_columns}
 -- name: inbox_newest
 select {part_inbox_columns} from inbox where key = :key and state <> 'gathered' order by id desc limit 1
 
--- name: inbox_grow
+-- name: inbox_set_body
 update inbox set body = :body, not_before = :not_before where id = :id
 
--- name: inbox_take_in
+-- name: inbox_gather
 update inbox set state = 'done', is_next = 0, body = :body
 where id = :id and state = 'waiting' and attempts = :attempts
 returning key
 
--- name: inbox_by_arrival
+-- name: inbox_by_dedupe_key
 select {part_inbox_columns} from inbox where arrival = :arrival
 
 -- name: inbox_expire

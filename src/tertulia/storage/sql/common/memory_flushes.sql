@@ -1,9 +1,9 @@
 -- Sessions that ended by policy and whose memory flush is due: see records/queues/memory_flushes.py.
 
--- name: flush_put
+-- name: memory_flush_put
 insert into flushes (session) values (:session) on conflict (session) do nothing
 
--- name: flush_claim
+-- name: memory_flush_claim
 update flushes set attempts = attempts + 1, lease_until = {part_db_now} + :lease
 where session in (
     select session from flushes where lease_until < {part_db_now}
@@ -11,5 +11,5 @@ where session in (
 )
 returning session, attempts
 
--- name: flush_done
+-- name: memory_flush_delete
 delete from flushes where session = :session

@@ -66,6 +66,6 @@ delete from schedules where id = :id
 -- name: move_occurrences_drop
 delete from occurrences where id = :id
 
--- name: move_close
+-- name: move_rename_sessions
 -- A process that still has the old store open finds no table to write to, so no write is lost there.
 alter table sessions rename to sessions_moved

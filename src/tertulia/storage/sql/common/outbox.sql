@@ -15,12 +15,12 @@ insert into outbox (
         then 0 else 1 end
 ) on conflict (delivery) do nothing
 
--- name: outbox_lost
+-- name: outbox_find_lost
 -- The sender is gone: it is unknown whether the delivery arrived.
 select id, platform, account, chat_id, thread_id from outbox
 where state = 'sending' and lease_until < {part_db_now} {part_skip_locked}
 
--- name: outbox_lose
+-- name: outbox_set_unknown
 update outbox set state = 'unknown', is_next = 0, problem = 'the sender was lost while sending'
 where id = :id
 

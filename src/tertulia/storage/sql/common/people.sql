@@ -21,7 +21,7 @@ update people set zone = :zone where person = :person
 -- name: person_set_role
 update people set role = :role where person = :person
 
--- name: people_called
+-- name: people_by_user_id
 select person, platform from people where user_id = :user_id or user_id_alt = :user_id
 
 -- name: code_insert
@@ -37,7 +37,7 @@ select count(*) from codes where purpose = :purpose and platform = :platform and
 -- name: code_of_subject
 select made_at from codes where subject = :subject and purpose = :purpose
 
--- name: code_take
+-- name: code_claim
 delete from codes where hash = :hash and purpose = :purpose returning subject, platform, account
 
 -- name: codes_list
@@ -49,7 +49,7 @@ insert into wrong_codes (place, at) values (:place, :now) on conflict (place, at
 -- name: wrong_codes_count
 select count(*) from wrong_codes where place = :place and at > :since
 
--- name: wrong_codes_forget
+-- name: wrong_codes_delete
 delete from wrong_codes where place = :place or at <= :since
 
 -- name: link_insert

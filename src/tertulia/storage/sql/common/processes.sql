@@ -46,7 +46,7 @@ union
 select links.shared_key from processes join links on links.key = processes.key
 where processes.state in ('starting', 'running')
 
--- name: process_began
+-- name: process_set_running
 update processes set
     state = 'running', keeper_pid = :keeper_pid, keeper_mark = :keeper_mark, pid = :pid, mark = :mark
 where id = :id and state = 'starting'
@@ -55,14 +55,14 @@ where id = :id and state = 'starting'
 update processes set state = :state, exit_code = :exit_code, ended_at = :now
 where id = :id and state in ('starting', 'running')
 
--- name: process_tell
+-- name: process_set_reported
 -- A node that read an older position was overtaken by another node: its update changes nothing.
 update processes set told = :told, told_at = :now where id = :id and told_at = :before
 
 -- name: process_delete
 delete from processes where id = :id
 
--- name: processes_forget
+-- name: processes_clear
 -- Its content is deleted at once. The node that runs the process ends it, then deletes this row.
 update processes set state = 'forgotten', key = '', session_id = null, origin = '{}', command = ''
 where session_id = :session_id

@@ -25,7 +25,7 @@ select max(number) from revisions where session = :session
 -- name: revision_close
 update revisions set closed_seq = :seq where session = :session and number = :number
 
--- name: revision_point
+-- name: session_set_revision
 update sessions set revision = :number, version = version + 1 where ref = :session
 
 -- name: revision_get

@@ -47,17 +47,17 @@ insert into occurrences (
 values (:schedule, :planned_at, :since_at, :is_manual, :state, :now, :ended_at, :problem)
 on conflict (schedule, planned_at) do nothing
 
--- name: occurrence_planned
+-- name: occurrence_by_time
 select {part_occurrence} from occurrences where schedule = :schedule and planned_at = :planned_at
 
--- name: occurrences_lost
+-- name: occurrences_expire
 -- Their runner is gone, or took longer than the lease.
 update occurrences set state = case when attempts < :tries then 'waiting' else 'failed' end,
     ended_at = case when attempts < :tries then ended_at else :now end,
     problem = case when attempts < :tries then problem else :problem end
 where state = 'taken' and lease_until < {part_db_now}
 
--- name: occurrences_sent
+-- name: occurrences_finish_sent
 -- A delivered occurrence is done; so is one whose delivery was deleted from the outbox.
 update occurrences set state = 'done'
 where state = 'sending' and not exists (
@@ -97,7 +97,7 @@ where id in (
 )
 returning {part_occurrence}
 
--- name: occurrences_take_back
+-- name: occurrences_claim_undelivered
 update occurrences set state = 'taken', attempts = attempts + 1,
     lease_until = {part_db_now} + :lease,
     problem = (select outbox.problem from outbox where outbox.delivery = occurrences.delivery)
@@ -132,6 +132,6 @@ where id = :id and state = 'taken' and attempts = :attempts
 select {part_occurrence} from occurrences
 where schedule = :schedule and id < :before order by id desc limit :limit
 
--- name: occurrences_forget
+-- name: occurrences_clear_session
 -- The content of a deleted session is deleted here too.
 update occurrences set result = null, session_id = null where session_id = :session_id

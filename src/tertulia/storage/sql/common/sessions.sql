@@ -52,14 +52,14 @@ where ref = :ref
 -- name: session_rename
 update sessions set title = :title, is_card_indexed = 0, version = version + 1 where ref = :ref
 
--- name: session_title_taken
+-- name: session_title_exists
 select 1 from sessions where owner = :owner and title = :title and ref <> :ref
 
 -- name: session_set_metadata
 update sessions set metadata = :metadata, version = version + 1
 where ref = :ref and (cast(:version as bigint) is null or version = :version)
 
--- name: session_orphan
+-- name: session_clear_parent
 update sessions set parent_id = null where parent_id = :id
 
 -- name: session_delete
@@ -68,7 +68,7 @@ delete from sessions where ref = :ref
 -- name: sessions_count
 select count(*) from sessions
 
--- name: sessions_any
+-- name: sessions_exist
 select 1 from sessions limit 1
 
 -- name: part_newest
@@ -120,7 +120,7 @@ with recursive known (name) as (
 )
 select name from known where name is not null
 
--- name: sessions_quiet
+-- name: sessions_inactive
 select {part_session}, (select zone from people where people.person = sessions.person)
 from sessions
 where platform = :platform and ended_at is null and updated_at < :quiet_since
@@ -168,7 +168,7 @@ where ref > :after
     and (cast(:state as text) = 'all' or case when ended_at is null then 'current' else 'ended' end = :state)
 order by ref limit :limit
 
--- name: installation_drop
+-- name: installation_delete
 delete from installation where name = :name
 
 -- name: installation_moves
@@ -182,7 +182,7 @@ where ref = :ref
 -- name: session_set_last_prompt
 update sessions set last_prompt = :last_prompt, version = version + 1 where id = :id
 
--- name: installation_note
+-- name: installation_set_once
 insert into installation (name, value) values (:name, :value) on conflict (name) do nothing
 
 -- name: session_set_id

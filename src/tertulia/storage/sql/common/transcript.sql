@@ -89,12 +89,12 @@ delete from blobs where hash in (
 -- name: message_blobs_delete
 delete from message_blobs where place between (cast(:session as bigint) << 32) and (cast(:session as bigint) << 32) + 4294967295
 
--- name: messages_turns
+-- name: messages_turn_numbers
 select place & 4294967295, turn from messages
 where place between (cast(:session as bigint) << 32) + :first and (cast(:session as bigint) << 32) + :last
 order by place desc limit :limit
 
--- name: message_of_person
+-- name: message_of_user
 select {part_message} from messages
 where place between (cast(:session as bigint) << 32) + :first and (cast(:session as bigint) << 32) + :last
     and role = 'user' and (kind is null or kind not in ('command', 'internal'))

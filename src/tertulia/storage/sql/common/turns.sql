@@ -5,7 +5,7 @@ select {part_db_now}
 -- The `ref` of a deleted session is used again, its id never is.
 where ref = :ref and id = :id and epoch = :epoch
 
--- name: session_enter
+-- name: session_begin_turn
 update sessions set
     last_seq = last_seq + :count,
     turns = turns + :turns,
@@ -17,7 +17,7 @@ update sessions set
 where ref = :ref
 returning last_seq, turns, epoch, version, last_seq - :count > indexed_seq
 
--- name: session_fence
+-- name: session_revoke_lease
 update sessions set epoch = epoch + 1, lease_until = 0, open_turn = null where ref = :ref
 
 -- name: part_step_columns
@@ -51,7 +51,7 @@ values (:ref, :number, 'open', :arrival, :now, :first_seq)
 -- name: turn_reopen
 update turns set state = 'open', closed_at = null where session = :ref and number = :number
 
--- name: turn_hand_on
+-- name: turn_clear_dedupe_key
 update turns set arrival = null where arrival = :arrival
 
 -- name: turn_close
@@ -60,14 +60,14 @@ update turns set state = case when state = 'answered' then state else :state end
     closed_at = :now, answer_seq = coalesce(:answer_seq, answer_seq)
 where session = :ref and number = :number
 
--- name: turn_by_arrival
+-- name: turn_by_dedupe_key
 select turns.session, turns.number, turns.state, turns.first_seq, turns.answer_seq, sessions.id,
     turns.number = sessions.turns, sessions.lease_until > {part_db_now},
     sessions.ended_at is not null, sessions.end_reason
 from turns join sessions on sessions.ref = turns.session
 where turns.arrival = :arrival
 
--- name: turn_rows
+-- name: turn_messages
 select {part_message} from messages
 where place between (cast(:ref as bigint) << 32) + (
         select first_seq from turns where session = :ref and number = :turn
@@ -78,26 +78,26 @@ order by place
 -- name: turns_delete
 delete from turns where session = :session
 
--- name: ticket_take
+-- name: ticket_insert
 insert into tickets (key, until) values (:key, {part_db_now} + :lease) returning id
 
 -- name: ticket_renew
 update tickets set until = {part_db_now} + :lease where id = :id
 
--- name: ticket_drop
+-- name: ticket_delete
 delete from tickets where id = :id
 
--- name: tickets_void
+-- name: tickets_expire
 delete from tickets where until < {part_db_now}
 
--- name: ticket_first
+-- name: ticket_next
 select min(id) from tickets where key = :key and until >= {part_db_now}
 
--- name: session_add_rows
+-- name: session_add_messages
 update sessions set last_seq = last_seq + :count where ref = :ref
 
 -- name: session_by_epoch
 select last_seq from sessions {part_where_leased}
 
--- name: session_lease
+-- name: session_lease_until
 select lease_until from sessions where id = :id and end_reason = :reason

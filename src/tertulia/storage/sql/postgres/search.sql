@@ -13,10 +13,10 @@ select {part_session} from sessions where ref in ({part_matching_sessions}) and 
 -- name: unindexed_put
 insert into unindexed (session) values (:session) on conflict (session) do nothing
 
--- name: unindexed_drop
+-- name: unindexed_delete
 delete from unindexed where session = :session
 
--- name: unindexed_fill
+-- name: unindexed_put_all
 insert into unindexed (session) select ref from sessions on conflict (session) do nothing
 
 -- name: search_backlog
@@ -34,19 +34,19 @@ order by place limit :limit
 insert into words (place, text) values (:place, cast(:text as tsvector))
 on conflict (place) do update set text = excluded.text
 
--- name: search_forget
+-- name: search_delete
 delete from words where place = :place
 
--- name: search_mark
+-- name: session_set_indexed
 update sessions set indexed_seq = :seq where ref = :session
 
--- name: card_forget
+-- name: card_delete
 delete from cards where session = :session
 
 -- name: card_add
 insert into cards (session, text) values (:session, cast(:text as tsvector))
 
--- name: card_mark
+-- name: session_set_card_indexed
 update sessions set is_card_indexed = 1 where ref = :session
 
 -- name: search_hits
@@ -68,8 +68,8 @@ delete from words
 -- name: cards_clear
 delete from cards
 
--- name: search_unmark
+-- name: sessions_clear_indexed
 update sessions set indexed_seq = 0, is_card_indexed = 0
 
--- name: search_marked
+-- name: session_indexed_seq
 select indexed_seq from sessions where ref = :session

@@ -13,10 +13,10 @@ select {part_session} from sessions where ref in ({part_matching_sessions}) and 
 -- name: unindexed_put
 insert into unindexed (session) values (:session) on conflict (session) do nothing
 
--- name: unindexed_drop
+-- name: unindexed_delete
 delete from unindexed where session = :session
 
--- name: unindexed_fill
+-- name: unindexed_put_all
 insert into unindexed (session) select ref from sessions where true on conflict (session) do nothing
 
 -- name: search_backlog
@@ -32,19 +32,19 @@ order by place limit :limit
 -- name: search_add
 insert into words (rowid, text) values (:place, :text)
 
--- name: search_forget
+-- name: search_delete
 insert into words (words, rowid, text) values ('delete', :place, :text)
 
--- name: search_mark
+-- name: session_set_indexed
 update sessions set indexed_seq = :seq where ref = :session
 
--- name: card_forget
+-- name: card_delete
 delete from cards where rowid = :session
 
 -- name: card_add
 insert into cards (rowid, text) values (:session, :text)
 
--- name: card_mark
+-- name: session_set_card_indexed
 update sessions set is_card_indexed = 1 where ref = :session
 
 -- name: search_hits
@@ -67,8 +67,8 @@ insert into words (words) values ('delete-all')
 insert into cards (cards) values ('rebuild');
 delete from cards
 
--- name: search_unmark
+-- name: sessions_clear_indexed
 update sessions set indexed_seq = 0, is_card_indexed = 0
 
--- name: search_marked
+-- name: session_indexed_seq
 select indexed_seq from sessions where ref = :session

@@ -24,7 +24,7 @@ from tertulia.gateway.settings import GatewaySettings, PlatformSettings
 from tertulia.http import HttpSettings, Token, serve
 from tertulia.platforms.base import Adapter
 from tertulia.processes.registry import ProcessRegistry
-from tests.gateway.scene import IDLE
+from tests.gateway.running_gateway import IDLE
 
 PATIENCE = 60.0
 SECRETS = {name: f"{name}-secret-0123456789" for name in ("root", "ana", "bob", "eve")}
