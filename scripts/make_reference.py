@@ -34,7 +34,7 @@ VALUES = (
     ("core.session", "Notice"),
     ("core.session", "Page"),
     ("core.message", "Message"),
-    ("records.transcript.transcript", "Revision"),
+    ("records.transcript.revisions", "Revision"),
     ("core.usage", "Usage"),
     ("records.search", "Hit"),
     ("core.message", "ToolCall"),
@@ -55,9 +55,6 @@ CALLS = (
     ("records.queues.outbox", "Outbox", "store.outbox"),
     ("records.schedules", "Schedules", "store.schedules"),
 )
-# Methods of Turn that are public only because the async turn calls them.
-NOT_LISTED = {"abandon", "busy", "give_up", "ignore", "leave", "listen", "pause", "renew"}
-NOT_LISTED |= {"try_to_enter"}
 # The meaning of settings for which the docstring of the class has no line.
 MEANINGS = {
     "Policies.default": "for every chat that no other entry applies to",
@@ -122,8 +119,7 @@ def _calls() -> Iterator[str]:
     for module, name, expression in CALLS:
         node = _class(module, name)
         lines = [f"### {name}: `{expression}`", "", _summary(node), ""]
-        calls = (item for item in _functions(node) if name != "Turn" or item.name not in NOT_LISTED)
-        yield "\n".join((*lines, *map(_call, calls)))
+        yield "\n".join((*lines, *map(_call, _functions(node))))
 
 
 def _values() -> Iterator[str]:
