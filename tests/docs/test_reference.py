@@ -31,6 +31,16 @@ def test_is_what_the_script_writes() -> None:
     assert is_now == make_reference.written(), "run: python scripts/make_reference.py"
 
 
+def test_glossary_lists_the_classes_of_the_code() -> None:
+    from scripts import make_glossary
+
+    glossary = (DOCS / "glossary.md").read_text("utf-8")
+    _, mark, table = glossary.partition(make_glossary.MARK)
+    assert mark
+    assert table.strip() == make_glossary.generate().strip(), "run: python scripts/make_glossary.py"
+    assert "| |" not in table.replace("|  |", "| |"), "a class that crosses a module needs a docstring"
+
+
 def test_the_index_leads_to_every_page() -> None:
     index = (DOCS / "index.md").read_text("utf-8")
     pages = {path.name for path in DOCS.glob("*.md")} - {"index.md"}

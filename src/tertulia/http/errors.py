@@ -54,6 +54,8 @@ class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
+    """The body of every error response."""
+
     error: ErrorDetail
 
 
