@@ -20,7 +20,7 @@ MARK = "<!-- written by scripts/make_glossary.py -->"
 def find_classes() -> dict[str, list[tuple[Path, str]]]:
     """Return the public classes by name, each with its module and the first line of its docstring.
 
-    Errors have a table of their own in the reference; contract suites are named after what they test.
+    Errors have a table in the reference, and contract suites are named after what they test.
     """
     classes: dict[str, list[tuple[Path, str]]] = {}
     for path in sorted(SOURCE.rglob("*.py")):

@@ -95,7 +95,7 @@ class _Call:
 class CommitBatcher:
     """A queue of calls that one thread runs, a batch per commit.
 
-    It occupies a thread of the pool only while there are calls.
+    It occupies a thread of the pool only while there are calls (decision 0011).
     """
 
     def __init__(self, store: BatchingStore, pool: ThreadPoolExecutor) -> None:

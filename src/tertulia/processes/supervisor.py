@@ -2,7 +2,7 @@
 
 It owns the program's pipes or its terminal, writes the output to files of bounded size, passes
 input to the program, and records how it ended. So a gateway can be killed at any moment: the
-program continues, and the next gateway finds everything in the folder.
+program continues, and the next gateway finds everything in the folder (decision 0010).
 
     output-<offset>   the output of the program, in segments; the two newest are kept
     input             a named pipe for JSON Lines: {"data": base64} or {"size": [rows, columns]}

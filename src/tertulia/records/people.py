@@ -342,7 +342,7 @@ def resolve_person(tx: Transaction, person: str, platform: str | None) -> str:
     """Return the identity of a person given as an identity, or as a user id.
 
     Users of two platforms can have the same user id. Then a bare id raises `ConfigError`, because
-    it could show one person the conversations of another.
+    it could show one person the conversations of another (decision 0005).
     """
     if ":" in person or tx.one("person_get", {"person": person}) is not None:
         return person  # not a bare id: within an identity, each colon of an id is escaped

@@ -1,6 +1,7 @@
 """Full-text search over messages.
 
-The index is updated after the turns, not within them, and can be rebuilt at any time.
+The index is updated after the turns, not within them (decision 0004), and can be rebuilt at any
+time.
 """
 
 from __future__ import annotations

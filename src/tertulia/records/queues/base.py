@@ -2,9 +2,10 @@
 
 A queue keeps order within a *lane*: the ordering key of an entry. The lane of an inbox item is its
 conversation, the lane of a delivery is its chat, the lane of a schedule run is its schedule. Only
-the head of a lane can be claimed, so entries of one lane are worked off one after the other, and
-entries of different lanes side by side. `Database.write(work, lane=…)` and `Transaction.hold(lane)`
-take the same string: two transactions with the same lane never run at the same time.
+the head of a lane can be claimed (`is_next`, decision 0009), so entries of one lane are worked off
+one after the other, and entries of different lanes side by side. `Database.write(work, lane=…)` and
+`Transaction.lock(lane)` take the same string: two transactions with the same lane never run at the
+same time.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@ A statement whose result is not needed is sent together with the next query or w
 pipeline), because round trips to the server cost most.
 
 Work that names its lane (a conversation, a chat) waits for other work of the same lane by an
-advisory lock on its name, so its statements see what was committed last. All other writes run
-serializable: the database detects two writes that could not have run one after the other, and one
-of them is run again. (With everything serializable, four nodes did less than one: rows on the same
-page make conflicts between writes that have nothing in common.) If the connection breaks during a
-commit, the outcome is not guessed: the transaction id was read when the transaction began, and the
-database is asked for its status.
+advisory lock on its name, so its statements see what was committed last (decision 0008). All other
+writes run serializable: the database detects two writes that could not have run one after the
+other, and one of them is run again. (With everything serializable, four nodes did less than one:
+rows on the same page make conflicts between writes that have nothing in common.) If the connection
+breaks during a commit, the outcome is not guessed: the transaction id was read when the transaction
+began, and the database is asked for its status.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A thread that finds no leader becomes the leader: it opens a transaction, runs its own work, then
 the work of all threads that queued in the meantime, commits once, and makes the first of those that
 queued during the commit the next leader. So a lone caller commits inline, without a hand-off to
-another thread, and under load one fsync serves many callers.
+another thread, and under load one fsync serves many callers (decision 0002).
 
 An interrupt (Ctrl-C) can be raised after any call that Python makes. So the leader and its batch
 are recorded before anything is done. `GroupCommit.submit` is the only place that sees every
