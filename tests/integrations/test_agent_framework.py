@@ -33,7 +33,7 @@ from tertulia.integrations.agent_framework import (
     FIELD,
     PLATFORM,
     TertuliaHistoryProvider,
-    new_of,
+    find_new_messages,
 )
 from tests.integrations.conftest import FAST
 from tests.turns.scene import let_lease_run_out, log_of, open_apart, turn_states
@@ -236,7 +236,7 @@ class TestAccumulated:
     def test_whatever_is_new_is_kept_in_order(self, old: list[str], new: list[str]) -> None:
         before = [Message("assistant", [text]) for text in old]
         more = [Message("user", [f"{text}!"], message_id=f"{n}") for n, text in enumerate(new)]
-        fresh = new_of(before[-len([*before, *more]) - 1 :], [*before, *more])
+        fresh = find_new_messages(before[-len([*before, *more]) - 1 :], [*before, *more])
         assert [one.text for one in fresh] == [f"{text}!" for text in new]
 
 
@@ -352,7 +352,7 @@ class TestRuns:
 
         asyncio.run(talk())
         assert [row[2] for row in rows(store)] == ["hi", "bit by bit"]
-        assert run_lease._held == {}
+        assert run_lease._held_turns == {}
 
 
 def test_flags_of_the_framework_hold(store: Store) -> None:
@@ -420,7 +420,7 @@ def test_undo_takes_back_a_run(store: Store) -> None:
 def test_a_run_that_failed_elsewhere_gives_the_session_back(store: Store) -> None:
     with pytest.raises(RuntimeError):
         run(agent(store, RuntimeError("x")), "one")
-    (held,) = run_lease._held[(os.path.realpath(store.path), session_of(store).key)]
+    (held,) = run_lease._held_turns[(os.path.realpath(store.path), session_of(store).key)]
     assert not held.turn.sync.renew()
     with open_apart(Path(store.path)) as other, other.turn(HERE, "two", wait=0) as turn:
         turn.add_assistant("fine")

@@ -353,7 +353,7 @@ def test_takes_an_async_store(where: Path) -> None:
 
 
 def test_takes_nothing_else() -> None:
-    with pytest.raises(ConfigError, match="A store is needed"):
+    with pytest.raises(ConfigError, match="Expected a store"):
         TertuliaSession("ana", "talk.db")  # type: ignore[arg-type]
 
 
@@ -395,7 +395,7 @@ def test_a_streamed_run_is_a_turn_too(store: Store) -> None:
         (1, "assistant"),
     ]
     assert session_of(store).usage.total == 30
-    assert run_lease._held == {}
+    assert run_lease._held_turns == {}
 
 
 def test_a_tool_may_add_items_by_hand(store: Store) -> None:
@@ -483,7 +483,7 @@ def test_a_run_that_failed_elsewhere_gives_the_session_back(store: Store) -> Non
     session = TertuliaSession("ana", store)
     with pytest.raises(RuntimeError):
         run(agent(RuntimeError("broken")), "one", session)
-    (held,) = run_lease._held[(os.path.realpath(store.path), session_of(store).key)]
+    (held,) = run_lease._held_turns[(os.path.realpath(store.path), session_of(store).key)]
     assert not held.turn.sync.renew()  # as whoever renews leases would find out
     with open_apart(Path(store.path)) as other, other.turn(HERE, "two", wait=0) as turn:
         turn.add_assistant("fine")
@@ -508,7 +508,7 @@ def test_a_run_that_waits_for_a_person_is_not_renewed_for_ever(
     monkeypatch.setattr(run_lease, "LONGEST_SILENCE", -1.0)
 
     def silent(_: Any) -> str:
-        (held,) = run_lease._held[(os.path.realpath(store.path), session_of(store).key)]
+        (held,) = run_lease._held_turns[(os.path.realpath(store.path), session_of(store).key)]
         assert not held.turn.sync.renew()
         return "but nobody came"
 
