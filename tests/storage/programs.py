@@ -208,13 +208,13 @@ def hold(path: str, statements: list[str]) -> None:
 
 def as_somebody_else(path: str) -> None:
     """Try to open a store without the rights of the one who made it; say what came of it."""
-    import tertulia.testing.clock  # whatever is imported later could not be read any more
+    import tertulia.testing.fake_clock  # whatever is imported later could not be read any more
 
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)
-    clock = tertulia.testing.clock.FakeClock()
+    clock = tertulia.testing.fake_clock.FakeClock()
     try:
         opened(path, clock=clock).close()
     except tertulia.Error as problem:
