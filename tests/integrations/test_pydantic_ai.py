@@ -600,7 +600,7 @@ class TestTheStoreBeneath:
             record = await talks.read_record("ana")
             assert record is not None
             other = replace(record, scope="you", revision="new")
-            with pytest.raises(IllegalMove, match="keeps its scope"):
+            with pytest.raises(IllegalMove, match="cannot change"):
                 await talks.write_record(other, expected_revision=record.revision)
 
         asyncio.run(play())

@@ -103,7 +103,7 @@ class TertuliaSessionStore(SessionStore):
     def _append(self, key: SessionKey, entries: Sequence[SessionStoreEntry]) -> None:
         context, source = self._store.context, self.source(key)
         session_key = self._store.sessions.key(source)
-        batch = [_NewEntry(session_key, entry) for entry in entries]
+        batch = [_TranscriptEntry(session_key, entry) for entry in entries]
         opener = append.SessionOpener.prepare(context, source, session_key)
 
         def work(tx: Transaction) -> None:
@@ -153,7 +153,7 @@ class TertuliaSessionStore(SessionStore):
         self._store.context.db.write(work)
 
 
-class _NewEntry:
+class _TranscriptEntry:
     """An entry prepared for storage before the transaction begins."""
 
     def __init__(self, key: str, sdk_entry: SessionStoreEntry) -> None:
@@ -185,7 +185,7 @@ class _NewEntry:
         ]
 
 
-def _unique(batch: Iterable[_NewEntry]) -> Iterable[_NewEntry]:
+def _unique(batch: Iterable[_TranscriptEntry]) -> Iterable[_TranscriptEntry]:
     """Yield the entries of a batch without repeated ones."""
     marks: set[str] = set()
     for entry in batch:
@@ -195,7 +195,7 @@ def _unique(batch: Iterable[_NewEntry]) -> Iterable[_NewEntry]:
             marks.add(entry.mark)
 
 
-def _new_usages(tx: Transaction, entries: Iterable[_NewEntry]) -> list[Usage]:
+def _new_usages(tx: Transaction, entries: Iterable[_TranscriptEntry]) -> list[Usage]:
     """Return the usage of each model call of a batch that is not recorded yet.
 
     A call writes an entry for each block of its answer, each with its usage so far. It is counted
