@@ -21,7 +21,7 @@ from tertulia.integrations.payload import (
     to_payload,
 )
 
-anything = st.recursive(
+json_values = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
@@ -39,17 +39,17 @@ def stored(kept: Any) -> Any:
     return from_json(to_json(kept))
 
 
-@given(anything)
+@given(json_values)
 def test_json_comes_back_exactly(value: Any) -> None:
-    back = from_payload(stored(to_payload(value)))
-    assert back == value
-    assert json.dumps(back) == json.dumps(value)  # 1, 1.0 and True are equal, and not the same
+    read_back = from_payload(stored(to_payload(value)))
+    assert read_back == value
+    assert json.dumps(read_back) == json.dumps(value)  # 1, 1.0 and True are equal, and not the same
 
 
 def test_numbers_that_are_none_come_back() -> None:
-    back = from_payload(stored(to_payload({"a": [math.nan, math.inf, -math.inf]})))
-    assert math.isnan(back["a"][0])
-    assert back["a"][1:] == [math.inf, -math.inf]
+    read_back = from_payload(stored(to_payload({"a": [math.nan, math.inf, -math.inf]})))
+    assert math.isnan(read_back["a"][0])
+    assert read_back["a"][1:] == [math.inf, -math.inf]
 
 
 def test_what_is_nested_deeper_than_a_message_may_be_comes_back() -> None:
