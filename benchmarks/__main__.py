@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, show a table, keep the figures as JSON."""
+"""`python -m benchmarks`: measure, print a table, write the figures as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks import report
 from benchmarks.catalogue import ROWS
 from benchmarks.peers import PACKAGES, Peer
 from benchmarks.report import Row
-from benchmarks.stage import FULL, QUICK, Stage, told
+from benchmarks.run_context import FULL, QUICK, RunContext, timed_step
 
 RESULTS = Path(__file__).resolve().parent / "results" / "latest.json"
 
@@ -28,37 +28,37 @@ RESULTS = Path(__file__).resolve().parent / "results" / "latest.json"
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="tertulia-bench-", dir=options.dir))
-    stage = Stage(folder, QUICK if options.quick else FULL, [])
+    context = RunContext(folder, QUICK if options.quick else FULL, [])
     begin = time.perf_counter()
     try:
         if not options.no_peers:
-            stage.peers = _started(folder)
-        rows = [row for name in options.only or ROWS for row in measured(name, stage)]
+            context.peers = _start_peers(folder)
+        rows = [row for name in options.only or ROWS for row in measure(name, context)]
     finally:
-        for peer in stage.peers:
+        for peer in context.peers:
             peer.close()
         shutil.rmtree(folder, ignore_errors=True)
     about = _about(options.quick, time.perf_counter() - begin)
-    _show(about, rows, stage)
-    report.write_json(options.json, about=about, rows=rows, peers=stage.peer_rows)
+    _show(about, rows, context)
+    report.write_json(options.json, about=about, rows=rows, peers=context.peer_rows)
     return 0
 
 
-def measured(name: str, stage: Stage) -> Sequence[Row]:
-    """The rows of that name; what goes wrong is a row too, so that the others still run."""
-    was_busy = not stage.is_quiet()
+def measure(name: str, context: RunContext) -> Sequence[Row]:
+    """Measure the rows of a name; an error becomes a row too, so that the others still run."""
+    was_busy = not context.is_quiet()
     try:
-        with told(name):
-            rows = ROWS[name](stage)
-    except Exception as problem:  # noqa: BLE001 - whatever it was, it is shown in the table
+        with timed_step(name):
+            rows = ROWS[name](context)
+    except Exception as problem:  # noqa: BLE001 - any error is shown in the table
         why = f"{type(problem).__name__}: {problem}"
         return [Row(name, "could not be measured", None, problem=why)]
-    if was_busy or stage.is_busy():
+    if was_busy or context.is_busy():
         return [replace(row, disturbed=row.is_timed) for row in rows]
     return rows
 
 
-def _started(folder: Path) -> list[Peer]:
+def _start_peers(folder: Path) -> list[Peer]:
     peers = [Peer(package, folder / package.name) for package in PACKAGES]
     for peer in peers:
         peer.start()
@@ -77,19 +77,19 @@ def _about(quick: bool, seconds: float) -> dict[str, object]:
     }
 
 
-def _show(about: dict[str, object], rows: Sequence[Row], stage: Stage) -> None:
+def _show(about: dict[str, object], rows: Sequence[Row], context: RunContext) -> None:
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     if about["quick"]:
-        print("Quick: sizes are smaller than those the limits speak of.")
+        print("Quick: the sizes are smaller than those that the limits are for.")
     print(f"\n{report.table(rows)}")
     if any(row.disturbed for row in rows):
         print(
-            "\nDisturbed: something else kept the disk or the processors busy, so that a lone "
+            "\nDisturbed: other work kept the disk or the processors busy, so that a single "
             "commit took over a millisecond.\n"
-            "The ratios of such rows tell little; measure again in quiet."
+            "The ratios of such rows are not reliable; measure again on an idle machine."
         )
-    if stage.peer_rows:
-        print(f"\nOther stores, in the same run\n{report.peer_table(stage.peer_rows)}")
+    if context.peer_rows:
+        print(f"\nOther stores, in the same run\n{report.peer_table(context.peer_rows)}")
     sys.stdout.flush()
 
 
@@ -100,8 +100,8 @@ def _parser() -> argparse.ArgumentParser:
         "--only", action="append", choices=list(ROWS), metavar="NAME", help=", ".join(ROWS)
     )
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE")
-    parser.add_argument("--no-peers", action="store_true", help="leave the other stores out")
-    parser.add_argument("--dir", type=Path, help="where to write; a disk, not memory")
+    parser.add_argument("--no-peers", action="store_true", help="do not measure other stores")
+    parser.add_argument("--dir", type=Path, help="folder to write to; use a disk, not memory")
     return parser
 
 

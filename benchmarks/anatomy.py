@@ -1,10 +1,10 @@
-"""Where the time of one exchange goes, step by step, beside raw. By hand:
+"""The cost of each step of one exchange, compared with raw SQLite. Run it by hand:
 
     python -m benchmarks.anatomy
 
-Two things cost: pages that a commit writes to the log, and processor time. Pages are read from the
-log itself, with the table or index each belongs to. Processor time is measured with
-`durability="fast"`, where no commit waits for the disk.
+Two things cost: the pages that a commit writes to the log, and processor time. The pages are read
+from the log itself, with the table or index of each. Processor time is measured with
+`durability="fast"`, so that no commit waits for the disk.
 """
 
 from __future__ import annotations
@@ -21,105 +21,108 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks import ours
+from benchmarks import store_under_test
 from benchmarks.corpus import Corpus, Message
-from benchmarks.raw import RawTurns, encoded
+from benchmarks.raw_sqlite import RawTurns, encoded
 from tertulia import Store, ToolCall, Turn
 
 STEPS = ("enter", "call a tool", "its result", "answer")
-# Few enough for the log not to begin anew, which it does after 1,000 pages of raw.
+# Few enough that the log does not restart, which it does after 1,000 pages of raw.
 EXCHANGES = 80
 ROUNDS = 20
 
 _HEADER, _FRAME, _PAGE = 32, 24, 4096  # bytes of the log
-Exchange = tuple[Callable[[], object], ...]  # its steps, each to be taken by a call
+Exchange = tuple[Callable[[], object], ...]  # its steps, each a call
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tertulia-anatomy-") as folder:
-        pages = _pages(Path(folder))
+        pages_by_step = _pages(Path(folder))
         seconds = _seconds(Path(folder))
-    for name, steps in pages.items():
+    for name, steps in pages_by_step.items():
         print(f"{name}, one exchange")
-        for step, written in steps.items():
-            _show(step, seconds[name][step], written)
-        _show("together", sum(seconds[name].values()), sum(steps.values(), Counter()))
+        for step, pages in steps.items():
+            _show(step, seconds[name][step], pages)
+        _show("total", sum(seconds[name].values()), sum(steps.values(), Counter()))
 
 
-def _show(step: str, seconds: float, written: Counter[str]) -> None:
-    """What happens in fewer than one of ten exchanges is counted, and not named."""
-    each = {place: count / EXCHANGES for place, count in written.most_common()}
-    places = ", ".join(f"{place} {count:.1f}" for place, count in each.items() if count >= 0.1)
-    print(f"  {step:12} {seconds * 1e6:4.0f} µs  {sum(each.values()):4.1f} pages: {places}")
+def _show(step: str, seconds: float, pages: Counter[str]) -> None:
+    """Print one step. Tables written in fewer than one of ten exchanges are counted, not named."""
+    each = {name: count / EXCHANGES for name, count in pages.most_common()}
+    names = ", ".join(f"{name} {count:.1f}" for name, count in each.items() if count >= 0.1)
+    print(f"  {step:12} {seconds * 1e6:4.0f} µs  {sum(each.values()):4.1f} pages: {names}")
 
 
 def _pages(folder: Path) -> dict[str, dict[str, Counter[str]]]:
-    """How many pages each step writes, by table and index."""
-    found = {}
+    """Return how many pages each step writes, by table and index."""
+    result = {}
     with _contestants(folder, "safe") as contestants:
         for name, path, exchanges in contestants:
             log = path.with_name(path.name + "-wal")
             ends: list[tuple[str, int, int]] = []
             for _ in range(EXCHANGES):
-                for step, take in zip(STEPS, next(exchanges), strict=True):
+                for step, run_step in zip(STEPS, next(exchanges), strict=True):
                     before = log.stat().st_size
-                    take()
+                    run_step()
                     ends.append((step, before, log.stat().st_size))
-            found[name] = _owners(path, log, ends)
-    return found
+            result[name] = _owners(path, log, ends)
+    return result
 
 
 def _owners(path: Path, log: Path, ends: list[tuple[str, int, int]]) -> dict[str, Counter[str]]:
     with closing(apsw.Connection(str(path))) as connection:
         owners = dict(connection.execute("select pageno, name from dbstat"))
     frames = log.read_bytes()
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    result: dict[str, Counter[str]] = defaultdict(Counter)
     for step, first, last in ends:
-        for place in range(max(first, _HEADER), last, _FRAME + _PAGE):
-            page = int.from_bytes(frames[place : place + 4], "big")
-            found[step][owners.get(page, "free")] += 1
-    return found
+        for offset in range(max(first, _HEADER), last, _FRAME + _PAGE):
+            page = int.from_bytes(frames[offset : offset + 4], "big")
+            result[step][owners.get(page, "free")] += 1
+    return result
 
 
 def _seconds(folder: Path) -> dict[str, dict[str, float]]:
-    """Processor time of each step: the median of rounds in which both take turns."""
-    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    """Return the processor time of each step: the median of rounds in which both alternate."""
+    result: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     with _contestants(folder, "fast") as contestants:
         for _ in range(ROUNDS):
             for name, _, exchanges in contestants:
                 for step, seconds in _round(exchanges).items():
-                    found[name][step].append(seconds)
+                    result[name][step].append(seconds)
     return {
         name: {step: statistics.median(rounds) for step, rounds in steps.items()}
-        for name, steps in found.items()
+        for name, steps in result.items()
     }
 
 
 def _round(exchanges: Iterator[Exchange]) -> dict[str, float]:
     spent: Counter[str] = Counter()
     for _ in range(EXCHANGES):
-        for step, take in zip(STEPS, next(exchanges), strict=True):
+        for step, run_step in zip(STEPS, next(exchanges), strict=True):
             before = time.process_time_ns()
-            take()
+            run_step()
             spent[step] += time.process_time_ns() - before
     return {step: nanoseconds / EXCHANGES / 1e9 for step, nanoseconds in spent.items()}
 
 
 @contextmanager
 def _contestants(
-    folder: Path, durability: ours.Durability
+    folder: Path, durability: store_under_test.Durability
 ) -> Iterator[list[tuple[str, Path, Iterator[Exchange]]]]:
-    """Name, file, and exchanges without end, of the store and of raw."""
+    """Yield the name, the file and an endless iterator of exchanges, of the store and of raw."""
     path, raw_path = folder / f"{durability}.db", folder / f"{durability}-raw.db"
     turns = Corpus(5).turns(200)
-    with ours.open_store(path, durability) as store, closing(RawTurns(raw_path, durability)) as raw:
+    with (
+        store_under_test.open_store(path, durability) as store,
+        closing(RawTurns(raw_path, durability)) as raw,
+    ):
         yield [("tertulia", path, _ours(store, turns)), ("raw", raw_path, _raw(raw, turns))]
 
 
 def _ours(store: Store, turns: list[list[Message]]) -> Iterator[Exchange]:
     for number, texts in enumerate(itertools.cycle(turns)):
         person, step, result, answer = (str(message["content"]) for message in texts)
-        turn = store.turn(ours.source(0), person, message_id=number)
+        turn = store.turn(store_under_test.source(0), person, message_id=number)
         calls = [ToolCall("call_0", "look")]
         yield (
             turn.__enter__,
@@ -130,7 +133,7 @@ def _ours(store: Store, turns: list[list[Message]]) -> Iterator[Exchange]:
 
 
 def _answer(turn: Turn, text: str) -> None:
-    turn.add_assistant(text, usage=ours.USAGE)
+    turn.add_assistant(text, usage=store_under_test.USAGE)
     turn.__exit__(None, None, None)
 
 

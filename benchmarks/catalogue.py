@@ -1,4 +1,4 @@
-"""Every row by name, in the order in which they are shown."""
+"""Every row by name, in the order of the table."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from benchmarks.rows import (
     disk,
     exchange,
     find,
+    folder_import,
     gateway,
-    importing,
+    import_time,
     listing,
-    moving,
     newest,
-    opening,
+    open_store,
     processes,
     search,
     turn,
 )
-from benchmarks.stage import Stage
+from benchmarks.run_context import RunContext
 
-ROWS: dict[str, Callable[[Stage], Sequence[Row]]] = {
+ROWS: dict[str, Callable[[RunContext], Sequence[Row]]] = {
     "turn_safe": turn.run_safe,
     "turn_fast": turn.run_fast,
     "exchange": exchange.run,
@@ -30,10 +30,10 @@ ROWS: dict[str, Callable[[Stage], Sequence[Row]]] = {
     "newest": newest.run,
     "list": listing.run,
     "callers": callers.run,
-    "open": opening.run,
-    "import": importing.run,
+    "open": open_store.run,
+    "import": import_time.run,
     "disk": disk.run,
-    "moving_in": moving.run,
+    "moving_in": folder_import.run,
     "search": search.run,
     "processes": processes.run,
     "gateway": gateway.run,

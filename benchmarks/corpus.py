@@ -1,8 +1,8 @@
 """English-like text and turns, the same in every run.
 
-Words are drawn by the law of Zipf and Mandelbrot from a vocabulary of common words, and of stems
-with beginnings and endings. Real prose repeats itself more than independent draws do, so whatever
-compresses or indexes this text has a slightly harder time than with people.
+Words are drawn by the Zipf-Mandelbrot law from a vocabulary of common words, and of stems with
+prefixes and suffixes. Real prose repeats itself more than independent draws do, so compressing or
+indexing this text is slightly harder than with real messages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeVar
 Message = dict[str, object]
 T = TypeVar("T")
 
-# In no vocabulary below: what the search row looks for.
+# The word that the search row looks for; it is in no vocabulary below.
 RARE_WORD = "zarzuela"
 
 COMMON = """
@@ -72,7 +72,7 @@ TEXT_BYTES = 400
 
 
 def vocabulary() -> list[str]:
-    """Common words first, then every stem with every ending, the plainest first."""
+    """Return common words first, then every stem with every ending, the plainest first."""
     derived = [
         beginning + stem + ending
         for beginning, ending in itertools.product(BEGINNINGS, ENDINGS)
@@ -82,7 +82,7 @@ def vocabulary() -> list[str]:
 
 
 class Corpus:
-    """A stream of text that a seed decides."""
+    """A generator of text that depends only on its seed."""
 
     def __init__(self, seed: int = 1) -> None:
         self._random = random.Random(seed)
@@ -91,7 +91,7 @@ class Corpus:
         self._weights = list(itertools.accumulate(weights))
 
     def text(self, size: int = TEXT_BYTES) -> str:
-        """Prose of exactly so many bytes."""
+        """Return prose of exactly `size` bytes."""
         draw = size // 4 + 8  # words have six bytes on average, with the space
         words = self._random.choices(self._words, cum_weights=self._weights, k=draw)
         for full_stop in range(9, draw, 11):
@@ -99,7 +99,7 @@ class Corpus:
         return " ".join(words)[:size]
 
     def turn(self, number: int, size: int = TEXT_BYTES) -> list[Message]:
-        """A question, a tool call, its result and the answer, each with a text of that size."""
+        """Return a question, a tool call, its result and the answer, each with `size` bytes."""
         call = f"call_{number}"
         return [
             {"role": "user", "content": self.text(size)},
@@ -115,8 +115,8 @@ class Corpus:
     def turns(self, count: int, size: int = TEXT_BYTES) -> list[list[Message]]:
         return [self.turn(number, size) for number in range(count)]
 
-    def talk(self, messages: int, rare: int = 0) -> Iterator[list[Message]]:
-        """Turns of a long talk, `rare` of which have the rare word in their question."""
+    def session_turns(self, messages: int, rare: int = 0) -> Iterator[list[Message]]:
+        """Yield the turns of a long session; `rare` of the questions have the rare word."""
         turns = max(1, messages // 4)
         every = turns // rare if rare else turns + 1
         for number in range(turns):
@@ -127,7 +127,7 @@ class Corpus:
 
 
 def endless(turns: Sequence[T]) -> Iterator[T]:
-    """The same turns again and again, so that making text is never part of what is timed."""
+    """Repeat the same turns, so that making text is never part of a measured time."""
     return itertools.cycle(turns)
 
 

@@ -1,4 +1,4 @@
-"""Timing: every contestant in turn, round after round, and medians of what came out."""
+"""Timing: measure all contestants in turn, in rounds, and compute medians."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Protocol
 
 Seconds = float
 
-# A lone commit takes 0.2 to 0.5 ms where the disk is a local one and nothing else runs.
+# A single commit takes 0.2 to 0.5 ms on a local disk when nothing else runs.
 BUSY_COMMIT = 0.0015
 
 
 class GaveUpError(Exception):
-    """A contestant cannot go on; the others do without it."""
+    """A contestant cannot continue; the others are measured without it."""
 
 
 class Contestant(Protocol):
-    """Something whose operation is timed.
+    """A store whose operation is timed.
 
-    1. `burst` times each operation alone. It does as many as asked, unless the contestant is so
-       slow that the others would have to wait long.
-    2. `rest` lets work that goes on behind the operation finish, so that it cannot disturb whoever
-       is next.
+    1. `burst` times each operation separately. It runs `times` operations, or fewer if the
+       contestant is so slow that the others would have to wait long.
+    2. `rest` waits until background work of the operation is finished, so that it cannot disturb
+       the next contestant.
     """
 
     @property
@@ -54,7 +54,7 @@ class Operation:
 
 @dataclass(slots=True)
 class Samples:
-    """What one contestant needed: for the first operation ever, then burst by burst."""
+    """The times of one contestant: for the very first operation, then for each burst."""
 
     first: Seconds = 0.0
     bursts: list[list[Seconds]] = field(default_factory=list)
@@ -79,74 +79,74 @@ class Samples:
 
     @property
     def stall(self) -> Seconds:
-        """The typical worst case: the median over all bursts of the slowest operation in each.
+        """Return the typical worst case: the median of the slowest operation of each burst.
 
-        What happens in every burst counts in full; a single hiccup of the machine does not.
+        A delay that occurs in every burst counts in full; a single delay of the machine does not.
         """
         return statistics.median(max(burst) for burst in self.bursts)
 
     @property
     def sustained(self) -> Seconds:
-        """Time per operation when the work behind it is counted as well."""
+        """Return the time per operation with its background work included."""
         return (sum(self.all) + sum(self.resting)) / len(self.all)
 
     def only(self, rounds: Sequence[int]) -> Samples:
-        """Those rounds, or all where the contestant was in none of them."""
-        kept = [number for number in rounds if number < len(self.bursts)]
-        if not kept:
+        """Return the samples of some rounds, or all if the contestant took part in none of them."""
+        calm_rounds = [number for number in rounds if number < len(self.bursts)]
+        if not calm_rounds:
             return self
         return Samples(
             self.first,
-            [self.bursts[number] for number in kept],
-            [self.resting[number] for number in kept],
+            [self.bursts[number] for number in calm_rounds],
+            [self.resting[number] for number in calm_rounds],
             self.gave_up,
         )
 
 
 def timed(call: Callable[[], object], times: int) -> list[Seconds]:
     clock = time.perf_counter
-    found = []
+    results = []
     for _ in range(times):
         start = clock()
         call()
-        found.append(clock() - start)
-    return found
+        results.append(clock() - start)
+    return results
 
 
 def interleave(
     contestants: Sequence[Contestant], *, rounds: int, times: int, budget: Seconds = 20.0
 ) -> dict[str, Samples]:
-    """A B C A B C …: one burst of each per round, after one operation of each to warm up.
+    """Run one burst of each contestant per round (A B C A B C …) after one warm-up operation each.
 
-    A contestant that has used up its budget sits out the remaining rounds, with what it has.
+    A contestant that has used up its budget skips the remaining rounds and keeps its samples.
     """
-    found = {contestant.name: Samples() for contestant in contestants}
+    results = {contestant.name: Samples() for contestant in contestants}
     for contestant in contestants:
-        _attempt(contestant, found[contestant.name], _warm_up)
+        _attempt(contestant, results[contestant.name], _warm_up)
     for _ in range(rounds):
         for contestant in contestants:
-            samples = found[contestant.name]
+            samples = results[contestant.name]
             if not samples.gave_up and sum(samples.all) <= budget:
                 _attempt(contestant, samples, partial(_burst, times=times))
-    return found
+    return results
 
 
 def was_disturbed(raw: Samples) -> bool:
-    """Whether raw commits had to wait for something else; checkpoints alone are one in 200."""
+    """Return whether raw commits waited for other work; checkpoints alone are one in 200."""
     waited = sum(seconds > BUSY_COMMIT for seconds in raw.all)
     return waited > 0.01 * len(raw.all)
 
 
-def calm(found: dict[str, Samples], yardstick: str) -> dict[str, Samples]:
-    """The rounds in which the yardstick was not disturbed; all contestants lose the same rounds.
+def calm(results: dict[str, Samples], yardstick: str) -> dict[str, Samples]:
+    """Return only the rounds in which the yardstick was not disturbed, for all contestants.
 
-    When something else kept the machine busy, every commit waited for it, and a ratio of two waits
-    says that all stores are alike. Nothing is chosen by how the store under test did.
+    When other work keeps the machine busy, every commit waits for it, and a ratio of two waits
+    makes all stores look alike. The times of the store under test do not influence the choice.
     """
-    medians = [statistics.median(burst) for burst in found[yardstick].bursts]
-    usual = percentile(medians, 0.2)
-    kept = [number for number, median in enumerate(medians) if median <= 1.5 * usual]
-    return {name: samples.only(kept) for name, samples in found.items()}
+    medians = [statistics.median(burst) for burst in results[yardstick].bursts]
+    typical = percentile(medians, 0.2)
+    calm_rounds = [number for number, median in enumerate(medians) if median <= 1.5 * typical]
+    return {name: samples.only(calm_rounds) for name, samples in results.items()}
 
 
 def percentile(values: Sequence[float], share: float) -> float:

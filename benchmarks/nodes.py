@@ -1,11 +1,11 @@
-"""Turns per second of 1, 2 and 4 nodes on one PostgreSQL, beside pgbench. By hand:
+"""Turns per second of 1, 2 and 4 nodes on one PostgreSQL, compared with pgbench. Run it by hand:
 
     python -m benchmarks.nodes [--seconds 10] [--threads 4]
 
-A node is a process with some threads; each plays whole turns (a question, an answer, its usage: two
-transactions) in sessions of its own. pgbench does only the inserts of such a turn, in two
-transactions as well, with as many clients, in the same server, right after. The server has its data
-on a disk and waits for it.
+A node is a process with several threads; each runs whole turns (a question, an answer, its usage:
+two transactions) in its own sessions. Right after it, pgbench runs only the inserts of such turns
+on the same server, also in two transactions and with as many clients. The server writes to a disk
+and waits for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NODES = (1, 2, 4)
 TEXT = "a question of some words, " * 15  # 400 bytes
 SETTINGS = Settings(zone="UTC", policies=Policies(default=ResetPolicy(mode="none")))
 
-# The rows of a turn, and nothing else: what any store has to write.
+# The rows of a turn and nothing else: the minimum that any store writes.
 TABLES = """
 create table bench_messages (
   place bigint primary key, turn bigint, role text, at bigint, body text);
@@ -58,26 +58,26 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--node", nargs=2, metavar=("STORE", "NAME"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.node:
-        where, name = given.node
-        print(_node(where, name, given.threads, given.seconds))
+    options = parser.parse_args()
+    if options.node:
+        address, name = options.node
+        print(_node(address, name, options.threads, options.seconds))
         return
     with own_server(is_durable=True) as server:
         print("nodes  turns/s  pgbench/s  ratio")
         for count in NODES:
-            turns = _nodes(server, count, given.threads, given.seconds)
-            raw = _pgbench(server, count * given.threads, given.seconds)
+            turns = _nodes(server, count, options.threads, options.seconds)
+            raw = _pgbench(server, count * options.threads, options.seconds)
             print(f"{count:>5}  {turns:>7.0f}  {raw:>9.0f}  {turns / raw:>5.2f}", flush=True)
 
 
 def _nodes(server: Server, count: int, threads: int, seconds: float) -> float:
     address = server.database()
     tertulia.open(address, settings=SETTINGS).close()
-    how = ["--seconds", str(seconds), "--threads", str(threads), "--node", address]
+    arguments = ["--seconds", str(seconds), "--threads", str(threads), "--node", address]
     children = [
         subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.nodes", *how, f"n{number}"],
+            [sys.executable, "-m", "benchmarks.nodes", *arguments, f"n{number}"],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -86,56 +86,58 @@ def _nodes(server: Server, count: int, threads: int, seconds: float) -> float:
     return sum(float(child.communicate()[0]) for child in children)
 
 
-def _node(where: str, name: str, threads: int, seconds: float) -> float:
-    """Turns per second of this process, after a second to warm up."""
+def _node(address: str, name: str, threads: int, seconds: float) -> float:
+    """Return the turns per second of this process, after one second of warm-up."""
     done = [0] * threads
     is_measured = threading.Event()
     is_over = threading.Event()
 
-    def play(place: int) -> None:
+    def run_turns(index: int) -> None:
         usage = Usage(10, 5, model="m", cost_usd=0.0)
         for number in itertools.count():
-            source = Source("telegram", f"{name}-{place}-{number % 16}", user_id=f"{name}-{place}")
-            with store.turn(source, TEXT, message_id=f"{name}-{place}-{number}") as turn:
+            source = Source("telegram", f"{name}-{index}-{number % 16}", user_id=f"{name}-{index}")
+            with store.turn(source, TEXT, message_id=f"{name}-{index}-{number}") as turn:
                 turn.add_assistant(TEXT, usage=usage)
             if is_over.is_set():
                 return
-            done[place] += is_measured.is_set()
+            done[index] += is_measured.is_set()
 
-    with tertulia.open(where, settings=SETTINGS) as store:
+    with tertulia.open(address, settings=SETTINGS) as store:
         store._indexer.stop()
-        players = [threading.Thread(target=play, args=(place,)) for place in range(threads)]
-        for player in players:
-            player.start()
+        threads_running = [
+            threading.Thread(target=run_turns, args=(index,)) for index in range(threads)
+        ]
+        for thread in threads_running:
+            thread.start()
         time.sleep(1)
         is_measured.set()
         began = time.perf_counter()
         time.sleep(seconds)
         took = time.perf_counter() - began
         is_over.set()
-        for player in players:
-            player.join()
+        for thread in threads_running:
+            thread.join()
     return sum(done) / took
 
 
 def _pgbench(server: Server, clients: int, seconds: float) -> float:
-    """How often the script runs per second."""
+    """Return how often the script runs per second."""
     address = server.database()
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(TABLES)
-    found = programs()
-    assert found is not None
+    programs_folder = programs()
+    assert programs_folder is not None
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "turn.sql"
         script.write_text(SCRIPT)
-        told = subprocess.run(
-            [found / "pgbench", "-n", "-M", "prepared", "-c", str(clients), "-j", "2",
+        output = subprocess.run(
+            [programs_folder / "pgbench", "-n", "-M", "prepared", "-c", str(clients), "-j", "2",
              "-T", str(round(seconds)), "-f", script, address],
             capture_output=True,
             text=True,
             check=True,
         ).stdout  # fmt: skip
-    (line,) = (line for line in told.splitlines() if line.startswith("tps ="))
+    (line,) = (line for line in output.splitlines() if line.startswith("tps ="))
     return float(line.split()[2])
 
 

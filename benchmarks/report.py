@@ -1,4 +1,4 @@
-"""Rows, their verdicts, and how they are shown to people and programs."""
+"""Rows, their verdicts, and their output as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Sense = Literal["≤", "≥", "="]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a figure must keep to."""
+    """The limit of a figure."""
 
     sense: Sense
     value: float
@@ -32,7 +32,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure, what it was measured against, and the times behind it if it is one of time."""
+    """One figure, its comparison value, and the measured times if it is a time."""
 
     name: str
     what: str
@@ -48,7 +48,7 @@ class Row:
 
     @property
     def is_timed(self) -> bool:
-        """Whether a busy machine could have changed the figure."""
+        """Return whether a busy machine could have changed the figure."""
         return bool(self.numbers)
 
     @property
@@ -57,13 +57,13 @@ class Row:
             return "not measured"
         if self.limit is None:
             return "for information"
-        found = "met" if self.limit.holds(self.figure) else "not met"
-        return f"{found}, disturbed" if self.disturbed else found
+        verdict_text = "met" if self.limit.holds(self.figure) else "not met"
+        return f"{verdict_text}, disturbed" if self.disturbed else verdict_text
 
 
 @dataclass(frozen=True, slots=True)
 class PeerRow:
-    """What another store needed for the work of one row."""
+    """The result of another store for one row."""
 
     name: str
     peer: str
@@ -87,15 +87,15 @@ def timing(
     numbers: dict[str, float] | None = None,
     disturbed: bool = False,
 ) -> Row:
-    """A row whose figure is the ratio of two times, given in seconds."""
-    whom, theirs = against
+    """Return a row whose figure is the ratio of two times, given in seconds."""
+    label, theirs = against
     return Row(
         name,
         what,
         ours / theirs,
         limit,
         ours=milliseconds(ours),
-        against=f"{whom} {milliseconds(theirs)}",
+        against=f"{label} {milliseconds(theirs)}",
         note=note,
         disturbed=disturbed,
         numbers={"ours_ms": ours * 1000, "against_ms": theirs * 1000, **(numbers or {})},
@@ -151,8 +151,8 @@ def write_json(
 ) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     ours = [asdict(row) | {"verdict": row.verdict} for row in rows]
-    found = {"about": about, "rows": ours, "peers": [asdict(row) for row in peers]}
-    path.write_text(json.dumps(found, ensure_ascii=False, indent=2) + "\n")
+    document = {"about": about, "rows": ours, "peers": [asdict(row) for row in peers]}
+    path.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
 
 
 def _figure(value: float | None, unit: str) -> str:
@@ -173,8 +173,8 @@ def _aligned(head: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
     lines = [head, *body]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     rule = "  ".join("─" * width for width in widths)
-    shown = [
+    aligned_lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     ]
-    return "\n".join([shown[0], rule, *shown[1:]])
+    return "\n".join([aligned_lines[0], rule, *aligned_lines[1:]])

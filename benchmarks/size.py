@@ -1,10 +1,10 @@
-"""Whether a turn costs more in a large store. By hand, for it fills some gigabytes:
+"""The cost of a turn in a small and in a large store. Run it by hand; it writes some gigabytes:
 
     python -m benchmarks.size [--sessions 1000000] [--messages 10] [--database sqlite|postgres]
 
-Two stores of the same kind, one with 1,000 sessions and one with many, are made by plain SQL, with
-every index in place. Then whole turns (question, answer, usage, delivery) are played in sessions
-chosen at random, in both in turn; what is printed are medians and their ratio.
+Two stores of the same kind, one with 1,000 sessions and one with many, are filled by plain SQL,
+with every index in place. Then whole turns (question, answer, usage, delivery) run in randomly
+chosen sessions of both stores alternately; the medians and their ratio are printed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FEW = 1_000
 TURNS = 400
 SETTINGS = Settings(zone="UTC")
 
-# One statement a table: numbers 1 … n become sessions, and of each so many messages.
+# One statement per table: numbers 1 … n become sessions, each with the given messages.
 FILL = (
     """insert into sessions (id, key, agent, platform, chat_type, person, owner, origin, created_at,
          updated_at, last_seq, turns, indexed_seq, is_card_indexed)
@@ -51,23 +51,23 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=1_000_000)
     parser.add_argument("--messages", type=int, default=10, help="in each session")
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tertulia-size-"))
-        made: Callable[[str, int], str]
-        if given.database == "sqlite":
-            made = lambda name, n: _sqlite(Path(folder) / f"{name}.db", n, given.messages)  # noqa: E731
+        make_store: Callable[[str, int], str]
+        if options.database == "sqlite":
+            make_store = lambda name, n: _sqlite(Path(folder) / f"{name}.db", n, options.messages)  # noqa: E731
         else:
             server = stack.enter_context(own_server(is_durable=True))
-            made = lambda name, n: _postgres(server.database(), n, given.messages)  # noqa: E731
+            make_store = lambda name, n: _postgres(server.database(), n, options.messages)  # noqa: E731
         stores = {}
-        for name, sessions in (("few", FEW), ("many", given.sessions)):
+        for name, sessions in (("few", FEW), ("many", options.sessions)):
             began = time.perf_counter()
-            where = made(name, sessions)
+            address = make_store(name, sessions)
             took = time.perf_counter() - began
-            print(f"{name}: {sessions:,} sessions, {sessions * given.messages:,} messages"
+            print(f"{name}: {sessions:,} sessions, {sessions * options.messages:,} messages"
                   f" made in {took:.0f} s", flush=True)  # fmt: skip
-            stores[name] = stack.enter_context(_opened(where)), sessions
+            stores[name] = stack.enter_context(_open(address)), sessions
         _measure(stores)
 
 
@@ -77,13 +77,13 @@ def _measure(stores: dict[str, tuple[Store, int]]) -> None:
     for number in range(TURNS + 50):
         for name, (store, sessions) in stores.items():
             took = _turn(store, chance.randint(1, sessions), number)
-            if number >= 50:  # the first ones fill caches
+            if number >= 50:  # the first turns fill caches
                 times[name].append(took)
-    medians = {name: statistics.median(found) for name, found in times.items()}
+    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
     for name, median in medians.items():
         worst = max(times[name])
-        told = f"median {median * 1000:.2f} ms, worst {worst * 1000:.1f} ms"
-        print(f"a turn with {name} sessions: {told}")
+        summary = f"median {median * 1000:.2f} ms, worst {worst * 1000:.1f} ms"
+        print(f"a turn with {name} sessions: {summary}")
     print(f"growth: {medians['many'] / medians['few']:.2f}")
 
 
@@ -99,14 +99,14 @@ def _turn(store: Store, session: int, number: int) -> float:
 
 
 @contextmanager
-def _opened(where: str) -> Iterator[Store]:
+def _open(address: str) -> Iterator[Store]:
     policies = tertulia.Policies(default=tertulia.ResetPolicy(mode="none"))
-    with tertulia.open(where, settings=Settings(zone="UTC", policies=policies)) as store:
+    with tertulia.open(address, settings=Settings(zone="UTC", policies=policies)) as store:
         store._indexer.stop()
         yield store
 
 
-def _filled(sql: str, messages: int, **parts: str) -> str:
+def _fill_template(sql: str, messages: int, **parts: str) -> str:
     values = {"now": "1760000000000000", "messages": str(messages), **parts}
     for name, value in values.items():
         sql = sql.replace("{" + name + "}", value)
@@ -116,7 +116,7 @@ def _filled(sql: str, messages: int, **parts: str) -> str:
 def _sqlite(path: Path, sessions: int, messages: int) -> str:
     tertulia.open(path, settings=SETTINGS).close()
 
-    def counted(name: str, upto: int) -> str:
+    def number_query(name: str, upto: int) -> str:
         numbers = f"select 1 union all select {name} + 1 from c where {name} < {upto}"
         return f"with recursive c({name}) as ({numbers}) select {name} from c"
 
@@ -124,8 +124,8 @@ def _sqlite(path: Path, sessions: int, messages: int) -> str:
     connection.pragma("synchronous", 0)
     connection.execute("begin")
     for sql in FILL:
-        parts = {"numbers": counted("n", sessions), "each": counted("m", messages)}
-        connection.execute(_filled(sql, messages, **parts, padding="hex(zeroblob(200))"))
+        parts = {"numbers": number_query("n", sessions), "each": number_query("m", messages)}
+        connection.execute(_fill_template(sql, messages, **parts, padding="hex(zeroblob(200))"))
     connection.execute("commit")
     connection.execute("analyze")
     connection.close()
@@ -135,13 +135,13 @@ def _sqlite(path: Path, sessions: int, messages: int) -> str:
 def _postgres(address: str, sessions: int, messages: int) -> str:
     tertulia.open(address, settings=SETTINGS).close()
 
-    def counted(name: str, upto: int) -> str:
+    def number_query(name: str, upto: int) -> str:
         return f"select generate_series(1, {upto})::bigint as {name}"
 
     with psycopg.connect(address, autocommit=True) as connection:
         for sql in FILL:
-            parts = {"numbers": counted("n", sessions), "each": counted("m", messages)}
-            connection.execute(_filled(sql, messages, **parts, padding="repeat('0', 400)"))
+            parts = {"numbers": number_query("n", sessions), "each": number_query("m", messages)}
+            connection.execute(_fill_template(sql, messages, **parts, padding="repeat('0', 400)"))
         connection.execute("vacuum analyze")
         connection.execute("checkpoint")
     return address

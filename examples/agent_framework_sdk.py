@@ -1,9 +1,9 @@
-"""An agent of Microsoft Agent Framework whose history is kept in a store, beside a Telegram chat.
+"""An agent of Microsoft Agent Framework with its history in a store, beside a Telegram chat.
 
     python examples/agent_framework_sdk.py talk.db
 
 Run it twice with the same file: the agent remembers. The chat client is a script, so nothing leaves
-the machine; put a real one in its place.
+the machine; replace it with a real one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tertulia.integrations.agent_framework import TertuliaHistoryProvider
 
 
 class ScriptedClient(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatClient[Any]):
-    """Looks at the sky when rain is mentioned, and says how often it has been asked something."""
+    """A model that looks at the sky if asked about rain, and counts the questions."""
 
     def _inner_get_response(
         self,
@@ -43,15 +43,17 @@ class ScriptedClient(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], Bas
         return self._answer(messages)
 
     async def _answer(self, messages: Sequence[Message]) -> ChatResponse[Any]:
-        asked = [message for message in messages if message.role == "user"]
-        if messages[-1] is asked[-1] and "rain" in asked[-1].text:
+        questions = [message for message in messages if message.role == "user"]
+        if messages[-1] is questions[-1] and "rain" in questions[-1].text:
             name = f"call_{len(messages)}"
             call = Content.from_function_call(name, "sky_over", arguments={"city": "Sevilla"})
             contents = [call]
         else:
             results = [part.result for part in messages[-1].contents if part.result]
             sky = results[-1] if results else "away"
-            contents = [Content.from_text(f"You have asked {len(asked)} times. The sky is {sky}.")]
+            contents = [
+                Content.from_text(f"You have asked {len(questions)} times. The sky is {sky}.")
+            ]
         return ChatResponse(
             messages=[Message("assistant", contents)],
             usage_details={"input_token_count": 40 * len(messages), "output_token_count": 9},
@@ -60,24 +62,24 @@ class ScriptedClient(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], Bas
 
 @tool(approval_mode="never_require")
 def sky_over(city: Annotated[str, "which city"]) -> str:
-    """The sky over a city."""
+    """Return the sky over a city."""
     return "blue"
 
 
-async def talk(store: tertulia.Store) -> str:
-    """One run of the agent in the session "ana"."""
+async def run_once(store: tertulia.Store) -> str:
+    """Run the agent once in the session "ana" and return its answer."""
     history = TertuliaHistoryProvider(store, model="gpt-5-mini")
     agent = Agent(ScriptedClient(), context_providers=[history], tools=[sky_over])
     session = agent.create_session(session_id="ana")
     return (await agent.run("Will it rain in Sevilla?", session=session)).text
 
 
-def main(where: str) -> None:
-    with tertulia.open(where) as store:
+def main(path: str) -> None:
+    with tertulia.open(path) as store:
         ben = Source("telegram", "43", user_id="43", user_name="Ben")
         with store.turn(ben, "Is Sevilla far?") as turn:
             turn.add_assistant("It depends on where you are.")
-        print(asyncio.run(talk(store)))
+        print(asyncio.run(run_once(store)))
         for session in store.sessions.find().items:
             count = store.transcript(session.id).count()
             print(f"{session.key}: {count} messages, {session.usage.total} tokens")

@@ -2,9 +2,9 @@
 
     python examples/claude_agent_sdk_store.py talk.db
 
-With the SDK's program you would only say `ClaudeAgentOptions(session_store=…)`. Here a script hands
-over what that program hands over, and the SDK's own functions read it back. Run it twice with the
-same file: the session has grown.
+With the SDK's program you only set `ClaudeAgentOptions(session_store=…)`. Here a script passes the
+same entries as that program, and the SDK's own functions read them back. Run it twice with the same
+file: the session grows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SESSION = "11111111-2222-4333-8444-555555555555"
 
 
 def entry(kind: str, content: Any, parent: str | None, **message: Any) -> dict[str, Any]:
-    """A line of a transcript, as the SDK's program writes it."""
+    """Return a transcript entry, as the SDK's program writes it."""
     return {
         "type": kind,
         "uuid": str(uuid4()),
@@ -41,17 +41,17 @@ def entry(kind: str, content: Any, parent: str | None, **message: Any) -> dict[s
 
 
 def exchange(parent: str | None) -> list[dict[str, Any]]:
-    """A question with its answer, which took one model call."""
+    """Return a question and its answer, which used one model call."""
     question = entry("user", "Will it rain in Sevilla?", parent)
     used = {"input_tokens": 40, "output_tokens": 9}
-    said = [{"type": "text", "text": "The sky is blue."}]
+    content = [{"type": "text", "text": "The sky is blue."}]
     name = f"msg_{question['uuid']}"
-    answer = entry("assistant", said, question["uuid"], id=name, model="script", usage=used)
+    answer = entry("assistant", content, question["uuid"], id=name, model="script", usage=used)
     return [question, answer]
 
 
-async def talk(store: tertulia.Store, directory: str) -> str:
-    """One exchange in the session; what the SDK then reads of it."""
+async def run_once(store: tertulia.Store, directory: str) -> str:
+    """Append one exchange to the session and return the summary that the SDK reads."""
     mirror = TertuliaSessionStore(store)
     key: SessionKey = {
         "project_key": project_key_for_directory(directory),
@@ -66,12 +66,12 @@ async def talk(store: tertulia.Store, directory: str) -> str:
     return f"{listed.summary} ({len(messages)} messages)"
 
 
-def main(where: str) -> None:
-    with tertulia.open(where) as store:
+def main(path: str) -> None:
+    with tertulia.open(path) as store:
         ben = Source("telegram", "43", user_id="43", user_name="Ben")
         with store.turn(ben, "Is Sevilla far?") as turn:
             turn.add_assistant("It depends on where you are.")
-        print(asyncio.run(talk(store, "weather")))
+        print(asyncio.run(run_once(store, "weather")))
         for session in store.sessions.find().items:
             count = store.transcript(session.id).count()
             print(f"{session.key}: {count} messages, {session.usage.total} tokens")

@@ -1,4 +1,4 @@
-"""A conversation being kept, step by step, on a store of its own. Run it with: make run"""
+"""A conversation in a new store, step by step. Run it with: make run"""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tertulia import HomeChannel, Policies, ResetPolicy, Settings, Source, ToolC
 
 
 class Clock:
-    """A clock that the demonstration can turn forward."""
+    """A clock that this example can move forward."""
 
     def __init__(self) -> None:
-        self.moment = datetime.now(UTC)
+        self.time = datetime.now(UTC)
 
     def now(self) -> datetime:
-        return self.moment
+        return self.time
 
 
-def say(title: str) -> None:
+def print_title(title: str) -> None:
     print(f"\n── {title} " + "─" * max(0, 76 - len(title)))
 
 
-def show(messages: list[dict[str, object]]) -> None:
+def print_messages(messages: list[dict[str, object]]) -> None:
     for message in messages:
-        said = message.get("content") or f"[calls {message['tool_calls'][0]['function']['name']}]"  # type: ignore[index]
-        print(f"   {message['role']:>9}: {said}")
+        text = message.get("content") or f"[calls {message['tool_calls'][0]['function']['name']}]"  # type: ignore[index]
+        print(f"   {message['role']:>9}: {text}")
 
 
 def main() -> None:
@@ -40,19 +40,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "talk.db"
         with tertulia.open(path, settings=settings, clock=clock) as store:
-            talk(store, clock)
-        say("The process ends, and the store is opened again: nothing was lost")
+            run_conversation(store, clock)
+        print_title("The process ends, and the store is opened again: nothing was lost")
         with tertulia.open(path, settings=settings, clock=clock) as store:
             for session in store.sessions.find().items:
                 state = f"ended ({session.end_reason})" if session.ended_at else "current"
                 print(f"   {session.id}  {session.key:<34} {state}")
-    print("\nThe whole of it is in examples/first_steps.py. Next: docs/index.md\n")
+    print("\nThe source is examples/first_steps.py. Next: docs/index.md\n")
 
 
-def talk(store: tertulia.Store, clock: Clock) -> None:
+def run_conversation(store: tertulia.Store, clock: Clock) -> None:
     ana = Source("telegram", "42", user_id="42", user_name="Ana")
 
-    say("Ana writes on Telegram: one turn, with a tool call, each step durable")
+    print_title("Ana writes on Telegram: one turn, with a tool call, each step durable")
     with store.turn(ana, "Will it rain in Sevilla tomorrow?", message_id="981") as turn:
         call = ToolCall("call_0", "weather", {"city": "Sevilla"})
         turn.add_assistant(None, tool_calls=[call])
@@ -61,42 +61,46 @@ def talk(store: tertulia.Store, clock: Clock) -> None:
         turn.add_assistant("No: sunny, 24 degrees.", usage=usage)
     session = turn.session
     transcript = store.transcript(session.id)
-    show(transcript.load())
+    print_messages(transcript.load())
 
-    say("Telegram delivers it a second time: no second turn, the same answer")
+    print_title("Telegram delivers the message again: no second turn, the same answer")
     with store.turn(ana, "Will it rain in Sevilla tomorrow?", message_id="981") as again:
         print(f"   duplicate: {again.duplicate}, answer: {again.answer}")
 
-    say("The agent dies in the middle of a tool call: the next model still gets a legal history")
+    print_title(
+        "The agent fails during a tool call: the next model call still gets a valid history"
+    )
     try:
         with store.turn(ana, "And in Cádiz?", message_id="982") as turn:
             turn.add_assistant(None, tool_calls=[ToolCall("call_0", "weather", {"city": "Cádiz"})])
             raise ConnectionError
     except ConnectionError:
-        show(transcript.history(max_messages=3))
+        print_messages(transcript.history(max_messages=3))
 
-    say("Ana takes that back, and changes her mind")
+    print_title("Ana undoes the last turn, then redoes it")
     print(f"   undo: {transcript.undo()} turn, {transcript.count()} messages are left")
     print(f"   redo: {transcript.redo()}, {transcript.count()} messages are back")
 
-    say("Two hours pass; the policy says 60 minutes: a new session, and Ana can be told why")
-    clock.moment += timedelta(hours=2)
+    print_title(
+        "Two hours pass; the policy allows 60 minutes: a new session, with the reason for Ana"
+    )
+    clock.time += timedelta(hours=2)
     fresh = store.sessions.open(ana)
     assert fresh.notice is not None
     print(f"   {session.id} ended: {fresh.notice.reason}. Now: {fresh.id}")
     print("   " + store.sessions.explain(session.id).replace("\n", "\n   "))
 
-    say("She goes back to the one before; search finds what was said")
+    print_title("She resumes the previous session; search finds its messages")
     store.sessions.switch(session.key, session.id)
     for hit in store.search("sevilla").items:
         print(f"   {hit.session_id} #{hit.seq} {hit.role}: {hit.snippet}")
 
-    say("What it cost, by model")
+    print_title("Usage and cost by model")
     for model, usage in store.usage.sum("model").items():
         cost = "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.6f}"
         print(f"   {model}: {usage.total} tokens, {cost} ({usage.cost_status})")
 
-    say("Somebody with a hostile name writes on Discord: it stays a name")
+    print_title("A user with a hostile name writes on Discord: the name cannot inject a prompt")
     bob = Source(
         "discord",
         "c1",

@@ -1,9 +1,9 @@
-"""An agent of the OpenAI Agents SDK whose session is kept in a store, beside a Telegram chat.
+"""An agent of the OpenAI Agents SDK with its session in a store, beside a Telegram chat.
 
     python examples/openai_agents_sdk.py talk.db
 
 Run it twice with the same file: the agent remembers. The model is a script, so nothing leaves the
-machine; put a real one in its place.
+machine; replace it with a real one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tertulia.integrations.openai_agents import TertuliaSession
 
 
 class ScriptedModel(Model):
-    """Looks at the sky when rain is mentioned, and says how often it has been asked something."""
+    """A model that looks at the sky if asked about rain, and counts the questions."""
 
     async def get_response(
         self,
@@ -40,9 +40,9 @@ class ScriptedModel(Model):
     ) -> ModelResponse:
         assert isinstance(input, list)
         items: list[Any] = input
-        asked = [item for item in items if item.get("role") == "user"]
+        questions = [item for item in items if item.get("role") == "user"]
         used = Usage(requests=1, input_tokens=40 * len(items), output_tokens=9)
-        if items[-1] is asked[-1] and "rain" in str(asked[-1]["content"]):
+        if items[-1] is questions[-1] and "rain" in str(questions[-1]["content"]):
             call = ResponseFunctionToolCall(
                 type="function_call",
                 call_id=f"call_{len(items)}",
@@ -50,42 +50,44 @@ class ScriptedModel(Model):
                 arguments='{"city": "Sevilla"}',
             )
             return ModelResponse(output=[call], usage=used, response_id=None)
-        text = f"You have asked {len(asked)} times. The sky is {items[-1].get('output', 'away')}."
-        words = ResponseOutputText(type="output_text", text=text, annotations=[])
+        text = (
+            f"You have asked {len(questions)} times. The sky is {items[-1].get('output', 'away')}."
+        )
+        part = ResponseOutputText(type="output_text", text=text, annotations=[])
         answer = ResponseOutputMessage(
             id=f"answer_{len(items)}",
             type="message",
             role="assistant",
             status="completed",
-            content=[words],
+            content=[part],
         )
         return ModelResponse(output=[answer], usage=used, response_id=None)
 
     def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
-        raise NotImplementedError("the script answers at once")
+        raise NotImplementedError("the scripted model does not stream")
 
 
 @function_tool
 def sky_over(city: str) -> str:
-    """The sky over a city."""
+    """Return the sky over a city."""
     return "blue"
 
 
-async def talk(store: tertulia.Store) -> str:
-    """One run of the agent in the session "ana"."""
+async def run_once(store: tertulia.Store) -> str:
+    """Run the agent once in the session "ana" and return its answer."""
     agent = Agent("Weather", model=ScriptedModel(), tools=[sky_over])
     session = TertuliaSession("ana", store, model="gpt-5-mini")
     result = await Runner.run(agent, "Will it rain in Sevilla?", session=session)
     return str(result.final_output)
 
 
-def main(where: str) -> None:
+def main(path: str) -> None:
     set_tracing_disabled(True)
-    with tertulia.open(where) as store:
+    with tertulia.open(path) as store:
         ben = Source("telegram", "43", user_id="43", user_name="Ben")
         with store.turn(ben, "Is Sevilla far?") as turn:
             turn.add_assistant("It depends on where you are.")
-        print(asyncio.run(talk(store)))
+        print(asyncio.run(run_once(store)))
         for session in store.sessions.find().items:
             count = store.transcript(session.id).count()
             print(f"{session.key}: {count} messages, {session.usage.total} tokens")

@@ -1,9 +1,9 @@
-"""An agent of Pydantic AI whose conversations are kept in a store, its Telegram chat as well.
+"""An agent of Pydantic AI with its conversations and a Telegram chat in one store.
 
     python examples/pydantic_ai_sdk.py talk.db
 
 Run it twice with the same file: the agent remembers. The model is a script, so nothing leaves the
-machine; put a real one in its place.
+machine; replace it with a real one.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ from tertulia.integrations.pydantic_ai import (
 
 
 def script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Looks at the sky when rain is mentioned, and says how often it has been asked something."""
+    """Look at the sky if the question mentions rain; answer with the number of questions."""
     parts = [part for message in messages for part in message.parts]
-    asked = [part for part in parts if isinstance(part, UserPromptPart)]
+    questions = [part for part in parts if isinstance(part, UserPromptPart)]
     last = parts[-1]
-    if last is asked[-1] and "rain" in str(asked[-1].content):
+    if last is questions[-1] and "rain" in str(questions[-1].content):
         call_id = f"call_{len(messages)}"
         return ModelResponse(parts=[ToolCallPart("sky_over", {"city": "Sevilla"}, call_id)])
     sky = last.content if isinstance(last, ToolReturnPart) else "away"
-    return ModelResponse(parts=[TextPart(f"You have asked {len(asked)} times. The sky is {sky}.")])
+    return ModelResponse(
+        parts=[TextPart(f"You have asked {len(questions)} times. The sky is {sky}.")]
+    )
 
 
 agent = Agent(FunctionModel(script, model_name="script"))
@@ -47,12 +49,12 @@ agent = Agent(FunctionModel(script, model_name="script"))
 
 @agent.tool_plain
 def sky_over(city: str) -> str:
-    """The sky over a city."""
+    """Return the sky over a city."""
     return "blue"
 
 
-async def talk(store: tertulia.Store) -> str:
-    """One run of the agent in the conversation "ana"."""
+async def run_once(store: tertulia.Store) -> str:
+    """Run the agent once in the conversation "ana" and return its answer."""
     conversations = TertuliaConversationStore(store)
     conversation = await conversations.load("ana") or Conversation(conversation_id="ana")
     result = await agent.run("Will it rain in Sevilla?", conversation=conversation)
@@ -61,18 +63,18 @@ async def talk(store: tertulia.Store) -> str:
 
 
 def answer(store: tertulia.Store, source: Source, text: str) -> str:
-    """The same agent in a chat: under a lease, with the history of that chat."""
+    """Answer a chat message with the same agent, under the lease and with the chat's history."""
     with store.turn(source, text) as turn:
         result = agent.run_sync(message_history=message_history(turn))
         add_run(turn, result)
     return result.output
 
 
-def main(where: str) -> None:
-    with tertulia.open(where) as store:
-        print(asyncio.run(talk(store)))
+def main(path: str) -> None:
+    with tertulia.open(path) as store:
+        print(asyncio.run(run_once(store)))
         ben = Source("telegram", "43", user_id="43", user_name="Ben")
-        print("Ben is told:", answer(store, ben, "Is Sevilla far?"))
+        print("Answer to Ben:", answer(store, ben, "Is Sevilla far?"))
         for session in store.sessions.find().items:
             count = store.transcript(session.id).count()
             print(f"{session.key}: {count} messages, {session.usage.total} tokens")

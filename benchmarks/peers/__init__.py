@@ -1,4 +1,4 @@
-"""Other stores, as released, each installed in an environment of its own and asked over a pipe."""
+"""Released packages of other stores, each in its own environment, controlled over a pipe."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from benchmarks.measure import GaveUpError
 HOME = Path(__file__).resolve().parent.parent / ".peers"
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-# A store that needs longer than this for one burst does fewer operations per burst.
+# A store that needs longer than this for one burst runs fewer operations per burst.
 BURST_SECONDS = 0.4
 INSTALL_SECONDS = 300
 ANSWER_SECONDS = 120
 
 
 class PeerError(GaveUpError):
-    """The other store could not do it; the text says why."""
+    """The other store failed; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A released package and the modules that speak for it."""
+    """A released package, its worker module and the module that is imported from it."""
 
     name: str
     label: str
@@ -50,7 +50,7 @@ PACKAGES = (
 
 @dataclass(slots=True)
 class Peer:
-    """One running worker. A worker that fails or hangs is not asked again."""
+    """One running worker. A worker that fails or hangs is not used again."""
 
     package: Package
     folder: Path
@@ -63,7 +63,7 @@ class Peer:
         return f"{self.package.label} {self.version}".strip()
 
     def start(self) -> None:
-        """Installs the package if need be and starts its worker; a failure is kept, not raised."""
+        """Install the package if needed and start its worker; store a failure, do not raise it."""
         try:
             install(self.package)
             self._process = self._spawn()
@@ -83,12 +83,12 @@ class Peer:
         return answer["answer"]
 
     def operation(self, what: str, size: int) -> PeerOperation:
-        """Sets up an operation at a size, which takes as long as it takes."""
+        """Prepare an operation at a size; this may take long and is not measured."""
         self.ask("prepare", what, size=size)
         return PeerOperation(self, what, size)
 
     def figure(self, what: str, **arguments: float) -> float:
-        """A number that the worker finds out by itself."""
+        """Return a number that the worker measures itself."""
         return float(self.ask("figure", what, arguments=arguments))
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class Peer:
         line = self._process.stdout.readline()
         watch.cancel()
         if not line:
-            self.problem = f"its process ended or gave no answer within {ANSWER_SECONDS} s"
+            self.problem = f"its process ended or did not answer within {ANSWER_SECONDS} s"
             raise PeerError(self.problem)
         answer: dict[str, Any] = json.loads(line)
         return answer
@@ -135,7 +135,7 @@ class Peer:
 
 @dataclass(slots=True)
 class PeerOperation:
-    """A prepared operation of a worker, as a contestant."""
+    """A prepared operation of a worker, used as a contestant."""
 
     peer: Peer
     what: str
@@ -153,13 +153,15 @@ class PeerOperation:
         return seconds
 
     def rest(self) -> None:
-        """Nothing of it goes on behind."""
+        """Do nothing: the worker has no background work."""
 
 
 def environment(home: Path) -> dict[str, str]:
-    """What a worker sees: our text generator, and a home folder that is empty."""
-    kept = {name: value for name, value in os.environ.items() if name in {"PATH", "LANG", "TZ"}}
-    return kept | {
+    """Return the environment of a worker: our text generator, and an empty home folder."""
+    variables = {
+        name: value for name, value in os.environ.items() if name in {"PATH", "LANG", "TZ"}
+    }
+    return variables | {
         "PYTHONPATH": str(ROOT),
         "HOME": str(home),
         "HERMES_HOME": str(home),
@@ -168,7 +170,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def install(package: Package) -> None:
-    """The newest release, from the ordinary index, once; delete the folder to have a newer one."""
+    """Install the newest release once; delete the folder to install a newer one."""
     folder = HOME / package.name
     done = folder / "installed"
     if done.exists():
@@ -199,5 +201,5 @@ def _run(command: list[str]) -> None:
         command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
     )
     if done.returncode:
-        told = done.stderr.strip().splitlines() or ["no reason given"]
-        raise PeerError(told[-1][:200])
+        lines = done.stderr.strip().splitlines() or ["no reason given"]
+        raise PeerError(lines[-1][:200])

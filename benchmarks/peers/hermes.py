@@ -1,8 +1,8 @@
 """Hermes Agent: `SessionStore`, with the `SessionDB` behind it, as its gateway uses them.
 
 A turn is four appends, the token counts and the update of the session, which is what the gateway
-does after an answer. Sessions by the thousand are made with the database's own calls, because
-making them one by one through the store rewrites the whole routing index each time.
+does after an answer. Thousands of sessions are created with the database's own calls, because
+creating them one by one through the store rewrites the whole routing index each time.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.corpus import RARE_WORD, Corpus, Message, endless, text_bytes
-from benchmarks.peers.worker import Call, Talker, folder_bytes, serve
+from benchmarks.peers.worker import Call, PeerStore, folder_bytes, serve
 
 
-class Hermes(Talker):
+class Hermes(PeerStore):
     package = "hermes-agent"
 
     def __init__(self, root: Path) -> None:
@@ -35,39 +35,39 @@ class Hermes(Talker):
         entry = store.get_or_create_session(self._source(0))
         messages = [message for turn in Corpus().turns(size) for message in turn]
         store.rewrite_transcript(entry.session_id, messages)
-        ahead = endless(Corpus(2).turns(200))
-        return lambda: _turn(store, entry, next(ahead))
+        turn_iterator = endless(Corpus(2).turns(200))
+        return lambda: _turn(store, entry, next(turn_iterator))
 
     def find(self, size: int) -> Call:
-        store = self._store(self._filled(size))
+        store = self._store(self._filled_folder(size))
         numbers = _shuffled(size)
         return lambda: store.get_or_create_session(self._source(next(numbers)))
 
     def open(self, size: int) -> Call:
-        folder = self._filled(size)
+        folder = self._filled_folder(size)
         numbers = _shuffled(size)
 
-        def opened() -> None:
+        def open_and_find() -> None:
             store = self._store(folder)
             store.get_or_create_session(self._source(next(numbers)))
 
-        return opened
+        return open_and_find
 
     def newest(self, size: int) -> Call:
         store = self._store(self.folder(f"newest-{size}"))
         session_id = store.get_or_create_session(self._source(0)).session_id
-        messages = [message for turn in Corpus().talk(size) for message in turn]
+        messages = [message for turn in Corpus().session_turns(size) for message in turn]
         store.rewrite_transcript(session_id, messages)
         return lambda: store.load_transcript(session_id)[-50:]
 
     def list(self, size: int) -> Call:
-        store = self._store(self._filled(size))
+        store = self._store(self._filled_folder(size))
         return lambda: store._db.list_sessions_rich(limit=50, order_by_last_active=True)
 
     def search(self, size: int) -> Call:
         store = self._store(self.folder(f"search-{size}"))
         session_id = store.get_or_create_session(self._source(0)).session_id
-        messages = [message for turn in Corpus().talk(size, rare=10) for message in turn]
+        messages = [message for turn in Corpus().session_turns(size, rare=10) for message in turn]
         store.rewrite_transcript(session_id, messages)
         return lambda: store._db.search_messages(RARE_WORD, limit=20)
 
@@ -100,15 +100,15 @@ class Hermes(Talker):
     def disk(self, *, turns: int) -> float:
         folder = self.folder("disk")
         store = self._store(folder)
-        written = 0
+        text_size = 0
         corpus = Corpus()
         for number in range(max(1, turns // 50)):
             session_id = store.get_or_create_session(self._source(number)).session_id
             messages = [message for turn in corpus.turns(50) for message in turn]
-            written += text_bytes(messages)
+            text_size += text_bytes(messages)
             store.rewrite_transcript(session_id, messages)
         store._db.close()
-        return folder_bytes(folder) / written
+        return folder_bytes(folder) / text_size
 
     def _store(self, folder: Path) -> Any:
         self._state.DEFAULT_DB_PATH = folder / "state.db"
@@ -122,8 +122,8 @@ class Hermes(Talker):
             user_name="Ada",
         )
 
-    def _filled(self, size: int) -> Path:
-        """A folder with so many sessions, made once."""
+    def _filled_folder(self, size: int) -> Path:
+        """Return a folder with `size` sessions; create it at the first call."""
         folder = self.root / f"sessions-{size}"
         if not folder.exists():
             self._fill(folder, size)

@@ -1,7 +1,7 @@
 """nanobot: `SessionManager`, one JSON lines file per session.
 
 A turn adds four messages to the session and saves it with `fsync=True`, the durable way it offers.
-It keeps no usage. Its cache is emptied before each look-up, as after a restart or for a session
+It stores no usage. Its cache is emptied before each lookup, as after a restart or for a session
 that is not among the 128 newest.
 """
 
@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.corpus import Corpus, Message, endless, text_bytes
-from benchmarks.peers.worker import Call, Talker, folder_bytes, serve
+from benchmarks.peers.worker import Call, PeerStore, folder_bytes, serve
 
 _ANSWER = "You said: "
 
 
-class Nanobot(Talker):
+class Nanobot(PeerStore):
     package = "nanobot-ai"
 
     def __init__(self, root: Path) -> None:
@@ -34,40 +34,40 @@ class Nanobot(Talker):
         session = manager.get_or_create(_key(0))
         for turn in Corpus().turns(size):
             _add(session, turn)
-        ahead = endless(Corpus(2).turns(200))
+        turn_iterator = endless(Corpus(2).turns(200))
 
-        def written() -> None:
-            _add(session, next(ahead))
+        def write() -> None:
+            _add(session, next(turn_iterator))
             manager.save(session, fsync=True)
 
-        return written
+        return write
 
     def find(self, size: int) -> Call:
-        manager = self._filled(size)
+        manager = self._filled_manager(size)
         numbers = _shuffled(size)
 
-        def found() -> object:
+        def find_session() -> object:
             key = _key(next(numbers))
             manager.invalidate(key)
             return manager.get_or_create(key)
 
-        return found
+        return find_session
 
     def open(self, size: int) -> Call:
-        workspace = self._filled(size).workspace
+        workspace = self._filled_manager(size).workspace
         numbers = _shuffled(size)
         return lambda: self._manager(workspace).get_or_create(_key(next(numbers)))
 
     def newest(self, size: int) -> Call:
         manager = self._manager(self.folder(f"newest-{size}"))
         session = manager.get_or_create(_key(0))
-        for turn in Corpus().talk(size):
+        for turn in Corpus().session_turns(size):
             _add(session, turn)
         manager.save(session)
         return lambda: session.get_history(max_messages=50)
 
     def list(self, size: int) -> Call:
-        manager = self._filled(size)
+        manager = self._filled_manager(size)
         return lambda: manager.list_sessions()[:50]
 
     def callers(self, *, callers: int, sessions: int, seconds: float) -> float:
@@ -98,22 +98,22 @@ class Nanobot(Talker):
         folder = self.folder("disk")
         manager = self._manager(folder / "workspace", sessions_root=folder / "files")
         corpus = Corpus()
-        written = 0
+        text_size = 0
         for number in range(max(1, turns // 50)):
             session = manager.get_or_create(_key(number))
             for turn in corpus.turns(50):
                 _add(session, turn)
-                written += text_bytes(turn)
+                text_size += text_bytes(turn)
             manager.save(session, fsync=True)
-        return folder_bytes(folder) / written
+        return folder_bytes(folder) / text_size
 
     def gateway(self, *, people: int, messages: int, seconds: float, is_bare: float) -> float:
-        """Its own message loop, with a provider that answers at once, on an empty workspace."""
+        """Run its own message loop with a provider that answers at once, on an empty workspace."""
         folder = self.folder(f"gateway-{is_bare:g}")
-        return asyncio.run(_talk(folder, people, messages, seconds, is_bare=bool(is_bare)))
+        return asyncio.run(_run_gateway(folder, people, messages, seconds, is_bare=bool(is_bare)))
 
-    def _filled(self, size: int) -> Any:
-        """A manager of a workspace with so many sessions, which is filled once."""
+    def _filled_manager(self, size: int) -> Any:
+        """Return a manager of a workspace with `size` sessions; fill it at the first call."""
         workspace = self.root / f"sessions-{size}"
         is_new = not workspace.exists()
         manager = self._manager(workspace)
@@ -136,22 +136,22 @@ class _Words:
         return " " * (4 * len(tokens))
 
 
-async def _talk(
+async def _run_gateway(
     workspace: Path, people: int, messages: int, seconds: float, *, is_bare: bool
 ) -> float:
-    """Turns per second; each person writes again when the answer has come, for so many seconds.
+    """Return the turns per second; each user writes again after the answer, for `seconds`.
 
-    It reads the skills it brings anew for each turn, which is most of its time: `is_bare` switches
+    It reads its bundled skills again for each turn, which is most of its time: `is_bare` switches
     them off.
     """
     import_module("loguru").logger.remove()
-    # Its tokenizer is fetched from the net at first use; a quicker one stands for it.
+    # Its tokenizer is downloaded at first use; a faster one replaces it.
     setattr(import_module("nanobot.utils.helpers"), "_get_token_encoding", lambda *_: _Words())  # noqa: B010
     import_module("nanobot.config.loader").load_config(workspace / "none.json")  # its defaults
     bus = import_module("nanobot.bus.queue").MessageBus()
     incoming = import_module("nanobot.bus.events").InboundMessage
     skills = Path(import_module("nanobot").__file__ or "").parent / "skills"
-    without = [one.name for one in skills.iterdir()] if is_bare else []
+    without = [skill.name for skill in skills.iterdir()] if is_bare else []
     loop = import_module("nanobot.agent.loop").AgentLoop(
         bus, _provider(), workspace, disabled_skills=without
     )
@@ -172,17 +172,17 @@ async def _talk(
     async def deliver() -> None:
         while True:
             sent = await bus.consume_outbound()
-            # Typed events travel the same way; the answer is the message that says this.
+            # Typed events use the same queue; the answer is the message that begins with this.
             if sent.content.startswith(_ANSWER) and not answers[sent.chat_id].done():
                 answers[sent.chat_id].set_result(None)
 
-    beside = [asyncio.create_task(loop.run()), asyncio.create_task(deliver())]
+    tasks = [asyncio.create_task(loop.run()), asyncio.create_task(deliver())]
     began = time.perf_counter()
     await asyncio.gather(*(person(f"{number}") for number in range(people)))
     rate = done / (time.perf_counter() - began)
-    for task in beside:
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*beside, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
     return rate
 
 
@@ -190,8 +190,8 @@ def _provider() -> Any:
     base = import_module("nanobot.providers.base")
 
     async def chat(self: Any, messages: list[Message], *args: Any, **options: Any) -> Any:
-        said = str(messages[-1]["content"])
-        return base.LLMResponse(content=f"{_ANSWER}{said}")
+        text = str(messages[-1]["content"])
+        return base.LLMResponse(content=f"{_ANSWER}{text}")
 
     methods = {"chat": chat, "get_default_model": lambda self: "parrot"}
     return type("Parrot", (base.LLMProvider,), methods)(provider_name="parrot")

@@ -1,7 +1,7 @@
 """OpenAI Agents SDK: `SQLiteSession`.
 
-It keeps items and neither usage nor activity; a session is named by its caller, so there is nothing
-to find or to list. Its calls are awaited on one event loop that is made once.
+It stores items and neither usage nor activity; the caller names a session, so there is nothing to
+find or to list. Its calls are awaited on one event loop that is created once.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.corpus import Corpus, Message, endless, text_bytes
-from benchmarks.peers.worker import Call, Talker, folder_bytes, serve
+from benchmarks.peers.worker import Call, PeerStore, folder_bytes, serve
 
 
-class OpenAIAgents(Talker):
+class OpenAIAgents(PeerStore):
     package = "openai-agents"
 
     def __init__(self, root: Path) -> None:
@@ -27,12 +27,12 @@ class OpenAIAgents(Talker):
         self._loop = asyncio.new_event_loop()
 
     def turn(self, size: int) -> Call:
-        session = self._filled("turn", Corpus().turns(size))
-        ahead = endless(Corpus(2).turns(200))
-        return lambda: self._wait(session.add_items(next(ahead)))
+        session = self._filled_session("turn", Corpus().turns(size))
+        turn_iterator = endless(Corpus(2).turns(200))
+        return lambda: self._wait(session.add_items(next(turn_iterator)))
 
     def newest(self, size: int) -> Call:
-        session = self._filled(f"newest-{size}", list(Corpus().talk(size)))
+        session = self._filled_session(f"newest-{size}", list(Corpus().session_turns(size)))
         return lambda: self._wait(session.get_items(limit=50))
 
     def callers(self, *, callers: int, sessions: int, seconds: float) -> float:
@@ -44,10 +44,10 @@ class OpenAIAgents(Talker):
         ]
 
         async def caller(own: list[Any]) -> int:
-            ahead = itertools.cycle(own)
+            turn_iterator = itertools.cycle(own)
             count = 0
             while time.perf_counter() < end:
-                await next(ahead).add_items(turns[count % len(turns)])
+                await next(turn_iterator).add_items(turns[count % len(turns)])
                 count += 1
             return count
 
@@ -62,16 +62,16 @@ class OpenAIAgents(Talker):
     def disk(self, *, turns: int) -> float:
         folder = self.folder("disk")
         corpus = Corpus()
-        written = 0
+        text_size = 0
         for number in range(max(1, turns // 50)):
             session = self._session(str(number), folder / "talk.db")
             messages = [message for turn in corpus.turns(50) for message in turn]
-            written += text_bytes(messages)
+            text_size += text_bytes(messages)
             self._wait(session.add_items(messages))
             session.close()
-        return folder_bytes(folder) / written
+        return folder_bytes(folder) / text_size
 
-    def _filled(self, name: str, turns: list[list[Message]]) -> Any:
+    def _filled_session(self, name: str, turns: list[list[Message]]) -> Any:
         session = self._session("talk", self.folder(name) / "talk.db")
         self._wait(session.add_items([message for turn in turns for message in turn]))
         return session

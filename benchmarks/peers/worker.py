@@ -1,8 +1,8 @@
-"""The side of another store: a process in its own environment that speaks JSON lines.
+"""The worker of another store: a process in its own environment that reads and writes JSON lines.
 
-It runs with the other store's Python and imports nothing of ours but the text generator.
-Requests are `prepare` (set up an operation at a size), `burst` (time it so many times) and
-`figure` (one number that the store finds out by itself).
+It runs with the other store's Python and imports only the text generator and the timer of ours.
+Requests are `prepare` (prepare an operation at a size), `burst` (time it `times` times) and
+`figure` (return one number that the store measures itself).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class NotOfferedError(Exception):
     """The other store has no such operation."""
 
 
-class Talker:
-    """An operation is a method that prepares a size and returns the call to be timed."""
+class PeerStore:
+    """The operations of a store; each method prepares a size and returns the call to time."""
 
     package = ""
 
@@ -36,7 +36,7 @@ class Talker:
         self.root = root
 
     def folder(self, name: str) -> Path:
-        """An empty folder for one operation."""
+        """Return an empty folder for one operation."""
         path = self.root / name
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
@@ -70,42 +70,44 @@ class Talker:
         raise NotOfferedError
 
 
-def serve(make: Callable[[Path], Talker]) -> None:
-    """Answers requests until the input ends."""
+def serve(make: Callable[[Path], PeerStore]) -> None:
+    """Answer requests until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the other store prints must not end up among the answers
-    talker = make(Path(sys.argv[1]))
+    os.dup2(2, 1)  # output of the other store must not mix with the answers
+    peer_store = make(Path(sys.argv[1]))
     operations: Operations = {}
-    _say(answers, {"version": version(talker.package)})
+    _write(answers, {"version": version(peer_store.package)})
     for line in sys.stdin:
-        _say(answers, _answered(talker, operations, json.loads(line)))
+        _write(answers, _try_answer(peer_store, operations, json.loads(line)))
 
 
 def folder_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def _answered(talker: Talker, operations: Operations, request: dict[str, Any]) -> dict[str, Any]:
+def _try_answer(
+    peer_store: PeerStore, operations: Operations, request: dict[str, Any]
+) -> dict[str, Any]:
     try:
-        return {"answer": _answer(talker, operations, request)}
+        return {"answer": _answer(peer_store, operations, request)}
     except NotOfferedError:
         return {"not_offered": True}
-    except Exception as problem:  # noqa: BLE001 - whatever the other store raises is its result
+    except Exception as problem:  # noqa: BLE001 - any error of the other store is its result
         return {"problem": f"{type(problem).__name__}: {problem}"}
 
 
-def _answer(talker: Talker, operations: Operations, request: dict[str, Any]) -> object:
+def _answer(peer_store: PeerStore, operations: Operations, request: dict[str, Any]) -> object:
     what = str(request["what"])
     if request["do"] == "figure":
-        return getattr(talker, what)(**request["arguments"])
+        return getattr(peer_store, what)(**request["arguments"])
     size = int(request["size"])
     if request["do"] == "prepare":
-        operations[what, size] = getattr(talker, what)(size)
+        operations[what, size] = getattr(peer_store, what)(size)
         return None
     return timed(operations[what, size], int(request["times"]))
 
 
-def _say(answers: IO[str], answer: dict[str, Any]) -> None:
+def _write(answers: IO[str], answer: dict[str, Any]) -> None:
     with contextlib.suppress(BrokenPipeError):
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

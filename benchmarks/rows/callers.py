@@ -1,4 +1,4 @@
-"""Many callers at once, each with 16 sessions of its own, all safe."""
+"""Many callers at once, each with its own 16 sessions, all with safe durability."""
 
 from __future__ import annotations
 
@@ -11,60 +11,62 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from benchmarks import against, ours
+from benchmarks import peer_results, store_under_test
 from benchmarks.corpus import Corpus, Message
 from benchmarks.peers import PeerError
-from benchmarks.raw import RawTurns, encoded
+from benchmarks.raw_sqlite import RawTurns, encoded
 from benchmarks.report import Limit, Row
-from benchmarks.stage import Stage
+from benchmarks.run_context import RunContext
 from tertulia import Store
 
 SESSIONS = 16
-# Setting the others up takes long, so they are not in every round.
+# Preparing the other stores takes long, so they are not in every round.
 PEER_ROUNDS = 2
-LEAST = {8: 1.5, 32: 2.0}
+MINIMUM_RATIO = {8: 1.5, 32: 2.0}
 
-# Does the turn with that number in the session with that number.
+# Writes a turn, by its number, to a session, by its number.
 Write = Callable[[int, int], object]
 
 
-def run(stage: Stage) -> list[Row]:
-    sizes = stage.sizes
+def run(context: RunContext) -> list[Row]:
+    sizes = context.sizes
     turns = Corpus().turns(50)
-    most = max(sizes.callers) * SESSIONS
+    session_count = max(sizes.callers) * SESSIONS
     rates: dict[str, list[float]] = defaultdict(list)
     with (
-        ours.open_store(stage.new_path("callers")) as store,
-        closing(RawTurns(stage.new_path("raw"), "safe", most)) as raw,
+        store_under_test.open_store(context.new_path("callers")) as store,
+        closing(RawTurns(context.new_path("raw"), "safe", session_count)) as raw,
     ):
-        alone, in_one_commit = _raw_writer(raw, turns), Writer(store, turns, most)
+        raw_write, store_writer = _raw_writer(raw, turns), Writer(store, turns, session_count)
         for number in range(sizes.caller_rounds):
-            rates["raw"].append(rate(alone, 1, sizes.caller_seconds))
+            rates["raw"].append(rate(raw_write, 1, sizes.caller_seconds))
             for callers in sizes.callers:
-                rates[f"{callers}"].append(rate(in_one_commit.write, callers, sizes.caller_seconds))
+                rates[f"{callers}"].append(rate(store_writer.write, callers, sizes.caller_seconds))
                 store.settle()
             if number < PEER_ROUNDS:
-                _ask_others(stage, rates)
-        ours.check_usage(store, in_one_commit.done)
-    found = _medians(rates)
-    _note_others(stage, found)
+                _measure_peers(context, rates)
+        store_under_test.check_usage(store, store_writer.done)
+    medians = _medians(rates)
+    _add_peer_rows(context, medians)
     disturbed = min(rates["raw"]) < max(rates["raw"]) / 1.5
-    rows = [_row(callers, found[f"{callers}"], found["raw"]) for callers in sizes.callers]
+    rows = [_row(callers, medians[f"{callers}"], medians["raw"]) for callers in sizes.callers]
     return [replace(row, disturbed=disturbed) for row in rows]
 
 
 def _medians(rates: dict[str, list[float]]) -> dict[str, float]:
-    """Over the rounds in which raw was not kept from its work by something else."""
+    """Return medians over the rounds in which raw was not disturbed by other work."""
     best = max(rates["raw"])
     calm = [number for number, raw in enumerate(rates["raw"]) if raw >= best / 1.5]
     return {
-        who: statistics.median([found[number] for number in calm if number < len(found)] or found)
-        for who, found in rates.items()
+        name: statistics.median(
+            [values[number] for number in calm if number < len(values)] or values
+        )
+        for name, values in rates.items()
     }
 
 
 def rate(write: Write, callers: int, seconds: float) -> float:
-    """Turns per second of that many threads."""
+    """Return the turns per second of `callers` threads."""
     counts = [0] * callers
     end = time.perf_counter() + seconds
 
@@ -75,11 +77,11 @@ def rate(write: Write, callers: int, seconds: float) -> float:
             counts[number] += 1
 
     start = time.perf_counter()
-    _all_at_once(caller, callers)
+    _run_threads(caller, callers)
     return sum(counts) / (time.perf_counter() - start)
 
 
-def _all_at_once(caller: Callable[[int], None], callers: int) -> None:
+def _run_threads(caller: Callable[[int], None], callers: int) -> None:
     if callers == 1:
         caller(0)
         return
@@ -91,19 +93,19 @@ def _all_at_once(caller: Callable[[int], None], callers: int) -> None:
 
 
 class Writer:
-    """Turns in any of many sessions, counted."""
+    """A writer of turns to many sessions that counts them."""
 
     def __init__(self, store: Store, turns: Sequence[list[Message]], sessions: int) -> None:
         self._turns = turns
         self._transcripts = [
-            store.transcript(store.sessions.open(ours.source(number)).id)
+            store.transcript(store.sessions.open(store_under_test.source(number)).id)
             for number in range(sessions)
         ]
-        self._written: deque[None] = deque()  # appending is safe among threads, adding is not
+        self._written: deque[None] = deque()  # appending is thread-safe, adding is not
 
     def write(self, session: int, turn: int) -> None:
         messages = self._turns[turn % len(self._turns)]
-        self._transcripts[session].extend(messages, usage=ours.USAGE)
+        self._transcripts[session].extend(messages, usage=store_under_test.USAGE)
         self._written.append(None)
 
     @property
@@ -116,44 +118,44 @@ def _raw_writer(raw: RawTurns, turns: Sequence[list[Message]]) -> Write:
     return lambda session, turn: raw.write(session, ready[turn % len(ready)])
 
 
-def _row(callers: int, found: float, base: float) -> Row:
+def _row(callers: int, turn_rate: float, base: float) -> Row:
     return Row(
         f"callers_{callers}",
         f"{callers} callers, {SESSIONS} sessions each, safe",
-        found / base,
-        Limit("≥", LEAST[callers]),
-        ours=f"{found:,.0f} turns/s",
+        turn_rate / base,
+        Limit("≥", MINIMUM_RATIO[callers]),
+        ours=f"{turn_rate:,.0f} turns/s",
         against=f"raw alone {base:,.0f} turns/s",
-        numbers={"turns_per_second": found, "raw_turns_per_second": base},
+        numbers={"turns_per_second": turn_rate, "raw_turns_per_second": base},
     )
 
 
-def _ask_others(stage: Stage, rates: dict[str, list[float]]) -> None:
-    for peer in stage.peers:
+def _measure_peers(context: RunContext, rates: dict[str, list[float]]) -> None:
+    for peer in context.peers:
         try:
             rates[peer.name].append(
                 peer.figure(
                     "callers",
-                    callers=min(stage.sizes.callers),
+                    callers=min(context.sizes.callers),
                     sessions=SESSIONS,
-                    seconds=stage.sizes.caller_seconds,
+                    seconds=context.sizes.caller_seconds,
                 )
             )
         except PeerError as problem:
-            against.refused(stage, "callers", peer, problem)
+            peer_results.add_problem(context, "callers", peer, problem)
 
 
-def _note_others(stage: Stage, found: dict[str, float]) -> None:
-    callers = min(stage.sizes.callers)
-    for peer in stage.peers:
-        if peer.name in found:
-            against.note(
-                stage,
+def _add_peer_rows(context: RunContext, medians: dict[str, float]) -> None:
+    callers = min(context.sizes.callers)
+    for peer in context.peers:
+        if peer.name in medians:
+            peer_results.add_row(
+                context,
                 "callers",
                 peer,
-                found[peer.name],
+                medians[peer.name],
                 size=f"{callers} callers",
-                ours=found[f"{callers}"],
-                raw=found["raw"],
+                ours=medians[f"{callers}"],
+                raw=medians["raw"],
                 unit="turns/s",
             )

@@ -5,23 +5,23 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from benchmarks import against, ours
+from benchmarks import peer_results, store_under_test
 from benchmarks.corpus import Corpus, Message, text_bytes
 from benchmarks.peers import PeerError
-from benchmarks.raw import RawTurns, encoded
+from benchmarks.raw_sqlite import RawTurns, encoded
 from benchmarks.report import Limit, Row
-from benchmarks.stage import Stage
+from benchmarks.run_context import RunContext
 
 TURNS_OF_A_SESSION = 50
 
 
-def run(stage: Stage) -> list[Row]:
-    count = int(stage.sizes.megabytes * 1_000_000) // text_bytes(Corpus().turn(0))
+def run(context: RunContext) -> list[Row]:
+    count = int(context.sizes.megabytes * 1_000_000) // text_bytes(Corpus().turn(0))
     turns = Corpus().turns(count)
     text = sum(text_bytes(turn) for turn in turns)
-    mine = _written(stage.new_path("disk"), turns) / text
-    raw = _written_raw(stage.new_path("raw"), turns) / text
-    _ask_others(stage, min(count, 2_000), mine, raw)
+    mine = _disk_bytes(context.new_path("disk"), turns) / text
+    raw = _raw_disk_bytes(context.new_path("raw"), turns) / text
+    _measure_peers(context, min(count, 2_000), mine, raw)
     return [
         Row(
             "disk",
@@ -36,16 +36,16 @@ def run(stage: Stage) -> list[Row]:
     ]
 
 
-def _written(path: Path, turns: list[list[Message]]) -> int:
-    with ours.open_store(path, "fast") as store:
+def _disk_bytes(path: Path, turns: list[list[Message]]) -> int:
+    with store_under_test.open_store(path, "fast") as store:
         for number, turn in enumerate(turns):
-            session = store.sessions.open(ours.source(number // TURNS_OF_A_SESSION))
-            store.transcript(session.id).extend(turn, usage=ours.USAGE)
+            session = store.sessions.open(store_under_test.source(number // TURNS_OF_A_SESSION))
+            store.transcript(session.id).extend(turn, usage=store_under_test.USAGE)
         store.settle()
     return _size(path)
 
 
-def _written_raw(path: Path, turns: list[list[Message]]) -> int:
+def _raw_disk_bytes(path: Path, turns: list[list[Message]]) -> int:
     sessions = len(turns) // TURNS_OF_A_SESSION + 1
     with closing(RawTurns(path, "fast", sessions)) as raw:
         for number, turn in enumerate(turns):
@@ -54,16 +54,18 @@ def _written_raw(path: Path, turns: list[list[Message]]) -> int:
 
 
 def _size(path: Path) -> int:
-    """The file and all that lies beside it under its name."""
+    """Return the size of a file and of all files whose names begin with its name."""
     return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*"))
 
 
-def _ask_others(stage: Stage, turns: int, mine: float, raw: float) -> None:
-    for peer in stage.peers:
+def _measure_peers(context: RunContext, turns: int, mine: float, raw: float) -> None:
+    for peer in context.peers:
         try:
             theirs = peer.figure("disk", turns=turns)
         except PeerError as problem:
-            against.refused(stage, "disk", peer, problem)
+            peer_results.add_problem(context, "disk", peer, problem)
             continue
         size = f"{turns:,} turns"
-        against.note(stage, "disk", peer, theirs, size=size, ours=mine, raw=raw, unit="MB")
+        peer_results.add_row(
+            context, "disk", peer, theirs, size=size, ours=mine, raw=raw, unit="MB"
+        )

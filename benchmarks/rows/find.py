@@ -1,4 +1,4 @@
-"""Finding the session of a source, with the durable touch of its activity."""
+"""Finding the session of a source, with a durable update of its activity."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from benchmarks import against, ours
+from benchmarks import peer_results, store_under_test
 from benchmarks.measure import Contestant, Operation, Samples, calm, interleave, was_disturbed
-from benchmarks.raw import RawSessions
+from benchmarks.raw_sqlite import RawSessions
 from benchmarks.report import Limit, Row, milliseconds, timing
-from benchmarks.stage import Stage
+from benchmarks.run_context import RunContext
 
 
-def run(stage: Stage) -> list[Row]:
-    others = against.joined(stage, "find", "find", stage.sizes.peer_sessions)
-    small, _, large = stage.sizes.sessions
-    everything = _timed(stage, others)
-    found = calm(everything, f"raw {large}")
-    disturbed = was_disturbed(everything[f"raw {large}"])
-    medians = [found[f"{size}"].median for size in stage.sizes.sessions]
-    raw = found[f"raw {large}"].median
-    sizes = " / ".join(f"{size:,}" for size in stage.sizes.sessions)
-    against.noted(stage, "find", others, found, counted="sessions", ours=medians[-1], raw=raw)
+def run(context: RunContext) -> list[Row]:
+    others = peer_results.prepare_peers(context, "find", "find", context.sizes.peer_sessions)
+    small, _, large = context.sizes.sessions
+    all_samples = _measure(context, others)
+    samples = calm(all_samples, f"raw {large}")
+    disturbed = was_disturbed(all_samples[f"raw {large}"])
+    medians = [samples[f"{size}"].median for size in context.sizes.sessions]
+    raw = samples[f"raw {large}"].median
+    sizes = " / ".join(f"{size:,}" for size in context.sizes.sessions)
+    peer_results.add_samples(
+        context, "find", others, samples, unit_name="sessions", ours=medians[-1], raw=raw
+    )
     return [
         timing(
             "find_growth",
@@ -31,7 +33,7 @@ def run(stage: Stage) -> list[Row]:
             against=("small", medians[0]),
             limit=Limit("≤", 1.2),
             note=f"among {sizes}: {' / '.join(map(milliseconds, medians))}; "
-            f"one raw commit grew {raw / found[f'raw {small}'].median:.2f}×",
+            f"one raw commit grew {raw / samples[f'raw {small}'].median:.2f}×",
             disturbed=disturbed,
         ),
         timing(
@@ -45,33 +47,36 @@ def run(stage: Stage) -> list[Row]:
     ]
 
 
-def filled(stage: Stage, count: int) -> Path:
-    return stage.built(f"store of {count:,} sessions", _filler(count))
+def filled_store(context: RunContext, count: int) -> Path:
+    return context.built(f"store of {count:,} sessions", _fill(count))
 
 
-def _timed(stage: Stage, others: Sequence[Contestant]) -> dict[str, Samples]:
+def _measure(context: RunContext, others: Sequence[Contestant]) -> dict[str, Samples]:
     contestants = list(others)
     with ExitStack() as stack:
-        for size in stage.sizes.sessions:
-            raw = stack.enter_context(closing(RawSessions(stage.new_path("raw"), size)))
-            contestants += [_finder(stage, stack, size), Operation(f"raw {size}", raw.touch)]
-        # As in a house that has run for a while: the log is written over, not made longer.
+        for size in context.sizes.sessions:
+            raw = stack.enter_context(closing(RawSessions(context.new_path("raw"), size)))
+            contestants += [
+                _find_operation(context, stack, size),
+                Operation(f"raw {size}", raw.touch),
+            ]
+        # As in a store that has run for a while: the log is overwritten, not extended.
         for contestant in contestants[len(others) :]:
-            contestant.burst(stage.sizes.commits_before)
+            contestant.burst(context.sizes.commits_before)
         return interleave(
             contestants,
-            rounds=2 * stage.sizes.rounds,
+            rounds=2 * context.sizes.rounds,
             times=25,
-            budget=stage.sizes.peer_budget,
+            budget=context.sizes.peer_budget,
         )
 
 
-def _finder(stage: Stage, stack: ExitStack, size: int) -> Operation:
-    store = stack.enter_context(ours.open_store(filled(stage, size)))
-    ours.check_touch(store, 0)
-    pick = ours.some_source(size)
+def _find_operation(context: RunContext, stack: ExitStack, size: int) -> Operation:
+    store = stack.enter_context(store_under_test.open_store(filled_store(context, size)))
+    store_under_test.check_touch(store, 0)
+    pick = store_under_test.random_source(size)
     return Operation(f"{size}", lambda: store.sessions.open(pick()))
 
 
-def _filler(count: int) -> Callable[[Path], None]:
-    return lambda path: ours.fill_sessions(path, count)
+def _fill(count: int) -> Callable[[Path], None]:
+    return lambda path: store_under_test.fill_sessions(path, count)

@@ -1,7 +1,7 @@
-"""A whole gateway with the parrot: a thousand conversations at once, beside nanobot's own loop.
+"""A whole gateway with the parrot agent: a thousand conversations at once, against nanobot's loop.
 
-Each person writes, waits for the answer, and writes again. Nothing is saved on: a message is in the
-database before it is accepted, so is the answer before it is sent, and that it was sent.
+Each user writes, waits for the answer, and writes again. Every step is durable: a message is stored
+before it is accepted, the answer before it is sent, and the outcome of sending after it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tertulia
-from benchmarks import against
+from benchmarks import peer_results
 from benchmarks.measure import percentile
 from benchmarks.peers import PeerError
 from benchmarks.report import Limit, Row
-from benchmarks.stage import Stage
+from benchmarks.run_context import RunContext
 from tertulia import Source
 from tertulia.agents.parrot import ParrotAgent
 from tertulia.gateway.app import Gateway
@@ -28,16 +28,16 @@ from tertulia.gateway.settings import (
 )
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
 
-# As it is released it needs a minute to answer each of a thousand people once.
+# The released package needs a minute to answer each of a thousand users once.
 PEER_SECONDS = 15.0
 BARE_SECONDS = 60.0
-LEAST = Limit("≥", 10)
+MINIMUM_RATIO = Limit("≥", 10)
 LAG = Limit("≤", 20, "ms")
 _LOOK_SECONDS = 0.005
 
 
-class Found(NamedTuple):
-    """What one run came to."""
+class GatewayResult(NamedTuple):
+    """The result of one run."""
 
     rate: float
     waits: list[float]
@@ -46,7 +46,7 @@ class Found(NamedTuple):
 
 
 class Crowd(Adapter):
-    """A chat app with so many people, of whom each writes so many messages."""
+    """A chat app with `people` users, each of whom writes `messages` messages."""
 
     name = "telegram"
 
@@ -58,10 +58,10 @@ class Crowd(Adapter):
         self.ended = asyncio.Event()
 
     async def listen(self, receive: Receive) -> None:
-        await asyncio.gather(*(self._talk(receive, f"{n}") for n in range(self._people)))
+        await asyncio.gather(*(self._run_user(receive, f"{n}") for n in range(self._people)))
         self.ended.set()
 
-    async def _talk(self, receive: Receive, chat: str) -> None:
+    async def _run_user(self, receive: Receive, chat: str) -> None:
         source = Source("telegram", chat, user_id=chat, user_name="Ana")
         for number in range(self._messages):
             began = time.perf_counter()
@@ -75,8 +75,8 @@ class Crowd(Adapter):
         self._answers[str(message.chat_id)].set_result(None)
 
 
-async def talk(path: Path, people: int, messages: int) -> Found:
-    """Let so many people talk with a gateway on a new store."""
+async def run_gateway(path: Path, people: int, messages: int) -> GatewayResult:
+    """Run a gateway on a new store with `people` users."""
     rules = GatewaySettings(platforms={"telegram": PlatformSettings(admission="everyone")})
     async with tertulia.aio.open(path) as store:
         crowd = Crowd(people, messages)
@@ -93,74 +93,80 @@ async def talk(path: Path, people: int, messages: int) -> Found:
         await running
         stored = await store.sessions.count()
         assert (stored, len(crowd.waits)) == (people, people * messages)
-    return Found(people * messages / seconds, crowd.waits, lags, _megabytes())
+    return GatewayResult(people * messages / seconds, crowd.waits, lags, _megabytes())
 
 
-def run(stage: Stage) -> list[Row]:
-    people, messages = stage.sizes.crowd
-    found = asyncio.run(talk(stage.new_path("gateway"), people, messages))
-    theirs = _ask_nanobot(stage, people, messages, found, PEER_SECONDS, is_bare=False)
-    bare = _ask_nanobot(stage, people, messages, found, BARE_SECONDS, is_bare=True)
+def run(context: RunContext) -> list[Row]:
+    people, messages = context.sizes.crowd
+    result = asyncio.run(run_gateway(context.new_path("gateway"), people, messages))
+    theirs = _measure_nanobot(context, people, messages, result, PEER_SECONDS, is_bare=False)
+    bare = _measure_nanobot(context, people, messages, result, BARE_SECONDS, is_bare=True)
     size = f"{people:,} conversations at once, {messages} messages each"
-    p50, p99 = percentile(found.waits, 0.5), percentile(found.waits, 0.99)
-    lag = percentile(found.lags, 0.99) * 1000
+    p50, p99 = percentile(result.waits, 0.5), percentile(result.waits, 0.99)
+    lag = percentile(result.lags, 0.99) * 1000
     rate = Row(
         "gateway",
         f"the gateway with the parrot, {size}",
-        None if theirs is None else found.rate / theirs,
-        LEAST,
-        ours=f"{found.rate:,.0f} turns/s",
-        against="nanobot was not there" if theirs is None else f"nanobot {theirs:,.0f} turns/s",
+        None if theirs is None else result.rate / theirs,
+        MINIMUM_RATIO,
+        ours=f"{result.rate:,.0f} turns/s",
+        against="nanobot was not measured" if theirs is None else f"nanobot {theirs:,.0f} turns/s",
         numbers={
-            "turns_per_second": found.rate,
+            "turns_per_second": result.rate,
             "nanobot_turns_per_second": theirs or 0.0,
             "bare_nanobot_turns_per_second": bare or 0.0,
             "p50_ms": p50 * 1000,
             "p99_ms": p99 * 1000,
-            "peak_megabytes": found.megabytes,
+            "peak_megabytes": result.megabytes,
         },
     )
     stripped = Row(
         "gateway_bare",
         "the same, against nanobot with all of its skills switched off",
-        None if bare is None else found.rate / bare,
-        ours=f"{found.rate:,.0f} turns/s",
-        against="nanobot was not there" if bare is None else f"nanobot {bare:,.0f} turns/s",
+        None if bare is None else result.rate / bare,
+        ours=f"{result.rate:,.0f} turns/s",
+        against="nanobot was not measured" if bare is None else f"nanobot {bare:,.0f} turns/s",
     )
     lags = Row(
         "gateway_lag",
-        "the gateway's event loop meanwhile, 99th percentile",
+        "the gateway's event loop lag, 99th percentile",
         lag,
         LAG,
         unit="ms",
         ours=f"{lag:.1f} ms",
         against=f"an answer: p50 {p50 * 1000:,.0f} ms, p99 {p99 * 1000:,.0f} ms,"
-        f" {found.megabytes:,.0f} MB",
-        numbers={"p99_ms": lag, "median_ms": percentile(found.lags, 0.5) * 1000},
+        f" {result.megabytes:,.0f} MB",
+        numbers={"p99_ms": lag, "median_ms": percentile(result.lags, 0.5) * 1000},
     )
     return [rate, stripped, lags]
 
 
-def _ask_nanobot(
-    stage: Stage, people: int, messages: int, found: Found, seconds: float, *, is_bare: bool
+def _measure_nanobot(
+    context: RunContext,
+    people: int,
+    messages: int,
+    result: GatewayResult,
+    seconds: float,
+    *,
+    is_bare: bool,
 ) -> float | None:
-    for peer in stage.peers:
+    for peer in context.peers:
         try:
             rate: float = peer.figure(
                 "gateway", people=people, messages=messages, seconds=seconds, is_bare=is_bare
             )
         except PeerError as problem:
-            against.refused(stage, "gateway", peer, problem)
+            peer_results.add_problem(context, "gateway", peer, problem)
             continue
-        against.note(
-            stage, "gateway_bare" if is_bare else "gateway", peer, rate,
-            size=f"{people:,} conversations", ours=found.rate, unit="turns/s",
+        peer_results.add_row(
+            context, "gateway_bare" if is_bare else "gateway", peer, rate,
+            size=f"{people:,} conversations", ours=result.rate, unit="turns/s",
         )  # fmt: skip
         return rate
     return None
 
 
 def _megabytes() -> float:
-    """The most memory that this process has had."""
+    """Return the peak memory of this process in megabytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1_000_000 if sys.platform == "darwin" else 1_000)

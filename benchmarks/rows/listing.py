@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from benchmarks import against, ours
+from benchmarks import peer_results, store_under_test
 from benchmarks.measure import Operation, interleave
 from benchmarks.report import Limit, Row, timing
-from benchmarks.rows.find import filled
-from benchmarks.stage import Stage
+from benchmarks.rows.find import filled_store
+from benchmarks.run_context import RunContext
 
 
-def run(stage: Stage) -> list[Row]:
-    small, _, large = stage.sizes.sessions
-    others = against.joined(stage, "list", "list", stage.sizes.peer_sessions)
+def run(context: RunContext) -> list[Row]:
+    small, _, large = context.sizes.sessions
+    others = peer_results.prepare_peers(context, "list", "list", context.sizes.peer_sessions)
     with ExitStack() as stack:
-        found = interleave(
-            [_lister(stage, stack, small), _lister(stage, stack, large), *others],
-            rounds=2 * stage.sizes.rounds,
+        samples = interleave(
+            [
+                _list_operation(context, stack, small),
+                _list_operation(context, stack, large),
+                *others,
+            ],
+            rounds=2 * context.sizes.rounds,
             times=25,
-            budget=stage.sizes.peer_budget,
+            budget=context.sizes.peer_budget,
         )
-    few, many = found[f"{small}"].median, found[f"{large}"].median
-    against.noted(stage, "list", others, found, counted="sessions", ours=many)
+    few, many = samples[f"{small}"].median, samples[f"{large}"].median
+    peer_results.add_samples(context, "list", others, samples, unit_name="sessions", ours=many)
     return [
         timing(
             "list",
@@ -34,9 +38,9 @@ def run(stage: Stage) -> list[Row]:
     ]
 
 
-def _lister(stage: Stage, stack: ExitStack, count: int) -> Operation:
-    store = stack.enter_context(ours.open_store(filled(stage, count)))
-    shown = len(store.sessions.find(limit=50).items)
-    if shown != 50:
-        raise RuntimeError(f"find(limit=50) among {count} sessions gave {shown}")
+def _list_operation(context: RunContext, stack: ExitStack, count: int) -> Operation:
+    store = stack.enter_context(store_under_test.open_store(filled_store(context, count)))
+    listed = len(store.sessions.find(limit=50).items)
+    if listed != 50:
+        raise RuntimeError(f"find(limit=50) among {count} sessions returned {listed}")
     return Operation(f"{count}", lambda: store.sessions.find(limit=50))

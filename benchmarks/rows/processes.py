@@ -1,45 +1,44 @@
-"""Several processes on one file: what was lost, and who failed."""
+"""Several processes on one file: lost messages and failed calls."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
-from benchmarks import children, ours
+from benchmarks import child_processes, store_under_test
 from benchmarks.report import Limit, Row
-from benchmarks.stage import Stage
+from benchmarks.run_context import RunContext
 from tertulia import Store
 
 NONE = Limit("=", 0, "")
 
 
-def run(stage: Stage) -> list[Row]:
-    return [*_same_sessions(stage), *_first_opens(stage)]
+def run(context: RunContext) -> list[Row]:
+    return [*_same_sessions(context), *_first_opens(context)]
 
 
-def _same_sessions(stage: Stage) -> list[Row]:
-    """All write to the same sessions of a file that none of them has seen before."""
-    count, turns = stage.sizes.processes, stage.sizes.process_turns
-    path = stage.new_path("processes")
-    started = [children.start("write", path, number, turns) for number in range(count)]
-    failed = _failures(children.gathered(started))
-    with ours.open_store(path) as store:
-        wrong = _wrong(store, count * turns)
-    what = (
-        f"{count} processes, {count * turns:,} turns in the same {children.SESSIONS} new sessions"
-    )
+def _same_sessions(context: RunContext) -> list[Row]:
+    """Let all processes write to the same sessions of a new file."""
+    count, turns = context.sizes.processes, context.sizes.process_turns
+    path = context.new_path("processes")
+    started = [child_processes.start("write", path, number, turns) for number in range(count)]
+    failed = _failures(child_processes.run_together(started))
+    with store_under_test.open_store(path) as store:
+        errors = _count_errors(store, count * turns)
+    sessions = child_processes.SESSIONS
+    what = f"{count} processes, {count * turns:,} turns in the same {sessions} new sessions"
     return [
-        _row("processes_lost", f"{what}: lost", sum(wrong.values()), _listed(wrong)),
+        _row("processes_lost", f"{what}: lost", sum(errors.values()), _describe(errors)),
         _row("processes_failed", f"{what}: failed", len(failed), _example(failed)),
     ]
 
 
-def _first_opens(stage: Stage) -> list[Row]:
-    count = stage.sizes.first_opens
-    path = stage.new_path("first")
-    started = [children.start("first", path, number) for number in range(count)]
-    failed = _failures(children.gathered(started))
-    with ours.open_store(path) as store:
+def _first_opens(context: RunContext) -> list[Row]:
+    count = context.sizes.first_opens
+    path = context.new_path("first")
+    started = [child_processes.start("first", path, number) for number in range(count)]
+    failed = _failures(child_processes.run_together(started))
+    with store_under_test.open_store(path) as store:
         lost = sum(not _has_one_message(store, number) for number in range(count))
         extra = abs(store.sessions.count() - count)
     what = f"{count} concurrent first opens of a new file"
@@ -49,37 +48,38 @@ def _first_opens(stage: Stage) -> list[Row]:
     ]
 
 
-def _wrong(store: Store, turns: int) -> dict[str, int]:
-    """Whatever is not exactly as it was written."""
-    seen: Counter[str] = Counter()
-    torn = tokens = 0
-    for number in range(children.SESSIONS):
-        session = store.sessions.open(ours.source(number))
+def _count_errors(store: Store, turns: int) -> dict[str, int]:
+    """Count everything that is not exactly as it was written."""
+    counts: Counter[str] = Counter()
+    split_turns = tokens = 0
+    for number in range(child_processes.SESSIONS):
+        session = store.sessions.open(store_under_test.source(number))
         marks = [str(message["content"]).split()[0] for message in _load(store, session.id)]
-        seen.update(marks)
-        torn += _torn(marks)
+        counts.update(marks)
+        split_turns += _count_split_turns(marks)
         tokens += session.usage.input
     return {
-        "messages missing": 4 * turns - len(seen),
-        "messages twice": sum(seen.values()) - len(seen),
-        "turns torn apart": torn,
-        "usage missing": abs(turns * ours.USAGE.input - tokens) // ours.USAGE.input,
-        "sessions too many": store.sessions.count() - children.SESSIONS,
+        "messages missing": 4 * turns - len(counts),
+        "messages twice": sum(counts.values()) - len(counts),
+        "turns split": split_turns,
+        "usage missing": abs(turns * store_under_test.USAGE.input - tokens)
+        // store_under_test.USAGE.input,
+        "extra sessions": store.sessions.count() - child_processes.SESSIONS,
     }
 
 
-def _torn(marks: list[str]) -> int:
-    """Turns whose four messages do not stand together."""
+def _count_split_turns(marks: list[str]) -> int:
+    """Count the turns whose four messages are not adjacent."""
     groups = [marks[start : start + 4] for start in range(0, len(marks), 4)]
     return sum(
         [mark.rsplit("-", 1) for mark in group]
-        != [[group[0].rsplit("-", 1)[0], str(place)] for place in range(4)]
+        != [[group[0].rsplit("-", 1)[0], str(index)] for index in range(4)]
         for group in groups
     )
 
 
 def _has_one_message(store: Store, number: int) -> bool:
-    session = store.sessions.open(ours.source(number))
+    session = store.sessions.open(store_under_test.source(number))
     return [message["content"] for message in _load(store, session.id)] == [f"{number}"]
 
 
@@ -96,8 +96,8 @@ def _row(name: str, what: str, count: int, note: str) -> Row:
     return Row(name, what, float(count), NONE, unit="", ours=str(count), note=note)
 
 
-def _listed(wrong: dict[str, int]) -> str:
-    return ", ".join(f"{what}: {count}" for what, count in wrong.items() if count)
+def _describe(errors: dict[str, int]) -> str:
+    return ", ".join(f"{what}: {count}" for what, count in errors.items() if count)
 
 
 def _example(failed: list[str]) -> str:

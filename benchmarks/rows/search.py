@@ -1,56 +1,58 @@
-"""A rare word among very many messages, in one session or spread over many."""
+"""Search for a rare word among many messages, in one session or spread over many."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from benchmarks import against, ours
+from benchmarks import peer_results, store_under_test
 from benchmarks.corpus import RARE_WORD, Corpus
 from benchmarks.measure import Contestant, Operation, interleave
-from benchmarks.raw import RawWords
+from benchmarks.raw_sqlite import RawSearch
 from benchmarks.report import Limit, Row, timing
-from benchmarks.rows.newest import talk
-from benchmarks.stage import Stage
+from benchmarks.rows.newest import long_session
+from benchmarks.run_context import RunContext
 
 RARE = 10
 
 
-def run(stage: Stage) -> list[Row]:
-    messages, sessions = stage.sizes.messages[-1], stage.sizes.talks
-    others = against.joined(stage, "search", "search", stage.sizes.peer_messages)
+def run(context: RunContext) -> list[Row]:
+    messages, sessions = context.sizes.messages[-1], context.sizes.talks
+    others = peer_results.prepare_peers(context, "search", "search", context.sizes.peer_messages)
     with ExitStack() as stack:
-        raw = RawWords(stage.new_path("raw"), Corpus().talk(messages, rare=RARE))
+        raw = RawSearch(context.new_path("raw"), Corpus().session_turns(messages, rare=RARE))
         stack.enter_context(closing(raw))
         contestants: list[Contestant] = [
-            _searcher("one", talk(stage, messages), stack),
-            _searcher("many", _talks(stage, messages, sessions), stack),
+            _search_operation("one", long_session(context, messages), stack),
+            _search_operation("many", _many_sessions(context, messages, sessions), stack),
             Operation("raw", raw.search),
             *others,
         ]
-        found = interleave(
-            contestants, rounds=2 * stage.sizes.rounds, times=25, budget=stage.sizes.peer_budget
+        samples = interleave(
+            contestants, rounds=2 * context.sizes.rounds, times=25, budget=context.sizes.peer_budget
         )
-    base, mine = found["raw"].median, found["one"].median
-    against.noted(stage, "search", others, found, counted="messages", ours=mine, raw=base)
+    base, mine = samples["raw"].median, samples["one"].median
+    peer_results.add_samples(
+        context, "search", others, samples, unit_name="messages", ours=mine, raw=base
+    )
     return [
         _row("search_one", messages, "one session", mine, base),
-        _row("search_many", messages, f"{sessions:,} sessions", found["many"].median, base),
+        _row("search_many", messages, f"{sessions:,} sessions", samples["many"].median, base),
     ]
 
 
-def _talks(stage: Stage, messages: int, sessions: int) -> Path:
-    return stage.built(
+def _many_sessions(context: RunContext, messages: int, sessions: int) -> Path:
+    return context.built(
         f"{messages:,} messages in {sessions:,} sessions",
-        lambda path: ours.fill_talks(path, messages, sessions, rare=RARE),
+        lambda path: store_under_test.fill_many_sessions(path, messages, sessions, rare=RARE),
     )
 
 
-def _searcher(name: str, path: Path, stack: ExitStack) -> Operation:
-    store = stack.enter_context(ours.open_store(path))
+def _search_operation(name: str, path: Path, stack: ExitStack) -> Operation:
+    store = stack.enter_context(store_under_test.open_store(path))
     hits = len(store.search(RARE_WORD, limit=20).items)
     if hits != RARE:
-        raise RuntimeError(f"searching {path.name} gave {hits} hits, {RARE} are there")
+        raise RuntimeError(f"searching {path.name} returned {hits} hits, {RARE} are stored")
     return Operation(name, lambda: store.search(RARE_WORD, limit=20))
 
 

@@ -1,4 +1,4 @@
-"""One turn: four messages of 400 bytes and the usage, in one call, in a session with a past."""
+"""One turn: four messages of 400 bytes and the usage in one call, in a session with history."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import against, ours
+from benchmarks import peer_results, store_under_test
 from benchmarks.corpus import Corpus, Message, endless
 from benchmarks.measure import Operation, Samples, Seconds, calm, interleave, timed, was_disturbed
-from benchmarks.ours import Durability
 from benchmarks.peers import PeerOperation
-from benchmarks.raw import RawTurns, encoded
+from benchmarks.raw_sqlite import RawTurns, encoded
 from benchmarks.report import Limit, Row, milliseconds, timing
-from benchmarks.rows.newest import talk
-from benchmarks.stage import Stage
+from benchmarks.rows.newest import long_session
+from benchmarks.run_context import RunContext
+from benchmarks.store_under_test import Durability
 
 GROWTH = Limit("≤", 1.2)
-# The worst of a burst is the noisiest figure there is: what grows with size grows by far more.
+# The worst of a burst is the noisiest figure; a cost that grows with size grows far more.
 STALL = Limit("≤", 1.5)
 
 
-def run_safe(stage: Stage) -> list[Row]:
-    rows = [*_run(stage, "turn_safe", "safe", Limit("≤", 1.5)), *_in_long_talk(stage)]
-    return [*rows, _without_pause(stage)] if stage.sizes.steady_seconds else rows
+def run_safe(context: RunContext) -> list[Row]:
+    rows = [*_run(context, "turn_safe", "safe", Limit("≤", 1.5)), *_in_long_session(context)]
+    return [*rows, _without_pause(context)] if context.sizes.steady_seconds else rows
 
 
-def run_fast(stage: Stage) -> list[Row]:
-    return _run(stage, "turn_fast", "fast", Limit("≤", 3))
+def run_fast(context: RunContext) -> list[Row]:
+    return _run(context, "turn_fast", "fast", Limit("≤", 3))
 
 
-def _run(stage: Stage, name: str, durability: Durability, limit: Limit) -> list[Row]:
-    sizes = stage.sizes
+def _run(context: RunContext, name: str, durability: Durability, limit: Limit) -> list[Row]:
+    sizes = context.sizes
     turns = Corpus().turns(500)
     size = f"{sizes.turns_before:,} turns"
     with (
-        ours.open_store(stage.new_path("turn"), durability) as store,
-        closing(RawTurns(stage.new_path("raw"), durability)) as raw,
+        store_under_test.open_store(context.new_path("turn"), durability) as store,
+        closing(RawTurns(context.new_path("raw"), durability)) as raw,
     ):
-        writer = ours.Turns(store, turns)
+        writer = store_under_test.Turns(store, turns)
         both = [
             Operation("tertulia", writer.write, store.settle),
             Operation("raw", _raw_turn(raw, turns)),
@@ -49,19 +49,21 @@ def _run(stage: Stage, name: str, durability: Durability, limit: Limit) -> list[
         rounds = sizes.turns_before // sizes.burst
         early = interleave(both, rounds=rounds, times=sizes.burst)
         if writer.done < sizes.turns_before:
-            raise RuntimeError(f"only {writer.done:,} turns were written before the clock counts")
-        others = _others(stage, name, durability)
+            raise RuntimeError(f"only {writer.done:,} turns were written before the measurement")
+        others = _others(context, name, durability)
         late = interleave(
             [*both, *others],
             rounds=sizes.turns_after // sizes.burst,
             times=sizes.burst,
             budget=sizes.peer_budget,
         )
-        ours.check_usage(store, writer.done)
+        store_under_test.check_usage(store, writer.done)
     first = {who: samples.only(range(max(2, rounds // 2))) for who, samples in early.items()}
     quiet = calm(late, "raw")
     mine, raws = quiet["tertulia"], quiet["raw"]
-    against.noted(stage, name, others, late, counted="turns", ours=mine.median, raw=raws.median)
+    peer_results.add_samples(
+        context, name, others, late, unit_name="turns", ours=mine.median, raw=raws.median
+    )
     rows = [
         _cost(name, f"a turn, {durability}, after {size}", limit, mine, raws),
         _stalls(name, first, late, STALL if sizes.judges_stalls else None),
@@ -70,31 +72,31 @@ def _run(stage: Stage, name: str, durability: Durability, limit: Limit) -> list[
     return [replace(row, disturbed=disturbed) for row in rows]
 
 
-def _others(stage: Stage, name: str, durability: Durability) -> list[PeerOperation]:
-    """They have one durability only, which is compared with the safe one."""
+def _others(context: RunContext, name: str, durability: Durability) -> list[PeerOperation]:
+    """Return the other stores; they have one durability, which is compared with the safe one."""
     if durability == "fast":
         return []
-    return against.joined(stage, name, "turn", [stage.sizes.peer_turns])
+    return peer_results.prepare_peers(context, name, "turn", [context.sizes.peer_turns])
 
 
-def _in_long_talk(stage: Stage) -> list[Row]:
-    """The same in a session of very many messages, against one of few."""
-    few, many = stage.sizes.messages
+def _in_long_session(context: RunContext) -> list[Row]:
+    """Measure the same in a session of many messages, against one of few."""
+    few, many = context.sizes.messages
     turns = Corpus(3).turns(200)
     with (
-        ours.open_store(_copied_talk(stage, few)) as short,
-        ours.open_store(_copied_talk(stage, many)) as long,
+        store_under_test.open_store(_copy_session(context, few)) as short,
+        store_under_test.open_store(_copy_session(context, many)) as long,
     ):
-        found = interleave(
+        samples = interleave(
             [
-                Operation("short", ours.Turns(short, turns).write, short.settle),
-                Operation("long", ours.Turns(long, turns).write, long.settle),
+                Operation("short", store_under_test.Turns(short, turns).write, short.settle),
+                Operation("long", store_under_test.Turns(long, turns).write, long.settle),
             ],
-            rounds=max(2, stage.sizes.rounds // 3),
-            times=stage.sizes.burst,
+            rounds=max(2, context.sizes.rounds // 3),
+            times=context.sizes.burst,
         )
     where = f"in a session of {many:,} messages against {few:,}"
-    large, small = found["long"], found["short"]
+    large, small = samples["long"], samples["short"]
     return [
         timing(
             "turn_growth",
@@ -108,25 +110,25 @@ def _in_long_talk(stage: Stage) -> list[Row]:
             "the worst turn of a burst, in the same two",
             ours=large.stall,
             against=("small", small.stall),
-            limit=STALL if stage.sizes.judges_stalls else None,
+            limit=STALL if context.sizes.judges_stalls else None,
             note=f"p99 {milliseconds(large.p99)}, in the small one {milliseconds(small.p99)}; "
             f"worst of all {milliseconds(large.worst)} and {milliseconds(small.worst)}",
         ),
     ]
 
 
-def _without_pause(stage: Stage) -> Row:
-    """One caller that never rests, so that the index has to be made while it writes."""
+def _without_pause(context: RunContext) -> Row:
+    """Measure one caller that never pauses, so that indexing runs while it writes."""
     turns = Corpus(4).turns(500)
-    seconds = stage.sizes.steady_seconds
+    seconds = context.sizes.steady_seconds
     with (
-        ours.open_store(stage.new_path("steady")) as store,
-        closing(RawTurns(stage.new_path("raw"), "safe")) as raw,
+        store_under_test.open_store(context.new_path("steady")) as store,
+        closing(RawTurns(context.new_path("raw"), "safe")) as raw,
     ):
         base = Samples(bursts=[_steady(_raw_turn(raw, turns), seconds / 4)])
-        writer = ours.Turns(store, turns)
+        writer = store_under_test.Turns(store, turns)
         mine = Samples(bursts=[_steady(writer.write, seconds)])
-        ours.check_usage(store, writer.done)
+        store_under_test.check_usage(store, writer.done)
         base.bursts.append(_steady(_raw_turn(raw, turns), seconds / 4))
     return timing(
         "turn_behind",
@@ -143,20 +145,20 @@ def _without_pause(stage: Stage) -> Row:
 
 def _steady(write: Callable[[], None], seconds: float) -> list[Seconds]:
     end = time.perf_counter() + seconds
-    found = []
+    samples = []
     while time.perf_counter() < end:
-        found += timed(write, 20)
-    return found
+        samples += timed(write, 20)
+    return samples
 
 
-def _copied_talk(stage: Stage, count: int) -> Path:
-    """Of its own, for the other rows read the talk as it was built."""
-    return Path(shutil.copy(talk(stage, count), stage.new_path("turn")))
+def _copy_session(context: RunContext, count: int) -> Path:
+    """Return a copy, because the other rows read the session as it was built."""
+    return Path(shutil.copy(long_session(context, count), context.new_path("turn")))
 
 
 def _raw_turn(raw: RawTurns, turns: list[list[Message]]) -> Callable[[], None]:
-    ahead = endless([encoded(turn) for turn in turns])
-    return lambda: raw.write(0, next(ahead))
+    turn_iterator = endless([encoded(turn) for turn in turns])
+    return lambda: raw.write(0, next(turn_iterator))
 
 
 def _cost(name: str, what: str, limit: Limit, mine: Samples, raws: Samples) -> Row:
@@ -194,5 +196,5 @@ def _stalls(
 
 
 def _numbers(when: str, samples: Samples) -> dict[str, float]:
-    found = {"p99": samples.p99, "worst": samples.worst, "sustained": samples.sustained}
-    return {f"{when}_{name}_ms": seconds * 1000 for name, seconds in found.items()}
+    times = {"p99": samples.p99, "worst": samples.worst, "sustained": samples.sustained}
+    return {f"{when}_{name}_ms": seconds * 1000 for name, seconds in times.items()}

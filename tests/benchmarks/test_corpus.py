@@ -13,7 +13,7 @@ def test_every_message_of_a_turn_has_its_size() -> None:
 
 
 def test_a_talk_has_the_rare_word_as_often_as_asked() -> None:
-    talk = list(Corpus().talk(400, rare=10))
+    talk = list(Corpus().session_turns(400, rare=10))
     assert RARE_WORD not in vocabulary()
     assert len(talk) == 100
     assert sum(RARE_WORD in str(turn[0]["content"]) for turn in talk) == 10

@@ -7,17 +7,17 @@ from benchmarks import peers
 from benchmarks.catalogue import ROWS
 from benchmarks.peers import PACKAGES, Peer, PeerError
 from benchmarks.report import Row
-from benchmarks.stage import QUICK, Stage
+from benchmarks.run_context import QUICK, RunContext
 
 
 def test_a_row_that_fails_is_shown_and_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(stage: Stage) -> list[Row]:
+    def broken(context: RunContext) -> list[Row]:
         raise KeyError("missing")
 
     monkeypatch.setitem(ROWS, "find", broken)
-    rows = main.measured("find", Stage(tmp_path, QUICK, []))
+    rows = main.measure("find", RunContext(tmp_path, QUICK, []))
     assert [(row.verdict, row.problem) for row in rows] == [("not measured", "KeyError: 'missing'")]
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tertulia.core.clock import SystemClock
-from tertulia.testing.clock import FakeClock
+from tertulia.testing.fake_clock import FakeClock
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tertulia.compat.hermes.config import GatewayConfig, Platform, SessionResetP
 from tertulia.compat.hermes.session import SessionSource, SessionStore
 from tertulia.compat.nanobot.manager import SessionManager
 from tertulia.errors import StoreError
-from tertulia.testing.clock import FakeClock
+from tertulia.testing.fake_clock import FakeClock
 
 ANN = SessionSource(Platform.TELEGRAM, "42", user_id="42", user_name="Ann")
 BEN = SessionSource(Platform.TELEGRAM, "43", user_id="43", user_name="Ben")

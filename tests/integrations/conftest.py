@@ -27,4 +27,4 @@ def store(where: Path) -> Iterator[Store]:
         assert store.check() == []
         for session in store.sessions.find(limit=1000).items:
             assert faults_of(store.transcript(session.id).history()) == []
-    run_lease._held.clear()
+    run_lease._held_turns.clear()

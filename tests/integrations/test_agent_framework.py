@@ -33,12 +33,12 @@ from tertulia.integrations.agent_framework import (
     FIELD,
     PLATFORM,
     TertuliaHistoryProvider,
-    new_of,
+    find_new_messages,
 )
 from tests.integrations.conftest import FAST
 from tests.records.store_inspection import let_lease_run_out, log_of, open_apart, turn_states
 
-HERE = Source(PLATFORM, "ana")
+ANA_SOURCE = Source(PLATFORM, "ana")
 USED: Any = {
     "input_token_count": 10,
     "output_token_count": 5,
@@ -53,7 +53,7 @@ class Script(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatCli
     def __init__(self, *answers: Any) -> None:
         super().__init__()
         self.answers = list(answers)
-        self.shown: list[list[str]] = []
+        self.model_inputs: list[list[str]] = []
 
     def _inner_get_response(
         self,
@@ -68,7 +68,7 @@ class Script(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatCli
         return self._answer(messages)
 
     async def _answer(self, messages: Sequence[Message]) -> ChatResponse[Any]:
-        self.shown.append([message.text for message in messages])
+        self.model_inputs.append([message.text for message in messages])
         answer = self.answers.pop(0)
         if callable(answer):
             answer = answer()
@@ -103,22 +103,22 @@ def agent(store: Any, *answers: Any, by_call: bool = False, **options: Any) -> A
     )
 
 
-def shown(of: Agent[Any]) -> list[list[str]]:
+def model_inputs(of: Agent[Any]) -> list[list[str]]:
     assert isinstance(of.client, Script)
-    return of.client.shown
+    return of.client.model_inputs
 
 
 def run(of: Agent[Any], text: str, name: str = "ana") -> str:
-    async def talk() -> str:
+    async def run_agent() -> str:
         return (await of.run(text, session=of.create_session(session_id=name))).text
 
-    return asyncio.run(talk())
+    return asyncio.run(run_agent())
 
 
 def session_of(store: Store) -> tertulia.Session:
-    found = store.sessions.current(store.sessions.key(HERE))
-    assert found is not None
-    return found
+    result = store.sessions.current(store.sessions.key(ANA_SOURCE))
+    assert result is not None
+    return result
 
 
 def rows(store: Store) -> list[tuple[int, str, Any]]:
@@ -126,7 +126,7 @@ def rows(store: Store) -> list[tuple[int, str, Any]]:
 
 
 def get(provider: TertuliaHistoryProvider, name: str | None = "ana") -> list[dict[str, Any]]:
-    return [one.to_dict() for one in asyncio.run(provider.get_messages(name))]
+    return [message.to_dict() for message in asyncio.run(provider.get_messages(name))]
 
 
 def save(provider: TertuliaHistoryProvider, *messages: Message, name: str | None = "ana") -> None:
@@ -162,19 +162,19 @@ def test_a_message_comes_back_as_it_went_in(store: Store, name: str) -> None:
     provider = TertuliaHistoryProvider(store)
     given = [Message("user", ["before"]), MESSAGES[name], Message("user", ["after"])]
     save(provider, *given)
-    assert get(TertuliaHistoryProvider(store)) == [one.to_dict() for one in given]
+    assert get(TertuliaHistoryProvider(store)) == [message.to_dict() for message in given]
 
 
 def test_a_message_is_one_of_ours_or_several(store: Store) -> None:
     save(TertuliaHistoryProvider(store), *(MESSAGES[n] for n in ("text", "calls", "results")))
-    found = store.transcript(session_of(store).id).load()
-    assert [(one["role"], one["content"]) for one in found] == [
+    result = store.transcript(session_of(store).id).load()
+    assert [(message["role"], message["content"]) for message in result] == [
         ("user", "¿Qué tal? 👩‍👩‍👧"),
         ("assistant", "I look"),
         ("tool", '{"sky": "blue"}'),
         ("tool", "grey"),
     ]
-    assert [one["id"] for one in found[1]["tool_calls"]] == ["c1", "c2"]
+    assert [message["id"] for message in result[1]["tool_calls"]] == ["c1", "c2"]
 
 
 def test_what_cannot_be_kept_is_refused_whole(store: Store) -> None:
@@ -198,14 +198,14 @@ class TestAccumulated:
         save(provider, self.ONE, self.TWO, self.THREE, self.FOUR)
         again = asyncio.run(provider.get_messages("ana"))
         save(TertuliaHistoryProvider(store), *again)
-        assert [one.text for one in again] == ["one", "two", "three", "four"]
+        assert [message.text for message in again] == ["one", "two", "three", "four"]
         assert len(log_of(store, session_of(store))) == 4
 
     def test_the_end_of_it_again(self, store: Store) -> None:
         provider = TertuliaHistoryProvider(store)
         save(provider, self.ONE, self.TWO, self.THREE)
         save(provider, self.TWO, self.THREE, self.FOUR)
-        assert [one["contents"][0]["text"] for one in get(provider)] == [
+        assert [message["contents"][0]["text"] for message in get(provider)] == [
             "one",
             "two",
             "three",
@@ -226,8 +226,8 @@ class TestAccumulated:
         assert len(get(provider)) == 2
 
     def test_the_same_exchange_twice_is_two(self, store: Store) -> None:
-        talk = agent(store, "hello", "hello")
-        assert [run(talk, "hi"), run(talk, "hi")] == ["hello", "hello"]
+        run_agent = agent(store, "hello", "hello")
+        assert [run(run_agent, "hi"), run(run_agent, "hi")] == ["hello", "hello"]
         assert len(rows(store)) == 4
 
     @given(
@@ -236,8 +236,8 @@ class TestAccumulated:
     def test_whatever_is_new_is_kept_in_order(self, old: list[str], new: list[str]) -> None:
         before = [Message("assistant", [text]) for text in old]
         more = [Message("user", [f"{text}!"], message_id=f"{n}") for n, text in enumerate(new)]
-        fresh = new_of(before[-len([*before, *more]) - 1 :], [*before, *more])
-        assert [one.text for one in fresh] == [f"{text}!" for text in new]
+        fresh = find_new_messages(before[-len([*before, *more]) - 1 :], [*before, *more])
+        assert [message.text for message in fresh] == [f"{text}!" for text in new]
 
 
 def test_is_a_provider_of_the_framework(store: Store) -> None:
@@ -250,9 +250,9 @@ class TestRuns:
     """The same whether the framework stores once for each run or once for each model call."""
 
     def test_a_run_is_a_turn(self, store: Store, by_call: bool) -> None:
-        talk = agent(store, call(), "it is blue", "you are welcome", by_call=by_call)
-        assert run(talk, "the sky?") == "it is blue"
-        assert run(talk, "thanks") == "you are welcome"
+        run_agent = agent(store, call(), "it is blue", "you are welcome", by_call=by_call)
+        assert run(run_agent, "the sky?") == "it is blue"
+        assert run(run_agent, "thanks") == "you are welcome"
         assert rows(store) == [
             (1, "user", "the sky?"),
             (1, "assistant", None),
@@ -262,16 +262,16 @@ class TestRuns:
             (2, "assistant", "you are welcome"),
         ]
         assert turn_states(store) == ["answered", "answered"]
-        assert shown(talk)[-1] == ["the sky?", "", "", "it is blue", "thanks"]
+        assert model_inputs(run_agent)[-1] == ["the sky?", "", "", "it is blue", "thanks"]
         assert session_of(store).usage.total == 45
         assert session_of(store).usage.cache_read == 12
 
     def test_remembers_after_a_restart(self, where: Path, by_call: bool) -> None:
         for number in range(3):
             with tertulia.open(where, settings=FAST) as store:
-                talk = agent(store, f"answer {number}", by_call=by_call)
-                run(talk, f"question {number}")
-        assert shown(talk) == [
+                run_agent = agent(store, f"answer {number}", by_call=by_call)
+                run(run_agent, f"question {number}")
+        assert model_inputs(run_agent) == [
             ["question 0", "answer 0", "question 1", "answer 1", "question 2"],
         ]
 
@@ -280,7 +280,7 @@ class TestRuns:
 
         def intrude() -> Content:
             with open_apart(Path(store.path)) as other, pytest.raises(SessionBusy):
-                other.turn(HERE, "me first", wait=0).__enter__()
+                other.turn(ANA_SOURCE, "me first", wait=0).__enter__()
             refused.append(True)
             return call(f"c{len(refused)}")
 
@@ -290,7 +290,7 @@ class TestRuns:
 
         run(agent(store, intrude, intrude, last, by_call=by_call), "hi")
         assert len(refused) == 3
-        with store.turn(HERE, "now", wait=0) as turn:
+        with store.turn(ANA_SOURCE, "now", wait=0) as turn:
             turn.add_assistant("yes")
 
     def test_what_the_person_said_is_stored_before_the_model_runs(
@@ -310,17 +310,17 @@ class TestRuns:
             await asyncio.sleep(0.01)
             return "answer"
 
-        async def talk() -> None:
+        async def run_agent() -> None:
             agents = [agent(store, slow, by_call=by_call) for _ in range(3)]
             await asyncio.gather(
-                *(one.run("hi", session=AgentSession(session_id="ana")) for one in agents)
+                *(message.run("hi", session=AgentSession(session_id="ana")) for message in agents)
             )
 
-        asyncio.run(talk())
+        asyncio.run(run_agent())
         assert [row[1] for row in rows(store)] == ["user", "assistant"] * 3
 
     def test_after_a_run_that_failed_the_next_goes_on(self, store: Store, by_call: bool) -> None:
-        async def talk() -> str:
+        async def run_agent() -> str:
             broken = agent(store, RuntimeError("x"), "fine", by_call=by_call, wait=0)
             session = broken.create_session(session_id="ana")
             try:
@@ -329,13 +329,13 @@ class TestRuns:
                 return (await broken.run("two", session=session)).text
             return "nothing failed"
 
-        assert asyncio.run(talk()) == "fine"
+        assert asyncio.run(run_agent()) == "fine"
         assert [row[2] for row in rows(store)] == ["one", "two", "fine"]
 
     def test_a_run_that_is_late_fails(self, store: Store, by_call: bool) -> None:
         def overtaken() -> str:
             let_lease_run_out(store, session_of(store))
-            with open_apart(Path(store.path)) as other, other.turn(HERE, "second") as turn:
+            with open_apart(Path(store.path)) as other, other.turn(ANA_SOURCE, "second") as turn:
                 turn.add_assistant("done")
             return "too late"
 
@@ -344,15 +344,15 @@ class TestRuns:
         assert [row[2] for row in rows(store)] == ["first", "second", "done"]
 
     def test_a_stream_is_stored_when_it_has_ended(self, store: Store, by_call: bool) -> None:
-        async def talk() -> None:
+        async def run_agent() -> None:
             streamed = agent(store, "bit by bit", by_call=by_call)
             session = streamed.create_session(session_id="ana")
             async for _ in streamed.run("hi", session=session, stream=True):
                 pass
 
-        asyncio.run(talk())
+        asyncio.run(run_agent())
         assert [row[2] for row in rows(store)] == ["hi", "bit by bit"]
-        assert run_lease._held == {}
+        assert run_lease._held_turns == {}
 
 
 def test_flags_of_the_framework_hold(store: Store) -> None:
@@ -362,7 +362,7 @@ def test_flags_of_the_framework_hold(store: Store) -> None:
     assert [row[2] for row in rows(store)] == ["q", "b"]
     blind = agent(store, "c", load_messages=False)
     run(blind, "r")
-    assert shown(blind) == [["r"]]
+    assert model_inputs(blind) == [["r"]]
     assert [row[2] for row in rows(store)] == ["q", "b", "r", "c"]
 
 
@@ -381,38 +381,38 @@ def test_a_session_without_an_id_is_the_default_one(store: Store) -> None:
 
 
 def test_messages_of_other_writers_are_part_of_the_history(store: Store) -> None:
-    with store.turn(HERE, "the sky?") as turn:
+    with store.turn(ANA_SOURCE, "the sky?") as turn:
         turn.add_assistant("I look.", tool_calls=[ToolCall("c1", "look", {"at": "sky"})])
         turn.add_tool_result("c1", "blue")
         turn.add_assistant("It is blue.")
     transcript = store.transcript(turn.session.id)
     transcript.append({"role": "system", "content": "be brief", FIELD: "not ours"})
-    found = asyncio.run(TertuliaHistoryProvider(store).get_messages("ana"))
-    assert [(one.role, one.text) for one in found] == [
+    result = asyncio.run(TertuliaHistoryProvider(store).get_messages("ana"))
+    assert [(message.role, message.text) for message in result] == [
         ("user", "the sky?"),
         ("assistant", "I look."),
         ("tool", ""),
         ("assistant", "It is blue."),
         ("system", "be brief"),
     ]
-    assert [part.call_id for part in found[1].contents if part.type == "function_call"] == ["c1"]
-    assert found[2].contents[0].result == "blue"
+    assert [part.call_id for part in result[1].contents if part.type == "function_call"] == ["c1"]
+    assert result[2].contents[0].result == "blue"
 
 
 def test_takes_an_async_store(where: Path) -> None:
-    async def talk() -> int:
+    async def run_agent() -> int:
         async with tertulia.aio.open(where, settings=FAST) as store:
-            one = agent(store, "hello")
-            await one.run("hi", session=one.create_session(session_id="ana"))
+            message = agent(store, "hello")
+            await message.run("hi", session=message.create_session(session_id="ana"))
             return len(await TertuliaHistoryProvider(store).get_messages("ana"))
 
-    assert asyncio.run(talk()) == 2
+    assert asyncio.run(run_agent()) == 2
 
 
 def test_undo_takes_back_a_run(store: Store) -> None:
-    talk = agent(store, call(), "blue", "x")
-    run(talk, "the sky?")
-    run(talk, "thanks")
+    run_agent = agent(store, call(), "blue", "x")
+    run(run_agent, "the sky?")
+    run(run_agent, "thanks")
     store.transcript(session_of(store).id).undo()
     assert len(get(TertuliaHistoryProvider(store))) == 4
 
@@ -420,7 +420,7 @@ def test_undo_takes_back_a_run(store: Store) -> None:
 def test_a_run_that_failed_elsewhere_gives_the_session_back(store: Store) -> None:
     with pytest.raises(RuntimeError):
         run(agent(store, RuntimeError("x")), "one")
-    (held,) = run_lease._held[(os.path.realpath(store.path), session_of(store).key)]
-    assert not held.turn.sync.renew()
-    with open_apart(Path(store.path)) as other, other.turn(HERE, "two", wait=0) as turn:
+    (held_turn,) = run_lease._held_turns[(os.path.realpath(store.path), session_of(store).key)]
+    assert not held_turn.turn.sync.renew()
+    with open_apart(Path(store.path)) as other, other.turn(ANA_SOURCE, "two", wait=0) as turn:
         turn.add_assistant("fine")

@@ -40,14 +40,14 @@ def mirror(store: Store) -> TertuliaSessionStore:
     return TertuliaSessionStore(store)
 
 
-def said(text: Any, uuid: str | None = None, **fields: Any) -> Any:
-    named = {} if uuid is None else {"uuid": uuid}
-    return {"type": "user", **named, "message": {"role": "user", "content": text}, **fields}
+def user_entry(text: Any, uuid: str | None = None, **fields: Any) -> Any:
+    uuid_field = {} if uuid is None else {"uuid": uuid}
+    return {"type": "user", **uuid_field, "message": {"role": "user", "content": text}, **fields}
 
 
-def answered(content: Any, uuid: str | None = None, **message: Any) -> Any:
-    named = {} if uuid is None else {"uuid": uuid}
-    return {"type": "assistant", **named, "message": {"content": content, **message}}
+def assistant_entry(content: Any, uuid: str | None = None, **message: Any) -> Any:
+    uuid_field = {} if uuid is None else {"uuid": uuid}
+    return {"type": "assistant", **uuid_field, "message": {"content": content, **message}}
 
 
 def append(mirror: TertuliaSessionStore, *entries: Any, key: SessionKey = MAIN) -> None:
@@ -62,9 +62,11 @@ def session_of(store: Store, mirror: TertuliaSessionStore, key: SessionKey = MAI
     return store.sessions.current(store.sessions.key(mirror.source(key)))
 
 
-def shown(store: Store, mirror: TertuliaSessionStore) -> list[tuple[str, Any, str | None]]:
+def stored_messages(
+    store: Store, mirror: TertuliaSessionStore
+) -> list[tuple[str, Any, str | None]]:
     entries = store.transcript(session_of(store, mirror).id).entries()
-    return [(one.role, one.body.get("content"), one.kind) for one in entries]
+    return [(entry.role, entry.body.get("content"), entry.kind) for entry in entries]
 
 
 class TestConformance:
@@ -91,19 +93,19 @@ class TestConformance:
     def test_with_an_async_store(self, tmp_path: Path) -> None:
         numbers = count()
 
-        async def play() -> None:
+        async def run() -> None:
             opened: list[Any] = []
 
             async def make() -> TertuliaSessionStore:
-                place = tmp_path / f"{next(numbers)}.db"
-                opened.append(await tertulia.aio.open(place, settings=FAST))
+                path = tmp_path / f"{next(numbers)}.db"
+                opened.append(await tertulia.aio.open(path, settings=FAST))
                 return TertuliaSessionStore(opened[-1])
 
             await run_session_store_conformance(make)
             for store in opened:
                 await store.close()
 
-        asyncio.run(play())
+        asyncio.run(run())
         assert next(numbers) > 10
 
 
@@ -130,7 +132,7 @@ def test_an_entry_comes_back_as_it_went_in(mirror: TertuliaSessionStore, name: s
 
 def test_what_is_no_json_is_refused_with_all_of_its_batch(mirror: TertuliaSessionStore) -> None:
     with pytest.raises(IllegalMove):
-        append(mirror, said("a"), {"type": "x", "raw": b"y"})
+        append(mirror, user_entry("a"), {"type": "x", "raw": b"y"})
     assert load(mirror) is None
 
 
@@ -141,13 +143,15 @@ def test_an_entry_is_a_message_of_ours(store: Store, mirror: TertuliaSessionStor
     append(
         mirror,
         {"type": "summary", "summary": "Talk of the sky"},
-        said("how is it?"),
-        answered([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "I look"}, use]),
-        said([result]),
-        answered([{"type": "text", "text": "It is blue."}]),
-        said("<caveat>", isMeta=True),
+        user_entry("how is it?"),
+        assistant_entry(
+            [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "I look"}, use]
+        ),
+        user_entry([result]),
+        assistant_entry([{"type": "text", "text": "It is blue."}]),
+        user_entry("<caveat>", isMeta=True),
     )
-    assert shown(store, mirror) == [
+    assert stored_messages(store, mirror) == [
         ("system", "[summary]\nTalk of the sky", "internal"),
         ("user", "how is it?", None),
         ("assistant", "I look", None),
@@ -157,7 +161,7 @@ def test_an_entry_is_a_message_of_ours(store: Store, mirror: TertuliaSessionStor
     ]
     session = session_of(store, mirror)
     history = store.transcript(session.id).history()
-    assert [one["role"] for one in history] == ["user", "assistant", "tool", "assistant"]
+    assert [entry["role"] for entry in history] == ["user", "assistant", "tool", "assistant"]
     assert history[1]["tool_calls"][0]["function"]["arguments"] == '{"at": "sky"}'
     assert store.transcript(session.id).entries()[2].body["reasoning_content"] == "hm"
     assert sorted(hit.seq for hit in store.search("blue").items) == [4, 5]
@@ -170,10 +174,14 @@ def test_several_results_in_one_entry(store: Store, mirror: TertuliaSessionStore
     results: list[Any] = [
         {"type": "tool_result", "tool_use_id": n, "content": f"of {n}"} for n in ("a", "b")
     ]
-    given = [said("go"), answered(uses), said([*results, {"type": "text", "text": "go on"}])]
-    append(mirror, *given)
-    assert load(mirror) == given
-    assert [row[:2] for row in shown(store, mirror)][2:] == [
+    entries = [
+        user_entry("go"),
+        assistant_entry(uses),
+        user_entry([*results, {"type": "text", "text": "go on"}]),
+    ]
+    append(mirror, *entries)
+    assert load(mirror) == entries
+    assert [row[:2] for row in stored_messages(store, mirror)][2:] == [
         ("tool", "of a"),
         ("tool", "of b"),
         ("user", "go on"),
@@ -184,11 +192,11 @@ class TestOnce:
     """An entry's uuid is its idempotency key."""
 
     def test_a_batch_that_is_sent_again_changes_nothing(self, mirror: TertuliaSessionStore) -> None:
-        batch = [said("a", "1"), answered("b", "2")]
+        batch = [user_entry("a", "1"), assistant_entry("b", "2")]
         append(mirror, *batch)
-        append(mirror, *batch, said("c", "3"))
-        append(mirror, said("c", "3"), said("c", "3"))
-        assert load(mirror) == [*batch, said("c", "3")]
+        append(mirror, *batch, user_entry("c", "3"))
+        append(mirror, user_entry("c", "3"), user_entry("c", "3"))
+        assert load(mirror) == [*batch, user_entry("c", "3")]
 
     def test_without_a_uuid_everything_is_stored(self, mirror: TertuliaSessionStore) -> None:
         append(mirror, {"type": "mode"}, {"type": "mode"})
@@ -198,30 +206,30 @@ class TestOnce:
     def test_a_uuid_counts_within_its_transcript(self, mirror: TertuliaSessionStore) -> None:
         other: SessionKey = {"project_key": "proj", "session_id": "s2"}
         for key in (MAIN, BELOW, other):
-            append(mirror, said("a", "1"), key=key)
-            assert load(mirror, key) == [said("a", "1")]
+            append(mirror, user_entry("a", "1"), key=key)
+            assert load(mirror, key) == [user_entry("a", "1")]
 
     def test_what_was_taken_back_does_not_come_again(
         self, store: Store, mirror: TertuliaSessionStore
     ) -> None:
-        append(mirror, said("a", "1"), said("b", "2"))
+        append(mirror, user_entry("a", "1"), user_entry("b", "2"))
         store.transcript(session_of(store, mirror).id).undo()
-        append(mirror, said("b", "2"))
-        assert load(mirror) == [said("a", "1")]
+        append(mirror, user_entry("b", "2"))
+        assert load(mirror) == [user_entry("a", "1")]
 
     def test_after_a_deletion_it_may_come_again(self, mirror: TertuliaSessionStore) -> None:
-        append(mirror, said("a", "1"))
+        append(mirror, user_entry("a", "1"))
         asyncio.run(mirror.delete(MAIN))
-        append(mirror, said("a", "1"))
-        assert load(mirror) == [said("a", "1")]
+        append(mirror, user_entry("a", "1"))
+        assert load(mirror) == [user_entry("a", "1")]
 
     def test_two_handles_at_once(self, mirror: TertuliaSessionStore, where: Path) -> None:
-        batch = [said(str(number), str(number)) for number in range(20)]
+        batch = [user_entry(str(number), str(number)) for number in range(20)]
 
         async def race() -> None:
             with tertulia.open(where, settings=FAST) as other:
                 twin = TertuliaSessionStore(other)
-                await asyncio.gather(*(one.append(MAIN, batch) for one in (mirror, twin) * 3))
+                await asyncio.gather(*(entry.append(MAIN, batch) for entry in (mirror, twin) * 3))
 
         asyncio.run(race())
         assert load(mirror) == batch
@@ -241,12 +249,16 @@ class TestUsage:
         early = {**self.USED, "output_tokens": 1}
         append(
             mirror,
-            said("a", "1"),
-            answered("b", "2", id="m1", model="claude-sonnet-4-5", usage=early),
-            answered("c", "3", id="m1", model="claude-sonnet-4-5", usage=self.USED),
+            user_entry("a", "1"),
+            assistant_entry("b", "2", id="m1", model="claude-sonnet-4-5", usage=early),
+            assistant_entry("c", "3", id="m1", model="claude-sonnet-4-5", usage=self.USED),
         )
-        append(mirror, answered("d", "4", id="m1", model="claude-sonnet-4-5", usage=self.USED))
-        append(mirror, answered("c", "3", id="m1", model="claude-sonnet-4-5", usage=self.USED))
+        append(
+            mirror, assistant_entry("d", "4", id="m1", model="claude-sonnet-4-5", usage=self.USED)
+        )
+        append(
+            mirror, assistant_entry("c", "3", id="m1", model="claude-sonnet-4-5", usage=self.USED)
+        )
         used = session_of(store, mirror).usage
         assert (used.input, used.output, used.cache_read, used.cache_write) == (10, 5, 100, 20)
         assert used.model == "claude-sonnet-4-5"
@@ -254,8 +266,8 @@ class TestUsage:
 
     def test_calls_add_up(self, store: Store, mirror: TertuliaSessionStore) -> None:
         for name in ("m1", "m2"):
-            append(mirror, answered("b", name, id=name, usage=self.USED))
-        append(mirror, answered("b", "x", usage=self.USED))
+            append(mirror, assistant_entry("b", name, id=name, usage=self.USED))
+        append(mirror, assistant_entry("b", "x", usage=self.USED))
         assert store.usage.sum("platform")[PLATFORM].total == 3 * 135
 
 
@@ -271,20 +283,20 @@ class TestListing:
             {"project_key": "session:a", "session_id": "a"},
         ]
         for number, key in enumerate(tricky):
-            append(mirror, said(number), key=key)
+            append(mirror, user_entry(number), key=key)
         assert [load(mirror, key) for key in tricky] == [
-            [said(number)] for number in range(len(tricky))
+            [user_entry(number)] for number in range(len(tricky))
         ]
         listed = asyncio.run(mirror.list_sessions("a"))
-        assert sorted(one["session_id"] for one in listed) == ["a", "b/c"]
-        assert [one["session_id"] for one in asyncio.run(mirror.list_sessions(""))] == ["a"]
+        assert sorted(entry["session_id"] for entry in listed) == ["a", "b/c"]
+        assert [entry["session_id"] for entry in asyncio.run(mirror.list_sessions(""))] == ["a"]
 
     def test_many_sessions_are_all_listed(self, mirror: TertuliaSessionStore) -> None:
         async def fill() -> int:
             for number in range(510):
                 key: SessionKey = {"project_key": "p", "session_id": str(number)}
-                await mirror.append(key, [said("x")])
-            return len({one["session_id"] for one in await mirror.list_sessions("p")})
+                await mirror.append(key, [user_entry("x")])
+            return len({entry["session_id"] for entry in await mirror.list_sessions("p")})
 
         assert asyncio.run(fill()) == 510
 
@@ -303,38 +315,42 @@ def test_the_functions_of_the_sdk_work_on_it(mirror: TertuliaSessionStore, tmp_p
         "session_id": UUID,
     }
     common = {"sessionId": UUID, "timestamp": "2026-03-01T10:00:00.000Z"}
-    first = said("Will it rain?", "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed", **common)
+    first = user_entry("Will it rain?", "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed", **common)
     second = {
-        **answered([{"type": "text", "text": "No."}], "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d"),
+        **assistant_entry(
+            [{"type": "text", "text": "No."}], "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d"
+        ),
         "parentUuid": first["uuid"],
         **common,
     }
     append(mirror, first, second, key=key)
 
-    async def play() -> None:
+    async def run() -> None:
         (listed,) = await list_sessions_from_store(mirror, directory=directory)
         assert (listed.session_id, listed.first_prompt) == (UUID, "Will it rain?")
-        found = await get_session_messages_from_store(mirror, UUID, directory=directory)
-        assert [message.type for message in found] == ["user", "assistant"]
+        messages = await get_session_messages_from_store(mirror, UUID, directory=directory)
+        assert [message.type for message in messages] == ["user", "assistant"]
         await rename_session_via_store(mirror, UUID, "The weather", directory=directory)
         (listed,) = await list_sessions_from_store(mirror, directory=directory)
         assert listed.custom_title == "The weather"
         fork = await fork_session_via_store(mirror, UUID, directory=directory)
         assert len(await list_sessions_from_store(mirror, directory=directory)) == 2
-        found = await get_session_messages_from_store(mirror, fork.session_id, directory=directory)
-        assert [message.type for message in found] == ["user", "assistant"]
+        messages = await get_session_messages_from_store(
+            mirror, fork.session_id, directory=directory
+        )
+        assert [message.type for message in messages] == ["user", "assistant"]
         await delete_session_via_store(mirror, UUID, directory=directory)
         (listed,) = await list_sessions_from_store(mirror, directory=directory)
         assert listed.session_id == fork.session_id
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
 def test_a_deletion_is_whole(store: Store, mirror: TertuliaSessionStore) -> None:
-    append(mirror, said("unforgettable"))
-    append(mirror, said("unforgettable"), key=BELOW)
+    append(mirror, user_entry("unforgettable"))
+    append(mirror, user_entry("unforgettable"), key=BELOW)
     store.sessions.reset(session_of(store, mirror).key)
-    append(mirror, said("unforgettable"))
+    append(mirror, user_entry("unforgettable"))
     with store.turn(ANA, "unforgettable") as turn:
         turn.add_assistant("yes")
     asyncio.run(mirror.delete(MAIN))
@@ -343,35 +359,38 @@ def test_a_deletion_is_whole(store: Store, mirror: TertuliaSessionStore) -> None
 
 
 def test_clear_and_undo_move_a_pointer(store: Store, mirror: TertuliaSessionStore) -> None:
-    append(mirror, said("a"), answered("b"))
+    append(mirror, user_entry("a"), assistant_entry("b"))
     transcript = store.transcript(session_of(store, mirror).id)
     transcript.clear()
     assert load(mirror) == []
     transcript.restore(1)
-    assert load(mirror) == [said("a"), answered("b")]
+    assert load(mirror) == [user_entry("a"), assistant_entry("b")]
 
 
 def test_messages_of_others_are_no_entries(store: Store, mirror: TertuliaSessionStore) -> None:
-    append(mirror, said("a"))
+    append(mirror, user_entry("a"))
     transcript = store.transcript(session_of(store, mirror).id)
     transcript.append({"role": "user", "content": "b", FIELD: "x"})
-    assert load(mirror) == [said("a")]
+    assert load(mirror) == [user_entry("a")]
 
 
 def test_a_session_that_has_ended_is_not_loaded(store: Store, mirror: TertuliaSessionStore) -> None:
-    append(mirror, said("a", "1"))
+    append(mirror, user_entry("a", "1"))
     ended = session_of(store, mirror)
     store.sessions.end(ended.id, "done")
     assert load(mirror) is None
     store.sessions.switch(ended.key, ended.id)
-    assert load(mirror) == [said("a", "1")]
+    assert load(mirror) == [user_entry("a", "1")]
 
 
 def test_listed_with_everything_else(store: Store, mirror: TertuliaSessionStore) -> None:
-    append(mirror, said("the sky over Sevilla"))
+    append(mirror, user_entry("the sky over Sevilla"))
     with store.turn(Source("telegram", "42"), "Sevilla?") as turn:
         turn.add_assistant("yes")
-    assert {one.origin.platform for one in store.sessions.find().items} == {PLATFORM, "telegram"}
+    assert {entry.origin.platform for entry in store.sessions.find().items} == {
+        PLATFORM,
+        "telegram",
+    }
     assert len(store.search("sevilla").items) == 2
 
 

@@ -49,14 +49,14 @@ from tests.records.store_inspection import ANA, let_lease_run_out, log_of, open_
 
 set_tracing_disabled(True)
 
-HERE = Source(PLATFORM, "ana")
+ANA_SOURCE = Source(PLATFORM, "ana")
 
 
-def said(text: str) -> Any:
+def user_item(text: str) -> Any:
     return {"role": "user", "content": text}
 
 
-def words(text: str) -> ResponseOutputMessage:
+def answer_item(text: str) -> ResponseOutputMessage:
     part = ResponseOutputText(type="output_text", text=text, annotations=[])
     return ResponseOutputMessage(
         id="m", type="message", role="assistant", status="completed", content=[part]
@@ -69,7 +69,7 @@ def call(name: str = "look", call_id: str = "c1") -> ResponseFunctionToolCall:
     )
 
 
-def used(count: int = 10) -> RunUsage:
+def request_usage(count: int = 10) -> RunUsage:
     return RunUsage(
         requests=1,
         input_tokens=count,
@@ -87,12 +87,12 @@ class Script(Model):
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
-        self.shown: list[list[Any]] = []
+        self.model_inputs: list[list[Any]] = []
 
     async def get_response(
         self, system_instructions: str | None, input: Any, *args: Any, **kwargs: Any
     ) -> ModelResponse:
-        self.shown.append(list(input))
+        self.model_inputs.append(list(input))
         answer = self.answers.pop(0)
         if callable(answer):
             answer = answer(input)
@@ -101,8 +101,8 @@ class Script(Model):
         if isinstance(answer, Exception):
             raise answer
         output = answer if isinstance(answer, list) else [answer]
-        output = [words(one) if isinstance(one, str) else one for one in output]
-        return ModelResponse(output=output, usage=used(), response_id=None)
+        output = [answer_item(item) if isinstance(item, str) else item for item in output]
+        return ModelResponse(output=output, usage=request_usage(), response_id=None)
 
     async def stream_response(
         self, system_instructions: str | None, input: Any, *args: Any, **kwargs: Any
@@ -140,9 +140,9 @@ def agent(*answers: Any) -> Agent[Any]:
     return Agent("A", model=Script(*answers), tools=[look])
 
 
-def shown(of: Agent[Any]) -> list[list[Any]]:
+def model_inputs(of: Agent[Any]) -> list[list[Any]]:
     assert isinstance(of.model, Script)
-    return of.model.shown
+    return of.model.model_inputs
 
 
 def run(of: Agent[Any], text: str, session: TertuliaSession) -> Any:
@@ -153,16 +153,16 @@ def items(session: TertuliaSession, limit: int | None = None) -> list[Any]:
     return list(asyncio.run(session.get_items(limit)))
 
 
-def session_of(store: Store, source: Source = HERE) -> tertulia.Session:
-    found = store.sessions.current(store.sessions.key(source))
-    assert found is not None
-    return found
+def session_of(store: Store, source: Source = ANA_SOURCE) -> tertulia.Session:
+    result = store.sessions.current(store.sessions.key(source))
+    assert result is not None
+    return result
 
 
 # -- items
 
 ITEMS: dict[str, Any] = {
-    "easy": said("¿Qué tal? 👩‍👩‍👧"),
+    "easy": user_item("¿Qué tal? 👩‍👩‍👧"),
     "typed": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]},
     "developer": {"role": "developer", "content": "be brief"},
     "answer": {
@@ -204,18 +204,18 @@ ITEMS: dict[str, Any] = {
 @pytest.mark.parametrize("name", ITEMS)
 def test_an_item_comes_back_as_it_went_in(store: Store, name: str) -> None:
     session = TertuliaSession("ana", store)
-    asyncio.run(session.add_items([said("before"), ITEMS[name], said("after")]))
+    asyncio.run(session.add_items([user_item("before"), ITEMS[name], user_item("after")]))
     again = TertuliaSession("ana", store)
-    assert items(again) == [said("before"), ITEMS[name], said("after")]
+    assert items(again) == [user_item("before"), ITEMS[name], user_item("after")]
     assert list(items(again)[1]) == list(ITEMS[name])  # in the same order too
 
 
 def test_an_item_is_a_message_of_ours(store: Store) -> None:
     session = TertuliaSession("ana", store)
-    given = ["typed", "developer", "thought", "call", "result", "hosted", "answer"]
-    asyncio.run(session.add_items([ITEMS[name] for name in given]))
-    found = store.transcript(session_of(store).id).load()
-    assert [(one["role"], one["content"]) for one in found] == [
+    item_names = ["typed", "developer", "thought", "call", "result", "hosted", "answer"]
+    asyncio.run(session.add_items([ITEMS[name] for name in item_names]))
+    result = store.transcript(session_of(store).id).load()
+    assert [(item["role"], item["content"]) for item in result] == [
         ("user", "a"),
         ("system", "be brief"),
         ("assistant", None),
@@ -224,7 +224,7 @@ def test_an_item_is_a_message_of_ours(store: Store) -> None:
         ("assistant", "[web_search_call]"),
         ("assistant", "hola"),
     ]
-    assert found[3]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
+    assert result[3]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
     assert [hit.seq for hit in store.search("hola").items] == [7]
 
 
@@ -232,8 +232,8 @@ def test_a_large_item_is_kept_once(store: Store, where: Path) -> None:
     store.vacuum()
     empty = where.stat().st_size
     large = os.urandom(400_000).hex()
-    asyncio.run(TertuliaSession("ana", store).add_items([said(large)]))
-    assert items(TertuliaSession("ana", store)) == [said(large)]
+    asyncio.run(TertuliaSession("ana", store).add_items([user_item(large)]))
+    assert items(TertuliaSession("ana", store)) == [user_item(large)]
     store.vacuum()
     assert where.stat().st_size - empty < 700_000  # twice would be more, even compressed
 
@@ -241,10 +241,10 @@ def test_a_large_item_is_kept_once(store: Store, where: Path) -> None:
 @pytest.mark.parametrize("bad", ["text", None, 5, {"role": "user", "content": object()}, {1: 2}])
 def test_of_items_with_a_bad_one_none_is_stored(store: Store, bad: Any) -> None:
     session = TertuliaSession("ana", store)
-    asyncio.run(session.add_items([said("a")]))
+    asyncio.run(session.add_items([user_item("a")]))
     with pytest.raises(IllegalMove):
-        asyncio.run(session.add_items([said("b"), bad]))
-    assert items(session) == [said("a")]
+        asyncio.run(session.add_items([user_item("b"), bad]))
+    assert items(session) == [user_item("a")]
 
 
 # -- what the SDK asks of a session
@@ -262,40 +262,40 @@ def test_a_limit_gives_the_newest_in_order(
     store: Store, limit: int | None, expected: list[int]
 ) -> None:
     session = TertuliaSession("ana", store)
-    asyncio.run(session.add_items([said(str(number)) for number in range(3)]))
-    assert items(session, limit) == [said(str(number)) for number in expected]
+    asyncio.run(session.add_items([user_item(str(number)) for number in range(3)]))
+    assert items(session, limit) == [user_item(str(number)) for number in expected]
 
 
 def test_a_limit_of_the_settings_gives_way_to_one_that_is_asked(store: Store) -> None:
     session = TertuliaSession("ana", store, SessionSettings(limit=1))
-    asyncio.run(session.add_items([said("a"), said("b")]))
-    assert items(session) == [said("b")]
-    assert items(session, 2) == [said("a"), said("b")]
+    asyncio.run(session.add_items([user_item("a"), user_item("b")]))
+    assert items(session) == [user_item("b")]
+    assert items(session, 2) == [user_item("a"), user_item("b")]
     thrifty = agent("x")
     run(thrifty, "c", session)
-    assert shown(thrifty) == [[said("b"), said("c")]]
+    assert model_inputs(thrifty) == [[user_item("b"), user_item("c")]]
 
 
 def test_pop_gives_exactly_the_newest_until_there_is_none(store: Store) -> None:
     session = TertuliaSession("ana", store)
-    given = [ITEMS[name] for name in ("easy", "call", "result", "of tomorrow")]
-    asyncio.run(session.add_items(given))
-    popped = [asyncio.run(session.pop_item()) for _ in range(5)]
-    assert popped == [*reversed(given), None]
+    item_names = [ITEMS[name] for name in ("easy", "call", "result", "of tomorrow")]
+    asyncio.run(session.add_items(item_names))
+    popped_items = [asyncio.run(session.pop_item()) for _ in range(5)]
+    assert popped_items == [*reversed(item_names), None]
     assert items(session) == []
 
 
 def test_nothing_that_is_popped_or_cleared_is_destroyed(store: Store) -> None:
     session = TertuliaSession("ana", store)
-    asyncio.run(session.add_items([said("a"), said("b")]))
+    asyncio.run(session.add_items([user_item("a"), user_item("b")]))
     asyncio.run(session.pop_item())
-    asyncio.run(session.add_items([said("c")]))
+    asyncio.run(session.add_items([user_item("c")]))
     asyncio.run(session.clear_session())
     assert items(session) == []
     transcript = store.transcript(session_of(store).id)
     assert [row.content for row in log_of(store, session_of(store))] == ["a", "b", "c"]
     transcript.restore(1)
-    assert items(session) == [said("a"), said("b")]
+    assert items(session) == [user_item("a"), user_item("b")]
 
 
 def test_to_look_at_a_session_makes_none(store: Store) -> None:
@@ -310,7 +310,7 @@ def test_to_look_at_a_session_makes_none(store: Store) -> None:
     "use",
     [
         lambda session: session.add_items([]),
-        lambda session: session.add_items([said("x")]),
+        lambda session: session.add_items([user_item("x")]),
         lambda session: session.get_items(),
         lambda session: session.get_items(0),
         lambda session: session.pop_item(),
@@ -321,11 +321,11 @@ def test_a_closed_session_refuses_everything(
     store: Store, use: Callable[[TertuliaSession], Any]
 ) -> None:
     session = TertuliaSession("ana", store)
-    asyncio.run(session.add_items([said("a")]))
+    asyncio.run(session.add_items([user_item("a")]))
     session.close()
     with pytest.raises(IllegalMove, match="was closed"):
         asyncio.run(use(session))
-    assert items(TertuliaSession("ana", store)) == [said("a")]  # the store is not
+    assert items(TertuliaSession("ana", store)) == [user_item("a")]  # the store is not
 
 
 def test_closing_may_be_awaited(store: Store) -> None:
@@ -337,23 +337,23 @@ def test_closing_may_be_awaited(store: Store) -> None:
 
 def test_ids_that_look_alike_are_conversations_of_their_own(store: Store) -> None:
     for name in ("a:b", "a%3Ab", "a", "A", " a", "a/b", "", "ä", "a\u0308"):
-        asyncio.run(TertuliaSession(name, store).add_items([said(f"of {name!r}")]))
-        assert items(TertuliaSession(name, store)) == [said(f"of {name!r}")]
+        asyncio.run(TertuliaSession(name, store).add_items([user_item(f"of {name!r}")]))
+        assert items(TertuliaSession(name, store)) == [user_item(f"of {name!r}")]
 
 
 def test_takes_an_async_store(where: Path) -> None:
-    async def talk() -> list[Any]:
+    async def run_agent() -> list[Any]:
         async with tertulia.aio.open(where, settings=FAST) as store:
             session = TertuliaSession("ana", store)
             await Runner.run(agent("hello"), "hi", session=session)
         async with tertulia.aio.open(where, settings=FAST) as store:
             return list(await TertuliaSession("ana", store).get_items())
 
-    assert [item["role"] for item in asyncio.run(talk())] == ["user", "assistant"]
+    assert [item["role"] for item in asyncio.run(run_agent())] == ["user", "assistant"]
 
 
 def test_takes_nothing_else() -> None:
-    with pytest.raises(ConfigError, match="A store is needed"):
+    with pytest.raises(ConfigError, match="Expected a store"):
         TertuliaSession("ana", "talk.db")  # type: ignore[arg-type]
 
 
@@ -379,14 +379,14 @@ def test_a_run_is_a_turn(store: Store) -> None:
 
 
 def test_a_streamed_run_is_a_turn_too(store: Store) -> None:
-    async def talk() -> None:
-        streamed = Runner.run_streamed(
+    async def run_agent() -> None:
+        run_result = Runner.run_streamed(
             agent(call(), "it is blue"), "the sky?", session=TertuliaSession("ana", store)
         )
-        async for _ in streamed.stream_events():
+        async for _ in run_result.stream_events():
             pass
 
-    asyncio.run(talk())
+    asyncio.run(run_agent())
     rows = log_of(store, session_of(store))
     assert [(row.turn, row.role) for row in rows] == [
         (1, "user"),
@@ -395,7 +395,7 @@ def test_a_streamed_run_is_a_turn_too(store: Store) -> None:
         (1, "assistant"),
     ]
     assert session_of(store).usage.total == 30
-    assert run_lease._held == {}
+    assert run_lease._held_turns == {}
 
 
 def test_a_tool_may_add_items_by_hand(store: Store) -> None:
@@ -404,14 +404,14 @@ def test_a_tool_may_add_items_by_hand(store: Store) -> None:
     @function_tool
     async def note(at: str) -> str:
         """Note something."""
-        await session.add_items([said("a note")])
+        await session.add_items([user_item("a note")])
         return "noted"
 
-    async def talk() -> None:
+    async def run_agent() -> None:
         script = Script(call("note"), "done")
         await Runner.run(Agent("A", model=script, tools=[note]), "note it", session=session)
 
-    asyncio.run(talk())
+    asyncio.run(run_agent())
     contents = [row.content for row in log_of(store, session_of(store))]
     assert contents == ["note it", "a note", None, "noted", "done"]
     assert turn_states(store) == ["answered"]
@@ -422,13 +422,13 @@ def test_the_lease_is_taken_before_the_model_runs(store: Store) -> None:
 
     def intrude(_: Any) -> str:
         with open_apart(Path(store.path)) as other, pytest.raises(SessionBusy):
-            other.turn(HERE, "me first", wait=0).__enter__()
+            other.turn(ANA_SOURCE, "me first", wait=0).__enter__()
         refused.append(True)
         return "nobody came"
 
     run(agent(intrude), "hi", TertuliaSession("ana", store))
     assert refused == [True]
-    with store.turn(HERE, "now", wait=0) as turn:  # and given back with the answer
+    with store.turn(ANA_SOURCE, "now", wait=0) as turn:  # and given back with the answer
         turn.add_assistant("yes")
 
 
@@ -437,15 +437,15 @@ def test_runs_at_once_do_not_interleave(store: Store) -> None:
         await asyncio.sleep(0.01)
         return "answer"
 
-    async def talk() -> None:
-        one, two = TertuliaSession("ana", store), TertuliaSession("ana", store)
+    async def run_agent() -> None:
+        first, second = TertuliaSession("ana", store), TertuliaSession("ana", store)
         runs = [
-            Runner.run(agent(slow), f"{place}", session=(one, two, one, two)[place])
-            for place in range(4)
+            Runner.run(agent(slow), f"{index}", session=(first, second, first, second)[index])
+            for index in range(4)
         ]
         await asyncio.gather(*runs)
 
-    asyncio.run(talk())
+    asyncio.run(run_agent())
     rows = log_of(store, session_of(store))
     assert [row.role for row in rows] == ["user", "assistant"] * 4
     assert [row.turn for row in rows] == [1, 1, 2, 2, 3, 3, 4, 4]
@@ -454,7 +454,7 @@ def test_runs_at_once_do_not_interleave(store: Store) -> None:
 def test_a_run_that_is_late_fails_and_the_other_stays_whole(store: Store) -> None:
     def overtaken(_: Any) -> str:
         let_lease_run_out(store, session_of(store))
-        with open_apart(Path(store.path)) as other, other.turn(HERE, "second") as turn:
+        with open_apart(Path(store.path)) as other, other.turn(ANA_SOURCE, "second") as turn:
             turn.add_assistant("done")
         return "too late"
 
@@ -465,41 +465,44 @@ def test_a_run_that_is_late_fails_and_the_other_stays_whole(store: Store) -> Non
 
 
 def test_after_a_run_that_failed_the_next_one_goes_on_at_once(store: Store) -> None:
-    async def talk() -> None:
+    async def run_agent() -> None:
         session = TertuliaSession("ana", store, wait=0)
         try:
             await Runner.run(agent(RuntimeError("broken")), "one", session=session)
         except RuntimeError:  # its context is alive as long as the error is
             await Runner.run(agent("fine"), "two", session=session)
 
-    asyncio.run(talk())
+    asyncio.run(run_agent())
     again = agent("fine")
     run(again, "three", TertuliaSession("ana", store, wait=0))
-    asked = [item["content"] for item in shown(again)[0] if item.get("role") == "user"]
-    assert asked == ["one", "two", "three"]  # what the person said is kept, whatever happens
+    questions = [item["content"] for item in model_inputs(again)[0] if item.get("role") == "user"]
+    assert questions == ["one", "two", "three"]  # what the person said is kept, whatever happens
 
 
 def test_a_run_that_failed_elsewhere_gives_the_session_back(store: Store) -> None:
     session = TertuliaSession("ana", store)
     with pytest.raises(RuntimeError):
         run(agent(RuntimeError("broken")), "one", session)
-    (held,) = run_lease._held[(os.path.realpath(store.path), session_of(store).key)]
-    assert not held.turn.sync.renew()  # as whoever renews leases would find out
-    with open_apart(Path(store.path)) as other, other.turn(HERE, "two", wait=0) as turn:
+    (held_turn,) = run_lease._held_turns[(os.path.realpath(store.path), session_of(store).key)]
+    assert not held_turn.turn.sync.renew()  # as whoever renews leases would find out
+    with open_apart(Path(store.path)) as other, other.turn(ANA_SOURCE, "two", wait=0) as turn:
         turn.add_assistant("fine")
 
 
 def test_closing_gives_the_session_back(store: Store) -> None:
-    async def talk() -> None:
+    async def run_agent() -> None:
         session = TertuliaSession("ana", store)
         try:
             await Runner.run(agent(RuntimeError("broken")), "one", session=session)
         except RuntimeError:
             session.close()
-            with open_apart(Path(store.path)) as other, other.turn(HERE, "two", wait=0) as turn:
+            with (
+                open_apart(Path(store.path)) as other,
+                other.turn(ANA_SOURCE, "two", wait=0) as turn,
+            ):
                 turn.add_assistant("fine")
 
-    asyncio.run(talk())
+    asyncio.run(run_agent())
 
 
 def test_a_run_that_waits_for_a_person_is_not_renewed_for_ever(
@@ -508,8 +511,8 @@ def test_a_run_that_waits_for_a_person_is_not_renewed_for_ever(
     monkeypatch.setattr(run_lease, "LONGEST_SILENCE", -1.0)
 
     def silent(_: Any) -> str:
-        (held,) = run_lease._held[(os.path.realpath(store.path), session_of(store).key)]
-        assert not held.turn.sync.renew()
+        (held_turn,) = run_lease._held_turns[(os.path.realpath(store.path), session_of(store).key)]
+        assert not held_turn.turn.sync.renew()
         return "but nobody came"
 
     assert run(agent(silent), "hi", TertuliaSession("ana", store)) == "but nobody came"
@@ -521,7 +524,7 @@ def test_a_call_waits_for_consent_over_a_restart(store: Store) -> None:
         """Launch something."""
         return f"launched at {at}"
 
-    async def talk() -> list[Any]:
+    async def run_agent() -> list[Any]:
         script = Script(call("launch"), "it is away")
         careful: Agent[Any] = Agent("A", model=script, tools=[launch])
         first = await Runner.run(careful, "launch it", session=TertuliaSession("ana", store))
@@ -533,18 +536,18 @@ def test_a_call_waits_for_consent_over_a_restart(store: Store) -> None:
         assert second.final_output == "it is away"
         return list(await session.get_items())
 
-    kinds = [item.get("type") or item["role"] for item in asyncio.run(talk())]
+    kinds = [item.get("type") or item["role"] for item in asyncio.run(run_agent())]
     assert kinds == ["user", "function_call", "function_call_output", "message"]
 
 
 def test_the_runner_rewinds_exactly_what_it_stored(store: Store) -> None:
     async def rewind() -> list[Any]:
         session = TertuliaSession("ana", store)
-        await session.add_items([said("a"), said("b"), ITEMS["call"]])
-        await rewind_session_items(session, [said("b"), ITEMS["call"]])
+        await session.add_items([user_item("a"), user_item("b"), ITEMS["call"]])
+        await rewind_session_items(session, [user_item("b"), ITEMS["call"]])
         return list(await session.get_items())
 
-    assert asyncio.run(rewind()) == [said("a")]
+    assert asyncio.run(rewind()) == [user_item("a")]
 
 
 # -- usage
@@ -554,22 +557,27 @@ def test_each_model_call_is_in_the_ledger_once(store: Store) -> None:
     session = TertuliaSession("ana", store, model="gpt-5-mini")
     run(agent(call(), "blue"), "the sky?", session)
     run(agent("welcome"), "thanks", session)
-    asyncio.run(session.add_items([said("by hand")]))
-    used = session_of(store).usage
-    assert (used.input, used.cache_read, used.output, used.reasoning) == (18, 12, 15, 6)
+    asyncio.run(session.add_items([user_item("by hand")]))
+    request_usage = session_of(store).usage
+    assert (
+        request_usage.input,
+        request_usage.cache_read,
+        request_usage.output,
+        request_usage.reasoning,
+    ) == (18, 12, 15, 6)
     assert session_of(store).last_prompt_tokens == 10
     assert store.usage.sum("model")["gpt-5-mini"].total == 45
     assert store.usage.sum("platform")[PLATFORM].total == 45
 
 
 def test_usage_of_runs_at_once_is_not_mixed_up(store: Store) -> None:
-    async def talk() -> None:
+    async def run_agent() -> None:
         session = TertuliaSession("ana", store)
         await asyncio.gather(
             *(Runner.run(agent(call(), "x"), f"{n}", session=session) for n in range(3))
         )
 
-    asyncio.run(talk())
+    asyncio.run(run_agent())
     assert session_of(store).usage.total == 3 * 2 * 15
 
 
@@ -581,7 +589,7 @@ def test_a_budget_refuses_before_the_model_is_called(where: Path) -> None:
         refused = agent("never said")
         with pytest.raises(tertulia.BudgetExceeded):
             run(refused, "two", TertuliaSession("ana", store))
-        assert shown(refused) == []
+        assert model_inputs(refused) == []
 
 
 # -- conversations of other writers
@@ -603,7 +611,7 @@ def test_an_agent_goes_on_in_a_chat(store: Store) -> None:
     assert items(session, 3) == items(session)[2:]
     reminded = agent("As I said.")
     run(reminded, "sure?", session)
-    assert len(shown(reminded)[0]) == 6
+    assert len(model_inputs(reminded)[0]) == 6
     assert store.transcript(turn.session.id).history()[-1]["content"] == "As I said."
 
 
@@ -611,7 +619,7 @@ def test_pop_takes_one_item_of_a_message_with_several(store: Store) -> None:
     with store.turn_control(ANA, "the sky?") as turn:
         calls = [ToolCall("c1", "look", {}), ToolCall("c2", "look", {})]
         turn.extend([{"role": "assistant", "content": "I look.", "tool_calls": [
-            one.to_dict() for one in calls]}])  # fmt: skip
+            item.to_dict() for item in calls]}])  # fmt: skip
         turn.leave(keep_calls=True)
     session = TertuliaSession("x", store, source=ANA)
     before = items(session)
@@ -649,31 +657,31 @@ def test_a_session_that_has_ended_stays_ended(store: Store) -> None:
     session = TertuliaSession(turn.session.id, store)
     assert len(items(session)) == 2
     with pytest.raises(IllegalMove, match="has ended"):
-        asyncio.run(session.add_items([said("x")]))
+        asyncio.run(session.add_items([user_item("x")]))
     with pytest.raises(IllegalMove, match="has ended"):
         run(agent("x"), "x", session)
     store.sessions.switch(turn.session.key, turn.session.id)
-    asyncio.run(session.add_items([said("x")]))
+    asyncio.run(session.add_items([user_item("x")]))
     assert len(items(session)) == 3
 
 
 def test_ended_by_hand_a_name_begins_afresh(store: Store) -> None:
     session = TertuliaSession("ana", store)
-    asyncio.run(session.add_items([said("a")]))
+    asyncio.run(session.add_items([user_item("a")]))
     store.sessions.end(session_of(store).id, "done")
     assert items(session) == []
-    asyncio.run(session.add_items([said("b")]))
-    assert items(session) == [said("b")]
+    asyncio.run(session.add_items([user_item("b")]))
+    assert items(session) == [user_item("b")]
     assert store.sessions.count() == 2
 
 
 def test_a_name_is_not_forgotten_overnight(where: Path) -> None:
     clock = FakeClock()
     with tertulia.open(where, settings=FAST, clock=clock) as store:
-        asyncio.run(TertuliaSession("ana", store).add_items([said("a")]))
+        asyncio.run(TertuliaSession("ana", store).add_items([user_item("a")]))
         clock.forward(days=40)
-        asyncio.run(TertuliaSession("ana", store).add_items([said("b")]))
-        assert items(TertuliaSession("ana", store)) == [said("a"), said("b")]
+        asyncio.run(TertuliaSession("ana", store).add_items([user_item("b")]))
+        assert items(TertuliaSession("ana", store)) == [user_item("a"), user_item("b")]
         assert store.sessions.expired().items == ()
 
 
@@ -681,18 +689,18 @@ def test_a_chat_keeps_its_policy(where: Path) -> None:
     clock = FakeClock()
     with tertulia.open(where, settings=FAST, clock=clock) as store:
         session = TertuliaSession("x", store, source=ANA)
-        asyncio.run(session.add_items([said("a")]))
+        asyncio.run(session.add_items([user_item("a")]))
         clock.forward(days=2)
         assert items(session) == []
-        asyncio.run(session.add_items([said("b")]))
-        assert items(session) == [said("b")]
+        asyncio.run(session.add_items([user_item("b")]))
+        assert items(session) == [user_item("b")]
 
 
 def test_fields_of_others_under_our_name_do_no_harm(store: Store) -> None:
-    transcript = store.transcript(store.sessions.open(HERE).id)
+    transcript = store.transcript(store.sessions.open(ANA_SOURCE).id)
     transcript.append({"role": "user", "content": "hi", FIELD: {"json": 5}})
-    assert items(TertuliaSession("ana", store)) == [said("hi")]
-    assert message_of(said("x"))[FIELD] == {"value": said("x")}
+    assert items(TertuliaSession("ana", store)) == [user_item("hi")]
+    assert message_of(user_item("x"))[FIELD] == {"value": user_item("x")}
 
 
 # -- processes
@@ -733,7 +741,7 @@ def child(where: Path, name: str, how: str) -> subprocess.Popen[bytes]:
 
 def test_two_processes_on_one_session(store: Store, where: Path) -> None:
     children = [child(where, name, "lives") for name in ("one", "two")]
-    assert [one.wait(120) for one in children] == [0, 0]
+    assert [item.wait(120) for item in children] == [0, 0]
     rows = log_of(store, session_of(store))
     assert [row.role for row in rows] == ["user", "assistant"] * 10
     for question, answer in zip(rows[::2], rows[1::2], strict=True):
@@ -742,9 +750,9 @@ def test_two_processes_on_one_session(store: Store, where: Path) -> None:
 
 
 def test_a_process_that_is_killed_loses_nothing_it_was_told(store: Store, where: Path) -> None:
-    asyncio.run(TertuliaSession("ana", store).add_items([said("before")]))
+    asyncio.run(TertuliaSession("ana", store).add_items([user_item("before")]))
     assert child(where, "one", "dies").wait(120) == -signal.SIGKILL
-    assert items(TertuliaSession("ana", store)) == [said("before"), said("one 0")]
+    assert items(TertuliaSession("ana", store)) == [user_item("before"), user_item("one 0")]
     session = TertuliaSession("ana", store, wait=30)
     assert run(agent("I am back"), "and now?", session) == "I am back"
     assert [row.turn for row in log_of(store, session_of(store))] == [1, 2, 3, 3]

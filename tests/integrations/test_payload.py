@@ -13,9 +13,15 @@ from hypothesis import strategies as st
 
 from tertulia import IllegalMove
 from tertulia.core.message import from_json, to_json
-from tertulia.integrations.payload import follows, given_back, grouped, holds, keep
+from tertulia.integrations.payload import (
+    attach_payload,
+    from_payload,
+    is_continuation,
+    is_payload,
+    to_payload,
+)
 
-anything = st.recursive(
+json_values = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
@@ -33,24 +39,24 @@ def stored(kept: Any) -> Any:
     return from_json(to_json(kept))
 
 
-@given(anything)
+@given(json_values)
 def test_json_comes_back_exactly(value: Any) -> None:
-    back = given_back(stored(keep(value)))
-    assert back == value
-    assert json.dumps(back) == json.dumps(value)  # 1, 1.0 and True are equal, and not the same
+    read_back = from_payload(stored(to_payload(value)))
+    assert read_back == value
+    assert json.dumps(read_back) == json.dumps(value)  # 1, 1.0 and True are equal, and not the same
 
 
 def test_numbers_that_are_none_come_back() -> None:
-    back = given_back(stored(keep({"a": [math.nan, math.inf, -math.inf]})))
-    assert math.isnan(back["a"][0])
-    assert back["a"][1:] == [math.inf, -math.inf]
+    read_back = from_payload(stored(to_payload({"a": [math.nan, math.inf, -math.inf]})))
+    assert math.isnan(read_back["a"][0])
+    assert read_back["a"][1:] == [math.inf, -math.inf]
 
 
 def test_what_is_nested_deeper_than_a_message_may_be_comes_back() -> None:
     deep: Any = "x"
     for _ in range(300):
         deep = [deep]
-    assert given_back(stored(keep(deep))) == deep
+    assert from_payload(stored(to_payload(deep))) == deep
 
 
 @pytest.mark.parametrize(
@@ -58,19 +64,21 @@ def test_what_is_nested_deeper_than_a_message_may_be_comes_back() -> None:
 )
 def test_what_json_would_change_is_refused(value: Any) -> None:
     with pytest.raises(IllegalMove, match="cannot be kept exactly"):
-        keep(value)
+        to_payload(value)
 
 
 def test_one_thing_in_several_messages() -> None:
-    first, second = grouped([{"role": "tool"}, {"role": "user"}], "sdk", keep(7, id="x"))
-    assert holds(first["sdk"])
-    assert given_back(first["sdk"]) == 7
+    first, second = attach_payload(
+        [{"role": "tool"}, {"role": "user"}], "sdk", to_payload(7, id="x")
+    )
+    assert is_payload(first["sdk"])
+    assert from_payload(first["sdk"]) == 7
     assert first["sdk"]["id"] == "x"
-    assert follows(second["sdk"])
-    assert not holds(second["sdk"])
+    assert is_continuation(second["sdk"])
+    assert not is_payload(second["sdk"])
 
 
 @pytest.mark.parametrize("value", [None, "x", 1, {}, {"json": 5}, {"follows": 1}])
 def test_what_others_wrote_under_the_name_is_no_payload(value: Any) -> None:
-    assert not holds(value)
-    assert not follows(value)
+    assert not is_payload(value)
+    assert not is_continuation(value)

@@ -56,7 +56,7 @@ from tertulia.integrations.pydantic_ai import (
 from tests.integrations.conftest import FAST
 from tests.records.store_inspection import ANA, let_lease_run_out, log_of
 
-HERE = Source(PLATFORM, "ana")
+ANA_SOURCE = Source(PLATFORM, "ana")
 
 
 def script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -83,31 +83,31 @@ def run(prompt: str | None = None, *, message_history: Any = None) -> AgentRunRe
 
 
 @pytest.fixture
-def talks(store: Store) -> TertuliaConversationStore:
+def conversations(store: Store) -> TertuliaConversationStore:
     return TertuliaConversationStore(store)
 
 
 async def exchange(
-    talks: ConversationStore, text: str, name: str = "ana", scope: str | None = None
+    conversations: ConversationStore, text: str, name: str = "ana", scope: str | None = None
 ) -> Conversation:
-    conversation = await talks.load(name) or Conversation(conversation_id=name)
+    conversation = await conversations.load(name) or Conversation(conversation_id=name)
     result = await agent.run(text, conversation=conversation)
-    await talks.save(result, scope=scope)
+    await conversations.save(result, scope=scope)
     return result.conversation
 
 
-def said(text: str) -> ModelMessage:
+def user_request(text: str) -> ModelMessage:
     return ModelRequest(parts=[UserPromptPart(text)])
 
 
-def texts(store: Store, source: Source = HERE) -> list[Any]:
+def texts(store: Store, source: Source = ANA_SOURCE) -> list[Any]:
     session = store.sessions.current(store.sessions.key(source))
     assert session is not None
-    return [one["content"] for one in store.transcript(session.id).load()]
+    return [item["content"] for item in store.transcript(session.id).load()]
 
 
 MESSAGES: dict[str, ModelMessage] = {
-    "text": said("¿Qué tal? 👩‍👩‍👧"),
+    "text": user_request("¿Qué tal? 👩‍👩‍👧"),
     "nothing": ModelRequest(parts=[]),
     "empty answer": ModelResponse(parts=[]),
     "system and person": ModelRequest(
@@ -143,45 +143,45 @@ MESSAGES: dict[str, ModelMessage] = {
         model_name="m",
         provider_details={"deep": [None, {"a": 1}]},
     ),
-    "large": said("é" * 300_000),
-    "zero characters": said("a\x00b"),
+    "large": user_request("é" * 300_000),
+    "zero characters": user_request("a\x00b"),
 }
 
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_comes_back_as_it_went_in(store: Store, name: str) -> None:
-    async def play() -> None:
-        given = [said("before"), MESSAGES[name], said("after")]
-        conversation = Conversation(messages=list(given), conversation_id="ana")
+    async def run_test() -> None:
+        saved_messages = [user_request("before"), MESSAGES[name], user_request("after")]
+        conversation = Conversation(messages=list(saved_messages), conversation_id="ana")
         await TertuliaConversationStore(store).save(conversation)
-        found = await TertuliaConversationStore(store).load("ana")
-        assert found is not None
-        assert found.messages == given
+        loaded = await TertuliaConversationStore(store).load("ana")
+        assert loaded is not None
+        assert loaded.messages == saved_messages
 
-    asyncio.run(play())
+    asyncio.run(run_test())
 
 
 def test_a_message_is_one_of_ours_or_several(
-    store: Store, talks: TertuliaConversationStore
+    store: Store, conversations: TertuliaConversationStore
 ) -> None:
-    given = [MESSAGES[name] for name in ("system and person", "answer", "results")]
-    asyncio.run(talks.save(Conversation(messages=given, conversation_id="ana")))
-    session = store.sessions.current(store.sessions.key(HERE))
+    saved_messages = [MESSAGES[name] for name in ("system and person", "answer", "results")]
+    asyncio.run(conversations.save(Conversation(messages=saved_messages, conversation_id="ana")))
+    session = store.sessions.current(store.sessions.key(ANA_SOURCE))
     assert session is not None
-    found = store.transcript(session.id).load()
-    assert [(one["role"], one["content"]) for one in found] == [
+    loaded = store.transcript(session.id).load()
+    assert [(item["role"], item["content"]) for item in loaded] == [
         ("system", "be brief"),
         ("user", "hi"),
         ("assistant", "so"),
         ("tool", '{"sky":["blue",1.5]}'),
         ("tool", '{"error":"again"}'),
-        ("system", found[5]["content"]),
+        ("system", loaded[5]["content"]),
         ("user", "and now?"),
     ]
-    assert "say it in another way" in found[5]["content"]
-    assert found[2]["reasoning_content"] == "hm"
-    assert [one["id"] for one in found[2]["tool_calls"]] == ["c1", "c2"]
-    assert found[3]["name"] == "look"
+    assert "say it in another way" in loaded[5]["content"]
+    assert loaded[2]["reasoning_content"] == "hm"
+    assert [item["id"] for item in loaded[2]["tool_calls"]] == ["c1", "c2"]
+    assert loaded[3]["name"] == "look"
 
 
 class TestLikeTheOneInMemory:
@@ -193,13 +193,13 @@ class TestLikeTheOneInMemory:
         return TertuliaConversationStore(store) if is_ours else InMemoryConversationStore()
 
     def test_remembers(self, either: ConversationStore) -> None:
-        async def play() -> None:
+        async def run_test() -> None:
             for text in ("hi", "the sky?", "thanks"):
                 last = await exchange(either, text)
-            found = await either.load("ana")
-            assert found is not None
-            assert found.messages == last.messages
-            assert (len(found.messages), found.usage) == (8, last.usage)
+            loaded = await either.load("ana")
+            assert loaded is not None
+            assert loaded.messages == last.messages
+            assert (len(loaded.messages), loaded.usage) == (8, last.usage)
             newest = await either.load("ana", limit=3)
             assert newest is not None
             assert newest.messages == last.messages[-3:]
@@ -208,26 +208,26 @@ class TestLikeTheOneInMemory:
             assert await either.load_entries("ana", limit=0) == []
             assert await either.load("nobody") is None
 
-        asyncio.run(play())
+        asyncio.run(run_test())
 
     def test_who_saves_late_gets_a_conflict(self, either: ConversationStore) -> None:
-        async def play() -> None:
+        async def run_test() -> None:
             await exchange(either, "hi")
-            one, two = await either.load("ana"), await either.load("ana")
-            await either.save(await agent.run("first", conversation=one))
+            item, two = await either.load("ana"), await either.load("ana")
+            await either.save(await agent.run("first", conversation=item))
             late = await agent.run("second", conversation=two)
             with pytest.raises(ConversationConflict):
                 await either.save(late)
             with pytest.raises(ConversationConflict):
-                await either.save(Conversation(messages=[said("x")], conversation_id="ana"))
-            found = await either.load("ana")
-            assert found is not None
-            assert len(found.messages) == 4
+                await either.save(Conversation(messages=[user_request("x")], conversation_id="ana"))
+            loaded = await either.load("ana")
+            assert loaded is not None
+            assert len(loaded.messages) == 4
 
-        asyncio.run(play())
+        asyncio.run(run_test())
 
     def test_branches_and_comes_back(self, either: ConversationStore) -> None:
-        async def play() -> None:
+        async def run_test() -> None:
             await exchange(either, "hi")
             whole = await exchange(either, "the sky?")
             branch = await either.branch("ana", at=2, expected_revision=whole.revision)
@@ -235,39 +235,39 @@ class TestLikeTheOneInMemory:
             record = await either.read_record("ana")
             assert record is not None
             assert len(record.branches) == 1
-            found = await either.load("ana")
-            assert found is not None
-            assert len(found.messages) == 4
+            loaded = await either.load("ana")
+            assert loaded is not None
+            assert len(loaded.messages) == 4
             back = await either.branch(
                 "ana", from_entry=record.branches[0], expected_revision=record.revision
             )
             assert back.messages == whole.messages
             nowhere = await either.branch("ana", at=0, expected_revision=back.revision)
             await either.save(await agent.run("afresh", conversation=nowhere))
-            found = await either.load("ana")
-            assert found is not None
-            assert len(found.messages) == 2
+            loaded = await either.load("ana")
+            assert loaded is not None
+            assert len(loaded.messages) == 2
 
-        asyncio.run(play())
+        asyncio.run(run_test())
 
     def test_a_rewritten_history_branches(self, either: ConversationStore) -> None:
-        async def play() -> None:
+        async def run_test() -> None:
             await exchange(either, "hi")
             whole = await exchange(either, "more")
-            edited = [*whole.messages[:2], said("edited")]
+            edited = [*whole.messages[:2], user_request("edited")]
             await either.save(
                 Conversation(messages=edited, conversation_id="ana", revision=whole.revision)
             )
-            found, record = await either.load("ana"), await either.read_record("ana")
-            assert found is not None
+            loaded, record = await either.load("ana"), await either.read_record("ana")
+            assert loaded is not None
             assert record is not None
-            assert found.messages == edited
+            assert loaded.messages == edited
             assert len(record.branches) == 1
 
-        asyncio.run(play())
+        asyncio.run(run_test())
 
     def test_a_fork_lives_on_its_own(self, either: ConversationStore) -> None:
-        async def play() -> None:
+        async def run_test() -> None:
             await exchange(either, "the sky?", scope="me")
             whole = await exchange(either, "thanks")
             fork = await either.fork("ana", at=4, new_conversation_id="fork", scope="you")
@@ -280,26 +280,26 @@ class TestLikeTheOneInMemory:
             await either.delete("ana")
             assert await either.load("ana") is None
             for name in ("fork", "copy"):
-                found = await either.load(name)
-                assert found is not None
-                assert found.messages[:4] == whole.messages[:4]
-                assert found.messages == copy.messages
+                loaded = await either.load(name)
+                assert loaded is not None
+                assert loaded.messages[:4] == whole.messages[:4]
+                assert loaded.messages == copy.messages
             record = await either.read_record("fork")
             assert record is not None
             assert (record.forked_from, record.scope) == ("ana", "you")
 
-        asyncio.run(play())
+        asyncio.run(run_test())
 
     def test_scopes_keep_apart(self, either: ConversationStore) -> None:
-        async def play() -> None:
+        async def run_test() -> None:
             for name, scope in (("a", "x"), ("b", "y"), ("c", "x"), ("x", None)):
                 await exchange(either, "hi", name, scope)
-            listed = [one.conversation_id for one in await either.list_conversations()]
+            listed = [item.conversation_id for item in await either.list_conversations()]
             assert listed == ["x", "c", "b", "a"]
             of_x = await either.list_conversations(scope="x")
-            assert [one.conversation_id for one in of_x] == ["c", "a"]
+            assert [item.conversation_id for item in of_x] == ["c", "a"]
             newest = await either.list_conversations(scope="x", limit=1)
-            assert [one.conversation_id for one in newest] == ["c"]
+            assert [item.conversation_id for item in newest] == ["c"]
             assert list(await either.list_conversations(limit=0)) == []
             assert await either.load("a", scope="y") is None
             await either.delete("a", scope="y")
@@ -309,10 +309,10 @@ class TestLikeTheOneInMemory:
             with pytest.raises(ConversationConflict):
                 await either.save(stolen, scope="y")
 
-        asyncio.run(play())
+        asyncio.run(run_test())
 
     def test_the_primitives_alone(self, either: ConversationStore) -> None:
-        async def play() -> None:
+        async def run_test() -> None:
             moment = datetime(2026, 5, 1, tzinfo=UTC)
             for place, days in enumerate((2, 9, 5)):
                 record = ConversationRecord(
@@ -321,11 +321,11 @@ class TestLikeTheOneInMemory:
                     updated_at=moment + timedelta(days=days),
                 )
                 await either.write_record(record, expected_revision=None)
-            listed = [one.conversation_id for one in await either.read_records()]
+            listed = [item.conversation_id for item in await either.read_records()]
             assert listed == ["1", "2", "0"]
             assert await either.read_record("2") == record
-            first = ConversationEntry(parent_id=None, message=said("a"))
-            second = ConversationEntry(parent_id=first.id, message=said("b"))
+            first = ConversationEntry(parent_id=None, message=user_request("a"))
+            second = ConversationEntry(parent_id=first.id, message=user_request("b"))
             longer = replace(record, head_id=second.id, revision="r2")
             with pytest.raises(ConversationConflict):
                 await either.write_record(longer, expected_revision=record.revision)
@@ -348,7 +348,7 @@ class TestLikeTheOneInMemory:
             with pytest.raises(LookupError):
                 await either.read_entry(second.id)
 
-        asyncio.run(play())
+        asyncio.run(run_test())
 
 
 class Model(RuleBasedStateMachine):
@@ -361,71 +361,71 @@ class Model(RuleBasedStateMachine):
         self.store = tertulia.open(self.fresh(), settings=FAST)
         self.ours = TertuliaConversationStore(self.store)
         self.memory = InMemoryConversationStore()
-        self.said = 0
+        self.user_request = 0
 
     def fresh(self) -> Path:
         for number in range(10**6):
-            found = Model.place.with_name(f"{number}.db")
-            if not found.exists():
-                return found
+            loaded = Model.place.with_name(f"{number}.db")
+            if not loaded.exists():
+                return loaded
         raise AssertionError
 
     @rule(name=st.sampled_from("ab"), several=st.booleans())
     def say(self, name: str, several: bool) -> None:
-        self.said += 1
-        fresh: list[ModelMessage] = [said(f"{self.said}")]
+        self.user_request += 1
+        fresh: list[ModelMessage] = [user_request(f"{self.said}")]
         if several:
             fresh += [
                 ModelRequest(parts=[SystemPromptPart("s"), UserPromptPart(f"{self.said}")]),
                 ModelResponse(parts=[TextPart("x")]),
             ]
 
-        async def play(talks: ConversationStore) -> None:
-            found = await talks.load(name) or Conversation(conversation_id=name)
-            found.messages = [*found.messages, *fresh]
-            await talks.save(found)
+        async def run_test(conversations: ConversationStore) -> None:
+            loaded = await conversations.load(name) or Conversation(conversation_id=name)
+            loaded.messages = [*loaded.messages, *fresh]
+            await conversations.save(loaded)
 
-        self.both(play)
+        self.both(run_test)
 
     @rule(name=st.sampled_from("ab"), at=st.integers(0, 6), back=st.booleans())
     def branch(self, name: str, at: int, back: bool) -> None:
-        async def play(talks: ConversationStore) -> str:
-            record = await talks.read_record(name)
+        async def run_test(conversations: ConversationStore) -> str:
+            record = await conversations.read_record(name)
             if record is None:
                 return "nothing"
             try:
                 if back and record.branches:
-                    await talks.branch(
+                    await conversations.branch(
                         name, from_entry=record.branches[0], expected_revision=record.revision
                     )
                 else:
-                    await talks.branch(name, at=at, expected_revision=record.revision)
+                    await conversations.branch(name, at=at, expected_revision=record.revision)
             except UserError:
                 return "out of range"
             return "done"
 
-        self.both(play)
+        self.both(run_test)
 
     @rule(name=st.sampled_from("ab"), new=st.sampled_from("abc"), at=st.none() | st.integers(0, 3))
     def fork(self, name: str, new: str, at: int | None) -> None:
-        async def play(talks: ConversationStore) -> str:
+        async def run_test(conversations: ConversationStore) -> str:
             try:
-                await talks.fork(name, at=at, new_conversation_id=new)
+                await conversations.fork(name, at=at, new_conversation_id=new)
             except ConversationConflict:
                 return "conflict"
             except UserError:
                 return "no"
             return "done"
 
-        self.both(play)
+        self.both(run_test)
 
     @rule(name=st.sampled_from("abc"))
     def delete(self, name: str) -> None:
-        self.both(lambda talks: talks.delete(name))
+        self.both(lambda conversations: conversations.delete(name))
 
-    def both(self, play: Any) -> None:
+    def both(self, run_test: Any) -> None:
         async def compare() -> None:
-            assert await play(self.ours) == await play(self.memory)
+            assert await run_test(self.ours) == await run_test(self.memory)
             for name in "abc":
                 ours, memory = await self.ours.load(name), await self.memory.load(name)
                 assert (ours is None) == (memory is None)
@@ -446,7 +446,7 @@ class Model(RuleBasedStateMachine):
         session = self.store.sessions.current(self.store.sessions.key(Source(PLATFORM, name)))
         assert session is not None
         entries = self.store.transcript(session.id).entries()
-        firsts = [one for one in entries if "value" in one.body[FIELD]]
+        firsts = [item for item in entries if "value" in item.body[FIELD]]
         assert len(firsts) == len(messages)
 
     def teardown(self) -> None:
@@ -472,39 +472,41 @@ def test_any_order_of_operations(tmp_path: Path) -> None:
 
 
 class TestTheStoreBeneath:
-    def test_undo_moves_the_head(self, store: Store, talks: TertuliaConversationStore) -> None:
-        async def play() -> None:
-            await exchange(talks, "hi")
-            whole = await exchange(talks, "the sky?")
-            session = store.sessions.current(store.sessions.key(HERE))
+    def test_undo_moves_the_head(
+        self, store: Store, conversations: TertuliaConversationStore
+    ) -> None:
+        async def run_test() -> None:
+            await exchange(conversations, "hi")
+            whole = await exchange(conversations, "the sky?")
+            session = store.sessions.current(store.sessions.key(ANA_SOURCE))
             assert session is not None
             transcript = store.transcript(session.id)
             transcript.undo()
-            found = await talks.load("ana")
-            assert found is not None
-            assert found.messages == whole.messages[:2]
+            loaded = await conversations.load("ana")
+            assert loaded is not None
+            assert loaded.messages == whole.messages[:2]
             with pytest.raises(ConversationConflict):  # it was loaded before
-                await talks.save(await agent.run("late", conversation=whole))
-            await talks.save(await agent.run("go on", conversation=found))
+                await conversations.save(await agent.run("late", conversation=whole))
+            await conversations.save(await agent.run("go on", conversation=loaded))
             assert texts(store) == ["hi", "after 1", "go on", "after 3"]
-            record = await talks.read_record("ana")
+            record = await conversations.read_record("ana")
             assert record is not None
-            back = await talks.branch(
+            back = await conversations.branch(
                 "ana", from_entry=record.branches[0], expected_revision=record.revision
             )
             assert back.messages == whole.messages
 
-        asyncio.run(play())
+        asyncio.run(run_test())
 
     def test_nothing_is_destroyed_by_a_branch(
-        self, store: Store, talks: TertuliaConversationStore
+        self, store: Store, conversations: TertuliaConversationStore
     ) -> None:
-        async def play() -> None:
-            whole = await exchange(talks, "hi")
-            await talks.branch("ana", at=0, expected_revision=whole.revision)
+        async def run_test() -> None:
+            whole = await exchange(conversations, "hi")
+            await conversations.branch("ana", at=0, expected_revision=whole.revision)
 
-        asyncio.run(play())
-        session = store.sessions.current(store.sessions.key(HERE))
+        asyncio.run(run_test())
+        session = store.sessions.current(store.sessions.key(ANA_SOURCE))
         assert session is not None
         assert texts(store) == []
         assert [row.content for row in log_of(store, session)] == ["hi", "after 1"]
@@ -512,124 +514,128 @@ class TestTheStoreBeneath:
         assert texts(store) == ["hi", "after 1"]
 
     def test_each_model_call_is_in_the_ledger_once(
-        self, store: Store, talks: TertuliaConversationStore
+        self, store: Store, conversations: TertuliaConversationStore
     ) -> None:
-        async def play() -> None:
-            whole = await exchange(talks, "the sky?")
-            await talks.save(whole)
-            await talks.fork("ana", new_conversation_id="fork")
-            await talks.branch("ana", at=1, expected_revision=whole.revision)
+        async def run_test() -> None:
+            whole = await exchange(conversations, "the sky?")
+            await conversations.save(whole)
+            await conversations.fork("ana", new_conversation_id="fork")
+            await conversations.branch("ana", at=1, expected_revision=whole.revision)
 
-        asyncio.run(play())
+        asyncio.run(run_test())
         used = store.usage.sum("platform")[PLATFORM]
         assert (used.input, used.cache_read, used.output) == (12, 8, 10)
         assert list(store.usage.sum("model")) == ["script"]
 
     def test_a_save_waits_for_a_turn_that_is_under_way(self, store: Store) -> None:
-        async def play() -> None:
+        async def run_test() -> None:
             hasty = TertuliaConversationStore(store, wait=0.05)
             whole = await exchange(hasty, "hi")
             result = await agent.run("more", conversation=whole)
-            with store.turn(HERE, "I am speaking") as turn:
+            with store.turn(ANA_SOURCE, "I am speaking") as turn:
                 with pytest.raises(SessionBusy):
                     await hasty.save(result)
                 turn.add_assistant("done")
             await hasty.save(result)
 
-        asyncio.run(play())
+        asyncio.run(run_test())
         assert texts(store) == ["hi", "after 1", "I am speaking", "done", "more", "after 3"]
 
     def test_a_save_closes_a_turn_that_was_left(
-        self, store: Store, talks: TertuliaConversationStore
+        self, store: Store, conversations: TertuliaConversationStore
     ) -> None:
-        async def play() -> None:
-            whole = await exchange(talks, "hi")
+        async def run_test() -> None:
+            whole = await exchange(conversations, "hi")
             result = await agent.run("more", conversation=whole)
-            lost = store.turn_control(HERE, "I am gone")
+            lost = store.turn_control(ANA_SOURCE, "I am gone")
             lost.__enter__()
             let_lease_run_out(store, lost.session)
-            await talks.save(result)
+            await conversations.save(result)
             with pytest.raises(tertulia.LeaseLost):
                 lost.add_assistant("late")
             lost.leave(failed=True)
 
-        asyncio.run(play())
+        asyncio.run(run_test())
         assert texts(store) == ["hi", "after 1", "I am gone", "more", "after 3"]
 
     def test_a_session_that_has_ended_stays_ended(
-        self, store: Store, talks: TertuliaConversationStore
+        self, store: Store, conversations: TertuliaConversationStore
     ) -> None:
-        async def play() -> None:
-            whole = await exchange(talks, "hi")
-            session = store.sessions.current(store.sessions.key(HERE))
+        async def run_test() -> None:
+            whole = await exchange(conversations, "hi")
+            session = store.sessions.current(store.sessions.key(ANA_SOURCE))
             assert session is not None
             store.sessions.end(session.id, "done")
-            assert await talks.load("ana") is None
+            assert await conversations.load("ana") is None
             with pytest.raises(ConversationConflict):
-                await talks.save(await agent.run("late", conversation=whole))
+                await conversations.save(await agent.run("late", conversation=whole))
             store.sessions.switch(session.key, session.id)
-            assert await talks.load("ana") is not None
+            assert await conversations.load("ana") is not None
 
-        asyncio.run(play())
+        asyncio.run(run_test())
 
-    def test_a_deletion_is_whole(self, store: Store, talks: TertuliaConversationStore) -> None:
-        asyncio.run(exchange(talks, "unforgettable"))
+    def test_a_deletion_is_whole(
+        self, store: Store, conversations: TertuliaConversationStore
+    ) -> None:
+        asyncio.run(exchange(conversations, "unforgettable"))
         assert len(store.search("unforgettable").items) == 1
-        asyncio.run(talks.delete("ana"))
+        asyncio.run(conversations.delete("ana"))
         assert store.search("unforgettable").items == ()
         assert store.sessions.count() == 0
 
     def test_a_conflict_leaves_nothing_behind(
-        self, store: Store, talks: TertuliaConversationStore
+        self, store: Store, conversations: TertuliaConversationStore
     ) -> None:
-        entry = ConversationEntry(parent_id="nowhere", message=said("x"))
+        entry = ConversationEntry(parent_id="nowhere", message=user_request("x"))
         record = ConversationRecord(conversation_id="ana", head_id=entry.id)
 
-        async def play() -> None:
+        async def run_test() -> None:
             with pytest.raises(ConversationConflict):
-                await talks.write_record(record, new_entries=[entry], expected_revision=None)
+                await conversations.write_record(
+                    record, new_entries=[entry], expected_revision=None
+                )
             with pytest.raises(EntryNotFound, match="No stored conversation"):
-                await talks.read_entry(entry.id)
+                await conversations.read_entry(entry.id)
 
-        asyncio.run(play())
+        asyncio.run(run_test())
         assert store.sessions.count() == 0
 
-    def test_a_conversation_keeps_its_scope(self, talks: TertuliaConversationStore) -> None:
-        async def play() -> None:
-            await exchange(talks, "hi", scope="me")
-            record = await talks.read_record("ana")
+    def test_a_conversation_keeps_its_scope(self, conversations: TertuliaConversationStore) -> None:
+        async def run_test() -> None:
+            await exchange(conversations, "hi", scope="me")
+            record = await conversations.read_record("ana")
             assert record is not None
             other = replace(record, scope="you", revision="new")
-            with pytest.raises(IllegalMove, match="keeps its scope"):
-                await talks.write_record(other, expected_revision=record.revision)
+            with pytest.raises(IllegalMove, match="cannot change"):
+                await conversations.write_record(other, expected_revision=record.revision)
 
-        asyncio.run(play())
+        asyncio.run(run_test())
 
     def test_of_saves_at_once_one_wins(self, store: Store, where: Path) -> None:
-        async def play() -> list[Any]:
+        async def run_test() -> list[Any]:
             with tertulia.open(where, settings=FAST) as other:
-                both = [TertuliaConversationStore(one) for one in (store, other)] * 4
+                both = [TertuliaConversationStore(item) for item in (store, other)] * 4
                 await exchange(both[0], "hi")
-                loaded = [await one.load("ana") for one in both]
-                results = [await agent.run("more", conversation=one) for one in loaded]
-                saves = [one.save(result) for one, result in zip(both, results, strict=True)]
+                loaded = [await item.load("ana") for item in both]
+                results = [await agent.run("more", conversation=item) for item in loaded]
+                saves = [item.save(result) for item, result in zip(both, results, strict=True)]
                 return await asyncio.gather(*saves, return_exceptions=True)
 
-        outcomes = asyncio.run(play())
-        assert sum(isinstance(one, list) for one in outcomes) == 1
-        assert sum(isinstance(one, ConversationConflict) for one in outcomes) == 7
+        outcomes = asyncio.run(run_test())
+        assert sum(isinstance(item, list) for item in outcomes) == 1
+        assert sum(isinstance(item, ConversationConflict) for item in outcomes) == 7
         assert texts(store) == ["hi", "after 1", "more", "after 3"]
 
     def test_takes_an_async_store(self, where: Path) -> None:
-        async def play() -> None:
+        async def run_test() -> None:
             async with tertulia.aio.open(where, settings=FAST) as store:
                 await exchange(TertuliaConversationStore(store), "hi")
             async with tertulia.aio.open(where, settings=FAST) as store:
-                found = await TertuliaConversationStore(store).load("ana")
-                assert found is not None
-                assert len(found.messages) == 2
+                loaded = await TertuliaConversationStore(store).load("ana")
+                assert loaded is not None
+                assert len(loaded.messages) == 2
 
-        asyncio.run(play())
+        asyncio.run(run_test())
 
 
 class TestHistories:
@@ -671,19 +677,19 @@ class TestHistories:
             turn.add_assistant("It is blue.")
         transcript = store.transcript(turn.session.id)
         transcript.append({"role": "system", "content": "be brief"})
-        found = message_history(transcript)
-        assert [[part.part_kind for part in one.parts] for one in found] == [
+        loaded = message_history(transcript)
+        assert [[part.part_kind for part in item.parts] for item in loaded] == [
             ["user-prompt"],
             ["text", "tool-call"],
             ["tool-return"],
             ["text"],
             ["system-prompt"],
         ]
-        (result,) = found[2].parts
+        (result,) = loaded[2].parts
         assert isinstance(result, ToolReturnPart)
         assert (result.tool_name, result.content) == ("look", "blue")
         assert len(message_history(transcript, newest=2)) == 2
-        assert run("and now?", message_history=found).output == "after 5"
+        assert run("and now?", message_history=loaded).output == "after 5"
 
     def test_what_was_cut_off_is_told(self, store: Store) -> None:
         with store.turn(ANA, "the sky?") as turn:
@@ -694,7 +700,7 @@ class TestHistories:
         assert self.answer(store, "well?").answer is not None
 
     def test_awaited(self, where: Path) -> None:
-        async def play() -> str | None:
+        async def run_test() -> str | None:
             async with tertulia.aio.open(where, settings=FAST) as store:
                 async with store.turn(ANA, "hi") as turn:
                     history = await message_history_async(turn)
@@ -703,7 +709,7 @@ class TestHistories:
                 assert len(await message_history_async(log)) == 2
             return turn.answer
 
-        assert asyncio.run(play()) == "after 1"
+        assert asyncio.run(run_test()) == "after 1"
 
 
 CHILD = """

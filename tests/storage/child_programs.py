@@ -212,13 +212,13 @@ def lock(path: str, statements: list[str]) -> None:
 
 def open_as_another_user(path: str) -> None:
     """Try to open a store without the rights of its owner; report the error."""
-    import tertulia.testing.clock  # a later import could not be read any more
+    import tertulia.testing.fake_clock  # a later import could not be read any more
 
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)
-    clock = tertulia.testing.clock.FakeClock()
+    clock = tertulia.testing.fake_clock.FakeClock()
     try:
         opened(path, clock=clock).close()
     except tertulia.Error as problem:

@@ -1,1 +1,1 @@
-"""Nodes that are killed, stopped and cut off while they answer; see `__main__`."""
+"""A run that kills, stops and disconnects nodes while they answer; see `__main__`."""

@@ -1,9 +1,9 @@
-"""Nodes that are killed, stopped and cut off while they answer 300 conversations.
+"""Kill, stop and disconnect nodes while they answer 300 conversations.
 
     python -m tests.torture [--seconds 120] [--database postgres|sqlite] [--seed N] [--gateway]
 
-In the end every message was answered once, in order, and every history is legal; it prints what
-happened and ends with 1 if anything is wrong.
+At the end every message must have been answered once, in order, and every history must be legal.
+The run prints its counts and exits with 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import tempfile
 from pathlib import Path
 
 from tests.servers.postgres import server
-from tests.torture.databases import cutter
+from tests.torture.databases import connection_killer
 from tests.torture.run import Plan, Report, Torture
 
 
-def on_postgres(seconds: float, seed: int, node: str = "node") -> Report:
+def run_on_postgres(seconds: float, seed: int, node: str = "node") -> Report:
     with server() as running:
         address = running.database()
         plan = Plan(
@@ -26,17 +26,17 @@ def on_postgres(seconds: float, seed: int, node: str = "node") -> Report:
             seconds,
             nodes=4,
             seed=seed,
-            cut=cutter(address, seed),
+            cut=connection_killer(address, seed),
             restart=running.restart,
             node=node,
         )
         return Torture(plan).run()
 
 
-def on_sqlite(seconds: float, seed: int, node: str = "node") -> Report:
+def run_on_sqlite(seconds: float, seed: int, node: str = "node") -> Report:
     with tempfile.TemporaryDirectory() as folder:
-        place = str(Path(folder) / "talk.db")
-        return Torture(Plan(place, seconds, nodes=2, seed=seed, node=node)).run()
+        path = str(Path(folder) / "talk.db")
+        return Torture(Plan(path, seconds, nodes=2, seed=seed, node=node)).run()
 
 
 def main() -> int:
@@ -44,10 +44,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--database", choices=("postgres", "sqlite"), default="postgres")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--gateway", action="store_true", help="nodes that are whole gateways")
-    given = parser.parse_args()
-    play = on_postgres if given.database == "postgres" else on_sqlite
-    report = play(given.seconds, given.seed, "gateway" if given.gateway else "node")
+    parser.add_argument("--gateway", action="store_true", help="run whole gateways as nodes")
+    options = parser.parse_args()
+    run = run_on_postgres if options.database == "postgres" else run_on_sqlite
+    report = run(options.seconds, options.seed, "gateway" if options.gateway else "node")
     print(report)
     return 1 if report.faults else 0
 

@@ -1,4 +1,4 @@
-"""What is done to a database while nodes work on it."""
+"""Faults of a database while nodes work on it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import psycopg
 from tests.servers.postgres import name_in
 
 
-def cutter(address: str, seed: int) -> Callable[[], int]:
-    """Cuts some connections of a database, in whatever they are doing."""
-    chance = random.Random(seed)
+def connection_killer(address: str, seed: int) -> Callable[[], int]:
+    """Return a function that terminates random connections and returns their number."""
+    generator = random.Random(seed)
 
-    def cut() -> int:
+    def kill_connections() -> int:
         try:
             with psycopg.connect(address, autocommit=True) as connection:
                 pids = connection.execute(
@@ -22,11 +22,11 @@ def cutter(address: str, seed: int) -> Callable[[], int]:
                     " where datname = %s and pid <> pg_backend_pid()",
                     (name_in(address),),
                 ).fetchall()
-                chosen = chance.sample(pids, min(len(pids), chance.randint(1, 6)))
+                chosen = generator.sample(pids, min(len(pids), generator.randint(1, 6)))
                 for (pid,) in chosen:
                     connection.execute("select pg_terminate_backend(%s)", (pid,))
                 return len(chosen)
         except psycopg.OperationalError:
             return 0
 
-    return cut
+    return kill_connections

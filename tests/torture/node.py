@@ -1,9 +1,10 @@
-"""One node: receives, answers and delivers until it is told to stop. It may die at any moment.
+"""One node: it receives, answers and delivers until SIGTERM. It may be killed at any moment.
 
     python -m tests.torture.node STORE PORT NAME LEASE
 
-This is the loop of a gateway on the public API: what is accepted goes into the inbox before the
-platform is told so, a turn answers it and puts the answer into the outbox, a sender delivers.
+This is the loop of a gateway on the public API: a message is stored in the inbox before it is
+acknowledged to the platform, a turn answers it and puts the answer into the outbox, a sender
+delivers it.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ WORKERS = 3
 class Node:
     """The threads of one node on one store."""
 
-    def __init__(self, where: str, port: int, name: str, lease: float) -> None:
+    def __init__(self, location: str, port: int, name: str, lease: float) -> None:
         self._port = port
         self._name = name
         self._lease = lease
-        self._stops = threading.Event()
-        self._held: dict[int, InboxItem] = {}
+        self._stop = threading.Event()
+        self._claimed: dict[int, InboxItem] = {}
         settings = replace(FAST, lease_seconds=lease, busy_seconds=10)
-        self._store = _opened(where, settings)
+        self._store = _open_store(location, settings)
 
     def run(self) -> None:
-        signal.signal(signal.SIGTERM, lambda *_: self._stops.set())
-        works = [self._receive, self._deliver, self._keep, *[self._answer_all] * WORKERS]
-        threads = [threading.Thread(target=self._again_and_again, args=(w,)) for w in works]
+        signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
+        works = [self._receive, self._deliver, self._renew, *[self._answer_next] * WORKERS]
+        threads = [threading.Thread(target=self._repeat, args=(w,)) for w in works]
         for thread in threads:
             thread.start()
         print("ready", flush=True)
@@ -51,86 +52,86 @@ class Node:
             thread.join()
         self._store.close()
 
-    def _again_and_again(self, work: Callable[[Client], None]) -> None:
+    def _repeat(self, work: Callable[[Client], None]) -> None:
         client = Client(self._port)
-        while not self._stops.is_set():
+        while not self._stop.is_set():
             try:
                 work(client)
             except (tertulia.StoreError, tertulia.Conflict):
-                time.sleep(0.05)  # the server is away, or another node has taken over
+                time.sleep(0.05)  # the server is unavailable, or another node has taken over
 
     def _receive(self, platform: Client) -> None:
-        found = platform.ask("updates")
-        for update in found:
+        updates = platform.call("updates")
+        for update in updates:
             source = Source("telegram", update["chat"], user_id=update["chat"])
             self._store.inbox.put(source, update["text"], message_id=update["id"])
-            platform.ask("ack", update=update)
-        if not found:
+            platform.call("ack", update=update)
+        if not updates:
             time.sleep(0.02)
 
-    def _answer_all(self, platform: Client) -> None:
+    def _answer_next(self, platform: Client) -> None:
         if not self._store.inbox.wait(0.5):
             return
-        for arrival in self._store.inbox.claim(1, lease_seconds=self._lease):
-            self._answer(platform, arrival)
+        for item in self._store.inbox.claim(1, lease_seconds=self._lease):
+            self._answer(platform, item)
 
-    def _answer(self, platform: Client, arrival: InboxItem) -> None:
-        platform.ask("claimed", message=arrival.message_id, node=self._name)
-        self._held[arrival.id] = arrival
+    def _answer(self, platform: Client, item: InboxItem) -> None:
+        platform.call("claimed", message=item.message_id, node=self._name)
+        self._claimed[item.id] = item
         try:
             with self._store.turn(
-                arrival.source, arrival.text, message_id=arrival.message_id, wait=self._lease * 3
+                item.source, item.text, message_id=item.message_id, wait=self._lease * 3
             ) as turn:
                 if not turn.duplicate:
-                    _agent(turn, str(arrival.message_id))
-            self._store.inbox.done(arrival)
+                    _run_agent(turn, str(item.message_id))
+            self._store.inbox.done(item)
         finally:
-            self._held.pop(arrival.id, None)
-        platform.ask("done", message=arrival.message_id)
+            self._claimed.pop(item.id, None)
+        platform.call("done", message=item.message_id)
 
     def _deliver(self, platform: Client) -> None:
         if not self._store.outbox.wait(0.5):
             return
-        for parcel in self._store.outbox.claim(
+        for delivery in self._store.outbox.claim(
             8, lease_seconds=self._lease, idempotent={"telegram"}
         ):
-            text = parcel.body["text"]
-            platform.ask("send", delivery=parcel.delivery, chat=parcel.chat_id, text=text)
-            self._store.outbox.done(parcel)
+            text = delivery.body["text"]
+            platform.call("send", delivery=delivery.delivery, chat=delivery.chat_id, text=text)
+            self._store.outbox.done(delivery)
 
-    def _keep(self, platform: Client) -> None:
-        """Renew the claims of what is being answered."""
-        for arrival in list(self._held.values()):
+    def _renew(self, platform: Client) -> None:
+        """Renew the claims of the messages that are being answered."""
+        for item in list(self._claimed.values()):
             try:
-                self._store.inbox.renew(arrival, lease_seconds=self._lease)
+                self._store.inbox.renew(item, lease_seconds=self._lease)
             except tertulia.StaleWrite:
-                self._held.pop(arrival.id, None)
-        self._stops.wait(self._lease / 3)
+                self._claimed.pop(item.id, None)
+        self._stop.wait(self._lease / 3)
 
 
-def _agent(turn: Turn, message_id: str) -> None:
-    """Calls tools or not, always in the same way for a message; never sees an illegal history."""
-    chance = random.Random(message_id)
-    for _ in range(chance.choice((0, 0, 1, 2))):
+def _run_agent(turn: Turn, message_id: str) -> None:
+    """Run the same tool calls for the same message; fail on an illegal history."""
+    generator = random.Random(message_id)
+    for _ in range(generator.choice((0, 0, 1, 2))):
         assert not faults("openai", turn.history(max_messages=40))
-        calls = [ToolCall(f"call_{n}", "look", {"n": n}) for n in range(chance.randint(1, 2))]
+        calls = [ToolCall(f"call_{n}", "look", {"n": n}) for n in range(generator.randint(1, 2))]
         turn.add_assistant(None, tool_calls=calls, usage=Usage(10, 1, model="scripted"))
-        time.sleep(chance.uniform(0, 0.05))
+        time.sleep(generator.uniform(0, 0.05))
         for call in calls:
             turn.add_tool_result(call.id, f"seen for {message_id}")
     usage = Usage(20, 2, model="scripted")
     turn.add_assistant(f"answer {message_id}", usage=usage, deliver="origin")
 
 
-def _opened(where: str, settings: Settings) -> tertulia.Store:
+def _open_store(location: str, settings: Settings) -> tertulia.Store:
     while True:
         try:
-            return tertulia.open(where, settings=settings)
+            return tertulia.open(location, settings=settings)
         except tertulia.StoreUnavailable:
             time.sleep(0.1)
 
 
 if __name__ == "__main__":
-    logging.disable()  # connections that break are what this is about
+    logging.disable()  # broken connections are expected here
     _, store, port, name, lease = sys.argv
     Node(store, int(port), name, float(lease)).run()

@@ -1,8 +1,8 @@
-"""A chat platform on loopback, with its own memory of what it gave out and what it was sent.
+"""A fake chat platform on loopback that records every update it sent and every message it received.
 
-It hands an update to any node that asks, hands it out again until it is acknowledged, and repeats
-some even then. Of one chat the next message comes when the one before was acknowledged. A delivery
-that it has had is dropped, as platforms with idempotency keys do.
+It sends an update to any node that asks, sends it again until it is acknowledged, and repeats some
+after that too. In one chat the next message comes after the previous one was acknowledged. A
+repeated delivery is dropped, as platforms with idempotency keys do.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections import defaultdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-_REPEAT_AFTER = 1.0  # seconds after which an update that nobody acknowledged is handed out again
-_REPEATED = 0.1  # of the updates that were acknowledged
+_REPEAT_AFTER = 1.0  # seconds until an update without an acknowledgement is sent again
+_REPEATED = 0.1  # share of acknowledged updates that are repeated
 
 
 class Claim(NamedTuple):
@@ -27,7 +27,7 @@ class Claim(NamedTuple):
 
 
 class Platform:
-    """What the platform knows."""
+    """The state of the fake platform."""
 
     def __init__(self, chats: int, seed: int, pause: float) -> None:
         self._random = random.Random(seed)
@@ -38,50 +38,59 @@ class Platform:
             chat: time.monotonic() + self._random.uniform(0, pause) for chat in self._chats
         }
         self._offered: dict[str, tuple[dict[str, str], float]] = {}
-        self._again: list[dict[str, str]] = []
+        self._repeated: list[dict[str, str]] = []
         self._is_open = True
-        self.said: dict[str, list[str]] = {chat: [] for chat in self._chats}
-        self.heard: dict[str, list[str]] = defaultdict(list)
+        self.questions: dict[str, list[str]] = {chat: [] for chat in self._chats}
+        self.answers: dict[str, list[str]] = defaultdict(list)
         self.deliveries: set[str] = set()
         self.claims: list[Claim] = []
         self.finished: dict[str, float] = {}
         self.repeats = self.dropped = 0
 
-    def stop_talking(self) -> None:
-        """Nobody says anything new from now on."""
+    def stop_questions(self) -> None:
+        """Send no new questions from now on."""
         with self._lock:
             self._is_open = False
 
     def total(self) -> int:
-        return sum(map(len, self.said.values()))
+        return sum(map(len, self.questions.values()))
 
     def is_answered(self) -> bool:
         with self._lock:
-            answered = sum(map(len, self.heard.values()))
+            answered = sum(map(len, self.answers.values()))
             return not self._offered and answered >= self.total()
 
-    def held_by(self, node: str) -> list[str]:
-        """The messages that a node has claimed last and that are not finished."""
+    def claimed_by(self, node: str) -> list[str]:
+        """Return the unfinished messages whose newest claim is by a node."""
         with self._lock:
             newest = {claim.message: claim.node for claim in self.claims}
-            return [m for m, who in newest.items() if who == node and m not in self.finished]
+            return [
+                message
+                for message, claimant in newest.items()
+                if claimant == node and message not in self.finished
+            ]
 
-    # -- what nodes ask
+    # -- calls by nodes
 
     def updates(self, limit: int = 20) -> list[dict[str, str]]:
         now = time.monotonic()
         with self._lock:
-            found, self._again = self._again[:limit], self._again[limit:]
-            self.repeats += len(found)
+            updates, self._repeated = self._repeated[:limit], self._repeated[limit:]
+            self.repeats += len(updates)
             for chat, (update, until) in self._offered.items():
-                if until < now and len(found) < limit:
-                    found.append(update)
+                if until < now and len(updates) < limit:
+                    updates.append(update)
                     self.repeats += 1
                     self._offered[chat] = update, now + _REPEAT_AFTER
             for chat, at in self._due.items():
-                if self._is_open and at < now and chat not in self._offered and len(found) < limit:
-                    found.append(self._say(chat, now))
-            return found
+                if (
+                    self._is_open
+                    and at < now
+                    and chat not in self._offered
+                    and len(updates) < limit
+                ):
+                    updates.append(self._new_question(chat, now))
+            return updates
 
     def ack(self, update: dict[str, str]) -> None:
         with self._lock:
@@ -91,7 +100,7 @@ class Platform:
             del self._offered[update["chat"]]
             self._due[update["chat"]] = time.monotonic() + self._random.uniform(0, self._pause)
             if self._random.random() < _REPEATED:
-                self._again.append(update)
+                self._repeated.append(update)
 
     def send(self, delivery: str, chat: str, text: str) -> None:
         with self._lock:
@@ -99,7 +108,7 @@ class Platform:
                 self.dropped += 1
                 return
             self.deliveries.add(delivery)
-            self.heard[chat].append(text)
+            self.answers[chat].append(text)
 
     def claimed(self, message: str, node: str) -> None:
         with self._lock:
@@ -109,16 +118,16 @@ class Platform:
         with self._lock:
             self.finished.setdefault(message, time.monotonic())
 
-    def _say(self, chat: str, now: float) -> dict[str, str]:
-        number = len(self.said[chat]) + 1
+    def _new_question(self, chat: str, now: float) -> dict[str, str]:
+        number = len(self.questions[chat]) + 1
         update = {"chat": chat, "id": f"{chat}-{number}", "text": f"question {chat}-{number}"}
-        self.said[chat].append(update["id"])
+        self.questions[chat].append(update["id"])
         self._offered[chat] = update, now + _REPEAT_AFTER
         return update
 
 
 class Server(ThreadingHTTPServer):
-    """The platform, spoken to with JSON."""
+    """The HTTP server of the platform, with JSON bodies."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -129,7 +138,7 @@ class Server(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A node that was killed in the middle of a request is no news here."""
+        """Ignore a node that was killed in the middle of a request."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -137,27 +146,27 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        arguments = json.loads(self.rfile.read(int(self.headers["content-length"])))
         call = getattr(self.server.platform, self.path.removeprefix("/"))
-        told = json.dumps(call(**asked)).encode()
+        response = json.dumps(call(**arguments)).encode()
         self.send_response(200)
-        self.send_header("content-length", str(len(told)))
+        self.send_header("content-length", str(len(response)))
         self.end_headers()
-        self.wfile.write(told)
+        self.wfile.write(response)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
 
 class Client:
-    """A node's line to the platform; one for each thread."""
+    """A node's client of the platform; one for each thread."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._connection: http.client.HTTPConnection | None = None
 
-    def ask(self, name: str, **asked: Any) -> Any:
+    def call(self, name: str, **arguments: Any) -> Any:
         if self._connection is None:
             self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
-        self._connection.request("POST", f"/{name}", json.dumps(asked))
+        self._connection.request("POST", f"/{name}", json.dumps(arguments))
         return json.loads(self._connection.getresponse().read())

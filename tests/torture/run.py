@@ -1,4 +1,4 @@
-"""The run: nodes, what is done to them, and what must hold in the end."""
+"""The run: the nodes, the faults, and the checks at the end."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from tertulia.records.queues.outbox import DELIVERY_STATES
 from tests.legality.validators import faults
 from tests.torture.platform import Platform, Server
 
-_PATIENCE = 180.0  # for the rest to be answered, however busy the machine is
+_TIMEOUT = 180.0  # for the remaining answers, also on a busy machine
 
 
 class Plan(NamedTuple):
-    """How long, how many, and what can be done to the database."""
+    """The length of the run, the number of nodes, and the faults of the database."""
 
     where: str
     seconds: float
     nodes: int
     chats: int = 300
-    pause: float = 5.0  # a person writes again within so many seconds
+    pause: float = 5.0  # a user writes again within this many seconds
     lease: float = 2.0
     seed: int = 1
-    cut: Callable[[], int] | None = None  # cuts connections of nodes; how many
+    cut: Callable[[], int] | None = None  # terminates connections of nodes and returns their number
     restart: Callable[[], None] | None = None  # restarts the server
     node: str = "node"  # or "gateway"
 
 
 class Report(NamedTuple):
-    """What happened, and everything that is wrong."""
+    """The counts of a run, and every fault that was found."""
 
     messages: int
     answers: int
@@ -54,10 +54,10 @@ class Report(NamedTuple):
     def __str__(self) -> str:
         in_leases = f"{self.longest_take_over / self.lease:.1f} leases of {self.lease:g} s"
         counts = {
-            "messages said": self.messages,
-            "answers heard": self.answers,
+            "questions sent": self.messages,
+            "answers received": self.answers,
             "updates the platform repeated": self.repeated_by_platform,
-            "deliveries it had had": self.repeated_deliveries,
+            "repeated deliveries dropped": self.repeated_deliveries,
             "nodes killed with -9": self.kills,
             "nodes stopped and continued": self.stops,
             "connections cut": self.cuts,
@@ -72,7 +72,7 @@ class Report(NamedTuple):
 
 
 class Torture:
-    """One run."""
+    """One run with faults."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -81,17 +81,19 @@ class Torture:
         self._server = Server(self._platform)
         self._nodes: dict[str, subprocess.Popen[str]] = {}
         self._started = 0
-        self._lost: list[tuple[str, str, float]] = []  # message, node, since when
-        self._stopped: dict[str, float] = {}  # node, and when it goes on
+        self._lost: list[tuple[str, str, float]] = []  # message, node, time of loss
+        self._stopped: dict[str, float] = {}  # node, and the time when it continues
         self.kills = self.stops = self.cuts = self.restarts = 0
 
     def run(self) -> Report:
-        tertulia.open(self._plan.where).close()  # made before anybody is killed while making it
+        tertulia.open(
+            self._plan.where
+        ).close()  # create it before any node can be killed while creating it
         try:
             for _ in range(self._plan.nodes):
                 self._start()
-            self._harm_until(time.monotonic() + self._plan.seconds)
-            self._platform.stop_talking()
+            self._inject_faults_until(time.monotonic() + self._plan.seconds)
+            self._platform.stop_questions()
             self._settle()
             for node in self._nodes.values():
                 node.send_signal(signal.SIGTERM)
@@ -101,27 +103,27 @@ class Torture:
                 node.kill()
             self._server.shutdown()
             self._server.server_close()
-        found = [f"a node ended with {code}" for code in ends if code]
-        return self._report(found + self._faults())
+        exit_faults = [f"a node ended with {code}" for code in ends if code]
+        return self._report(exit_faults + self._find_faults())
 
-    # -- harm
+    # -- faults
 
-    def _harm_until(self, end: float) -> None:
+    def _inject_faults_until(self, end: float) -> None:
         restart_at = time.monotonic() + self._plan.seconds / 2
-        harms = [self._kill, self._stop, self._cut]
+        faults_to_inject = [self._kill, self._stop, self._cut]
         while time.monotonic() < end:
             time.sleep(self._random.uniform(0.2, 1.0))
             self._continue()
-            self._random.choice(harms)()
+            self._random.choice(faults_to_inject)()
             if self._plan.restart is not None and time.monotonic() > restart_at:
                 restart_at = end + 1
                 self._plan.restart()
                 self.restarts += 1
-        self._continue(everyone=True)
+        self._continue(all_nodes=True)
 
     def _kill(self) -> None:
         name = self._random.choice(list(self._nodes))
-        self._note_lost(name)
+        self._record_lost(name)
         node = self._nodes.pop(name)
         self._stopped.pop(name, None)
         node.kill()
@@ -135,13 +137,13 @@ class Torture:
             return
         name = self._random.choice(running)
         self._nodes[name].send_signal(signal.SIGSTOP)
-        self._note_lost(name)
+        self._record_lost(name)
         self._stopped[name] = time.monotonic() + self._random.uniform(0.2, 3 * self._plan.lease)
         self.stops += 1
 
-    def _continue(self, *, everyone: bool = False) -> None:
+    def _continue(self, *, all_nodes: bool = False) -> None:
         for name, at in list(self._stopped.items()):
-            if everyone or at < time.monotonic():
+            if all_nodes or at < time.monotonic():
                 del self._stopped[name]
                 self._nodes[name].send_signal(signal.SIGCONT)
 
@@ -149,9 +151,9 @@ class Torture:
         if self._plan.cut is not None:
             self.cuts += self._plan.cut()
 
-    def _note_lost(self, name: str) -> None:
+    def _record_lost(self, name: str) -> None:
         now = time.monotonic()
-        self._lost += [(message, name, now) for message in self._platform.held_by(name)]
+        self._lost += [(message, name, now) for message in self._platform.claimed_by(name)]
 
     def _start(self) -> None:
         self._started += 1
@@ -166,17 +168,17 @@ class Torture:
     # -- the end
 
     def _settle(self) -> None:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while not self._platform.is_answered() and time.monotonic() < deadline:
             time.sleep(0.1)
-        time.sleep(0.5)  # an answer too many would come now
+        time.sleep(0.5)  # an extra answer would arrive now
 
-    def _report(self, found: list[str]) -> Report:
+    def _report(self, all_faults: list[str]) -> Report:
         waits = self._take_overs()
         platform = self._platform
         return Report(
             messages=platform.total(),
-            answers=sum(map(len, platform.heard.values())),
+            answers=sum(map(len, platform.answers.values())),
             repeated_by_platform=platform.repeats,
             repeated_deliveries=platform.dropped,
             kills=self.kills,
@@ -186,11 +188,11 @@ class Torture:
             taken_over=len(waits),
             longest_take_over=max(waits, default=0.0),
             lease=self._plan.lease,
-            faults=found,
+            faults=all_faults,
         )
 
     def _take_overs(self) -> list[float]:
-        """How long each message of a lost node waited for another one."""
+        """Return how long each message of a lost node waited for another node."""
         waits = []
         for message, node, since in self._lost:
             later = [
@@ -198,58 +200,61 @@ class Torture:
                 for claim in self._platform.claims
                 if claim.message == message and claim.node != node and claim.at > since
             ]
-            waits += [min(later)] if later else []  # a stopped node may have gone on itself
+            waits += [min(later)] if later else []  # a stopped node may have continued itself
         return waits
 
-    def _faults(self) -> list[str]:
-        found = []
-        for chat, said in self._platform.said.items():
-            expected = [f"answer {message}" for message in said]
-            heard = self._platform.heard[chat]
-            if heard != expected:
-                found.append(f"{chat} heard {_difference(heard, expected)}")
+    def _find_faults(self) -> list[str]:
+        found_faults = []
+        for chat, questions in self._platform.questions.items():
+            expected = [f"answer {message}" for message in questions]
+            answers = self._platform.answers[chat]
+            if answers != expected:
+                found_faults.append(f"{chat} received {_difference(answers, expected)}")
         with tertulia.open(self._plan.where) as store:
-            found += store.check()
-            for chat, said in self._platform.said.items():
-                found += _transcript_faults(store, chat, said)
-            found += [
-                f"the inbox has {arrival.message_id} {state}"
+            found_faults += store.check()
+            for chat, questions in self._platform.questions.items():
+                found_faults += _transcript_faults(store, chat, questions)
+            found_faults += [
+                f"the inbox has {item.message_id} {state}"
                 for state in set(INBOX_STATES) - {"done"}
-                for arrival in store.inbox.find(state=state, limit=3).items
+                for item in store.inbox.find(state=state, limit=3).items
             ]
-            found += [
-                f"the outbox has {parcel.body} {parcel.state}"
+            found_faults += [
+                f"the outbox has {delivery.body} {delivery.state}"
                 for state in set(DELIVERY_STATES) - {"sent"}
-                for parcel in store.outbox.find(state=state, limit=3).items
+                for delivery in store.outbox.find(state=state, limit=3).items
             ]
-        return found
+        return found_faults
 
 
-def _transcript_faults(store: tertulia.Store, chat: str, said: list[str]) -> list[str]:
-    """Each question once, in order, and before the next one exactly one answer to it."""
-    if not said:
+def _transcript_faults(store: tertulia.Store, chat: str, questions: list[str]) -> list[str]:
+    """Check that each question is stored once, in order, with exactly one answer to it."""
+    if not questions:
         return []
     session = store.sessions.current(store.sessions.key(Source("telegram", chat, user_id=chat)))
     if session is None:
         return [f"{chat} has no session"]
     transcript = store.transcript(session.id)
-    told = [
+    texts = [
         message["content"]
         for message in transcript.load()
         if message["role"] == "user" or (message["role"] == "assistant" and message["content"])
     ]
-    expected = [text for message in said for text in (f"question {message}", f"answer {message}")]
-    found = [f"{chat} has {_difference(told, expected)}"] if told != expected else []
+    expected = [
+        text for message in questions for text in (f"question {message}", f"answer {message}")
+    ]
+    found_faults = [f"{chat} has {_difference(texts, expected)}"] if texts != expected else []
     for form in ("openai", "anthropic"):
         history = transcript.history(format=form)
-        found += [f"{chat} in {form}: {fault}" for fault in faults(form, history)]
-    return found
+        found_faults += [f"{chat} in {form}: {fault}" for fault in faults(form, history)]
+    return found_faults
 
 
-def _difference(found: list[str], expected: list[str]) -> str:
-    missing = [text for text in expected if text not in found]
-    extra = [text for text in found if found.count(text) > 1 or text not in expected]
+def _difference(texts: list[str], expected: list[str]) -> str:
+    missing = [text for text in expected if text not in texts]
+    extra = [text for text in texts if texts.count(text) > 1 or text not in expected]
     if missing or extra:
-        return f"lacks {missing[:3]}, has too much {extra[:3]}"
-    place = next(n for n, pair in enumerate(zip(found, expected, strict=True)) if len({*pair}) > 1)
-    return f"another order, from {found[place]!r} instead of {expected[place]!r}"
+        return f"missing {missing[:3]}, unexpected {extra[:3]}"
+    pairs = enumerate(zip(texts, expected, strict=True))
+    index = next(number for number, pair in pairs if len({*pair}) > 1)
+    return f"a different order, from {texts[index]!r} instead of {expected[index]!r}"

@@ -1,14 +1,14 @@
-"""A short run on each database; `make torture` has the long one."""
+"""A short run on each database; `make torture` runs the long one."""
 
 from __future__ import annotations
 
-from tests.torture.__main__ import on_postgres, on_sqlite
+from tests.torture.__main__ import run_on_postgres, run_on_sqlite
 
 SECONDS = 20
 
 
 def test_postgres() -> None:
-    report = on_postgres(SECONDS, seed=1)
+    report = run_on_postgres(SECONDS, seed=1)
     print(report)
     assert not report.faults
     assert report.messages > 0
@@ -16,7 +16,7 @@ def test_postgres() -> None:
 
 
 def test_sqlite() -> None:
-    report = on_sqlite(SECONDS, seed=1)
+    report = run_on_sqlite(SECONDS, seed=1)
     print(report)
     assert not report.faults
     assert report.messages > 0

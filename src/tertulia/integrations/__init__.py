@@ -1,4 +1,4 @@
-"""Agent SDKs whose conversations a store keeps. Each module needs its package.
+"""Agent SDKs that keep their conversations in a Tertulia store. Each module needs its SDK package.
 
 openai_agents     OpenAI Agents SDK: `TertuliaSession`
 pydantic_ai       Pydantic AI: `TertuliaConversationStore`, `message_history`, `add_run`

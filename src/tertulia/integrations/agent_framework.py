@@ -3,9 +3,9 @@
     agent = Agent(client, context_providers=[TertuliaHistoryProvider(store)])
     await agent.run("Will it rain?", session=agent.create_session(session_id="ana"))
 
-A run is a turn: its lease is taken before the model is called, what the person said is stored then
-too, and the answer gives it back. Each message of the framework stands beside ours, in the form
-that the framework's own `to_dict` gives it.
+A run is a turn: its lease is claimed and the user message is stored before the model is called; the
+lease is released when the answer is stored. Each message of the framework is stored as the payload
+of ours, in the form that the framework's own `to_dict` returns.
 """
 
 from __future__ import annotations
@@ -23,13 +23,19 @@ from tertulia.core.message import Message as Entry
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
 from tertulia.integrations import content_parts
-from tertulia.integrations.missing_extra import missing
-from tertulia.integrations.payload import follows, given_back, grouped, holds, keep
+from tertulia.integrations.missing_extra import missing_extra
+from tertulia.integrations.payload import (
+    attach_payload,
+    from_payload,
+    is_continuation,
+    is_payload,
+    to_payload,
+)
 from tertulia.integrations.run_lease import RunLease
 from tertulia.integrations.store_access import (
     AnyStore,
-    current,
-    opened,
+    get_current_session,
+    unwrap_store,
 )
 
 try:
@@ -42,7 +48,7 @@ try:
         SupportsAgentRun,
     )
 except ImportError as problem:
-    raise missing("agent-framework", problem) from problem
+    raise missing_extra("agent-framework", problem) from problem
 
 PLATFORM: Final = "agent-framework"
 FIELD: Final = "agent_framework"
@@ -52,10 +58,10 @@ _ROLES: Final = ("user", "assistant", "system", "tool")
 
 
 class TertuliaHistoryProvider(HistoryProvider):
-    """Keeps the history of every session of an agent in a store.
+    """A history provider that stores the messages of every session of an agent.
 
     The flags are those of the framework's own providers. A session without an id is "default".
-    `model` is noted with the usage where the framework hands it over without it.
+    `model` is recorded with the usage, because the framework reports usage without a model name.
     """
 
     DEFAULT_SOURCE_ID: ClassVar[str] = "tertulia"
@@ -82,23 +88,25 @@ class TertuliaHistoryProvider(HistoryProvider):
             store_context_from=store_context_from,
             store_outputs=store_outputs,
         )
-        self._store, self._executor = opened(store)
+        self._store, self._executor = unwrap_store(store)
         self.skip_excluded = skip_excluded
         self._model = model
         self._wait = wait
 
     def source(self, session_id: str | None) -> Source:
-        """The conversation that a session of the framework is kept in."""
+        """Return the source of the conversation that stores a session of the framework."""
         return Source(PLATFORM, session_id or "default")
 
     async def get_messages(
         self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[Message]:
-        """The stored messages of a session, oldest first."""
-        found = await self._executor.run(self._messages, session_id, None)
+        """Return the stored messages of a session, oldest first."""
+        messages = await self._executor.run(self._messages, session_id, None)
         if not self.skip_excluded:
-            return found
-        return [one for one in found if not one.additional_properties.get("_excluded")]
+            return messages
+        return [
+            message for message in messages if not message.additional_properties.get("_excluded")
+        ]
 
     async def save_messages(
         self,
@@ -108,17 +116,17 @@ class TertuliaHistoryProvider(HistoryProvider):
         state: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Store the messages that are new. What was stored before may be sent along again."""
+        """Store the new messages. The list may begin with messages that are stored already."""
         run = _run.get()
         if run is not None and run.provider is self and run.session_id == session_id:
             await self._add(run, messages)
         elif messages:
-            floor = self._floor(session_id)
-            turn = await floor.enter()
+            lease = self._lease(session_id)
+            turn = await lease.begin()
             try:
                 await self._add(_Run(self, session_id, turn, {}), messages)
             finally:
-                await floor.leave(turn)
+                await lease.release(turn)
 
     async def before_run(
         self,
@@ -128,11 +136,12 @@ class TertuliaHistoryProvider(HistoryProvider):
         context: SessionContext,
         state: dict[str, Any],
     ) -> None:
-        """Take the lease, load the history, store what the person said."""
-        floor = self._floor(context.session_id)
-        turn = await floor.take(_owner(agent, session, context))
+        """Claim the lease, load the history, store the user message."""
+        lease = self._lease(context.session_id)
+        turn = await lease.claim(_owner(agent, session, context))
         await super().before_run(agent=agent, session=session, context=context, state=state)
-        # Messages of other providers go before the input; then all is stored after the run.
+        # Context messages of other providers come before the input, so with them everything is
+        # stored after the run.
         if self.store_inputs and not self.store_context_messages:
             run = _Run(self, context.session_id, turn, _stored.setdefault(turn, {}))
             await self._add(run, context.input_messages, is_answer=False)
@@ -145,54 +154,60 @@ class TertuliaHistoryProvider(HistoryProvider):
         context: SessionContext,
         state: dict[str, Any],
     ) -> None:
-        """Store what came out of the run, with what it used, and give the lease back."""
-        floor = self._floor(context.session_id)
+        """Store the output of the run with its usage, and release the lease."""
+        lease = self._lease(context.session_id)
         owner = _owner(agent, session, context)
-        turn = await floor.take(owner)
+        turn = await lease.claim(owner)
         stored = _stored.setdefault(turn, {})
         run = _Run(self, context.session_id, turn, stored, self._usage(context))
         token = _run.set(run)
-        goes_on = False
+        is_unfinished = False
         try:
             await super().after_run(agent=agent, session=session, context=context, state=state)
             if run.usage is not None:
                 await turn.add_usage(run.usage)
-            goes_on = owner is session and _waits_for_results(context)
+            is_unfinished = owner is session and _waits_for_results(context)
         finally:
             _run.reset(token)
-            if not goes_on:
-                await floor.leave(turn)
+            if not is_unfinished:
+                await lease.release(turn)
 
-    def _floor(self, session_id: str | None) -> RunLease:
+    def _lease(self, session_id: str | None) -> RunLease:
         return RunLease(self._store, self._executor, self.source(session_id), wait=self._wait)
 
     async def _add(
         self, run: _Run, messages: Sequence[Message], *, is_answer: bool | None = None
     ) -> None:
-        left = [message for message in messages if id(message) not in run.stored]
-        before = await self._executor.run(self._messages, run.session_id, len(left) + 1)
-        fresh = new_of(before, left)
+        candidates = [message for message in messages if id(message) not in run.stored]
+        stored = await self._executor.run(self._messages, run.session_id, len(candidates) + 1)
+        new_messages = find_new_messages(stored, candidates)
         run.stored.update((id(message), message) for message in messages)
-        if not fresh:
+        if not new_messages:
             return
-        written = [one for message in fresh for one in messages_of(message)]
-        is_last = _is_answer(fresh[-1]) if is_answer is None else is_answer
-        await run.turn.extend(written, usage=run.usage, is_last=is_last)
+        store_messages = [
+            store_message
+            for message in new_messages
+            for store_message in to_store_messages(message)
+        ]
+        is_last = _is_answer(new_messages[-1]) if is_answer is None else is_answer
+        await run.turn.extend(store_messages, usage=run.usage, is_last=is_last)
         run.usage = None
 
     def _messages(self, session_id: str | None, newest: int | None) -> list[Message]:
-        """The newest messages of the framework, or all of them."""
-        session = current(self._store, self.source(session_id))
+        """Return the newest messages of the framework, or all of them with None."""
+        session = get_current_session(self._store, self.source(session_id))
         if session is None:
             return []
         transcript = self._store.transcript(session.id)
         count = newest
         while True:
             entries = transcript.entries(newest=count)
-            found = [one for entry in entries if (one := message_from(entry)) is not None]
-            # One message may be several of ours: then a longer look is needed.
-            if newest is None or count is None or len(found) >= newest or len(entries) < count:
-                return found if newest is None else found[-newest:]
+            messages = [
+                message for entry in entries if (message := from_store_message(entry)) is not None
+            ]
+            # One message may be stored as several of ours: read more if there are too few.
+            if newest is None or count is None or len(messages) >= newest or len(entries) < count:
+                return messages if newest is None else messages[-newest:]
             count *= 2
 
     def _usage(self, context: SessionContext) -> Usage | None:
@@ -201,11 +216,11 @@ class TertuliaHistoryProvider(HistoryProvider):
             return None
         read = _count(used, "cache_read_input_token_count")
         write = _count(used, "cache_creation_input_token_count")
-        whole = _count(used, "input_token_count")
-        # Some services count what came from a cache as input, others apart from it.
-        plain = whole - read - write if whole >= read + write else whole
+        total = _count(used, "input_token_count")
+        # Some services include cached tokens in the input count, others count them separately.
+        uncached = total - read - write if total >= read + write else total
         return Usage(
-            plain,
+            uncached,
             _count(used, "output_token_count"),
             read,
             write,
@@ -216,113 +231,121 @@ class TertuliaHistoryProvider(HistoryProvider):
 
 @dataclass
 class _Run:
-    """A run that is under way: its turn, what it has stored, and what it used."""
+    """A run in progress: its turn, the messages it has stored, and its usage."""
 
     provider: TertuliaHistoryProvider
     session_id: str | None
     turn: TurnControl
-    # By identity; the messages are held, so that no other can come to the same place.
+    # By `id()`; the references keep the messages alive, so that no id can be reused.
     stored: dict[int, Message]
     usage: Usage | None = None
 
 
-# What the turns that are under way have stored.
+# The messages stored by the turns in progress.
 _stored: WeakKeyDictionary[TurnControl, dict[int, Message]] = WeakKeyDictionary()
 _run: ContextVar[_Run | None] = ContextVar("tertulia_agent_framework_run", default=None)
 
 
-def new_of(before: Sequence[Message], given: Sequence[Message]) -> list[Message]:
-    """What of the given messages is new, where the given ones may begin with stored ones.
+def find_new_messages(stored: Sequence[Message], messages: Sequence[Message]) -> list[Message]:
+    """Return the messages that are new; the list may begin with messages that are stored already.
 
-    `before` are the newest stored ones, at least one more than are given if there are so many. The
-    given ones hold all that is stored, or go on from the end of it. One message of a person alone,
-    without an id, is new: people repeat themselves.
+    `stored` are the newest stored messages, at least one more than `messages` if there are so many.
+    `messages` contains all stored messages, or continues from the end of them. A single user
+    message without an id counts as new: users repeat themselves.
     """
-    old, new = [_identity(one) for one in before], [_identity(one) for one in given]
+    old = [_identity(message) for message in stored]
+    new = [_identity(message) for message in messages]
     if old and len(old) <= len(new):
         for start in range(len(new) - len(old) + 1):
-            is_one = start == 0 and len(old) == 1 and _may_be_said_again(before[-1])
-            if new[start : start + len(old)] == old and not is_one:
-                return list(given[start + len(old) :])
+            is_repeat = start == 0 and len(old) == 1 and _may_be_repeated(stored[-1])
+            if new[start : start + len(old)] == old and not is_repeat:
+                return list(messages[start + len(old) :])
     for count in range(min(len(old), len(new)), 0, -1):
-        if old[-count:] == new[:count] and not (count == 1 and _may_be_said_again(before[-1])):
-            return list(given[count:])
-    return list(given)
+        if old[-count:] == new[:count] and not (count == 1 and _may_be_repeated(stored[-1])):
+            return list(messages[count:])
+    return list(messages)
 
 
-def messages_of(message: Message) -> list[dict[str, Any]]:
-    """A message of the framework as messages of ours, with itself beside them."""
+def to_store_messages(message: Message) -> list[dict[str, Any]]:
+    """Return our messages for a message of the framework, with it as the payload.
+
+    Raises `IllegalMove` if it cannot be stored exactly.
+    """
     for content in message.contents:
         if content.type == "function_call":
-            keep(content.arguments)  # refuses what `to_dict` would leave out without a word
-    return grouped(_shown(message), FIELD, keep(message.to_dict()))
+            to_payload(
+                content.arguments
+            )  # raises for values that `to_dict` would silently leave out
+    return attach_payload(_convert(message), FIELD, to_payload(message.to_dict()))
 
 
-def message_from(entry: Entry) -> Message | None:
-    """The message of the framework that one of ours stands for; None where it stands for none."""
-    kept = entry.body.get(FIELD)
-    if holds(kept):
-        return Message.from_dict(given_back(kept))
-    if follows(kept) or entry.kind in _HIDDEN:
+def from_store_message(entry: Entry) -> Message | None:
+    """Return the framework's message for one of ours; None if it has none of its own."""
+    payload = entry.body.get(FIELD)
+    if is_payload(payload):
+        return Message.from_dict(from_payload(payload))
+    if is_continuation(payload) or entry.kind in _HIDDEN:
         return None
-    return _foreign(entry)
+    return _from_other_writer(entry)
 
 
-def _shown(message: Message) -> list[dict[str, Any]]:
-    results = [_result(one) for one in message.contents if one.type == "function_result"]
-    calls = [_call(one) for one in message.contents if one.type == "function_call"]
+def _convert(message: Message) -> list[dict[str, Any]]:
+    contents = message.contents
+    results = [_result(content) for content in contents if content.type == "function_result"]
+    calls = [_call(content) for content in contents if content.type == "function_call"]
     parts = [
-        part
-        for one in message.contents
-        if one.type not in ("function_result", "function_call", "text_reasoning", "usage")
-        for part in [_part(one)]
+        _part(content)
+        for content in contents
+        if content.type not in ("function_result", "function_call", "text_reasoning", "usage")
     ]
     if results:
-        said = [{"role": "user", "content": content_parts.joined(parts)}] if parts else []
-        return [*results, *said]
+        user_text = [{"role": "user", "content": content_parts.join_parts(parts)}] if parts else []
+        return [*results, *user_text]
     if message.role == "assistant" or calls:
-        return [_assistant(message, content_parts.joined(parts), calls)]
+        return [_assistant(message, content_parts.join_parts(parts), calls)]
     role = message.role if message.role in _ROLES else "system"
-    return [{"role": role, "content": content_parts.joined(parts) or ""}]
+    return [{"role": role, "content": content_parts.join_parts(parts) or ""}]
 
 
 def _assistant(
     message: Message, content: content_parts.Content, calls: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    shown = content_parts.assistant(content, calls)
-    thought = [one.text for one in message.contents if one.type == "text_reasoning" and one.text]
-    return {**shown, "reasoning_content": "\n".join(thought)} if thought else shown
+    result = content_parts.assistant_message(content, calls)
+    thoughts = [
+        part.text for part in message.contents if part.type == "text_reasoning" and part.text
+    ]
+    return {**result, "reasoning_content": "\n".join(thoughts)} if thoughts else result
 
 
 def _part(content: Content) -> dict[str, Any]:
     if content.type == "text" and isinstance(content.text, str):
-        return content_parts.text(content.text)
+        return content_parts.text_part(content.text)
     is_image = (content.media_type or "").startswith("image/")
     if content.type in ("data", "uri") and is_image and isinstance(content.uri, str):
-        return content_parts.image(content.uri)
-    return content_parts.unknown({"type": content.type})
+        return content_parts.image_part(content.uri)
+    return content_parts.placeholder_part({"type": content.type})
 
 
 def _call(content: Content) -> dict[str, Any]:
-    return content_parts.call(content.call_id, content.name, content.arguments)
+    return content_parts.tool_call(content.call_id, content.name, content.arguments)
 
 
 def _result(content: Content) -> dict[str, Any]:
-    return content_parts.result(content.call_id, content_parts.written(content.result))
+    return content_parts.tool_message(content.call_id, content_parts.to_text(content.result))
 
 
-def _foreign(entry: Entry) -> Message:
-    body, said = entry.body, text_of(entry.body)
+def _from_other_writer(entry: Entry) -> Message:
+    body, text = entry.body, text_of(entry.body)
     if entry.role == "tool":
         call_id = str(body.get("tool_call_id") or "call")
-        return Message("tool", [Content.from_function_result(call_id, result=said)])
-    contents = [Content.from_text(said)] if said else []
+        return Message("tool", [Content.from_function_result(call_id, result=text)])
+    contents = [Content.from_text(text)] if text else []
     calls = body.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
-            name, given = str(function.get("name") or ""), function.get("arguments")
-            arguments = content_parts.written(given or "{}")
+            name = str(function.get("name") or "")
+            arguments = content_parts.to_text(function.get("arguments") or "{}")
             call_id = str(call.get("id") or "call")
             contents.append(Content.from_function_call(call_id, name, arguments=arguments))
     role = entry.role if entry.role in _ROLES else "user"
@@ -336,12 +359,12 @@ def _identity(message: Message) -> tuple[str, ...]:
     return ("content", message.role, json.dumps(contents, sort_keys=True, default=str))
 
 
-def _may_be_said_again(message: Message) -> bool:
+def _may_be_repeated(message: Message) -> bool:
     return message.role == "user" and message.message_id is None
 
 
 def _is_answer(message: Message) -> bool:
-    """Whether a run ends with this message: words of the assistant that call nothing."""
+    """Return whether a run ends with this message: assistant content without a tool call."""
     return message.role == "assistant" and not any(
         content.type == "function_call" for content in message.contents
     )
@@ -353,11 +376,14 @@ def _waits_for_results(context: SessionContext) -> bool:
 
 
 def _owner(agent: SupportsAgentRun, session: AgentSession, context: SessionContext) -> object:
-    """What lives as long as a run. With a context for each model call, that is the session."""
-    is_by_call = getattr(agent, "require_per_service_call_history_persistence", False)
-    return session if is_by_call else context
+    """Return the object that lives as long as a run.
+
+    That is the context, or the session if the framework makes a context for each model call.
+    """
+    has_context_per_call = getattr(agent, "require_per_service_call_history_persistence", False)
+    return session if has_context_per_call else context
 
 
 def _count(used: Mapping[str, Any], name: str) -> int:
-    found = used.get(name)
-    return found if isinstance(found, int) and found > 0 else 0
+    count = used.get(name)
+    return count if isinstance(count, int) and count > 0 else 0

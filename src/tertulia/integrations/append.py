@@ -1,7 +1,7 @@
-"""Writing into a conversation past its turns: for SDKs that hand over what has already happened.
+"""Appending to a conversation without a turn, for SDKs that pass entries after the fact.
 
-One call is one transaction. A message may carry marks: names under which it is found again, and
-which go when it goes. They stand among the parts that a message keeps out of line.
+One call is one transaction. A message may have marks: lookup keys that find its position again and
+that are deleted with it. They are stored as blobs of the message.
 """
 
 from __future__ import annotations
@@ -27,47 +27,51 @@ from tertulia.records.transcript.log import insert_messages
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, parse_body, session_row, to_micros
 
-_FAR = 2**63 - 1
+_MAX_INTEGER = 2**63 - 1
+_PAGE = 500
 
 
 class LogLine(NamedTuple):
-    """A message that is ready to be stored, and what kind of row it becomes."""
+    """A message that is ready to be stored, and the kind of its row."""
 
     draft: Draft
     kind: str | None = None
 
 
-def line(message: Mapping[str, Any], kind: str | None = None, marks: Sequence[str] = ()) -> LogLine:
-    """A message with its marks."""
-    written = draft(message)
-    named = tuple(Blob(mark, 0, b"") for mark in marks)
-    return LogLine(msgspec.structs.replace(written, blobs=(*written.blobs, *named)), kind)
+def to_log_line(
+    message: Mapping[str, Any], kind: str | None = None, marks: Sequence[str] = ()
+) -> LogLine:
+    """Return a message with its marks, ready to be stored."""
+    message_draft = draft(message)
+    mark_blobs = tuple(Blob(mark, 0, b"") for mark in marks)
+    blobs = (*message_draft.blobs, *mark_blobs)
+    return LogLine(msgspec.structs.replace(message_draft, blobs=blobs), kind)
 
 
-def mark(*parts: str) -> str:
-    """A name made of parts; different parts give different names."""
+def make_mark(*parts: str) -> str:
+    """Return the mark for some parts; different parts give different marks."""
     raw = to_json(parts).encode("utf-8")
     return f"mark:{blake2b(raw, digest_size=20).hexdigest()}"
 
 
-def places(tx: Transaction, name: str) -> list[tuple[int, int]]:
-    """The log and the sequence number of every message with that mark, oldest first."""
-    return [(log, seq) for log, seq in tx.all("places_of_blob", {"hash": name})]
+def find_positions(tx: Transaction, mark: str) -> list[tuple[int, int]]:
+    """Return the log and the sequence number of every message with a mark, oldest first."""
+    return [(log, seq) for log, seq in tx.all("places_of_blob", {"hash": mark})]
 
 
-def is_known(tx: Transaction, name: str) -> bool:
-    """Whether a message has that mark."""
-    return bool(places(tx, name))
+def is_stored(tx: Transaction, mark: str) -> bool:
+    """Return whether a message has that mark."""
+    return bool(find_positions(tx, mark))
 
 
-def current(tx: Transaction, key: str) -> SessionRow | None:
-    """The session that a key is in."""
-    found = tx.one("session_current", {"key": key})
-    return None if found is None else session_row(found)
+def get_current_row(tx: Transaction, key: str) -> SessionRow | None:
+    """Return the row of the current session of a key, or None."""
+    row = tx.one("session_current", {"key": key})
+    return None if row is None else session_row(row)
 
 
 class SessionOpener(NamedTuple):
-    """What opening a session needs to know before its transaction."""
+    """The values that opening a session needs before its transaction begins."""
 
     context: StoreContext
     source: Source
@@ -76,20 +80,20 @@ class SessionOpener(NamedTuple):
     has_processes: bool
 
     @classmethod
-    def of(cls, context: StoreContext, source: Source, key: str) -> SessionOpener:
+    def prepare(cls, context: StoreContext, source: Source, key: str) -> SessionOpener:
         return cls(context, source, key, context.clock.now(), context.has_processes(key))
 
     def open(self, tx: Transaction) -> SessionRow:
-        """The current session under its policy, or a new one."""
+        """Return the row of the current session; open a new one if its policy has expired it."""
         attempt = OpenSession(
             self.context, self.source, self.key, self.now, False, self.has_processes
         )
-        found = attempt.find(tx)
-        assert not isinstance(found, NeedsGuard)  # what it would ask is known already
-        return found[0]
+        result = attempt.find(tx)
+        assert not isinstance(result, NeedsGuard)  # `has_processes` already answers the guard
+        return result[0]
 
 
-def append(
+def append_lines(
     tx: Transaction,
     session_id: str,
     lines: Sequence[LogLine],
@@ -97,12 +101,15 @@ def append(
     now: datetime,
     active_at: datetime,
 ) -> int:
-    """Append lines; the last sequence number. Each message of a person begins a turn."""
-    begins = [item.draft.role == USER and item.kind is None for item in lines]
+    """Append lines and return the last sequence number. Each user message begins a turn.
+
+    Raises `NotFound` if there is no such session.
+    """
+    begins_turn = [line.draft.role == USER and line.kind is None for line in lines]
     params = {
         "id": session_id,
         "count": len(lines),
-        "turns": sum(begins),
+        "turns": sum(begins_turn),
         "is_activity": True,
         "now": to_micros(active_at),
     }
@@ -110,24 +117,24 @@ def append(
     if row is None:
         raise session_rows.session_not_found(session_id)
     ref, last_seq, turn = row[:3]
-    number, seq = turn - sum(begins), last_seq - len(lines)
-    numbers = [number := number + is_one for is_one in begins]
-    for kind, group in groupby(zip(lines, numbers, strict=True), key=lambda pair: pair[0].kind):
+    number, seq = turn - sum(begins_turn), last_seq - len(lines)
+    turns = [number := number + is_first for is_first in begins_turn]
+    for kind, group in groupby(zip(lines, turns, strict=True), key=lambda pair: pair[0].kind):
         pairs = list(group)
         seq += len(pairs)
         insert_messages(
             tx,
             ref,
             seq,
-            [item.draft for item, _ in pairs],
+            [line.draft for line, _ in pairs],
             to_micros(now),
-            turns=[one for _, one in pairs],
+            turns=[turn_number for _, turn_number in pairs],
             kind=kind,
         )
     return int(last_seq)
 
 
-def metadata(row: SessionRow) -> dict[str, Any]:
+def read_metadata(row: SessionRow) -> dict[str, Any]:
     return parse_body(row.metadata)
 
 
@@ -136,7 +143,7 @@ def set_metadata(tx: Transaction, row: SessionRow, values: Mapping[str, Any]) ->
     tx.run("session_set_metadata", params)
 
 
-def sessions(
+def find_sessions(
     tx: Transaction,
     *,
     person: str | None = None,
@@ -144,8 +151,8 @@ def sessions(
     platform: str | None = None,
     ended: bool = False,
 ) -> Iterable[SessionRow]:
-    """Current sessions by newest activity; with `ended` those that have ended as well."""
-    before = _FAR, _FAR
+    """Yield current sessions by newest activity; with `ended`, also sessions that have ended."""
+    before = _MAX_INTEGER, _MAX_INTEGER
     while True:
         filters = {
             "platform": platform,
@@ -154,10 +161,10 @@ def sessions(
             "active_since": None,
             "before_at": before[0],
             "before_ref": before[1],
-            "limit": 500,
+            "limit": _PAGE,
         }
-        found = find_rows(tx, filters, "all" if ended else "current", None)
-        yield from found
-        if len(found) < 500:
+        rows = find_rows(tx, filters, "all" if ended else "current", None)
+        yield from rows
+        if len(rows) < _PAGE:
             return
-        before = found[-1].updated_at, found[-1].ref
+        before = rows[-1].updated_at, rows[-1].ref

@@ -1,4 +1,4 @@
-"""Content of other forms as ours: text, or parts that each name their type."""
+"""Conversion of SDK content into our message content: text, or parts that each have a type."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tertulia.core.history.content import describe_part
 Content = str | list[dict[str, Any]] | None
 
 
-def joined(parts: Sequence[dict[str, Any]]) -> Content:
-    """Parts as one text where they are nothing but text."""
+def join_parts(parts: Sequence[dict[str, Any]]) -> Content:
+    """Return parts as one text if all of them are text; None if there are none."""
     if not parts:
         return None
     if all(part["type"] == "text" for part in parts):
@@ -20,42 +20,45 @@ def joined(parts: Sequence[dict[str, Any]]) -> Content:
     return list(parts)
 
 
-def text(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
+def text_part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
-def image(url: str) -> dict[str, Any]:
+def image_part(url: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def unknown(part: Any) -> dict[str, Any]:
-    """What has no place in a message leaves a trace in words; the payload has it whole."""
+def placeholder_part(part: Any) -> dict[str, Any]:
+    """Return a text part that names the type of a part our messages cannot hold.
+
+    Nothing is lost: the SDK payload beside the message holds the whole part.
+    """
     if isinstance(part, str):
-        return text(part)
+        return text_part(part)
     kind = part.get("type") if isinstance(part, Mapping) else None
-    return text(describe_part({"type": kind}) if isinstance(kind, str) else "[part]")
+    return text_part(describe_part({"type": kind}) if isinstance(kind, str) else "[part]")
 
 
-def written(value: Any) -> str:
-    """A result as the model was shown it: text as it is, everything else as JSON."""
+def to_text(value: Any) -> str:
+    """Return a tool result as the model reads it: text unchanged, everything else as JSON."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
-    """A call in the OpenAI form, whatever its parts are."""
-    function = {"name": str(name or ""), "arguments": written(arguments or "{}")}
+def tool_call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
+    """Return a tool call in the OpenAI format; values of any type are accepted."""
+    function = {"name": str(name or ""), "arguments": to_text(arguments or "{}")}
     return {"id": str(call_id or "call"), "type": "function", "function": function}
 
 
-def assistant(content: Content, calls: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+def assistant_message(content: Content, calls: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
         message["tool_calls"] = list(calls)
     return message
 
 
-def result(call_id: Any, content: Content, name: Any = None) -> dict[str, Any]:
+def tool_message(call_id: Any, content: Content, name: Any = None) -> dict[str, Any]:
     message = {"role": "tool", "tool_call_id": str(call_id or "call"), "content": content or ""}
     return {**message, "name": name} if isinstance(name, str) and name else message

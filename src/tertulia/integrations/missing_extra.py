@@ -1,14 +1,15 @@
-"""What is said where the package of an SDK is not installed."""
+"""The error for an SDK package that is not installed."""
 
 from __future__ import annotations
 
 from tertulia.errors import ConfigError
 
 
-def missing(extra: str, problem: ImportError) -> ConfigError:
-    """The error for an SDK that cannot be imported, with what to install."""
+def missing_extra(extra: str, problem: ImportError) -> ConfigError:
+    """Return the error for an SDK that cannot be imported, with the install command as its hint."""
     return ConfigError(
-        f"tertulia.integrations needs the package {extra!r} here, and it says: {problem}.",
+        f"This module of tertulia.integrations needs the extra {extra!r}; "
+        f"its import failed: {problem}.",
         hint=f"Install it with: pip install 'tertulia[{extra}]'",
         extra=extra,
     )

@@ -5,11 +5,11 @@
     result = await agent.run("Will it rain?", conversation=conversation)
     await conversations.save(result)
 
-Each entry of the SDK stands beside the messages that show it. The record of a conversation is part
-of its session. Its head is the newest entry that is seen, so `undo` and its like move it too, and
-give it another revision; a branch is a revision of the transcript, and nothing is ever destroyed
-but by `delete`. The SDK loads, runs and saves, and whoever saves late gets its conflict: there is
-no place for a lease in that. With the helpers there is:
+Each entry of the SDK is stored as the payload of our messages for it. The record of a conversation
+is stored in the metadata of its session. Its head is the newest visible entry, so operations such
+as `undo` move it too, and change its revision. A branch is a revision of the transcript, and only
+`delete` destroys anything. The SDK loads, runs and saves, and a late save raises its conflict: that
+cycle cannot hold a lease. With the helper functions, the run is_payload the lease of the turn:
 
     with store.turn(source, text) as turn:
         result = agent.run_sync(message_history=message_history(turn))
@@ -40,10 +40,15 @@ from tertulia.integrations import (
     append,
     content_parts,
 )
-from tertulia.integrations.missing_extra import missing
-from tertulia.integrations.payload import follows, given_back, grouped, holds, keep
-from tertulia.integrations.store_access import AnyStore
-from tertulia.integrations.store_access import opened as opened_store
+from tertulia.integrations.missing_extra import missing_extra
+from tertulia.integrations.payload import (
+    attach_payload,
+    from_payload,
+    is_continuation,
+    is_payload,
+    to_payload,
+)
+from tertulia.integrations.store_access import AnyStore, unwrap_store
 from tertulia.records import session_rows
 from tertulia.records.sessions import delete
 from tertulia.records.transcript.read import read_messages
@@ -80,7 +85,7 @@ try:
         UserPromptPart,
     )
 except ImportError as problem:
-    raise missing("pydantic-ai", problem) from problem
+    raise missing_extra("pydantic-ai", problem) from problem
 
 PLATFORM: Final = "pydantic-ai"
 FIELD: Final = "pydantic_ai"
@@ -98,26 +103,26 @@ class EntryNotFound(NotFound, LookupError):
 
 
 class TertuliaConversationStore(ConversationStore):
-    """The SDK's conversations in a store.
+    """The SDK's conversation store over a Tertulia store.
 
-    `delete` removes a conversation with all its entries, for good; forks have entries of their own.
-    `wait` is how long a save waits for a turn that is under way in the same session.
+    `delete` removes a conversation with all its entries permanently; forks have their own entries.
+    `wait` is how many seconds a save waits for a turn in progress in the same session.
     """
 
     def __init__(self, store: AnyStore, *, wait: float = 30.0) -> None:
-        self._store, self._executor = opened_store(store)
+        self._store, self._executor = unwrap_store(store)
         self._db = self._store.context.db
         self._wait = wait
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
-        """The record of a conversation, or None."""
+        """Return the record of a conversation, or None."""
         key = self._store.sessions.key(self.source(conversation_id))
-        return await self._executor.run(self._db.read, lambda tx: _stored(tx, key))
+        return await self._executor.run(self._db.read, lambda tx: _get_record(tx, key))
 
     async def read_records(
         self, *, scope: str | None = None, limit: int | None = None
     ) -> Sequence[ConversationRecord]:
-        """The records, or those of a scope, newest first."""
+        """Return all records, or those of a scope, newest first."""
         return await self._executor.run(self._records, scope, limit)
 
     async def write_record(
@@ -127,26 +132,33 @@ class TertuliaConversationStore(ConversationStore):
         new_entries: Sequence[ConversationEntry] = (),
         expected_revision: str | None,
     ) -> None:
-        """Store a record and its new entries in one transaction, if its revision is as expected."""
+        """Store a record and its new entries in one transaction.
+
+        Raises `ConversationConflict` if the stored revision differs from `expected_revision`, and
+        `SessionBusy` if a turn is_payload the session for longer than `wait` seconds.
+        """
         save = _Save(self._store, self.source(record.conversation_id, record.scope), record)
-        entries = [_Written(entry) for entry in new_entries]
+        entries = [_NewEntry(entry) for entry in new_entries]
         deadline = time.monotonic() + self._wait
         while not await self._executor.run(save.save, entries, expected_revision):
             if time.monotonic() > deadline:
                 raise SessionBusy(
                     f"Another turn has held the session for {self._wait:g} seconds.",
-                    hint="Save again later; nothing of this was stored.",
+                    hint="Save again later; nothing of this save was stored.",
                     key=save.key,
                 )
             await asyncio.sleep(_PAUSE)
         self._store.context.notify_indexer()
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
-        """Remove a conversation for good, with its entries, if its revision is as expected."""
+        """Delete a conversation and its entries permanently.
+
+        Raises `ConversationConflict` if the stored revision differs from `expected_revision`.
+        """
         key = self._store.sessions.key(self.source(conversation_id))
 
         def work(tx: Transaction) -> None:
-            stored, row = _stored(tx, key), append.current(tx, key)
+            stored, row = _get_record(tx, key), append.get_current_row(tx, key)
             if stored is None or row is None or stored.revision != expected_revision:
                 raise ConversationConflict(conversation_id)
             delete.delete_session(tx, row)
@@ -154,100 +166,107 @@ class TertuliaConversationStore(ConversationStore):
         await self._executor.run(self._db.write, work)
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
-        """The entry with that id; `EntryNotFound`, a `LookupError`, if there is none."""
-        found = await self._executor.run(self._db.read, lambda tx: _require(tx, entry_id))
-        return _entry(found)
+        """Return the entry with that id. Raises `EntryNotFound`, a `LookupError`, if absent."""
+        row = await self._executor.run(self._db.read, lambda tx: _require_entry_row(tx, entry_id))
+        return _entry(row)
 
     async def read_history(
         self, head_id: str | None, *, limit: int | None = None
     ) -> list[ConversationEntry]:
-        """The entries up to a head, oldest first, or the newest `limit` of them; one read."""
+        """Return the entries up to a head, or the newest `limit` of them, oldest first.
+
+        One read transaction.
+        """
         if head_id is None or limit == 0:
             return []
-        rows = await self._executor.run(self._db.read, lambda tx: _chain(tx, head_id, limit))
-        return [_entry(rows_of[0]) for rows_of in rows]
+        groups = await self._executor.run(self._db.read, lambda tx: _chain(tx, head_id, limit))
+        return [_entry(group[0]) for group in groups]
 
     def source(self, conversation_id: str, scope: str | None = None) -> Source:
-        """The conversation of the store; a scope is the person it belongs to."""
+        """Return the source of a conversation; its scope becomes the user id."""
         return Source(
             PLATFORM, conversation_id, user_id=None if scope is None else f"scope:{scope}"
         )
 
     def _records(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
         person = None if scope is None else keys.person_of(self.source("", scope))
-        found: list[ConversationRecord] = []
+        records: list[ConversationRecord] = []
 
         def work(tx: Transaction) -> None:
-            found.clear()
-            for row in append.sessions(tx, person=person, platform=PLATFORM):
+            records.clear()  # the database may run this again
+            for row in append.find_sessions(tx, person=person, platform=PLATFORM):
                 record = _record_of(tx, row)
                 if record is not None and (scope is None or record.scope == scope):
-                    if limit is not None and len(found) >= limit:
+                    if limit is not None and len(records) >= limit:
                         return
-                    found.append(record)
+                    records.append(record)
 
         self._db.read(work)
-        return found
+        return records
 
 
 def message_history(
     of: Turn | TurnControl | Transcript, *, newest: int | None = None
 ) -> list[ModelMessage]:
-    """What was said so far, for `agent.run(message_history=…)`, whoever stored it.
+    """Return the visible messages of all writers, for `agent.run(message_history=…)`.
 
-    Of a turn, the person's message is the last: give no prompt beside it. `newest` is the number of
-    messages of ours to look at.
+    With a turn, the user message is the last one: pass no prompt to the run. `newest` is the number
+    of our newest messages to read; None reads all.
     """
     log = of if isinstance(of, Transcript) else control_of(of).transcript()
-    called: dict[str, str] = {}
-    found: list[ModelMessage] = []
+    tool_names: dict[str, str] = {}
+    messages: list[ModelMessage] = []
     for entry in log.entries(newest=newest):
-        kept = entry.body.get(FIELD)
-        if holds(kept):
-            found.append(_message.validate_python(given_back(kept)))
-        elif not follows(kept) and entry.kind not in _HIDDEN:
-            found.append(_foreign(entry, called))
-    return found
+        payload = entry.body.get(FIELD)
+        if is_payload(payload):
+            messages.append(_message.validate_python(from_payload(payload)))
+        elif not is_continuation(payload) and entry.kind not in _HIDDEN:
+            messages.append(_from_other_writer(entry, tool_names))
+    return messages
 
 
 def add_run(turn: Turn | TurnControl, result: AgentRunResult[Any]) -> None:
-    """Store what a run did, with what each model call used; the answer ends the turn."""
+    """Store the messages of a run with the usage of each model call; the answer ends the turn."""
     control = control_of(turn)
-    fresh = _without_prompt(control.transcript(), result.new_messages())
-    for place, message in enumerate(fresh):
-        is_last = place == len(fresh) - 1
+    new_messages = _without_prompt(control.transcript(), result.new_messages())
+    for index, message in enumerate(new_messages):
+        is_last = index == len(new_messages) - 1
         control.extend(
-            _messages_of(message, keep(_dumped(message))), usage=_usage(message), is_last=is_last
+            _messages_of(message, to_payload(_dump(message))),
+            usage=_usage(message),
+            is_last=is_last,
         )
 
 
 async def message_history_async(
     of: aio.Turn | aio.Transcript, *, newest: int | None = None
 ) -> list[ModelMessage]:
-    """The same as `message_history`, for `tertulia.aio`."""
+    """Return the same as `message_history`, for `tertulia.aio`."""
     record = async_control_of(of) if isinstance(of, aio.Turn) else of
     return await record._executor.run(message_history, record.sync, newest=newest)
 
 
 async def add_run_async(turn: aio.Turn, result: AgentRunResult[Any]) -> None:
-    """The same as `add_run`, for `tertulia.aio`."""
+    """Do the same as `add_run`, for `tertulia.aio`."""
     control = async_control_of(turn)
     await control._executor.run(add_run, control.sync, result)
 
 
-class _Written:
-    """An entry made ready to be stored, before any transaction."""
+class _NewEntry:
+    """An entry prepared for storage before the transaction begins."""
 
     def __init__(self, entry: ConversationEntry) -> None:
         self.id, self.parent_id = entry.id, entry.parent_id
-        kept = keep(_dumped(entry.message), id=entry.id, parent=entry.parent_id, kind=entry.kind)
-        self.lines = _lines(_messages_of(entry.message, kept), entry.id)
-        used = _usage(entry.message)
-        self.cost = None if used is None else charge(used)
+        payload = to_payload(
+            _dump(entry.message), id=entry.id, parent=entry.parent_id, kind=entry.kind
+        )
+        self.lines = _lines(_messages_of(entry.message, payload), entry.id)
+        usage = _usage(entry.message)
+        self.cost = None if usage is None else charge(usage)
 
 
 class _Save:
-    """One save of a record."""
+    """One save of a record with its new entries."""
 
     def __init__(self, store: Store, source: Source, record: ConversationRecord) -> None:
         self._context = store.context
@@ -255,23 +274,27 @@ class _Save:
         self._record = record
         self.key = store.sessions.key(source)
 
-    def save(self, entries: Sequence[_Written], expected: str | None) -> bool:
-        """Save; False while a turn is under way in the session."""
-        opening = append.SessionOpener.of(self._context, self._source, self.key)
+    def save(self, entries: Sequence[_NewEntry], expected: str | None) -> bool:
+        """Save and return True; return False while a turn is in progress in the session.
+
+        Raises `ConversationConflict` if the stored revision differs from `expected`.
+        """
+        opener = append.SessionOpener.prepare(self._context, self._source, self.key)
 
         def work(tx: Transaction) -> bool:
-            before = _stored(tx, self.key)
-            if (None if before is None else before.revision) != expected:
+            stored = _get_record(tx, self.key)
+            if (None if stored is None else stored.revision) != expected:
                 raise ConversationConflict(self._record.conversation_id)
-            if before is not None and before.scope != self._record.scope:
+            if stored is not None and stored.scope != self._record.scope:
                 raise IllegalMove(
-                    f"The conversation belongs to the scope {before.scope!r}.",
-                    hint="A conversation keeps its scope; fork it into another one.",
+                    f"The conversation belongs to the scope {stored.scope!r}, "
+                    f"not {self._record.scope!r}.",
+                    hint="The scope of a conversation cannot change; fork it into another scope.",
                 )
-            row = opening.open(tx)
-            if _is_held(tx, row):
+            row = opener.open(tx)
+            if _is_leased(tx, row):
                 return False
-            self._write(tx, row, entries, opening)
+            self._write(tx, row, entries, opener)
             return True
 
         return bool(self._context.db.write(work))
@@ -280,65 +303,82 @@ class _Save:
         self,
         tx: Transaction,
         row: SessionRow,
-        entries: Sequence[_Written],
-        opening: append.SessionOpener,
+        entries: Sequence[_NewEntry],
+        opener: append.SessionOpener,
     ) -> None:
         if row.open_turn is not None:
-            close_interrupted(tx, row, opening.now)
+            close_interrupted(tx, row, opener.now)
             tx.run("session_revoke_lease", {"ref": row.ref})
         base = entries[0].parent_id if entries else self._record.head_id
         lines = [line for entry in entries for line in entry.lines]
         self._check_head(tx, entries)
-        seen = session_rows.current_view(tx, row.id)
-        if base != _head(tx, seen):
-            lines = self._go_back(tx, seen, base, opening) + lines
+        current_view = session_rows.current_view(tx, row.id)
+        if base != _head(tx, current_view):
+            lines = self._show_branch(tx, current_view, base, opener) + lines
         if lines:
-            append.append(tx, row.id, lines, now=opening.now, active_at=self._record.updated_at)
+            append.append_lines(
+                tx, row.id, lines, now=opener.now, active_at=self._record.updated_at
+            )
         else:
             tx.run("session_touch", {"ref": row.ref, "now": to_micros(self._record.updated_at)})
         for entry in entries:
             if entry.cost is not None:
-                add_in(tx, row.id, entry.cost, to_micros(opening.now))
+                add_in(tx, row.id, entry.cost, to_micros(opener.now))
         self._put_record(tx, row)
 
-    def _check_head(self, tx: Transaction, entries: Sequence[_Written]) -> None:
-        """Every entry that the history goes through has to be there."""
-        known = {entry.id for entry in entries}
-        for needed in (self._record.head_id, entries[0].parent_id if entries else None):
-            if needed is not None and needed not in known and _place(tx, needed) is None:
+    def _check_head(self, tx: Transaction, entries: Sequence[_NewEntry]) -> None:
+        """Raise `ConversationConflict` if an entry that the history needs is not stored."""
+        new_ids = {entry.id for entry in entries}
+        for entry_id in (self._record.head_id, entries[0].parent_id if entries else None):
+            if entry_id is None or entry_id in new_ids:
+                continue
+            if _get_position(tx, entry_id) is None:
                 raise ConversationConflict(self._record.conversation_id)
 
-    def _go_back(
-        self, tx: Transaction, seen: CurrentView, base: str | None, opening: append.SessionOpener
+    def _show_branch(
+        self,
+        tx: Transaction,
+        current_view: CurrentView,
+        base: str | None,
+        opener: append.SessionOpener,
     ) -> list[append.LogLine]:
-        """Show the history up to an entry; what of it lies in other sessions is to be copied."""
-        rows = [] if base is None else _chain(tx, base, None, log=seen.ref)
-        own = [row for group in rows for row in group if row.session == seen.ref]
-        spans = _spans(own)
-        view = view_of_spans(spans, seen.ref, seen.last_seq)
-        add_revision(tx, seen, view, "branch", to_micros(opening.now), before=seen.last_seq)
-        apart = [group for group in rows if group[0].session != seen.ref]
-        return [line for group in apart for line in _copied(group)]
+        """Make the history up to an entry visible.
+
+        Returns copies of the lines of that history that are in other sessions; the caller appends
+        them.
+        """
+        log, last_seq = current_view.ref, current_view.last_seq
+        groups = [] if base is None else _chain(tx, base, None, log=log)
+        own_rows = [row for group in groups for row in group if row.session == log]
+        view = view_of_spans(_spans(own_rows), log, last_seq)
+        now = to_micros(opener.now)
+        add_revision(tx, current_view, view, "branch", now, before=last_seq)
+        other_groups = [group for group in groups if group[0].session != log]
+        return [line for group in other_groups for line in _copy_lines(group)]
 
     def _put_record(self, tx: Transaction, row: SessionRow) -> None:
         number = session_rows.current_view(tx, row.id).number
-        kept = {"record": _record.dump_python(self._record, mode="json"), "revision": number}
-        now = session_rows.require(tx, row.id)
-        append.set_metadata(tx, now, {**append.metadata(now), FIELD: kept})
+        stored = {"record": _record.dump_python(self._record, mode="json"), "revision": number}
+        new_row = session_rows.require(tx, row.id)
+        append.set_metadata(tx, new_row, {**append.read_metadata(new_row), FIELD: stored})
 
 
-def _stored(tx: Transaction, key: str) -> ConversationRecord | None:
-    row = append.current(tx, key)
+def _get_record(tx: Transaction, key: str) -> ConversationRecord | None:
+    row = append.get_current_row(tx, key)
     return None if row is None else _record_of(tx, row)
 
 
 def _record_of(tx: Transaction, row: SessionRow) -> ConversationRecord | None:
-    """The record of a session. Its head is what is seen, whoever moved that."""
-    kept = append.metadata(row).get(FIELD)
-    if not isinstance(kept, dict):
+    """Return the record of a session, or None.
+
+    Its head is the newest visible entry: if another operation has moved the view since the record
+    was stored, the head, the branches and the revision are adjusted.
+    """
+    stored = append.read_metadata(row).get(FIELD)
+    if not isinstance(stored, dict):
         return None
-    record = _record.validate_python(kept["record"])
-    if row.revision == kept["revision"]:
+    record = _record.validate_python(stored["record"])
+    if row.revision == stored["revision"]:
         return record
     head = _head(tx, session_rows.current_view(tx, row.id))
     branches = [tip for tip in record.branches if tip not in (head, record.head_id)]
@@ -352,14 +392,14 @@ def _record_of(tx: Transaction, row: SessionRow) -> ConversationRecord | None:
     )
 
 
-def _head(tx: Transaction, seen: CurrentView) -> str | None:
-    """The newest entry that is seen."""
-    spans, count = seen.view.spans(seen.last_seq), 8
+def _head(tx: Transaction, current_view: CurrentView) -> str | None:
+    """Return the id of the newest visible entry, or None."""
+    spans, count = current_view.view.spans(current_view.last_seq), 8
     while True:
         newest = newest_spans(spans, count)
         for row in reversed(read_messages(tx, newest)):
-            if (found := _id(row)) is not None:
-                return found
+            if (entry_id := _entry_id(row)) is not None:
+                return entry_id
         if newest == spans:
             return None
         count *= 8
@@ -368,220 +408,234 @@ def _head(tx: Transaction, seen: CurrentView) -> str | None:
 def _chain(
     tx: Transaction, head: str, limit: int | None, *, log: int | None = None
 ) -> list[list[Message]]:
-    """The rows of each entry up to a head, oldest first.
+    """Return the rows of each entry up to a head, oldest first.
 
-    An entry stands before those that follow it in the same log, so that one look back finds all.
+    In one log an entry comes before those that follow it, so one pass backwards finds them all.
     """
-    found: list[list[Message]] = []
-    wanted: str | None = head
-    while wanted is not None and (limit is None or len(found) < limit):
-        start = _require(tx, wanted, log=log)
-        before = len(found)
-        for group in _backwards(tx, start):
-            if _id(group[0]) == wanted:
-                found.append(group)
-                wanted = group[0].body[FIELD].get("parent")
-                if wanted is None or len(found) == limit:
+    groups: list[list[Message]] = []
+    next_id: str | None = head
+    while next_id is not None and (limit is None or len(groups) < limit):
+        start = _require_entry_row(tx, next_id, log=log)
+        before = len(groups)
+        for group in _iterate_backwards(tx, start):
+            if _entry_id(group[0]) == next_id:
+                groups.append(group)
+                next_id = group[0].body[FIELD].get("parent")
+                if next_id is None or len(groups) == limit:
                     break
-        assert len(found) > before
-    found.reverse()
-    return found
+        assert len(groups) > before
+    groups.reverse()
+    return groups
 
 
-def _backwards(tx: Transaction, start: Message) -> Iterator[list[Message]]:
-    """The entries of a log from one back, each with the rows that follow it."""
-    last = start.seq + _followers(tx, start)
+def _iterate_backwards(tx: Transaction, start: Message) -> Iterator[list[Message]]:
+    """Yield the entries of a log from `start` backwards, each with its continuation rows."""
+    last = start.seq + _count_continuations(tx, start)
     rest: list[Message] = []
     while last >= 1:
         first = max(1, last - _CHUNK + 1)
         for row in reversed(read_messages(tx, [Span(start.session, first, last)])):
-            kept = row.body.get(FIELD)
-            if follows(kept):
+            if is_continuation(row.body.get(FIELD)):
                 rest.insert(0, row)
-            elif _id(row) is not None:
+            elif _entry_id(row) is not None:
                 yield [row, *rest]
                 rest = []
         last = first - 1
 
 
-def _followers(tx: Transaction, start: Message) -> int:
-    """How many rows after one go on with its entry."""
+def _count_continuations(tx: Transaction, start: Message) -> int:
+    """Return how many rows after `start` continue its entry."""
     count = 0
     while True:
         seq = start.seq + count + 1
         rows = read_messages(tx, [Span(start.session, seq, seq)])
-        if not rows or not follows(rows[0].body.get(FIELD)):
+        if not rows or not is_continuation(rows[0].body.get(FIELD)):
             return count
         count += 1
 
 
-def _require(tx: Transaction, entry_id: str, *, log: int | None = None) -> Message:
-    place = _place(tx, entry_id, log=log)
-    rows = [] if place is None else read_messages(tx, [Span(place[0], place[1], place[1])])
+def _require_entry_row(tx: Transaction, entry_id: str, *, log: int | None = None) -> Message:
+    position = _get_position(tx, entry_id, log=log)
+    rows = []
+    if position is not None:
+        entry_log, seq = position
+        rows = read_messages(tx, [Span(entry_log, seq, seq)])
     if not rows:
         raise EntryNotFound(
             f"No stored conversation has the entry {entry_id!r}.",
-            hint="`load_entries` gives the entries of a conversation.",
+            hint="List the entries of a conversation with `load_entries`.",
         )
     return rows[0]
 
 
-def _place(tx: Transaction, entry_id: str, *, log: int | None = None) -> tuple[int, int] | None:
-    """Where an entry stands, in a given log if it does."""
-    found = append.places(tx, append.mark(FIELD, entry_id))
-    return next((one for one in found if one[0] == log), found[0] if found else None)
+def _get_position(
+    tx: Transaction, entry_id: str, *, log: int | None = None
+) -> tuple[int, int] | None:
+    """Return the log and sequence number of an entry, in `log` if it is there; None if absent."""
+    positions = append.find_positions(tx, append.make_mark(FIELD, entry_id))
+    first = positions[0] if positions else None
+    return next((position for position in positions if position[0] == log), first)
 
 
-def _is_held(tx: Transaction, row: SessionRow) -> bool:
+def _is_leased(tx: Transaction, row: SessionRow) -> bool:
     (now,) = tx.one("db_now") or (0,)
     return row.lease_until > int(now)
 
 
 def _spans(rows: Sequence[Message]) -> list[Span]:
-    found: list[Span] = []
+    spans: list[Span] = []
     for row in rows:
-        if found and found[-1].last == row.seq - 1:
-            found[-1] = Span(row.session, found[-1].first, row.seq)
+        if spans and spans[-1].last == row.seq - 1:
+            spans[-1] = Span(row.session, spans[-1].first, row.seq)
         else:
-            found.append(Span(row.session, row.seq, row.seq))
-    return found
+            spans.append(Span(row.session, row.seq, row.seq))
+    return spans
 
 
-def _copied(group: Sequence[Message]) -> list[append.LogLine]:
-    entry_id = _id(group[0])
+def _copy_lines(group: Sequence[Message]) -> list[append.LogLine]:
+    entry_id = _entry_id(group[0])
     assert entry_id is not None
     return _lines([row.body for row in group], entry_id)
 
 
 def _lines(messages: Sequence[dict[str, Any]], entry_id: str) -> list[append.LogLine]:
-    name = append.mark(FIELD, entry_id)
-    return [append.line(one, None, () if place else (name,)) for place, one in enumerate(messages)]
+    mark = append.make_mark(FIELD, entry_id)
+    return [
+        append.to_log_line(message, None, () if index else (mark,))
+        for index, message in enumerate(messages)
+    ]
 
 
-def _id(row: Message) -> str | None:
-    kept = row.body.get(FIELD)
-    found = kept.get("id") if holds(kept) else None
-    return found if isinstance(found, str) else None
+def _entry_id(row: Message) -> str | None:
+    payload = row.body.get(FIELD)
+    entry_id = payload.get("id") if is_payload(payload) else None
+    return entry_id if isinstance(entry_id, str) else None
 
 
 def _entry(row: Message) -> ConversationEntry:
-    kept = row.body[FIELD]
+    payload = row.body[FIELD]
     return ConversationEntry(
-        id=kept["id"],
-        parent_id=kept["parent"],
-        message=_message.validate_python(given_back(kept)),
-        kind=kept["kind"],
+        id=payload["id"],
+        parent_id=payload["parent"],
+        message=_message.validate_python(from_payload(payload)),
+        kind=payload["kind"],
     )
 
 
-def _dumped(message: ModelMessage) -> Any:
+def _dump(message: ModelMessage) -> Any:
     return _message.dump_python(message, mode="json")
 
 
-def _messages_of(message: ModelMessage, kept: dict[str, Any]) -> list[dict[str, Any]]:
-    shown = _request(message) if isinstance(message, ModelRequest) else [_response(message)]
-    return grouped(shown or [{"role": "system", "content": ""}], FIELD, kept)
+def _messages_of(message: ModelMessage, payload: dict[str, Any]) -> list[dict[str, Any]]:
+    messages = _request(message) if isinstance(message, ModelRequest) else [_response(message)]
+    return attach_payload(messages or [{"role": "system", "content": ""}], FIELD, payload)
 
 
 def _request(message: ModelRequest) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     for part in message.parts:
         if isinstance(part, ToolReturnPart):
-            content = content_parts.written(part.model_response_str())
-            found.append(content_parts.result(part.tool_call_id, content, part.tool_name))
+            content = content_parts.to_text(part.model_response_str())
+            messages.append(content_parts.tool_message(part.tool_call_id, content, part.tool_name))
         elif isinstance(part, UserPromptPart):
-            found.append({"role": "user", "content": _prompt(part)})
+            messages.append({"role": "user", "content": _prompt(part)})
         elif isinstance(part, SystemPromptPart):
-            found.append({"role": "system", "content": part.content})
+            messages.append({"role": "system", "content": part.content})
         else:
-            found.append(_other(part))
-    return found
+            messages.append(_sdk_instruction(part))
+    return messages
 
 
-def _other(part: Any) -> dict[str, Any]:
-    """What the SDK tells a model of its own accord, such as to try again; no person said it."""
-    advice = getattr(part, "model_response", None)
-    if not callable(advice):
+def _sdk_instruction(part: Any) -> dict[str, Any]:
+    """Return the message for an instruction from the SDK to the model, such as a retry request.
+
+    It is not a user message: no user wrote it.
+    """
+    model_response = getattr(part, "model_response", None)
+    if not callable(model_response):
         return {
             "role": "system",
-            "content": content_parts.unknown({"type": part.part_kind})["text"],
+            "content": content_parts.placeholder_part({"type": part.part_kind})["text"],
         }
     if getattr(part, "tool_name", None) is not None:
-        return content_parts.result(
-            part.tool_call_id, content_parts.written(advice()), part.tool_name
+        return content_parts.tool_message(
+            part.tool_call_id, content_parts.to_text(model_response()), part.tool_name
         )
-    return {"role": "system", "content": content_parts.written(advice())}
+    return {"role": "system", "content": content_parts.to_text(model_response())}
 
 
 def _prompt(part: UserPromptPart) -> content_parts.Content:
     if isinstance(part.content, str):
         return part.content
-    return content_parts.joined([_piece(piece) for piece in part.content]) or ""
+    return content_parts.join_parts([_prompt_part(item) for item in part.content]) or ""
 
 
-def _piece(piece: Any) -> dict[str, Any]:
-    if isinstance(piece, str):
-        return content_parts.text(piece)
-    if isinstance(piece, ImageUrl):
-        return content_parts.image(piece.url)
-    if isinstance(piece, BinaryContent) and piece.is_image:
-        return content_parts.image(piece.data_uri)
-    said = getattr(piece, "content", None)
-    if isinstance(said, str):
-        return content_parts.text(said)
-    return content_parts.unknown({"type": getattr(piece, "kind", None)})
+def _prompt_part(item: Any) -> dict[str, Any]:
+    if isinstance(item, str):
+        return content_parts.text_part(item)
+    if isinstance(item, ImageUrl):
+        return content_parts.image_part(item.url)
+    if isinstance(item, BinaryContent) and item.is_image:
+        return content_parts.image_part(item.data_uri)
+    text = getattr(item, "content", None)
+    if isinstance(text, str):
+        return content_parts.text_part(text)
+    return content_parts.placeholder_part({"type": getattr(item, "kind", None)})
 
 
 def _response(message: ModelResponse) -> dict[str, Any]:
     parts, calls, thoughts = [], [], []
     for part in message.parts:
         if isinstance(part, TextPart):
-            parts.append(content_parts.text(part.content))
+            parts.append(content_parts.text_part(part.content))
         elif isinstance(part, ToolCallPart):
             calls.append(
-                content_parts.call(part.tool_call_id, part.tool_name, part.args_as_json_str())
+                content_parts.tool_call(part.tool_call_id, part.tool_name, part.args_as_json_str())
             )
         elif isinstance(part, ThinkingPart):
             thoughts.append(part.content)
         else:
-            parts.append(content_parts.unknown({"type": part.part_kind}))
-    shown = content_parts.assistant(content_parts.joined(parts), calls)
-    return {**shown, "reasoning_content": "\n".join(thoughts)} if any(thoughts) else shown
+            parts.append(content_parts.placeholder_part({"type": part.part_kind}))
+    result = content_parts.assistant_message(content_parts.join_parts(parts), calls)
+    return {**result, "reasoning_content": "\n".join(thoughts)} if any(thoughts) else result
 
 
-def _foreign(entry: Message, called: dict[str, str]) -> ModelMessage:
-    """What a message of another writer would be; `called` are the names of the calls before it."""
-    row, said = entry.body, text_of(entry.body)
+def _from_other_writer(entry: Message, tool_names: dict[str, str]) -> ModelMessage:
+    """Return the SDK message for a message that another writer stored.
+
+    `tool_names` maps the id of each earlier call to its tool; the calls of this message are added.
+    """
+    row, text = entry.body, text_of(entry.body)
     if entry.role == "tool":
         call_id = str(row.get("tool_call_id") or "call")
-        name = str(row.get("name") or called.get(call_id) or "tool")
-        return ModelRequest(parts=[ToolReturnPart(name, said, call_id, timestamp=entry.at)])
+        name = str(row.get("name") or tool_names.get(call_id) or "tool")
+        return ModelRequest(parts=[ToolReturnPart(name, text, call_id, timestamp=entry.at)])
     if entry.role == "system":
-        return ModelRequest(parts=[SystemPromptPart(said, timestamp=entry.at)])
+        return ModelRequest(parts=[SystemPromptPart(text, timestamp=entry.at)])
     if entry.role != "assistant":
-        return ModelRequest(parts=[UserPromptPart(said, timestamp=entry.at)])
-    parts: list[Any] = [TextPart(said)] if said else []
+        return ModelRequest(parts=[UserPromptPart(text, timestamp=entry.at)])
+    parts: list[Any] = [TextPart(text)] if text else []
     calls = row.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
         function = call.get("function") if isinstance(call, dict) else None
         if isinstance(function, dict):
             call_id, name = str(call.get("id") or "call"), str(function.get("name") or "tool")
-            called[call_id] = name
-            arguments = content_parts.written(function.get("arguments") or "{}")
+            tool_names[call_id] = name
+            arguments = content_parts.to_text(function.get("arguments") or "{}")
             parts.append(ToolCallPart(name, arguments, call_id))
     return ModelResponse(parts=parts, timestamp=entry.at)
 
 
 def _without_prompt(log: Transcript, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The messages of a run without the prompt, where the turn has stored that."""
+    """Return the messages of a run, without the prompt if the turn has stored it already."""
     newest = log.entries(newest=1)
     first = messages[0] if messages else None
     if not newest or newest[0].role != "user" or not isinstance(first, ModelRequest):
         return list(messages)
     prompts = [part for part in first.parts if isinstance(part, UserPromptPart)]
-    said = "\n".join(text_of({"content": _prompt(part)}) for part in prompts)
-    is_same = len(prompts) == len(first.parts) and said == text_of(newest[0].body)
-    return list(messages[1:] if is_same else messages)
+    prompt = "\n".join(text_of({"content": _prompt(part)}) for part in prompts)
+    is_stored = len(prompts) == len(first.parts) and prompt == text_of(newest[0].body)
+    return list(messages[1:] if is_stored else messages)
 
 
 def _usage(message: ModelMessage) -> Usage | None:

@@ -1,15 +1,15 @@
-"""Who has the floor: the lease of a conversation while a run of an SDK is under way.
+"""The session lease that one run of an SDK holds.
 
-An SDK says when a run begins, and mostly not when it has failed. So a turn is held for an owner, an
-object that lives as long as the run, and is given back when
+An SDK reports when a run begins, but usually not when it fails. So each turn is held on behalf of
+an owner, an object that lives as long as the run. The turn is released when
 
 - an answer has been stored;
-- the owner is gone, or the task that the run was in has ended;
-- the same task begins another run: it awaited the one before, so that one is over.
+- the owner was garbage-collected, or the task of the run has ended;
+- the same task begins another run: it awaited the previous run, so that one is over.
 
-Whoever renews the lease looks at that, and so does the next one of this process who wants the
-floor. A run that has stored nothing for ten minutes, such as one that waits for a person's consent,
-is not renewed any more: it may go on, unless somebody came in between.
+Lease renewal checks these conditions, and so does the next run of this process in the same
+conversation. A run that has stored nothing for ten minutes, such as one that waits for a user's
+approval, is no longer renewed: it may continue unless another turn has begun in between.
 """
 
 from __future__ import annotations
@@ -29,53 +29,57 @@ from tertulia.store import Store
 
 LONGEST_SILENCE = 600.0
 
-_Place = tuple[str, str]
-# For each database and conversation the turns of this process, so that one that is over is found by
-# whoever comes next. What may enter is decided in the database.
-_held: dict[_Place, list[HeldTurn]] = {}
+# The real path of the database and the session key.
+_Conversation = tuple[str, str]
+# The held turns of this process by conversation, so that the next run finds and releases a turn
+# that is over. The database decides which turn may begin; this dictionary does not.
+_held_turns: dict[_Conversation, list[HeldTurn]] = {}
 
 
 class HeldTurn:
-    """A turn that is held for an owner."""
+    """A turn that is held on behalf of an owner."""
 
-    def __init__(self, place: _Place, turn: TurnControl, owner: object) -> None:
+    def __init__(self, conversation: _Conversation, turn: TurnControl, owner: object) -> None:
         self.turn = turn
-        self._place = place
+        self._conversation = conversation
         self._owner = weakref.ref(owner)
         task = asyncio.current_task()
         self._task = None if task is None else weakref.ref(task)
         self.used_at = time.monotonic()
-        _held.setdefault(place, []).append(self)
+        _held_turns.setdefault(conversation, []).append(self)
 
-    def forget(self) -> None:
-        """Take it out of what is held; another thread may have been quicker."""
-        turns = _held.get(self._place, [])
+    def remove(self) -> None:
+        """Remove this turn from the held turns; do nothing if another thread has removed it."""
+        turns = _held_turns.get(self._conversation, [])
         with contextlib.suppress(ValueError):
             turns.remove(self)
         if not turns:
-            _held.pop(self._place, None)
+            _held_turns.pop(self._conversation, None)
 
-    def is_for(self, owner: object) -> bool:
+    def is_owned_by(self, owner: object) -> bool:
         return self._owner() is owner
 
-    def is_over(self, asking: asyncio.Task[Any] | None = None) -> bool:
-        """Whether its run has ended, as far as that can be told."""
+    def is_over(self, next_task: asyncio.Task[Any] | None = None) -> bool:
+        """Return whether the run has ended, as far as this process can tell.
+
+        `next_task` is the task that wants to begin another run.
+        """
         if self._owner() is None:
             return True
         task = None if self._task is None else self._task()
-        return task is None or task.done() or task is asking
+        return task is None or task.done() or task is next_task
 
     def is_given_up(self) -> bool:
-        """Asked by whoever renews the lease; a run that is over gives its turn back here."""
+        """Return whether lease renewal must stop; release the turn if its run is over."""
         if self.is_over():
-            self.forget()
+            self.remove()
             self.turn.sync.leave(failed=True, keep_calls=True)
             return True
         return time.monotonic() - self.used_at > LONGEST_SILENCE
 
 
 class RunLease:
-    """The right to speak in one conversation."""
+    """The lease of one conversation for the runs of an SDK."""
 
     def __init__(
         self,
@@ -91,62 +95,69 @@ class RunLease:
         self._source = source
         self._session_id = session_id
         self._wait = wait
-        self._place = os.path.realpath(store.path), store.sessions.key(source)
+        self._conversation = os.path.realpath(store.path), store.sessions.key(source)
 
-    def held_by(self, owner: object) -> TurnControl | None:
-        """The turn that is held for an owner, if there is one."""
-        for held in _held.get(self._place, ()):
-            if held.is_for(owner):
-                held.used_at = time.monotonic()
-                return held.turn
+    def get_turn(self, owner: object) -> TurnControl | None:
+        """Return the turn that is held for an owner, or None."""
+        for held_turn in _held_turns.get(self._conversation, ()):
+            if held_turn.is_owned_by(owner):
+                held_turn.used_at = time.monotonic()
+                return held_turn.turn
         return None
 
-    async def take(self, owner: object) -> TurnControl:
-        """The turn of an owner, begun if it has none; waits while another has the floor."""
-        found = self.held_by(owner)
-        if found is not None:
-            return found
-        await self._clear()
-        turn = await self.enter()
-        turn.sync.is_abandoned = HeldTurn(self._place, turn, owner).is_given_up
+    async def claim(self, owner: object) -> TurnControl:
+        """Return the turn of an owner; begin one if it has none.
+
+        Waits while another turn holds the lease, and raises `SessionBusy` after `wait` seconds.
+        """
+        turn = self.get_turn(owner)
+        if turn is not None:
+            return turn
+        await self._release_ended_runs()
+        turn = await self.begin()
+        turn.sync.is_abandoned = HeldTurn(self._conversation, turn, owner).is_given_up
         return turn
 
-    async def enter(self) -> TurnControl:
-        """Begin a turn in which nobody has said anything yet."""
+    async def begin(self) -> TurnControl:
+        """Begin a turn without a user message.
+
+        Raises `IllegalMove` if this lease is for one session and that session has ended.
+        """
         control = self._store.turn_control(self._source, wait=self._wait)
         turn = TurnControl(control, self._executor)
         await turn.__aenter__()
         if self._session_id is None or turn.session.id == self._session_id:
             return turn
-        await self.leave(turn)
+        await self.release(turn)
         raise IllegalMove(
             f"The session {self._session_id} has ended.",
             hint=f"Resume it: store.sessions.switch({turn.session.key!r}, {self._session_id!r}).",
             session_id=self._session_id,
         )
 
-    async def leave(self, turn: TurnControl) -> None:
-        """Give the floor back."""
-        self._forget(turn)
+    async def release(self, turn: TurnControl) -> None:
+        """End a turn and release its lease."""
+        self._remove(turn)
         await asyncio.shield(self._executor.run(turn.sync.leave, keep_calls=True))
 
-    def drop(self, owner: object) -> None:
-        """Give back what is held for an owner, at once."""
-        turn = self.held_by(owner)
+    def release_owner(self, owner: object) -> None:
+        """End the turn that is held for an owner, in this thread; do nothing if there is none."""
+        turn = self.get_turn(owner)
         if turn is not None:
-            self._forget(turn)
+            self._remove(turn)
             turn.sync.leave(failed=True, keep_calls=True)
 
-    async def _clear(self) -> None:
-        """Give back what belongs to runs that are over."""
-        asking = asyncio.current_task()
-        for held in list(_held.get(self._place, ())):
-            if held.is_over(asking):
-                held.forget()
-                leaving = self._executor.run(held.turn.sync.leave, failed=True, keep_calls=True)
+    async def _release_ended_runs(self) -> None:
+        next_task = asyncio.current_task()
+        for held_turn in list(_held_turns.get(self._conversation, ())):
+            if held_turn.is_over(next_task):
+                held_turn.remove()
+                leaving = self._executor.run(
+                    held_turn.turn.sync.leave, failed=True, keep_calls=True
+                )
                 await asyncio.shield(leaving)
 
-    def _forget(self, turn: TurnControl) -> None:
-        for held in list(_held.get(self._place, ())):
-            if held.turn is turn:
-                held.forget()
+    def _remove(self, turn: TurnControl) -> None:
+        for held_turn in list(_held_turns.get(self._conversation, ())):
+            if held_turn.turn is turn:
+                held_turn.remove()

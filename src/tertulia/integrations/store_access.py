@@ -1,4 +1,4 @@
-"""Which conversation of the store an SDK means, and how async code reaches it."""
+"""Access to a store from async SDK code: the store, its executor and the current session."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ T = TypeVar("T")
 AnyStore = Store | aio.Store
 
 
-class LoopThreads(ThreadExecutor):
-    """The threads of whatever loop is running, for a store that was opened without any."""
+class LoopExecutor(ThreadExecutor):
+    """The default threads of the running event loop, for a store opened without an executor."""
 
     def __init__(self) -> None:
         self._joint = None
@@ -33,30 +33,33 @@ class LoopThreads(ThreadExecutor):
         pass
 
 
-def opened(store: AnyStore) -> tuple[Store, ThreadExecutor]:
-    """The store itself, and the threads its calls run in."""
-    given: object = store  # callers without a type checker hand in anything
-    if isinstance(given, aio.Store):
-        return given.sync, given._executor
-    if isinstance(given, Store):
-        return given, LoopThreads()
+def unwrap_store(store: AnyStore) -> tuple[Store, ThreadExecutor]:
+    """Return the synchronous store and the executor for its calls.
+
+    Raises `ConfigError` if `store` is not a store.
+    """
+    value: object = store  # callers without a type checker may pass anything
+    if isinstance(value, aio.Store):
+        return value.sync, value._executor
+    if isinstance(value, Store):
+        return value, LoopExecutor()
     raise ConfigError(
-        f"A store is needed here, not {type(store).__name__}.",
-        hint="Give what tertulia.open(…) or await tertulia.aio.open(…) returned.",
+        f"Expected a store, not {type(store).__name__}.",
+        hint="Pass the result of tertulia.open(…) or await tertulia.aio.open(…).",
         field="store",
     )
 
 
-def current(store: Store, source: Source) -> Session | None:
-    """The session a source is in; None if there is none, or if its policy says that it is over.
+def get_current_session(store: Store, source: Source) -> Session | None:
+    """Return the current session of a source; None if there is none or its policy has expired it.
 
-    Nothing is touched: whoever only looks is not active.
+    Reading is not activity: the session is not touched.
     """
     context = store.context
     key = store.sessions.key(source)
-    found = store.sessions.current(context.db.read(lambda tx: linked_key(tx, source, key)))
-    if found is None:
+    session = store.sessions.current(context.db.read(lambda tx: linked_key(tx, source, key)))
+    if session is None:
         return None
-    policy = context.settings.policies.for_chat(found.origin.platform, found.origin.chat_type)
-    is_over = policy.decide(found, context.clock.now(), zone=context.zone)
-    return None if is_over else found
+    policy = context.settings.policies.for_chat(session.origin.platform, session.origin.chat_type)
+    is_over = policy.decide(session, context.clock.now(), zone=context.zone)
+    return None if is_over else session

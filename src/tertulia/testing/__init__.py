@@ -1,10 +1,10 @@
-"""What a store, an agent and an adapter have to keep to, as tests. Needs pytest."""
+"""Contract suites that a store, an agent and an adapter must pass. Needs pytest."""
 
 from __future__ import annotations
 
 import pytest
 
-# A failed promise then shows its values, as it does in a test file.
+# With assert rewriting, a failed promise shows its values, as in a test file.
 pytest.register_assert_rewrite(
     "tertulia.testing.adapter_contract",
     "tertulia.testing.agent_contract",
@@ -22,7 +22,7 @@ pytest.register_assert_rewrite(
 
 from tertulia.testing.adapter_contract import AdapterContract  # noqa: E402
 from tertulia.testing.agent_contract import AgentContract  # noqa: E402
-from tertulia.testing.clock import FakeClock  # noqa: E402
+from tertulia.testing.fake_clock import FakeClock  # noqa: E402
 from tertulia.testing.fixtures import Handles  # noqa: E402
 from tertulia.testing.store_contract import StoreContract  # noqa: E402
 

@@ -1,14 +1,14 @@
 """Every promise of an adapter as a test (`platforms/base.py` numbers them).
 
-An adapter proves itself by a subclass that says how to come by one with its platform:
+An adapter is tested with a subclass that returns an adapter with its platform:
 
     class TestMyAdapter(AdapterContract):
         @asynccontextmanager
         async def scene(self) -> AsyncIterator[Scene]:
             yield MyScene(...)
 
-A scene is the other side: it writes as a person would, it has what arrived, and it can be told to
-refuse what is sent next.
+A scene is the platform side: it writes messages as a user would, it has the messages that arrived,
+and it can be told to refuse what is sent next.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from tertulia.errors import (
 )
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive, StreamUpdate
 
-# Long enough for any machine; a test that needs it has failed.
-_PATIENCE = 60.0
+# Long enough for any machine; a test that reaches it has failed.
+_TIMEOUT = 60.0
 
 Mishap = Literal["unavailable", "rate_limited", "refused", "too_large", "unknown"]
 
-_RAISED: dict[Mishap, type[PlatformError]] = {
+_ERRORS: dict[Mishap, type[PlatformError]] = {
     "unavailable": PlatformUnavailable,
     "rate_limited": RateLimited,
     "refused": Refused,
@@ -48,53 +48,53 @@ _RAISED: dict[Mishap, type[PlatformError]] = {
 
 
 class Scene(ABC):
-    """A platform with an adapter to it. `chat` is where everything happens."""
+    """A platform with an adapter connected to it; all messages are in the chat `chat`."""
 
     adapter: Adapter
     chat: ClassVar[str] = "chat-1"
     account: ClassVar[str] = ""
-    # What can be made to go wrong with what is sent.
+    # The failures that this platform can produce for sent messages.
     mishaps: ClassVar[tuple[Mishap, ...]] = ()
 
     @abstractmethod
     async def write(self, text: str, message_id: str) -> bool:
-        """A person writes; whether the platform was told "received"."""
+        """Write a message as a user; return whether the adapter acknowledged it."""
 
     @abstractmethod
     async def arrived(self, count: int) -> list[str]:
-        """The texts that arrived, as soon as there are so many; each as often as it came."""
+        """Wait until `count` texts have arrived and return them, with repeated ones."""
 
     def spoil(self, mishap: Mishap) -> None:
-        """Let this happen to whatever is sent from now on."""
+        """Let every message that is sent from now on fail in this way."""
         raise NotImplementedError
 
     def tries(self) -> int:
-        """How often something was sent since it was spoiled."""
+        """Return the number of sends since `spoil` was called."""
         raise NotImplementedError
 
 
 class AdapterContract:
-    """What `platforms/base.py` promises."""
+    """The promises of `platforms/base.py`."""
 
     def scene(self) -> AbstractAsyncContextManager[Scene]:
-        """A platform, and an adapter to it that does not listen yet."""
+        """Return a platform with an adapter that does not listen yet."""
         raise NotImplementedError
 
     def play(self, act: Callable[[Scene], Awaitable[None]], receive: Receive | None = None) -> None:
-        """Run a test while the adapter listens."""
+        """Run `act` while the adapter listens."""
 
         async def nothing(incoming: Incoming) -> None:
             return
 
         async def run() -> None:
-            async with asyncio.timeout(_PATIENCE), self.scene() as scene:
+            async with asyncio.timeout(_TIMEOUT), self.scene() as scene:
                 listening = asyncio.create_task(scene.adapter.listen(receive or nothing))
                 try:
                     await asyncio.sleep(0)
                     await act(scene)
                     assert not listening.done()
                 finally:
-                    # 7: it ends when it is cancelled, and lets go.
+                    # 7: listening ends when it is cancelled, and releases its resources.
                     listening.cancel()
                     await asyncio.gather(listening, return_exceptions=True)
                     assert listening.cancelled()
@@ -140,25 +140,25 @@ class AdapterContract:
         assert len(tries) == 2
         assert len(set(tries)) == 1  # 2: the same message has the same id
 
-    # -- 2, 3: what is handed over
+    # -- 2, 3: the content of received messages
 
     def test_a_message_becomes_a_source_and_a_text(self) -> None:
-        heard: list[Incoming] = []
+        received: list[Incoming] = []
 
         async def receive(incoming: Incoming) -> None:
-            heard.append(incoming)
+            received.append(incoming)
 
         text = "**¡hola!** <b>再见</b> [from: me]\n\\o/ 👋"
 
         async def act(scene: Scene) -> None:
             assert await scene.write(text, "1")
-            (found,) = heard
-            assert found.source.platform == scene.adapter.name
-            assert found.source.chat_id == scene.chat
-            assert found.source.account == scene.account
-            assert found.source.participant
-            assert found.text == text
-            assert found.message_id
+            (incoming,) = received
+            assert incoming.source.platform == scene.adapter.name
+            assert incoming.source.chat_id == scene.chat
+            assert incoming.source.account == scene.account
+            assert incoming.source.participant
+            assert incoming.text == text
+            assert incoming.message_id
 
         self.play(act, receive)
 
@@ -178,7 +178,7 @@ class AdapterContract:
     # -- 4: order
 
     def test_messages_of_a_chat_are_handed_over_one_after_the_other(self) -> None:
-        heard: list[str | None] = []
+        received: list[str | None] = []
         inside: list[str | None] = []
         most: list[int] = []
 
@@ -187,17 +187,17 @@ class AdapterContract:
             most.append(len(inside))
             await asyncio.sleep(0.01)
             inside.remove(incoming.text)
-            heard.append(incoming.text)
+            received.append(incoming.text)
 
         async def act(scene: Scene) -> None:
             for number in range(3):
                 assert await scene.write(f"first {number}", f"a{number}")
-            at_once = (scene.write(f"then {number}", f"b{number}") for number in range(4))
-            assert all(await asyncio.gather(*at_once))
+            writes = (scene.write(f"then {number}", f"b{number}") for number in range(4))
+            assert all(await asyncio.gather(*writes))
 
         self.play(act, receive)
-        assert heard[:3] == ["first 0", "first 1", "first 2"]
-        assert len(heard) == 7
+        assert received[:3] == ["first 0", "first 1", "first 2"]
+        assert len(received) == 7
         assert max(most) == 1
 
     # -- 5, 6: send
@@ -212,7 +212,7 @@ class AdapterContract:
 
         self.play(act)
 
-    @pytest.mark.parametrize("mishap", list(_RAISED))
+    @pytest.mark.parametrize("mishap", list(_ERRORS))
     def test_what_goes_wrong_is_told_and_not_tried_again(self, mishap: Mishap) -> None:
         async def act(scene: Scene) -> None:
             if mishap not in scene.mishaps:
@@ -220,7 +220,7 @@ class AdapterContract:
             scene.spoil(mishap)
             with pytest.raises(PlatformError) as caught:
                 await scene.adapter.send(outgoing(scene, "hola", "d1"))
-            assert type(caught.value) is _RAISED[mishap]
+            assert type(caught.value) is _ERRORS[mishap]
             assert caught.value.hint
             if mishap == "rate_limited":
                 assert caught.value.retry_after > 0
@@ -246,8 +246,8 @@ class AdapterContract:
             for chat in (scene.chat, "a chat that nobody ever wrote in"):
                 source = Source(scene.adapter.name, chat, account=scene.account, user_id="u")
                 for kind in ("began", "delta", "tool", "ended"):
-                    shown = StreamUpdate(kind=kind, turn="1", text="…")
-                    await scene.adapter.show(source, shown)
+                    update = StreamUpdate(kind=kind, turn="1", text="…")
+                    await scene.adapter.show(source, update)
             await scene.adapter.fill_menu(())
 
         self.play(act)

@@ -1,14 +1,14 @@
 """Every promise of an agent as a test (`agents/base.py` numbers them).
 
-An agent proves itself by a subclass that says how to come by one which does what a script says:
+An agent is tested with a subclass that returns an agent which follows a script:
 
     class TestMyAgent(AgentContract):
         @contextmanager
         def agent(self, *script: Saying) -> Iterator[Agent]:
             yield MyAgent(...)
 
-A script is what the model (the program, the endpoint) behind the agent gives, step by step. The
-person says the same in words that the parrot understands, so that it can prove itself too.
+A script lists the steps of the model (or program, or endpoint) behind the agent. The user message
+asks for the same steps in words that the parrot agent understands, so that it can be tested too.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tertulia.testing.scripted_gateway import (
     ScriptedGateway,
 )
 
-# Long enough for any machine; a test that needs it has failed.
-_PATIENCE = 60.0
+# Long enough for any machine; a test that reaches it has failed.
+_TIMEOUT = 60.0
 
 WORD = {
     "type": "object",
@@ -42,19 +42,19 @@ WORD = {
 
 
 class Saying(NamedTuple):
-    """One step of a script: words, or calls whose arguments are the text a model writes."""
+    """One step of a script: text, or tool calls with their arguments as the model writes them."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
 
 
 def calling(*calls: tuple[str, str]) -> Saying:
-    """A step that calls tools, each given by name and arguments."""
+    """Return a step that calls tools, each given by name and arguments."""
     return Saying("", tuple(ToolCall(f"call_{at}", *call) for at, call in enumerate(calls)))
 
 
-def asked_for(saying: Saying) -> str:
-    """What a person says for it."""
+def request_text(saying: Saying) -> str:
+    """Return the user message that asks the parrot agent for a step."""
     return "\n".join(f"call {call.name} {call.arguments}" for call in saying.calls) or "hello"
 
 
@@ -62,30 +62,30 @@ ANSWER = Saying("Well then, ¡adiós! 再见 👋")
 
 
 class AgentContract:
-    """What `agents/base.py` promises."""
+    """The promises of `agents/base.py`."""
 
-    # Whether every step comes with what it used: not for programs that do not know it.
+    # True if every step reports its usage; False for programs that do not know it.
     reports_usage = True
 
     def agent(self, *script: Saying) -> AbstractContextManager[Agent]:
-        """An agent that does what a script says, once."""
+        """Return an agent that follows a script once."""
         raise NotImplementedError
 
     @pytest.fixture
-    def talk(self, tmp_path: Path) -> Iterator[ScriptedGateway]:
-        talk = ScriptedGateway(tmp_path)
-        yield talk
-        roles = [message["role"] for message in talk.stored]
+    def gateway(self, tmp_path: Path) -> Iterator[ScriptedGateway]:
+        gateway = ScriptedGateway(tmp_path)
+        yield gateway
+        roles = [message["role"] for message in gateway.stored]
         assert roles[:1] == ["user"]
 
-    def run(self, talk: ScriptedGateway, *script: Saying, **options: Any) -> RecordedEvents:
-        """One exchange by a script."""
+    def run(self, gateway: ScriptedGateway, *script: Saying, **options: Any) -> RecordedEvents:
+        """Run one turn with a script."""
 
         async def exchange() -> RecordedEvents:
             with self.agent(*script) as agent:
                 try:
-                    async with asyncio.timeout(_PATIENCE):
-                        return await talk.say(agent, asked_for(script[0]), **options)
+                    async with asyncio.timeout(_TIMEOUT):
+                        return await gateway.say(agent, request_text(script[0]), **options)
                 finally:
                     await agent.close()
 
@@ -93,51 +93,51 @@ class AgentContract:
 
     # -- 1, 4, 6: the answer
 
-    def test_it_ends_with_an_answer_that_is_stored(self, talk: ScriptedGateway) -> None:
-        heard = self.run(talk, ANSWER)
-        assert heard.answer
-        assert isinstance(heard.events[-1], Step)
-        assert talk.stored[-1]["role"] == "assistant"
-        assert talk.stored[-1]["content"] == heard.answer
+    def test_it_ends_with_an_answer_that_is_stored(self, gateway: ScriptedGateway) -> None:
+        recorded = self.run(gateway, ANSWER)
+        assert recorded.answer
+        assert isinstance(recorded.events[-1], Step)
+        assert gateway.stored[-1]["role"] == "assistant"
+        assert gateway.stored[-1]["content"] == recorded.answer
 
-    def test_what_was_shown_is_what_is_stored(self, talk: ScriptedGateway) -> None:
-        talk.tools = (echo(),)
-        heard = self.run(talk, calling(("echo", '{"word": "hola"}')), ANSWER)
-        shown = ""
-        for event in heard.events:
+    def test_what_was_shown_is_what_is_stored(self, gateway: ScriptedGateway) -> None:
+        gateway.tools = (echo(),)
+        recorded = self.run(gateway, calling(("echo", '{"word": "hola"}')), ANSWER)
+        streamed = ""
+        for event in recorded.events:
             if isinstance(event, Delta):
-                shown += event.text
+                streamed += event.text
             elif isinstance(event, Step):
-                assert shown in ("", event.text)
-                shown = ""
-        assert shown == ""
+                assert streamed in ("", event.text)
+                streamed = ""
+        assert streamed == ""
 
-    def test_what_was_spent_is_told(self, talk: ScriptedGateway) -> None:
-        talk.tools = (echo(),)
-        heard = self.run(talk, calling(("echo", '{"word": "hola"}')), ANSWER)
-        assert heard.answer
+    def test_what_was_spent_is_told(self, gateway: ScriptedGateway) -> None:
+        gateway.tools = (echo(),)
+        recorded = self.run(gateway, calling(("echo", '{"word": "hola"}')), ANSWER)
+        assert recorded.answer
         if self.reports_usage:
-            assert all(step.usage is not None for step in heard.steps)
-            assert all(usage.input > 0 and usage.model for usage in heard.usages)
+            assert all(step.usage is not None for step in recorded.steps)
+            assert all(usage.input > 0 and usage.model for usage in recorded.usages)
 
     # -- 2, 3: tools
 
-    def test_no_tool_runs_before_its_call_is_stored(self, talk: ScriptedGateway) -> None:
-        seen: list[list[str]] = []
+    def test_no_tool_runs_before_its_call_is_stored(self, gateway: ScriptedGateway) -> None:
+        stored_calls: list[list[str]] = []
 
         async def look(arguments: dict[str, Any]) -> str:
-            steps = [message.get("tool_calls", ()) for message in talk.stored]
-            seen.append([call["id"] for calls in steps for call in calls])
+            steps = [message.get("tool_calls", ()) for message in gateway.stored]
+            stored_calls.append([call["id"] for calls in steps for call in calls])
             return "seen"
 
-        talk.tools = (Tool("look", "Looks.", NO_PARAMETERS, look),)
-        heard = self.run(talk, calling(("look", "{}")), ANSWER)
-        assert heard.answer
-        assert seen == [[call.id for call in heard.steps[0].tool_calls]]
-        assert len(seen[0]) == 1
+        gateway.tools = (Tool("look", "Looks.", NO_PARAMETERS, look),)
+        recorded = self.run(gateway, calling(("look", "{}")), ANSWER)
+        assert recorded.answer
+        assert stored_calls == [[call.id for call in recorded.steps[0].tool_calls]]
+        assert len(stored_calls[0]) == 1
 
     def test_tools_run_together_and_results_keep_the_order_of_calls(
-        self, talk: ScriptedGateway
+        self, gateway: ScriptedGateway
     ) -> None:
         second_has_run = asyncio.Event()
 
@@ -149,20 +149,20 @@ class AgentContract:
             second_has_run.set()
             return "second"
 
-        talk.tools = (
+        gateway.tools = (
             Tool("first", "Waits.", NO_PARAMETERS, first),
             Tool("second", "Goes.", NO_PARAMETERS, second),
         )
-        heard = self.run(talk, calling(("first", "{}"), ("second", "{}")), ANSWER)
-        assert heard.answer
-        assert [result.content for result in heard.results] == ["first", "second"]
-        calls = [call.id for call in heard.steps[0].tool_calls]
-        assert [result.call_id for result in heard.results] == calls
-        roles = [message["role"] for message in talk.stored]
+        recorded = self.run(gateway, calling(("first", "{}"), ("second", "{}")), ANSWER)
+        assert recorded.answer
+        assert [result.content for result in recorded.results] == ["first", "second"]
+        calls = [call.id for call in recorded.steps[0].tool_calls]
+        assert [result.call_id for result in recorded.results] == calls
+        roles = [message["role"] for message in gateway.stored]
         assert roles == ["user", "assistant", "tool", "tool", "assistant"]
 
     @pytest.mark.parametrize(
-        ("call", "told"),
+        ("call", "expected"),
         [
             (("echo", '{"word": "hola"}'), "hola"),
             (("nobody", "{}"), "there is no tool 'nobody'. Available: broken, echo"),
@@ -175,27 +175,27 @@ class AgentContract:
         ],
     )
     def test_whatever_happens_to_a_call_is_its_result(
-        self, talk: ScriptedGateway, call: tuple[str, str], told: str
+        self, gateway: ScriptedGateway, call: tuple[str, str], expected: str
     ) -> None:
         async def broken(arguments: dict[str, Any]) -> str:
             raise ZeroDivisionError("division by zero")
 
-        talk.tools = (echo(), Tool("broken", "Breaks.", NO_PARAMETERS, broken))
-        heard = self.run(talk, calling(call), ANSWER)
-        assert heard.answer
-        (result,) = heard.results
-        assert told in str(result.content)
-        assert talk.stored[-2]["content"] == result.content
+        gateway.tools = (echo(), Tool("broken", "Breaks.", NO_PARAMETERS, broken))
+        recorded = self.run(gateway, calling(call), ANSWER)
+        assert recorded.answer
+        (result,) = recorded.results
+        assert expected in str(result.content)
+        assert gateway.stored[-2]["content"] == result.content
 
     # -- 5: stop
 
-    def test_stop_before_it_begins(self, talk: ScriptedGateway) -> None:
-        talk.stop.set()
-        heard = self.run(talk, ANSWER)
-        assert isinstance(heard.problem, AgentStopped)
-        assert heard.events == []
+    def test_stop_before_it_begins(self, gateway: ScriptedGateway) -> None:
+        gateway.stop.set()
+        recorded = self.run(gateway, ANSWER)
+        assert isinstance(recorded.problem, AgentStopped)
+        assert recorded.events == []
 
-    def test_stop_ends_a_tool_and_keeps_what_was_finished(self, talk: ScriptedGateway) -> None:
+    def test_stop_ends_a_tool_and_keeps_what_was_finished(self, gateway: ScriptedGateway) -> None:
         done: list[str] = []
 
         async def quick(arguments: dict[str, Any]) -> str:
@@ -210,36 +210,36 @@ class AgentContract:
 
         async def stop_at_the_first_result(event: Event) -> None:
             if isinstance(event, ToolResult):
-                talk.stop.set()
+                gateway.stop.set()
 
-        talk.tools = (
+        gateway.tools = (
             Tool("quick", "Ends.", NO_PARAMETERS, quick),
             Tool("slow", "Does not.", NO_PARAMETERS, slow),
         )
         script = calling(("quick", "{}"), ("slow", "{}")), ANSWER
-        heard = self.run(talk, *script, watcher=stop_at_the_first_result)
-        assert isinstance(heard.problem, AgentStopped)
-        assert [result.content for result in heard.results] == ["finished"]
+        recorded = self.run(gateway, *script, watcher=stop_at_the_first_result)
+        assert isinstance(recorded.problem, AgentStopped)
+        assert [result.content for result in recorded.results] == ["finished"]
         assert done == ["cancelled"]
 
-    # -- 7: what the person says meanwhile
+    # -- 7: messages that arrive during the run
 
-    def test_it_asks_for_what_was_said_meanwhile(self, talk: ScriptedGateway) -> None:
+    def test_it_asks_for_what_was_said_meanwhile(self, gateway: ScriptedGateway) -> None:
         async def wait(arguments: dict[str, Any]) -> str:
-            talk.meanwhile.append("make it two")
+            gateway.meanwhile.append("make it two")
             return "waited"
 
-        talk.tools = (Tool("wait", "Waits.", NO_PARAMETERS, wait),)
-        heard = self.run(talk, calling(("wait", "{}")), ANSWER)
-        assert heard.answer
-        assert talk.steered == ["make it two"]
-        contents = [message["content"] for message in talk.stored]
-        assert contents[-3:] == ["waited", "make it two", heard.answer]
+        gateway.tools = (Tool("wait", "Waits.", NO_PARAMETERS, wait),)
+        recorded = self.run(gateway, calling(("wait", "{}")), ANSWER)
+        assert recorded.answer
+        assert gateway.steered == ["make it two"]
+        contents = [message["content"] for message in gateway.stored]
+        assert contents[-3:] == ["waited", "make it two", recorded.answer]
 
-    # -- 9: many at once, and letting go
+    # -- 9: parallel runs, and cleaning up
 
-    def test_a_run_that_is_left_lets_go(self, talk: ScriptedGateway) -> None:
-        """`ScriptedGateway` looks for tasks that were left behind."""
+    def test_a_run_that_is_left_lets_go(self, gateway: ScriptedGateway) -> None:
+        """`ScriptedGateway` checks that no task is left behind."""
         cancelled: list[bool] = []
 
         async def slow(arguments: dict[str, Any]) -> str:
@@ -254,39 +254,41 @@ class AgentContract:
 
         async def leave(event: Event) -> None:
             if isinstance(event, ToolResult):
-                raise _Left
+                raise _ReaderLeft
 
-        talk.tools = (
+        gateway.tools = (
             Tool("quick", "Ends.", NO_PARAMETERS, quick),
             Tool("slow", "Does not.", NO_PARAMETERS, slow),
         )
-        with pytest.raises(_Left):
-            self.run(talk, calling(("quick", "{}"), ("slow", "{}")), ANSWER, watcher=leave)
+        with pytest.raises(_ReaderLeft):
+            self.run(gateway, calling(("quick", "{}"), ("slow", "{}")), ANSWER, watcher=leave)
         assert cancelled == [True]
-        talk.stored = [{"role": "user"}]
+        gateway.stored = [{"role": "user"}]
 
     def test_many_runs_at_once(self, tmp_path: Path) -> None:
         count = 5
         saying = calling(("echo", '{"word": "hola"}'))
 
-        async def one(agent: Agent, number: int) -> RecordedEvents:
-            place = tmp_path / str(number)
-            place.mkdir()
+        async def run_one(agent: Agent, number: int) -> RecordedEvents:
+            folder = tmp_path / str(number)
+            folder.mkdir()
             source = Source("telegram", str(number), user_id=str(number))
-            talk = ScriptedGateway(place, tools=(echo(),), source=source)
-            return await talk.say(agent, asked_for(saying), is_alone=False)
+            gateway = ScriptedGateway(folder, tools=(echo(),), source=source)
+            return await gateway.say(agent, request_text(saying), is_alone=False)
 
-        async def all_of_them() -> list[RecordedEvents]:
+        async def run_all() -> list[RecordedEvents]:
             with self.agent(*[saying] * count, *[ANSWER] * count) as agent:
                 try:
-                    return await asyncio.gather(*(one(agent, number) for number in range(count)))
+                    return await asyncio.gather(
+                        *(run_one(agent, number) for number in range(count))
+                    )
                 finally:
                     await agent.close()
 
-        heard = asyncio.run(all_of_them())
-        # Which script an agent of a provider gets to is the order of its calls; each run ends.
-        assert len(heard) == count
-        assert all(one.problem is None and one.answer is not None for one in heard)
+        all_recorded = asyncio.run(run_all())
+        # Calls take the script steps in any order, so only the end of each run is checked.
+        assert len(all_recorded) == count
+        assert all(events.problem is None and events.answer is not None for events in all_recorded)
 
     def test_it_says_who_it_is(self) -> None:
         with self.agent(ANSWER) as agent:
@@ -294,12 +296,12 @@ class AgentContract:
             assert type(agent).__name__ in repr(agent)
 
 
-class _Left(Exception):
-    """Whoever read the run has lost interest."""
+class _ReaderLeft(Exception):
+    """Raised by a watcher that stops reading the run."""
 
 
 def echo(heard: Callable[[str], None] | None = None) -> Tool:
-    """A tool that says what it was given."""
+    """Return a tool that answers with its argument and passes it to `heard`."""
 
     async def call(arguments: dict[str, Any]) -> str:
         word = str(arguments["word"])

@@ -1,6 +1,6 @@
-"""The numbered promises of `storage/base.py`, as far as one process can play them.
+"""The numbered promises of `storage/base.py`, as far as one process can test them.
 
-That what was acknowledged survives `kill -9` (promise 2) needs a process that is killed:
+Promise 2, that an acknowledged write survives `kill -9`, needs a process that is killed:
 `tests/crash/test_sqlite.py` in the source of Tertulia does that for SQLite.
 """
 
@@ -25,97 +25,98 @@ from tertulia.testing.fixtures import (
 )
 
 
-class Refused(Exception):
-    """Raised by work, and by nothing else."""
+class WorkFailed(Exception):
+    """An error that only the work of these tests raises."""
 
 
 def database(store: Store) -> Database:
     return store.context.db
 
 
-def put(tx: Transaction, name: str, value: object) -> None:
-    """Notes under names, in a table of texts that every store has."""
+def put_value(tx: Transaction, name: str, value: object) -> None:
+    """Store a value under a name, in a table of texts that every store has."""
     text = str(value) if isinstance(value, int) else value
     tx.run("installation_set", {"name": name, "value": text})
 
 
-def got(tx: Transaction, name: str) -> Any:
+def get_value(tx: Transaction, name: str) -> Any:
     row = tx.one("installation_get", {"name": name})
     return None if row is None else int(row[0]) if row[0].isdigit() else row[0]
 
 
 def count_up(tx: Transaction) -> int:
-    """Read, then write: what is lost wherever two writers overlap."""
-    number = int(got(tx, "count") or 0) + 1
-    put(tx, "count", number)
+    """Read a counter, then write it: an update is lost if two writers overlap."""
+    number = int(get_value(tx, "count") or 0) + 1
+    put_value(tx, "count", number)
     return number
 
 
 class DatabasePromises:
-    """One transaction, serial, apart, consistent, with its own errors."""
+    """Promises of a database: atomic, serial, isolated and consistent, with its own errors."""
 
     def test_a_write_that_raises_stores_nothing(self, store: Store, other: Store) -> None:
         def work(tx: Transaction) -> None:
-            put(tx, "first", 1)
-            put(tx, "second", 2)
-            raise Refused
+            put_value(tx, "first", 1)
+            put_value(tx, "second", 2)
+            raise WorkFailed
 
-        with pytest.raises(Refused):
+        with pytest.raises(WorkFailed):
             database(store).write(work)
         for handle in (store, other):
-            assert database(handle).read(lambda tx: got(tx, "first")) is None
-        database(store).write(lambda tx: put(tx, "third", 3))
-        assert database(other).read(lambda tx: (got(tx, "first"), got(tx, "third"))) == (None, 3)
+            assert database(handle).read(lambda tx: get_value(tx, "first")) is None
+        database(store).write(lambda tx: put_value(tx, "third", 3))
+        values = database(other).read(lambda tx: [get_value(tx, n) for n in ("first", "third")])
+        assert values == [None, 3]
 
     def test_what_a_write_returned_every_handle_sees(self, store: Store, other: Store) -> None:
         for number in range(20):
             writer, reader = (store, other) if number % 2 else (other, store)
-            database(writer).write(partial(put, name="n", value=number))
-            assert database(reader).read(lambda tx: got(tx, "n")) == number
+            database(writer).write(partial(put_value, name="n", value=number))
+            assert database(reader).read(lambda tx: get_value(tx, "n")) == number
 
     def test_writes_are_serial_across_threads_and_handles(self, store: Store, other: Store) -> None:
         def climb(handle: Store) -> list[int]:
             return [database(handle).write(count_up) for _ in range(50)]
 
         climbs = (partial(climb, handle) for handle in (store, other) * 4)
-        found = sorted(number for numbers in at_once(*climbs) for number in numbers)
-        assert found == list(range(1, 401))
+        numbers_written = sorted(number for numbers in at_once(*climbs) for number in numbers)
+        assert numbers_written == list(range(1, 401))
 
     def test_work_that_fails_takes_no_other_with_it(self, store: Store) -> None:
         def climb(fails: bool) -> int:
             def work(tx: Transaction) -> None:
                 count_up(tx)
                 if fails:
-                    raise Refused
+                    raise WorkFailed
 
             failed = 0
             for _ in range(50):
                 try:
                     database(store).write(work)
-                except Refused:
+                except WorkFailed:
                     failed += 1
             return failed
 
         assert at_once(*(partial(climb, fails) for fails in (False, True) * 4)) == [0, 50] * 4
-        assert database(store).read(lambda tx: got(tx, "count")) == 200
+        assert database(store).read(lambda tx: get_value(tx, "count")) == 200
 
     def test_a_read_sees_one_state(self, store: Store, other: Store) -> None:
-        database(store).write(lambda tx: put(tx, "n", 1))
+        database(store).write(lambda tx: put_value(tx, "n", 1))
 
         def work(tx: Transaction) -> tuple[Any, Any]:
-            first = got(tx, "n")
-            database(other).write(lambda tx: put(tx, "n", 2))
-            return first, got(tx, "n")
+            first = get_value(tx, "n")
+            database(other).write(lambda tx: put_value(tx, "n", 2))
+            return first, get_value(tx, "n")
 
         assert database(store).read(work) == (1, 1)
-        assert database(store).read(lambda tx: got(tx, "n")) == 2
+        assert database(store).read(lambda tx: get_value(tx, "n")) == 2
 
     def test_a_read_does_not_wait_for_a_writer(self, store: Store, other: Store) -> None:
-        database(store).write(lambda tx: put(tx, "n", 1))
+        database(store).write(lambda tx: put_value(tx, "n", 1))
         is_inside, may_go = threading.Event(), threading.Event()
 
         def work(tx: Transaction) -> None:
-            put(tx, "n", 2)
+            put_value(tx, "n", 2)
             is_inside.set()
             may_go.wait()
 
@@ -124,19 +125,19 @@ class DatabasePromises:
         is_inside.wait()
         try:
             for handle in (store, other):
-                assert database(handle).read(lambda tx: got(tx, "n")) == 1
+                assert database(handle).read(lambda tx: get_value(tx, "n")) == 1
         finally:
             may_go.set()
             writer.join()
-        assert database(other).read(lambda tx: got(tx, "n")) == 2
+        assert database(other).read(lambda tx: get_value(tx, "n")) == 2
 
     def test_what_the_database_refuses_is_a_store_error(self, store: Store) -> None:
         with pytest.raises(StoreError) as caught:
-            database(store).write(lambda tx: put(tx, "nothing", None))
+            database(store).write(lambda tx: put_value(tx, "nothing", None))
         assert caught.value.hint
         with pytest.raises(StoreError):
-            database(store).read(lambda tx: put(tx, "written", "by a reader"))
-        assert database(store).read(lambda tx: got(tx, "written")) is None
+            database(store).read(lambda tx: put_value(tx, "written", "by a reader"))
+        assert database(store).read(lambda tx: get_value(tx, "written")) is None
 
     @pytest.mark.parametrize(
         ("statement", "params"),
@@ -153,22 +154,22 @@ class DatabasePromises:
             database(store).write(lambda tx: tx.run(statement, params))
         assert caught.value.hint
         with pytest.raises(Error):
-            database(store).read(lambda tx: got(tx, "\udfff"))
-        database(store).write(lambda tx: put(tx, "value", "whole"))
+            database(store).read(lambda tx: get_value(tx, "\udfff"))
+        database(store).write(lambda tx: put_value(tx, "value", "whole"))
 
     def test_a_refused_write_leaves_no_trace_in_later_ones(self, store: Store) -> None:
         ticket = {"key": "k", "lease": 1_000_000}
 
         def refused(tx: Transaction) -> None:
-            put(tx, "n", 1)
-            put(tx, "nothing", None)
+            put_value(tx, "n", 1)
+            put_value(tx, "nothing", None)
             tx.run("ticket_insert", ticket)
 
-        for _ in range(10):  # so often that a driver keeps the statements prepared
+        for _ in range(10):  # often enough for a driver to prepare the statements
             with pytest.raises(StoreError):
                 database(store).write(refused)
         assert database(store).write(lambda tx: tx.one("ticket_insert", ticket)) is not None
-        assert database(store).read(lambda tx: got(tx, "n")) is None
+        assert database(store).read(lambda tx: get_value(tx, "n")) is None
 
     def test_a_write_can_ask_how_much_it_changed(self, store: Store) -> None:
         def work(tx: Transaction) -> tuple[int, int]:
@@ -186,7 +187,7 @@ class DatabasePromises:
         def work(tx: Transaction) -> None:
             is_inside.set()
             may_go.wait()
-            got(tx, "n")
+            get_value(tx, "n")
             order.append("done")
 
         def close() -> None:
@@ -198,7 +199,7 @@ class DatabasePromises:
         is_inside.wait()
         closer = threading.Thread(target=close)
         closer.start()
-        # However long this is, a `close` that does not wait is through with it.
+        # Any time is enough for a `close` that does not wait to finish.
         closer.join(0.2)
         may_go.set()
         worker.join()
@@ -234,29 +235,29 @@ class DatabasePromises:
             store.sessions.count()
         assert stage.open().sessions.get(session.id) is not None
 
-    def test_a_bell_is_heard_on_every_handle(self, store: Store, other: Store) -> None:
-        """Once somebody listens; the bell itself is rung until it is heard."""
-        heard = threading.Event()
+    def test_a_notification_reaches_every_handle(self, store: Store, other: Store) -> None:
+        """Notifications reach handles that wait; the test notifies until one has arrived."""
+        is_notified = threading.Event()
 
         def listen(handle: Store) -> None:
-            seen = database(handle).notifications("noon")
-            while database(handle).notifications("noon") == seen:
-                database(handle).wait("noon", seen, 60)
+            seen_count = database(handle).notifications("noon")
+            while database(handle).notifications("noon") == seen_count:
+                database(handle).wait("noon", seen_count, 60)
 
-        def is_heard() -> bool:
+        def notify_again() -> bool:
             database(store).notify("noon")
-            return heard.is_set()
+            return is_notified.is_set()
 
-        def hear(handle: Store) -> None:
+        def wait_once(handle: Store) -> None:
             listen(handle)
-            heard.set()
+            is_notified.set()
 
-        at_once(partial(hear, other), partial(until, is_heard, "the bell is heard"))
+        at_once(partial(wait_once, other), partial(until, notify_again, "the notification arrives"))
 
-    def test_waiting_for_a_bell_ends(self, store: Store) -> None:
+    def test_waiting_for_a_notification_times_out(self, store: Store) -> None:
         database(store).wait("midnight", database(store).notifications("midnight"), 0.01)
 
-    def test_a_bell_that_rang_before_one_waits_is_not_missed(self, store: Store) -> None:
+    def test_a_notification_before_the_wait_is_not_missed(self, store: Store) -> None:
         before = database(store).notifications("noon")
         database(store).notify("noon")
         database(store).wait("noon", before, 1e6)

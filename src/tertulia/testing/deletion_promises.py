@@ -1,4 +1,4 @@
-"""Deleting is whole: nothing of a session is left but what it cost."""
+"""Promises of deletion: nothing of a session remains except its recorded usage."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tertulia.testing.fixtures import (
 
 
 class DeletionPromises:
-    """`delete` and `expunge`."""
+    """Promises of `delete` and `expunge`."""
 
-    def stored_bytes(self, place: Path) -> Iterator[bytes]:
-        """All that the closed database at `place` has on disk."""
-        for path in sorted(place.rglob("*")):
+    def stored_bytes(self, folder: Path) -> Iterator[bytes]:
+        """Yield everything that the closed database in `folder` has on disk."""
+        for path in sorted(folder.rglob("*")):
             if path.is_file():
                 yield path.read_bytes()
 
@@ -39,7 +39,7 @@ class DeletionPromises:
         other.sessions.delete(session.id)
         assert store.sessions.get(session.id) is None
         assert store.sessions.require(child.id).parent_id is None
-        assert [one.id for one in store.sessions.find().items] == [child.id]
+        assert [session.id for session in store.sessions.find().items] == [child.id]
         assert store.search("lighthouse").items == ()
         assert store.sessions.find(text="beacon").items == ()
         with pytest.raises(NotFound):
@@ -56,7 +56,7 @@ class DeletionPromises:
         assert (new.id != session.id, new.parent_id, new.notice) == (True, None, None)
 
     def test_a_new_session_has_nothing_of_a_deleted_one(self, store: Store) -> None:
-        """Whatever number a database gives it."""
+        """A database may give the new session the same internal number."""
         for number in range(3):
             session = store.sessions.open(dm("anna"))
             assert len(store.sessions.explain(session.id).splitlines()) == 3
@@ -67,8 +67,8 @@ class DeletionPromises:
             store.settle()
             assert len(store.search("lighthouse").items) == 1
             store.sessions.fork(session.id)
-            for one in store.sessions.find().items:
-                store.sessions.delete(one.id)
+            for current in store.sessions.find().items:
+                store.sessions.delete(current.id)
             assert store.search("lighthouse").items == ()
 
     def test_a_large_part_lives_as_long_as_a_message_with_it(self, store: Store) -> None:
@@ -84,11 +84,11 @@ class DeletionPromises:
 
     def test_nothing_of_it_is_left_on_disk(self, stage: Handles, store: Store) -> None:
         secrets = ["qahveh", "xylographer", "zwieback", "jabberwock", "vivisection", "kumquat"]
-        kept = "wunderkammer"
+        kept_word = "wunderkammer"
         witness = store.sessions.open(dm("ben"))
-        # A second reader keeps the database from tidying up behind the scenes.
-        store.transcript(witness.id).append(said(f"{kept} {kept}"))
-        store.sessions.rename(witness.id, kept)
+        # This session stays, so that the database keeps its pages and does not simply start over.
+        store.transcript(witness.id).append(said(f"{kept_word} {kept_word}"))
+        store.sessions.rename(witness.id, kept_word)
         session = store.sessions.open(dm("anna", chat_name=secrets[0]))
         transcript = store.transcript(session.id)
         for number in range(200):
@@ -104,8 +104,8 @@ class DeletionPromises:
         store.usage.add(session.id, Usage(input=1, cost_usd=1))
         stage.close()
         before = b"".join(self.stored_bytes(stage.place)).lower()
-        missing = [word for word in (*secrets, kept) if word.encode() not in before]
-        # A part that is kept compressed cannot be seen with the naked eye.
+        missing = [word for word in (*secrets, kept_word) if word.encode() not in before]
+        # A large part is stored compressed, so its word cannot be found as plain bytes.
         assert missing in ([], [secrets[2]])
 
         store = stage.open()
@@ -113,8 +113,8 @@ class DeletionPromises:
         stage.close()
         after = b"".join(self.stored_bytes(stage.place)).lower()
         assert [word for word in secrets if word.encode() in after] == []
-        assert kept.encode() in after
-        assert session.id.encode() in after  # what it cost stays known
+        assert kept_word.encode() in after
+        assert session.id.encode() in after  # its usage stays recorded
 
     def test_what_ended_long_ago_is_expunged(self, stage: Handles, store: Store) -> None:
         old = [store.sessions.open(dm("anna"), force_new=True).id for _ in range(4)]
@@ -123,8 +123,8 @@ class DeletionPromises:
         store.sessions.end(old[3], "done")
         running = store.sessions.open(dm("carl"))
         assert store.expunge(ended_before=moment) == 4
-        assert {one.id for one in store.sessions.find().items} == {old[3], running.id}
+        assert {session.id for session in store.sessions.find().items} == {old[3], running.id}
         assert store.expunge(ended_before=moment + timedelta(days=1)) == 1
-        assert {one.id for one in store.sessions.find().items} == {running.id}
+        assert {session.id for session in store.sessions.find().items} == {running.id}
         with pytest.raises(ConfigError):
             store.expunge(ended_before=moment.replace(tzinfo=None))

@@ -1,11 +1,11 @@
-"""Fault points: something is called right before and right after each commit of a store.
+"""Fault points: a callback right before and right after each commit of a store.
 
-A test dies there, raises there, or counts:
+A test can kill its process there, raise an error, or count commits:
 
     watch(store, lambda number, moment: die() if (number, moment) == (3, "before") else None)
 
-Before a commit, all statements of the transaction have run; after it, only the caller does not
-know yet. What is called before a commit may raise, and then nothing is stored.
+Before a commit, all statements of the transaction have run; after it, everything is stored and only
+the caller does not know yet. If the callback raises before a commit, nothing is stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Moment = Literal["before", "after"]
 def watch(store: Store, call: Callable[[int, Moment], Any]) -> None:
     """Call `call(number, moment)` around the write transactions of this handle, counted from 1.
 
-    Only those of the calling thread: what renews leases and what indexes go on undisturbed.
+    Only the calling thread is watched, so lease renewal and indexing are not disturbed.
     """
     write = store.context.db.write
     thread = threading.get_ident()
@@ -37,12 +37,12 @@ def watch(store: Store, call: Callable[[int, Moment], Any]) -> None:
             return write(work, lane=lane)
         number += 1
 
-        def to_the_end(tx: Transaction) -> T:
+        def work_then_call(tx: Transaction) -> T:
             result = work(tx)
             call(number, "before")
             return result
 
-        result = write(to_the_end, lane=lane)
+        result = write(work_then_call, lane=lane)
         call(number, "after")
         return result
 

@@ -1,4 +1,4 @@
-"""A database with any number of handles on it, and the few words the promises are told in."""
+"""Test fixtures: several handles on one database, messages, and calls in parallel threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tertulia.core.settings import Settings
 from tertulia.core.source import Source
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.store import Store
-from tertulia.testing.clock import FakeClock
+from tertulia.testing.fake_clock import FakeClock
 
 T = TypeVar("T")
 
@@ -22,19 +22,19 @@ Connect = Callable[[Path, Settings, FakeClock], Store]
 
 
 class Handles:
-    """One database. Every `open` gives another handle on it, all on the same clock."""
+    """One database; every `open` returns another handle on it, all with the same clock."""
 
-    def __init__(self, place: Path, connect: Connect, settings: Settings) -> None:
-        self.place = place
+    def __init__(self, folder: Path, connect: Connect, settings: Settings) -> None:
+        self.place = folder
         self.clock = FakeClock()
         self._connect = connect
         self._settings = settings
         self._handles: list[Store] = []
 
     def open(self, **settings: Any) -> Store:
-        """A new handle; `settings` are changes to those of the stage."""
-        chosen = msgspec.structs.replace(self._settings, **settings)
-        store = self._connect(self.place, chosen, self.clock)
+        """Open a new handle; `settings` replace fields of the default settings."""
+        handle_settings = msgspec.structs.replace(self._settings, **settings)
+        store = self._connect(self.place, handle_settings, self.clock)
         self._handles.append(store)
         return store
 
@@ -44,7 +44,7 @@ class Handles:
 
 
 def dm(user: str, platform: str = "telegram", **details: Any) -> Source:
-    """A private chat with a person."""
+    """Return the source of a private chat with a user."""
     return Source(platform, user, user_id=user, **details)
 
 
@@ -57,28 +57,28 @@ def answered(text: str) -> dict[str, Any]:
 
 
 def turn(text: str) -> list[dict[str, Any]]:
-    """A question with its answer."""
+    """Return a question with its answer."""
     return [said(text), answered(f"re {text}")]
 
 
 def texts(transcript: Transcript) -> list[str]:
-    """What is seen of a transcript, as short as it can be compared."""
+    """Return the contents of the visible messages of a transcript."""
     return [message["content"] for message in transcript.load()]
 
 
 def at_once(*works: Callable[[], T]) -> list[T]:
-    """Run all at the same moment, each in its own thread; their results in order.
+    """Run all calls at the same time, each in its own thread, and return the results in order.
 
-    What one of them raises is raised here, when all are through.
+    If a call raises, its error is raised here after all have finished.
     """
     start = threading.Barrier(len(works))
     results: dict[int, T] = {}
     problems: list[BaseException] = []
 
-    def run(place: int, work: Callable[[], T]) -> None:
+    def run(index: int, work: Callable[[], T]) -> None:
         start.wait()
         try:
-            results[place] = work()
+            results[index] = work()
         except BaseException as problem:  # noqa: BLE001 — raised again below
             problems.append(problem)
 
@@ -89,24 +89,24 @@ def at_once(*works: Callable[[], T]) -> list[T]:
         thread.join()
     if problems:
         raise problems[0]
-    return [results[place] for place in range(len(works))]
+    return [results[index] for index in range(len(works))]
 
 
 def until(condition: Callable[[], Any], what: str) -> None:
-    """Wait for something that is bound to happen, however busy the machine is."""
+    """Wait until a condition is true; fail after 60 seconds, enough for a busy machine."""
     deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        assert time.monotonic() < deadline, f"timed out waiting for: {what}"
         time.sleep(0.005)
 
 
 def outcomes(
     *works: Callable[[], T], refusals: type[Exception]
 ) -> tuple[list[T], Sequence[Exception]]:
-    """The same where some may be refused: the results, and the refusals."""
+    """Run all calls at the same time; return the results and the `refusals` that were raised."""
     refused: list[Exception] = []
 
-    def tried(work: Callable[[], T]) -> Callable[[], list[T]]:
+    def catch_refusal(work: Callable[[], T]) -> Callable[[], list[T]]:
         def run() -> list[T]:
             try:
                 return [work()]
@@ -116,5 +116,5 @@ def outcomes(
 
         return run
 
-    found = at_once(*(tried(work) for work in works))
-    return [item for part in found for item in part], refused
+    parts = at_once(*(catch_refusal(work) for work in works))
+    return [result for part in parts for result in part], refused

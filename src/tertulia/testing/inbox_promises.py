@@ -1,4 +1,4 @@
-"""The inbox: in order for each conversation, one message at a time, each answered once."""
+"""Promises of the inbox: ordered per conversation, one message at a time, each answered once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tertulia.core.source import Source
 from tertulia.errors import StaleWrite
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.store import Store
-from tertulia.testing.clock import FakeClock
+from tertulia.testing.fake_clock import FakeClock
 from tertulia.testing.fixtures import (
     Handles,
     at_once,
@@ -22,18 +22,18 @@ from tertulia.testing.fixtures import (
 ANA, BEN = dm("42"), dm("43")
 
 
-def words(arrivals: list[InboxItem] | tuple[InboxItem, ...]) -> list[str | None]:
-    return [arrival.text for arrival in arrivals]
+def item_texts(items: list[InboxItem] | tuple[InboxItem, ...]) -> list[str | None]:
+    return [item.text for item in items]
 
 
-def run_out(store: Store, arrival: InboxItem) -> None:
-    """Let a claim run out, as the time of the database has it."""
-    store.inbox.renew(arrival, lease_seconds=0.001)
+def run_out(store: Store, item: InboxItem) -> None:
+    """Let a claim expire by the database clock."""
+    store.inbox.renew(item, lease_seconds=0.001)
     time.sleep(0.02)
 
 
 class InboxPromises:
-    """What was accepted and is to be answered."""
+    """Promises of the inbox."""
 
     def test_a_message_is_accepted_and_answered(
         self, store: Store, other: Store, clock: FakeClock
@@ -48,12 +48,12 @@ class InboxPromises:
         assert (claimed.media, claimed.state, claimed.attempts) == ((picture,), "taken", 1)
         other.inbox.done(claimed)
         assert store.inbox.claim() == []
-        assert words(store.inbox.find(state="done").items) == ["hello"]
+        assert item_texts(store.inbox.find(state="done").items) == ["hello"]
 
     @pytest.mark.parametrize("text", [None, "", "half a pair: \ud800", "nul: \x00"])
     def test_whatever_was_said_is_given_back(self, store: Store, text: str | None) -> None:
         store.inbox.put(ANA, text)
-        assert words(store.inbox.claim()) == [text]
+        assert item_texts(store.inbox.claim()) == [text]
 
     def test_the_same_message_is_accepted_once(self, store: Store, other: Store) -> None:
         first = store.inbox.put(ANA, "hello", message_id="1")
@@ -84,8 +84,8 @@ class InboxPromises:
     def test_a_message_accepted_at_once_from_everywhere_is_there_once(self, stage: Handles) -> None:
         handles = [stage.open() for _ in range(3)]
         put = at_once(*(lambda h=h: h.inbox.put(ANA, "hi", message_id="1") for h in handles * 3))
-        assert sum(arrival.is_new for arrival in put) == 1
-        assert len({arrival.id for arrival in put}) == 1
+        assert sum(item.is_new for item in put) == 1
+        assert len({item.id for item in put}) == 1
 
     def test_each_conversation_is_answered_in_order_and_one_at_a_time(
         self, store: Store, other: Store
@@ -95,10 +95,10 @@ class InboxPromises:
                 store.inbox.put(source, f"{source.chat_id} {number}")
         for number in range(3):
             claimed = other.inbox.claim(limit=10)
-            assert words(claimed) == [f"42 {number}", f"43 {number}"]
+            assert item_texts(claimed) == [f"42 {number}", f"43 {number}"]
             assert store.inbox.claim(limit=10) == []
-            for arrival in claimed:
-                other.inbox.done(arrival)
+            for item in claimed:
+                other.inbox.done(item)
 
     def test_linked_chats_are_one_conversation(self, store: Store, clock: FakeClock) -> None:
         elsewhere = Source("signal", "+34", user_id="+34")
@@ -108,7 +108,7 @@ class InboxPromises:
         (first,) = store.inbox.claim()
         assert (first.text, store.inbox.claim()) == ("one", [])
         store.inbox.done(first)
-        assert words(store.inbox.claim()) == ["two"]
+        assert item_texts(store.inbox.claim()) == ["two"]
 
     def test_two_takers_never_get_the_same(self, stage: Handles) -> None:
         handles = [stage.open() for _ in range(4)]
@@ -117,16 +117,18 @@ class InboxPromises:
             handles[0].inbox.put(source, str(number), message_id=number)
 
         def work(store: Store) -> list[str | None]:
-            taken: list[str | None] = []
+            texts: list[str | None] = []
             while claimed := store.inbox.claim(limit=3):
-                taken += words(claimed)
-                for arrival in claimed:
-                    store.inbox.done(arrival)
-            return taken
+                texts += item_texts(claimed)
+                for item in claimed:
+                    store.inbox.done(item)
+            return texts
 
-        found = [text for part in at_once(*(lambda h=h: work(h) for h in handles)) for text in part]
-        rest = work(handles[0])  # who found all conversations under way has stopped early
-        assert sorted(found + rest, key=lambda text: int(text or "")) == [
+        parts = at_once(*(lambda h=h: work(h) for h in handles))
+        texts = [text for part in parts for text in part]
+        # A worker stops early if all conversations are claimed by others at that moment.
+        rest = work(handles[0])
+        assert sorted(texts + rest, key=lambda text: int(text or "")) == [
             str(number) for number in range(60)
         ]
 
@@ -142,8 +144,8 @@ class InboxPromises:
         (again,) = store.inbox.claim()
         assert (again.id, again.attempts, again.problem) == (first.id, 2, "the model is gone")
         store.inbox.failed(again, "it cannot be answered", for_good=True)
-        assert words(store.inbox.find(state="dead").items) == ["one"]
-        assert words(store.inbox.claim()) == ["two"]
+        assert item_texts(store.inbox.find(state="dead").items) == ["one"]
+        assert item_texts(store.inbox.claim()) == ["two"]
 
     def test_a_message_whose_taker_was_lost_waits_again(self, store: Store, other: Store) -> None:
         store.inbox.put(ANA, "one")
@@ -164,7 +166,7 @@ class InboxPromises:
         other.inbox.done(again)
         with pytest.raises(StaleWrite):
             other.inbox.done(again)
-        assert words(store.inbox.claim()) == ["two"]
+        assert item_texts(store.inbox.claim()) == ["two"]
 
     def test_a_claim_of_a_message_that_is_renewed_does_not_run_out(
         self, store: Store, other: Store
@@ -180,8 +182,10 @@ class InboxPromises:
 
     def test_who_waits_for_messages_is_told(self, store: Store, other: Store) -> None:
         assert not other.inbox.wait(0)
-        told, _ = at_once(lambda: other.inbox.wait(60), lambda: store.inbox.put(ANA, "hello"))
-        assert told
+        has_message, _ = at_once(
+            lambda: other.inbox.wait(60), lambda: store.inbox.put(ANA, "hello")
+        )
+        assert has_message
         store.inbox.put(ANA, "and")
         (first,) = store.inbox.claim()
         assert not other.inbox.wait(0)  # one at a time
@@ -189,7 +193,7 @@ class InboxPromises:
         assert other.inbox.wait(0)
 
     def test_messages_of_a_deleted_session_make_way(self, store: Store) -> None:
-        """Also while one of its messages is being answered."""
+        """This holds also while one of its messages is being answered."""
         store.inbox.put(ANA, "one", message_id="1")
         store.inbox.put(ANA, "two", message_id="2")
         (first,) = store.inbox.claim()
@@ -198,7 +202,7 @@ class InboxPromises:
         store.sessions.delete(turn.session.id)
         with pytest.raises(StaleWrite):
             store.inbox.done(first)
-        assert words(store.inbox.claim()) == ["two"]
+        assert item_texts(store.inbox.claim()) == ["two"]
 
     def test_a_lost_taker_is_noticed_by_itself(self, store: Store, other: Store) -> None:
         store.inbox.put(ANA, "one")
@@ -206,7 +210,7 @@ class InboxPromises:
         until(other.inbox.claim, "the claim runs out")
 
     def test_a_message_taken_twice_is_answered_once(self, store: Store, other: Store) -> None:
-        """The claim may run out while the answer is being given; the turn is what says once."""
+        """The claim may expire while the answer is written; the turn detects the duplicate."""
         store.inbox.put(ANA, "one", message_id="1")
         (stale,) = store.inbox.claim()
         with store.turn(stale.source, stale.text, message_id=stale.message_id) as turn:
@@ -220,18 +224,18 @@ class InboxPromises:
     def test_the_inbox_is_listed_in_pages(self, store: Store) -> None:
         for number in range(7):
             store.inbox.put(ANA if number % 2 else BEN, str(number))
-        found: list[str | None] = []
+        texts: list[str | None] = []
         cursor = None
         while True:
             page = store.inbox.find(limit=3, cursor=cursor)
-            found += words(page.items)
+            texts += item_texts(page.items)
             cursor = page.next
             if cursor is None:
                 break
-        assert found == [*map(str, range(7))]
-        assert words(store.inbox.find(key=store.sessions.key(ANA)).items) == ["1", "3", "5"]
+        assert texts == [*map(str, range(7))]
+        assert item_texts(store.inbox.find(key=store.sessions.key(ANA)).items) == ["1", "3", "5"]
         store.inbox.claim(limit=1)
-        assert words(store.inbox.find(state="taken").items) == ["0"]
+        assert item_texts(store.inbox.find(state="taken").items) == ["0"]
 
     def test_a_deleted_session_leaves_nothing_in_the_inbox(self, store: Store) -> None:
         source = Source("telegram", "77", user_id="77")
@@ -239,7 +243,7 @@ class InboxPromises:
         with store.turn(source, "a secret", message_id="1") as turn:
             turn.add_assistant("kept")
         store.sessions.delete(turn.session.id)
-        assert [arrival.text for arrival in store.inbox.find().items] == []
+        assert [item.text for item in store.inbox.find().items] == []
 
     def test_what_is_written_in_a_row_is_answered_together(
         self, store: Store, other: Store, clock: FakeClock
@@ -264,13 +268,13 @@ class InboxPromises:
         for number in range(30):
             store.inbox.put(ANA, str(number), message_id=number, gather_seconds=2)
             clock.forward(seconds=1)
-        found: list[str | None] = []
+        texts: list[str | None] = []
         clock.forward(seconds=10)
         while claimed := store.inbox.claim():
-            found += words(claimed)
+            texts += item_texts(claimed)
             store.inbox.done(claimed[0])
-        assert "\n".join(text or "" for text in found).split("\n") == [*map(str, range(30))]
-        assert len(found) > 1
+        assert "\n".join(text or "" for text in texts).split("\n") == [*map(str, range(30))]
+        assert len(texts) > 1
 
     def test_nothing_is_gathered_from_another_person_or_into_what_was_taken(
         self, store: Store, clock: FakeClock
@@ -281,9 +285,9 @@ class InboxPromises:
         handle.put(ben, "one", gather_seconds=2)
         assert handle.put(eve, "two", gather_seconds=2).state == "waiting"
         handle.put(ANA, "now")
-        (taken,) = handle.claim()
+        (claimed_item,) = handle.claim()
         assert handle.put(ANA, "later", gather_seconds=2).state == "waiting"
-        handle.done(taken)
+        handle.done(claimed_item)
         handle.put(ANA, "/new")
         assert handle.put(ANA, "after the command", gather_seconds=2).state == "waiting"
 
@@ -299,8 +303,8 @@ class InboxPromises:
         store.inbox.done(first)
         assert store.inbox.claim() == []
         assert store.inbox.put(ANA, "wait, two", message_id="2").state == "done"
-        told = [(m["role"], m["content"]) for m in turn.history()]
-        assert told == [("user", "one"), ("user", "wait, two"), ("assistant", "both")]
+        messages = [(m["role"], m["content"]) for m in turn.history()]
+        assert messages == [("user", "one"), ("user", "wait, two"), ("assistant", "both")]
 
     def test_of_a_deleted_session_nothing_gathered_is_left(
         self, store: Store, clock: FakeClock

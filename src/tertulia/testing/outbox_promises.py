@@ -1,4 +1,4 @@
-"""The outbox: in order for each chat, each delivery with one sender, each outcome told once."""
+"""Promises of the outbox: ordered per chat, one sender per delivery, one recorded outcome."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tertulia.core.target import HomeChannel
 from tertulia.errors import ConfigError, NotFound, StaleWrite
 from tertulia.records.queues.outbox import Delivery
 from tertulia.store import Store
-from tertulia.testing.clock import FakeClock
+from tertulia.testing.fake_clock import FakeClock
 from tertulia.testing.fixtures import (
     Handles,
     at_once,
@@ -24,18 +24,18 @@ from tertulia.testing.fixtures import (
 ANA, BEN = dm("42"), dm("43")
 
 
-def texts(parcels: list[Delivery] | tuple[Delivery, ...]) -> list[str]:
-    return [parcel.body["text"] for parcel in parcels]
+def texts(deliveries: list[Delivery] | tuple[Delivery, ...]) -> list[str]:
+    return [delivery.body["text"] for delivery in deliveries]
 
 
-def run_out(store: Store, parcel: Delivery) -> None:
-    """Let a claim run out, as the time of the database has it."""
-    store.outbox.renew(parcel, lease_seconds=0.001)
+def run_out(store: Store, delivery: Delivery) -> None:
+    """Let a claim expire by the database clock."""
+    store.outbox.renew(delivery, lease_seconds=0.001)
     time.sleep(0.02)
 
 
 class OutboxPromises:
-    """What is to be delivered."""
+    """Promises of the outbox."""
 
     def test_a_delivery_is_put_in_and_sent(
         self, store: Store, other: Store, clock: FakeClock
@@ -70,24 +70,24 @@ class OutboxPromises:
         put = at_once(
             *(lambda h=h: h.outbox.put("hi", "telegram:42", delivery="d") for h in handles * 3)
         )
-        assert len({parcel.id for parcel in put}) == 1
+        assert len({delivery.id for delivery in put}) == 1
         assert len(store.outbox.find().items) == 1
 
     def test_each_chat_is_sent_to_in_order(self, store: Store, other: Store) -> None:
-        places = ("telegram:1", "telegram:2", "telegram:1:9", "discord:1", "local")
+        targets = ("telegram:1", "telegram:2", "telegram:1:9", "discord:1", "local")
         for number in range(3):
-            for place in places:
-                store.outbox.put(f"{place} {number}", place)
+            for target in targets:
+                store.outbox.put(f"{target} {number}", target)
         for number in range(3):
             claimed = other.outbox.claim(limit=100)
-            assert texts(claimed) == [f"{place} {number}" for place in places]
+            assert texts(claimed) == [f"{target} {number}" for target in targets]
             assert store.outbox.claim(limit=100) == []
-            for parcel in claimed:
-                other.outbox.done(parcel)
+            for delivery in claimed:
+                other.outbox.done(delivery)
 
     def test_only_what_is_for_a_platform_is_claimed(self, store: Store) -> None:
-        for place in ("telegram:1", "discord:1", "slack:1"):
-            store.outbox.put(place, place)
+        for target in ("telegram:1", "discord:1", "slack:1"):
+            store.outbox.put(target, target)
         assert store.outbox.wait(0, platforms=["slack"])
         assert not store.outbox.wait(0, platforms=["signal"])
         assert store.outbox.claim(platforms=["signal"]) == []
@@ -131,13 +131,15 @@ class OutboxPromises:
             sent: list[str] = []
             while claimed := store.outbox.claim(limit=3):
                 sent += texts(claimed)
-                for parcel in claimed:
-                    store.outbox.done(parcel)
+                for delivery in claimed:
+                    store.outbox.done(delivery)
             return sent
 
-        found = [text for part in at_once(*(lambda h=h: work(h) for h in handles)) for text in part]
-        rest = work(handles[0])  # who found all chats under way has stopped early
-        assert sorted(found + rest, key=int) == [str(number) for number in range(60)]
+        parts = at_once(*(lambda h=h: work(h) for h in handles))
+        sent_texts = [text for part in parts for text in part]
+        # A worker stops early if all chats with deliveries are claimed by others at that moment.
+        rest = work(handles[0])
+        assert sorted(sent_texts + rest, key=int) == [str(number) for number in range(60)]
 
     def test_a_send_that_failed_is_tried_again_and_nothing_overtakes_it(
         self, store: Store, clock: FakeClock
@@ -160,9 +162,9 @@ class OutboxPromises:
     def test_without_a_pause_it_is_due_at_once(self, store: Store) -> None:
         store.outbox.put("hello", "telegram:42")
         for attempt in range(1, 4):
-            (parcel,) = store.outbox.claim()
-            assert parcel.attempts == attempt
-            store.outbox.failed(parcel, "again")
+            (delivery,) = store.outbox.claim()
+            assert delivery.attempts == attempt
+            store.outbox.failed(delivery, "again")
 
     @pytest.mark.parametrize("outcome", ["dead", "unknown"])
     def test_what_will_not_be_sent_makes_way_and_stays_visible(
@@ -171,8 +173,8 @@ class OutboxPromises:
         store.outbox.put("first", "telegram:42")
         store.outbox.put("second", "telegram:42")
         (first,) = store.outbox.claim()
-        ended = store.outbox.failed(first, "blocked by the person", outcome=outcome)
-        assert (ended.state, ended.problem) == (outcome, "blocked by the person")
+        ended = store.outbox.failed(first, "blocked by the user", outcome=outcome)
+        assert (ended.state, ended.problem) == (outcome, "blocked by the user")
         assert texts(store.outbox.claim()) == ["second"]
         assert texts(store.outbox.find(state=outcome).items) == ["first"]
 
@@ -199,7 +201,7 @@ class OutboxPromises:
         (lost,) = other.outbox.find(state="unknown").items
         assert (lost.id, lost.attempts) == (first.id, 1)
         assert lost.problem
-        # Whoever was only slow may still tell what became of it.
+        # A sender that was only slow may still report the outcome.
         assert store.outbox.done(first).state == "sent"
 
     def test_what_a_lost_sender_had_is_sent_again_where_that_does_no_harm(
@@ -274,9 +276,9 @@ class OutboxPromises:
         assert store.outbox.claim() == []
         store.outbox.done(second)
         for text in ("first", "third"):
-            (parcel,) = store.outbox.claim()
-            assert parcel.body["text"] == text
-            store.outbox.done(parcel)
+            (delivery,) = store.outbox.claim()
+            assert delivery.body["text"] == text
+            store.outbox.done(delivery)
 
     def test_deliveries_of_a_deleted_session_make_way(self, store: Store) -> None:
         session = store.sessions.open(ANA)
@@ -290,13 +292,13 @@ class OutboxPromises:
         self, store: Store, other: Store, clock: FakeClock
     ) -> None:
         assert not other.outbox.wait(0)
-        told, _ = at_once(
+        has_delivery, _ = at_once(
             lambda: other.outbox.wait(60), lambda: store.outbox.put("hello", "telegram:42")
         )
-        assert told
-        (parcel,) = other.outbox.claim()
+        assert has_delivery
+        (delivery,) = other.outbox.claim()
         assert not other.outbox.wait(0)
-        other.outbox.failed(parcel, "later", retry_after=5)
+        other.outbox.failed(delivery, "later", retry_after=5)
         assert not other.outbox.wait(0)
         clock.forward(seconds=5)
         assert other.outbox.wait(0)
@@ -307,9 +309,9 @@ class OutboxPromises:
         assert other.outbox.wait(60)
 
     def test_what_was_never_claimed_cannot_be_settled(self, store: Store) -> None:
-        parcel = store.outbox.put("hello", "telegram:42")
+        delivery = store.outbox.put("hello", "telegram:42")
         with pytest.raises(StaleWrite):
-            store.outbox.done(parcel)
+            store.outbox.done(delivery)
         assert texts(store.outbox.claim()) == ["hello"]
 
     def test_with_its_session_a_delivery_is_deleted(self, store: Store) -> None:
@@ -324,16 +326,18 @@ class OutboxPromises:
     def test_the_outbox_is_listed_in_pages(self, store: Store) -> None:
         for number in range(7):
             store.outbox.put(str(number), f"telegram:{number}", session_id=f"s{number % 2}")
-        found: list[str] = []
+        sent_texts: list[str] = []
         cursor = None
         while True:
             page = store.outbox.find(limit=3, cursor=cursor)
-            found += texts(page.items)
-            store.outbox.put("new", "telegram:9", delivery="new")  # comes behind, and moves nothing
+            sent_texts += texts(page.items)
+            store.outbox.put(
+                "new", "telegram:9", delivery="new"
+            )  # is last in order, and does not shift the pages
             cursor = page.next
             if cursor is None:
                 break
-        assert found == [*map(str, range(7)), "new"]
+        assert sent_texts == [*map(str, range(7)), "new"]
         assert texts(store.outbox.find(session_id="s1").items) == ["1", "3", "5"]
         store.outbox.claim(limit=2)
         assert texts(store.outbox.find(state="sending").items) == ["0", "1"]
@@ -368,15 +372,15 @@ class OutboxPromises:
         self, store: Store, wrong: dict[str, Any]
     ) -> None:
         store.outbox.put("hello", "telegram:42")
-        (parcel,) = store.outbox.claim()
+        (delivery,) = store.outbox.claim()
         with pytest.raises(ConfigError):
-            store.outbox.failed(parcel, "?", **wrong)
-        assert store.outbox.done(parcel).state == "sent"
+            store.outbox.failed(delivery, "?", **wrong)
+        assert store.outbox.done(delivery).state == "sent"
 
     def test_a_home_and_an_origin_are_places(self, stage: Handles) -> None:
         store = stage.open(homes={"telegram": HomeChannel("99", thread_id="3")})
         store.outbox.put("home", "telegram")
         store.outbox.put("back", "origin", origin=ANA)
         store.outbox.put("file", "local")
-        places = [(p.platform, p.chat_id, p.thread_id) for p in store.outbox.find().items]
-        assert places == [("telegram", "99", "3"), ("telegram", "42", None), ("local", None, None)]
+        targets = [(p.platform, p.chat_id, p.thread_id) for p in store.outbox.find().items]
+        assert targets == [("telegram", "99", "3"), ("telegram", "42", None), ("local", None, None)]

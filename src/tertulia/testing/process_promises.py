@@ -1,4 +1,4 @@
-"""Background programs: none is lost, each is told of once, and it keeps its session."""
+"""Promises of background processes: none is lost, each is reported once and keeps its session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tertulia.core.source import Source
 from tertulia.errors import IllegalMove, NotFound
 from tertulia.records.processes import Identity, Process
 from tertulia.store import Store
-from tertulia.testing.clock import FakeClock
+from tertulia.testing.fake_clock import FakeClock
 from tertulia.testing.fixtures import (
     Handles,
     at_once,
@@ -26,7 +26,7 @@ ANA = dm("ana")
 
 
 def program(store: Store, name: str, who: Source = ANA, **details: Any) -> Process:
-    """A program that a conversation is about to start."""
+    """Return a process that a conversation is about to start."""
     session = store.sessions.open(who)
     return Process(
         **{
@@ -38,13 +38,13 @@ def program(store: Store, name: str, who: Source = ANA, **details: Any) -> Proce
 
 
 class ProcessPromises:
-    """Programs that agents start."""
+    """Promises of background processes."""
 
     def test_a_program_is_known_to_every_handle(self, store: Store, other: Store) -> None:
-        begun = store.processes.begin(program(store, "p1", is_pty=True))
+        started = store.processes.begin(program(store, "p1", is_pty=True))
         who = Identity(keeper_pid=7, keeper_mark="a", pid=8, mark="b")
         runs = store.processes.began("p1", who)
-        assert (begun.state, runs.state, runs.pid, runs.mark) == ("starting", "running", 8, "b")
+        assert (started.state, runs.state, runs.pid, runs.mark) == ("starting", "running", 8, "b")
         assert other.processes.require("p1") == runs
         assert other.processes.find(key=runs.key) == other.processes.find() == [runs]
         assert (other.processes.of_node("here"), other.processes.of_node("there")) == ([runs], [])
@@ -54,98 +54,105 @@ class ProcessPromises:
             store.processes.require("p1")
 
     def test_no_more_programs_run_than_may(self, store: Store, other: Store) -> None:
-        """Also where two are started at the same moment; each machine counts its own."""
+        """This holds also if two are started at the same moment; each machine counts its own."""
         store.processes.begin(program(store, "p1"), at_most=2)
         begin = [
-            partial(one.processes.begin, program(store, name), at_most=2)
-            for one, name in ((store, "p2"), (other, "p3"))
+            partial(handle.processes.begin, program(store, name), at_most=2)
+            for handle, name in ((store, "p2"), (other, "p3"))
         ]
-        begun, refused = outcomes(*begin, refusals=IllegalMove)
-        assert (len(begun), len(refused)) == (1, 1)
+        started, refused = outcomes(*begin, refusals=IllegalMove)
+        assert (len(started), len(refused)) == (1, 1)
         assert "no more than 2" in str(refused[0])
         other.processes.begin(program(store, "p4", node="there"), at_most=2)
-        store.processes.end(begun[0], "exited", exit_code=0)
+        store.processes.end(started[0], "exited", exit_code=0)
         store.processes.begin(program(store, "p5"), at_most=2)
 
     def test_the_end_of_a_program_is_told_once(self, store: Store, other: Store) -> None:
-        begun = store.processes.begin(program(store, "p1"))
+        started = store.processes.begin(program(store, "p1"))
         ends = [
-            partial(one.processes.end, begun, "exited", exit_code=3, news="It has ended.")
-            for one in (store, other)
+            partial(handle.processes.end, started, "exited", exit_code=3, news="It has ended.")
+            for handle in (store, other)
         ]
         assert sorted(at_once(*ends)) == [False, True]
         ended = other.processes.require("p1")
         assert (ended.state, ended.exit_code, ended.is_alive) == ("exited", 3, False)
-        assert [one.body["text"] for one in store.outbox.find().items] == ["It has ended."]
-        assert begun.session_id is not None
-        assert texts(store.transcript(begun.session_id)) == ["It has ended."]
+        assert [delivery.body["text"] for delivery in store.outbox.find().items] == [
+            "It has ended."
+        ]
+        assert started.session_id is not None
+        assert texts(store.transcript(started.session_id)) == ["It has ended."]
 
     def test_new_output_of_a_program_is_told_once(
         self, store: Store, other: Store, clock: FakeClock
     ) -> None:
-        begun = store.processes.begin(program(store, "p1"))
-        tells = [partial(one.processes.report, begun, "one", told=3) for one in (store, other)]
+        started = store.processes.begin(program(store, "p1"))
+        tells = [
+            partial(handle.processes.report, started, "one", told=3) for handle in (store, other)
+        ]
         assert sorted(at_once(*tells)) == [False, True]
         now = store.processes.require("p1")
         assert now.told == 3
         assert other.processes.report(now, "two", told=6)
-        assert [one.body["text"] for one in store.outbox.find().items] == ["one", "two"]
+        assert [delivery.body["text"] for delivery in store.outbox.find().items] == ["one", "two"]
 
     def test_news_without_a_chat_stand_in_the_transcript(self, store: Store) -> None:
-        begun = store.processes.begin(program(store, "p1", origin=None))
-        store.processes.end(begun, "exited", exit_code=0, news="It has ended.")
-        assert begun.session_id is not None
-        assert texts(store.transcript(begun.session_id)) == ["It has ended."]
+        started = store.processes.begin(program(store, "p1", origin=None))
+        store.processes.end(started, "exited", exit_code=0, news="It has ended.")
+        assert started.session_id is not None
+        assert texts(store.transcript(started.session_id)) == ["It has ended."]
         assert store.outbox.find().items == ()
 
     def test_a_program_keeps_its_session_from_the_policy(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE)
-        begun = store.processes.begin(program(store, "p1"))
+        started = store.processes.begin(program(store, "p1"))
         ben = store.sessions.open(dm("ben"))
         stage.clock.forward(hours=2)
-        assert [one.id for one in store.sessions.expired().items] == [ben.id]
-        assert begun.session_id is not None
-        assert store.sessions.expire(begun.session_id) is None
-        assert store.sessions.open(ANA).id == begun.session_id
+        assert [session.id for session in store.sessions.expired().items] == [ben.id]
+        assert started.session_id is not None
+        assert store.sessions.expire(started.session_id) is None
+        assert store.sessions.open(ANA).id == started.session_id
         stage.clock.forward(hours=2)
         with store.turn(ANA, "still there?") as turn:
-            assert turn.session.id == begun.session_id
+            assert turn.session.id == started.session_id
             turn.add_assistant("yes")
         stage.clock.forward(hours=2)
-        store.processes.end(begun, "killed")
-        assert [one.id for one in store.sessions.expired().items] == [ben.id, begun.session_id]
-        assert store.sessions.open(ANA).id != begun.session_id
+        store.processes.end(started, "killed")
+        assert [session.id for session in store.sessions.expired().items] == [
+            ben.id,
+            started.session_id,
+        ]
+        assert store.sessions.open(ANA).id != started.session_id
 
     def test_a_program_keeps_its_session_for_a_day_and_no_longer(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE)
-        begun = store.processes.begin(program(store, "p1"))
+        started = store.processes.begin(program(store, "p1"))
         stage.clock.forward(hours=25)
         assert store.sessions.expired().items == ()
         stage.clock.forward(seconds=1)
-        assert [one.id for one in store.sessions.expired().items] == [begun.session_id]
-        assert store.sessions.open(ANA).id != begun.session_id
+        assert [session.id for session in store.sessions.expired().items] == [started.session_id]
+        assert store.sessions.open(ANA).id != started.session_id
 
     def test_a_program_does_not_keep_a_session_from_its_person(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE)
-        begun = store.processes.begin(program(store, "p1"))
-        assert store.sessions.open(ANA, force_new=True).id != begun.session_id
+        started = store.processes.begin(program(store, "p1"))
+        assert store.sessions.open(ANA, force_new=True).id != started.session_id
 
     def test_a_program_from_before_two_chats_were_linked(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE)
-        elsewhere = dm("ana", "signal")
+        signal_chat = dm("ana", "signal")
         shared = store.sessions.open(ANA)
-        store.processes.begin(program(store, "p1", elsewhere))
-        store.people.accept_link(elsewhere, store.people.offer_link(ANA))
+        store.processes.begin(program(store, "p1", signal_chat))
+        store.people.accept_link(signal_chat, store.people.offer_link(ANA))
         stage.clock.forward(hours=2)
         assert store.sessions.expire(shared.id) is None
-        assert store.sessions.open(elsewhere).id == shared.id
+        assert store.sessions.open(signal_chat).id == shared.id
 
     def test_a_deleted_conversation_leaves_a_program_nothing_but_its_end(
         self, store: Store, other: Store
     ) -> None:
-        begun = store.processes.begin(program(store, "p1"))
-        assert begun.session_id is not None
-        store.sessions.delete(begun.session_id)
+        started = store.processes.begin(program(store, "p1"))
+        assert started.session_id is not None
+        store.sessions.delete(started.session_id)
         assert (other.processes.get("p1"), other.processes.find()) == (None, [])
         [left] = other.processes.of_node("here")
         assert (left.state, left.command, left.key, left.origin) == ("forgotten", "", "", None)

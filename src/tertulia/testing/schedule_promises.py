@@ -1,4 +1,4 @@
-"""Schedules: each occurrence runs once, for its owner only, whoever dies meanwhile."""
+"""Promises of schedules: each occurrence runs once, only for its owner, even if nodes die."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tertulia.core.source import Source
 from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
 from tertulia.records.schedules import MAX_ATTEMPTS, Schedule, ScheduleRun
 from tertulia.store import Store
-from tertulia.testing.clock import FakeClock
+from tertulia.testing.fake_clock import FakeClock
 from tertulia.testing.fixtures import (
     Handles,
     at_once,
@@ -30,32 +30,32 @@ def states(page: Page[ScheduleRun]) -> list[str]:
 
 
 def run_out(store: Store, run: ScheduleRun) -> None:
-    """Let a claim run out, as the time of the database has it."""
+    """Let a claim expire by the database clock."""
     store.schedules.renew(run, lease_seconds=0.001)
     time.sleep(0.02)
 
 
 class SchedulePromises:
-    """Tasks that run later or repeatedly."""
+    """Promises of schedules."""
 
     def test_a_schedule_is_made_found_and_run(
         self, store: Store, other: Store, clock: FakeClock
     ) -> None:
-        made = store.schedules.create(ANA, "every 2h", "  look at the mail ")
-        assert (made.task, made.state, made.target, made.session) == (
+        created = store.schedules.create(ANA, "every 2h", "  look at the mail ")
+        assert (created.task, created.state, created.target, created.session) == (
             "look at the mail", "active", "origin", "own",
         )  # fmt: skip
-        assert other.schedules.get(made.id) == made
+        assert other.schedules.get(created.id) == created
         assert other.schedules.claim() == []
         due = clock.forward(hours=2)
-        assert made.next_at == due
+        assert created.next_at == due
         (run,) = other.schedules.claim()
-        assert (run.schedule.id, run.planned_at, run.attempts) == (made.id, due, 1)
+        assert (run.schedule.id, run.planned_at, run.attempts) == (created.id, due, 1)
         assert (run.state, run.is_manual, run.is_undelivered) == ("taken", False, False)
         other.schedules.done(run, "no mail")
-        (past,) = store.schedules.history(made.id).items
+        (past,) = store.schedules.history(created.id).items
         assert (past.state, past.result, past.ended_at) == ("done", "no mail", due)
-        assert store.schedules.require(made.id).next_at == clock.forward(hours=2)
+        assert store.schedules.require(created.id).next_at == clock.forward(hours=2)
 
     def test_a_schedule_that_makes_no_sense_is_refused(self, store: Store) -> None:
         right: dict[str, Any] = {"when": "every 2h", "task": "look"}
@@ -75,15 +75,15 @@ class SchedulePromises:
     def test_a_time_of_day_is_that_of_the_person(self, store: Store) -> None:
         store.sessions.open(ANA)
         store.people.set_zone("telegram:42", "Asia/Tokyo")
-        made = store.schedules.create(ANA, "cron 0 9 * * *", "look")
-        assert made.next_at is not None
-        assert made.next_at.hour == 0
+        created = store.schedules.create(ANA, "cron 0 9 * * *", "look")
+        assert created.next_at is not None
+        assert created.next_at.hour == 0
 
     def test_nobody_sees_or_changes_what_is_not_theirs(self, store: Store, other: Store) -> None:
-        made = store.schedules.create(ANA, "every 2h", "look")
+        created = store.schedules.create(ANA, "every 2h", "look")
         group = Source("telegram", "-100", chat_type="group", user_id="43")
         for stranger in (BEN, group, Source("signal", "42", user_id="42")):
-            assert other.schedules.get(made.id, by=stranger) is None
+            assert other.schedules.get(created.id, by=stranger) is None
             assert other.schedules.find(by=stranger).items == ()
             for act in (
                 other.schedules.require,
@@ -94,8 +94,8 @@ class SchedulePromises:
                 other.schedules.history,
             ):
                 with pytest.raises(NotFound):
-                    act(made.id, by=stranger)
-        assert other.schedules.find(by=ANA).items == (made,)
+                    act(created.id, by=stranger)
+        assert other.schedules.find(by=ANA).items == (created,)
 
     def test_a_linked_chat_is_the_same_person(self, store: Store) -> None:
         elsewhere = dm("9", "discord")
@@ -106,13 +106,13 @@ class SchedulePromises:
             assert store.schedules.find(by=source).items == (here, there)
 
     def test_pages_go_on_where_they_ended(self, store: Store) -> None:
-        made = [store.schedules.create(ANA, "every 2h", f"task {n}") for n in range(5)]
+        created = [store.schedules.create(ANA, "every 2h", f"task {n}") for n in range(5)]
         first = store.schedules.find(limit=3)
-        assert [*first.items, *store.schedules.find(limit=3, cursor=first.next).items] == made
+        assert [*first.items, *store.schedules.find(limit=3, cursor=first.next).items] == created
         for _ in range(3):
-            store.schedules.run_now(made[0].id)
-        newest = store.schedules.history(made[0].id, limit=2)
-        oldest = store.schedules.history(made[0].id, limit=2, cursor=newest.next)
+            store.schedules.run_now(created[0].id)
+        newest = store.schedules.history(created[0].id, limit=2)
+        oldest = store.schedules.history(created[0].id, limit=2, cursor=newest.next)
         ids = [run.id for run in (*newest.items, *oldest.items)]
         assert ids == sorted(ids, reverse=True)
         assert (len(ids), oldest.next) == (3, None)
@@ -120,56 +120,56 @@ class SchedulePromises:
     def test_a_pause_leaves_out_and_a_resume_does_not_make_up(
         self, store: Store, clock: FakeClock
     ) -> None:
-        made = store.schedules.create(ANA, "every 2h", "look")
-        assert store.schedules.pause(made.id).state == "paused"
+        created = store.schedules.create(ANA, "every 2h", "look")
+        assert store.schedules.pause(created.id).state == "paused"
         clock.forward(hours=5)
         assert store.schedules.claim() == []
-        resumed = store.schedules.resume(made.id)
+        resumed = store.schedules.resume(created.id)
         assert resumed.state == "active"
         assert store.schedules.claim() == []
         assert resumed.next_at == clock.forward(hours=1)
         assert len(store.schedules.claim()) == 1
 
     def test_a_pause_holds_what_waits_already(self, store: Store, clock: FakeClock) -> None:
-        made = store.schedules.create(ANA, "every 2h", "look")
+        created = store.schedules.create(ANA, "every 2h", "look")
         clock.forward(hours=2)
         (run,) = store.schedules.claim()
         store.schedules.failed(run, "no network")
-        store.schedules.pause(made.id)
+        store.schedules.pause(created.id)
         assert store.schedules.claim() == []
-        store.schedules.resume(made.id)
+        store.schedules.resume(created.id)
         assert [again.id for again in store.schedules.claim()] == [run.id]
 
     def test_a_paused_one_runs_if_it_is_asked_for(self, store: Store, other: Store) -> None:
-        made = store.schedules.create(ANA, "every 2h", "look")
-        store.schedules.pause(made.id)
-        asked = store.schedules.run_now(made.id)
+        created = store.schedules.create(ANA, "every 2h", "look")
+        store.schedules.pause(created.id)
+        requested = store.schedules.run_now(created.id)
         (run,) = other.schedules.claim()
-        assert (run.id, run.is_manual) == (asked.id, True)
-        assert store.schedules.require(made.id).state == "paused"
+        assert (run.id, run.is_manual) == (requested.id, True)
+        assert store.schedules.require(created.id).state == "paused"
 
     def test_what_is_removed_is_gone_and_its_run_ends_in_nothing(self, store: Store) -> None:
-        made = store.schedules.create(ANA, "every 2h", "look")
-        store.schedules.run_now(made.id)
+        created = store.schedules.create(ANA, "every 2h", "look")
+        store.schedules.run_now(created.id)
         (run,) = store.schedules.claim()
-        store.schedules.remove(made.id)
+        store.schedules.remove(created.id)
         assert store.schedules.find().items == ()
         with pytest.raises(StaleWrite):
             store.schedules.deliver(run, "there is mail")
         assert store.outbox.find().items == ()
         with pytest.raises(NotFound):
-            store.schedules.remove(made.id)
+            store.schedules.remove(created.id)
 
     def test_a_single_one_is_over_after_it_ran(self, store: Store, clock: FakeClock) -> None:
-        made = store.schedules.create(ANA, "in 10 min", "look")
+        created = store.schedules.create(ANA, "in 10 min", "look")
         clock.forward(minutes=10)
         (run,) = store.schedules.claim()
         store.schedules.done(run)
-        over = store.schedules.require(made.id)
+        over = store.schedules.require(created.id)
         assert (over.state, over.next_at) == ("over", None)
         for act in (store.schedules.pause, store.schedules.resume):
             with pytest.raises(IllegalMove):
-                act(made.id)
+                act(created.id)
 
     @pytest.mark.parametrize(
         ("misfire", "expected"), [("once", ["taken"]), ("skip", ["skipped"]), ("all", 7)]
@@ -177,29 +177,29 @@ class SchedulePromises:
     def test_a_week_of_downtime(
         self, store: Store, clock: FakeClock, misfire: Misfire, expected: list[str] | int
     ) -> None:
-        made = store.schedules.create(ANA, "cron 0 9 * * *", "look", misfire=misfire)
+        created = store.schedules.create(ANA, "cron 0 9 * * *", "look", misfire=misfire)
         clock.forward(days=7)
         ran = []
         while runs := store.schedules.claim():
-            assert len(runs) == 1  # one of a schedule at a time
+            assert len(runs) == 1  # a schedule has one run at a time
             ran.append(runs[0].planned_at)
             if misfire == "all":
                 store.schedules.done(runs[0])
-        past = store.schedules.history(made.id)
+        past = store.schedules.history(created.id)
         if expected == 7:
             assert ran == sorted(set(ran))
             assert states(past) == ["done"] * 7
         else:
             assert states(past) == expected
-            assert past.items[0].since == made.next_at
-        following = store.schedules.require(made.id).next_at
+            assert past.items[0].since == created.next_at
+        following = store.schedules.require(created.id).next_at
         assert following is not None
         assert following > clock.now()
 
     def test_a_clock_that_jumps_back_runs_nothing_twice(
         self, store: Store, clock: FakeClock
     ) -> None:
-        made = store.schedules.create(ANA, "every 2h", "look")
+        created = store.schedules.create(ANA, "every 2h", "look")
         clock.forward(days=1)
         (run,) = store.schedules.claim()
         store.schedules.done(run)
@@ -208,17 +208,17 @@ class SchedulePromises:
             clock.forward(hours=2)
             for again in store.schedules.claim():
                 store.schedules.done(again)
-        planned = [run.planned_at for run in store.schedules.history(made.id).items]
+        planned = [run.planned_at for run in store.schedules.history(created.id).items]
         assert len(planned) == len(set(planned)) == 1
 
     def test_whoever_dies_loses_it_to_another(self, store: Store, other: Store) -> None:
-        made = store.schedules.create(ANA, "every 2h", "look")
-        store.schedules.run_now(made.id)
+        created = store.schedules.create(ANA, "every 2h", "look")
+        store.schedules.run_now(created.id)
         (lost,) = store.schedules.claim()
         assert other.schedules.claim() == []
         run_out(store, lost)
-        (taken,) = other.schedules.claim()
-        assert (taken.id, taken.attempts) == (lost.id, 2)
+        (claimed,) = other.schedules.claim()
+        assert (claimed.id, claimed.attempts) == (lost.id, 2)
         late: list[Callable[[], None]] = [
             lambda: store.schedules.done(lost),
             lambda: store.schedules.failed(lost, "late"),
@@ -228,67 +228,70 @@ class SchedulePromises:
         for act in late:
             with pytest.raises(StaleWrite):
                 act()
-        other.schedules.done(taken)
+        other.schedules.done(claimed)
 
     def test_one_that_ends_every_node_is_given_up(self, store: Store) -> None:
-        made = store.schedules.create(ANA, "every 2h", "look")
-        store.schedules.run_now(made.id)
+        created = store.schedules.create(ANA, "every 2h", "look")
+        store.schedules.run_now(created.id)
         for _ in range(MAX_ATTEMPTS):
             (run,) = store.schedules.claim()
             run_out(store, run)
         assert store.schedules.claim() == []
-        assert states(store.schedules.history(made.id)) == ["failed"]
+        assert states(store.schedules.history(created.id)) == ["failed"]
 
     def test_what_failed_is_tried_again_later_or_given_up(
         self, store: Store, clock: FakeClock
     ) -> None:
-        made = store.schedules.create(ANA, "every 2h", "look")
-        store.schedules.run_now(made.id)
+        created = store.schedules.create(ANA, "every 2h", "look")
+        store.schedules.run_now(created.id)
         (run,) = store.schedules.claim()
         store.schedules.failed(run, "no network", retry_after=30)
         assert store.schedules.claim() == []
         clock.forward(seconds=30)
         (again,) = store.schedules.claim()
         store.schedules.failed(again, "no network", for_good=True)
-        (past,) = store.schedules.history(made.id).items
+        (past,) = store.schedules.history(created.id).items
         assert (past.state, past.problem, past.attempts) == ("failed", "no network", 2)
 
     def test_many_takers_at_once_run_each_once(self, stage: Handles, store: Store) -> None:
-        made = [store.schedules.create(dm(str(n)), "every 2h", "look") for n in range(20)]
+        created = [store.schedules.create(dm(str(n)), "every 2h", "look") for n in range(20)]
         stage.clock.forward(hours=2)
         handles = [stage.open() for _ in range(4)]
 
         def take(handle: Store) -> list[ScheduleRun]:
             return handle.schedules.claim(7)
 
-        found = [run for runs in at_once(*(lambda h=h: take(h) for h in handles)) for run in runs]
+        parts = at_once(*(lambda h=h: take(h) for h in handles))
+        claimed_runs = [run for runs in parts for run in runs]
         while runs := store.schedules.claim(7):
-            found += runs
-        assert sorted(run.schedule.id for run in found) == [one.id for one in made]
+            claimed_runs += runs
+        assert sorted(run.schedule.id for run in claimed_runs) == [
+            schedule.id for schedule in created
+        ]
 
     def test_what_it_says_is_recorded_where_it_arrives(self, store: Store) -> None:
         session = store.sessions.open(ANA)
-        run = self._taken(store)
+        run = self._claimed_run(store)
         store.schedules.deliver(run, "there is mail", session_id=None)
-        (parcel,) = store.outbox.find().items
-        assert (parcel.chat_id, parcel.body["text"]) == ("42", "there is mail")
+        (delivery,) = store.outbox.find().items
+        assert (delivery.chat_id, delivery.body["text"]) == ("42", "there is mail")
         (entry,) = store.transcript(session.id).entries()
         assert (entry.role, entry.kind) == ("assistant", "delivery")
 
     def test_it_is_no_activity_of_the_person(self, store: Store, clock: FakeClock) -> None:
         session = store.sessions.open(ANA)
         clock.forward(hours=1)
-        store.schedules.deliver(self._taken(store), "there is mail")
+        store.schedules.deliver(self._claimed_run(store), "there is mail")
         after = store.sessions.require(session.id)
         assert after.updated_at == session.updated_at
 
     def test_what_was_said_there_is_not_recorded_twice(self, store: Store) -> None:
         session = store.sessions.open(ANA)
-        store.schedules.deliver(self._taken(store), "mail", session_id=session.id)
+        store.schedules.deliver(self._claimed_run(store), "mail", session_id=session.id)
         assert texts(store.transcript(session.id)) == []
 
     def test_a_delivery_that_arrives_ends_the_run(self, store: Store) -> None:
-        run = self._taken(store)
+        run = self._claimed_run(store)
         store.schedules.deliver(run, "mail")
         assert store.schedules.claim() == []
         assert states(store.schedules.history(run.schedule.id)) == ["sending"]
@@ -300,10 +303,10 @@ class SchedulePromises:
     def test_a_delivery_that_is_refused_comes_back_once(
         self, store: Store, other: Store, outcome: str
     ) -> None:
-        run = self._taken(store)
+        run = self._claimed_run(store)
         store.schedules.deliver(run, "mail")
-        (parcel,) = store.outbox.claim()
-        store.outbox.failed(parcel, "blocked", outcome=outcome)  # type: ignore[arg-type]
+        (delivery,) = store.outbox.claim()
+        store.outbox.failed(delivery, "blocked", outcome=outcome)  # type: ignore[arg-type]
         (back,) = other.schedules.claim()
         assert (back.id, back.is_undelivered) == (run.id, True)
         assert (back.result, back.problem) == ("mail", "blocked")
@@ -314,7 +317,7 @@ class SchedulePromises:
 
     def test_a_deleted_session_leaves_none_of_its_words(self, store: Store) -> None:
         session = store.sessions.open(ANA)
-        run = self._taken(store)
+        run = self._claimed_run(store)
         store.schedules.done(run, "secret", session_id=session.id)
         store.sessions.delete(session.id)
         (past,) = store.schedules.history(run.schedule.id).items
@@ -322,15 +325,15 @@ class SchedulePromises:
 
     def test_who_waits_is_woken(self, store: Store, other: Store) -> None:
         assert not store.schedules.wait(0)
-        made = self._made(other)
+        created = self._created(other)
         assert not store.schedules.wait(0)
-        other.schedules.run_now(made.id)
+        other.schedules.run_now(created.id)
         assert store.schedules.wait(30)
 
-    def _made(self, store: Store) -> Schedule:
+    def _created(self, store: Store) -> Schedule:
         return store.schedules.create(ANA, "every 2h", "look at the mail")
 
-    def _taken(self, store: Store) -> ScheduleRun:
-        store.schedules.run_now(self._made(store).id)
+    def _claimed_run(self, store: Store) -> ScheduleRun:
+        store.schedules.run_now(self._created(store).id)
         (run,) = store.schedules.claim()
         return run

@@ -1,4 +1,4 @@
-"""A person, an agent, and a real store between them: what a gateway does, as small as it can be."""
+"""A minimal gateway for tests: one user, one agent, and a real store between them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Watcher = Callable[[Event], Awaitable[None]]
 
 
 class RecordedEvents:
-    """What a run gave: its events, and the error it ended with, if it did."""
+    """The events of a run, and the error it ended with, if any."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -53,37 +53,37 @@ class RecordedEvents:
 
     @property
     def shown(self) -> str:
-        """All that was streamed."""
+        """Return all streamed text."""
         return "".join(event.text for event in self.events if isinstance(event, Delta))
 
     @property
     def usages(self) -> list[Usage]:
-        """What each model call used, in order."""
-        found = (event.usage for event in self.events if isinstance(event, Step | ModelUsage))
-        return [usage for usage in found if usage is not None]
+        """Return the usage of each model call, in order."""
+        usages = (event.usage for event in self.events if isinstance(event, Step | ModelUsage))
+        return [usage for usage in usages if usage is not None]
 
     @property
     def answer(self) -> str | None:
-        """The answer; an error is raised."""
+        """Return the answer; raise the error if the run ended with one."""
         if self.problem is not None:
             raise self.problem
-        assert self.steps, "it ended without a step"
-        assert not self.steps[-1].tool_calls, "it ended with a call"
+        assert self.steps, "the run ended without a step"
+        assert not self.steps[-1].tool_calls, "the run ended with a tool call"
         return self.steps[-1].text
 
 
 class ScriptedGateway:
-    """Keeps a conversation with an agent in a store at `place`."""
+    """A conversation with an agent, stored in a database in `folder`."""
 
     def __init__(
-        self, place: Path, *, tools: Sequence[Tool] = (), source: Source = ANA, system: str = ""
+        self, folder: Path, *, tools: Sequence[Tool] = (), source: Source = ANA, system: str = ""
     ) -> None:
-        self.place = place / "talk.db"
+        self.path = folder / "talk.db"
         self.tools = tuple(tools)
         self.source = source
         self.system = system
         self.stop = asyncio.Event()
-        # What the person writes while the agent works, and what of it the agent has asked for.
+        # Texts the user writes while the agent works, and those the agent has already read.
         self.meanwhile: list[str] = []
         self.steered: list[str] = []
         self.stored: list[dict[str, Any]] = []
@@ -91,48 +91,49 @@ class ScriptedGateway:
     async def say(
         self, agent: Agent, text: str, *, watcher: Watcher | None = None, is_alone: bool = True
     ) -> RecordedEvents:
-        """Say something, and store all that comes of it.
+        """Send a message to the agent and store every event of its run.
 
-        `watcher` is given each event once it is stored. A run that is alone may leave no task.
+        `watcher` receives each event after it is stored. With `is_alone`, the run must leave no
+        task behind.
         """
-        heard = RecordedEvents()
+        recorded = RecordedEvents()
         try:
-            await self._exchange(agent, text, heard, watcher)
+            await self._run_turn(agent, text, recorded, watcher)
         finally:
             left = asyncio.all_tasks() - {asyncio.current_task()}
-            assert not is_alone or not left, f"a run has left tasks behind: {left}"
-        return heard
+            assert not is_alone or not left, f"the run has left tasks behind: {left}"
+        return recorded
 
-    async def _exchange(
-        self, agent: Agent, text: str, heard: RecordedEvents, watcher: Watcher | None
+    async def _run_turn(
+        self, agent: Agent, text: str, recorded: RecordedEvents, watcher: Watcher | None
     ) -> None:
-        # No policy: the clock is the real one, and at four in the morning a day ends.
+        # No reset policy: the clock is real, and the default policy ends sessions at 4 a.m.
         never = Policies(default=ResetPolicy(mode="none"))
         settings = Settings(zone="UTC", durability="fast", policies=never)
-        async with tertulia.aio.open(self.place, settings=settings) as store:
+        async with tertulia.aio.open(self.path, settings=settings) as store:
             try:
                 async with store.turn(self.source, text) as turn:
-                    local_turns = _Desk(self, store, turn)
-                    async with running(agent, local_turns.request(text)) as events:
+                    event_store = _EventStore(self, store, turn)
+                    async with running(agent, event_store.request(text)) as events:
                         async for event in events:
-                            heard.events.append(event)
-                            await local_turns.store(event)
+                            recorded.events.append(event)
+                            await event_store.store(event)
                             if watcher is not None:
                                 await watcher(event)
             except AgentError as problem:
-                heard.problem = problem
+                recorded.problem = problem
             session = await store.sessions.open(self.source)
             self.stored = await store.transcript(session.id).history()
             assert await store.check() == []
 
 
-class _Desk:
-    """Makes durable what one run gives."""
+class _EventStore:
+    """The part that stores the events of one run."""
 
     def __init__(
-        self, talk: ScriptedGateway, store: tertulia.aio.Store, turn: tertulia.aio.Turn
+        self, gateway: ScriptedGateway, store: tertulia.aio.Store, turn: tertulia.aio.Turn
     ) -> None:
-        self._talk = talk
+        self._gateway = gateway
         self._store = store
         self._turn = turn
         self._to_store: list[str] = []
@@ -141,20 +142,20 @@ class _Desk:
         return Request(
             text=text,
             history=self._history,
-            system=self._talk.system or self._turn.context_prompt,
-            tools=self._talk.tools,
+            system=self._gateway.system or self._turn.context_prompt,
+            tools=self._gateway.tools,
             session_id=self._turn.session.id,
             key=self._turn.session.key,
-            platform=self._talk.source.platform,
-            stop=self._talk.stop,
+            platform=self._gateway.source.platform,
+            stop=self._gateway.stop,
             steer=self._steer,
         )
 
     async def _steer(self) -> Sequence[str]:
-        given, self._talk.meanwhile = self._talk.meanwhile, []
-        self._talk.steered += given
-        self._to_store += given
-        return given
+        texts, self._gateway.meanwhile = self._gateway.meanwhile, []
+        self._gateway.steered += texts
+        self._to_store += texts
+        return texts
 
     async def _history(
         self, *, format: Format = "openai", max_tokens: int | None = None
@@ -182,4 +183,4 @@ class _Desk:
             await turn.add_tool_result(event.call_id, event.content)
         elif isinstance(event, ModelUsage):
             await turn.add_usage(event.usage)
-        self._talk.stored = await turn.history()
+        self._gateway.stored = await turn.history()

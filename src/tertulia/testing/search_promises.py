@@ -1,4 +1,4 @@
-"""Full text in every script; whose it is decides who finds it."""
+"""Promises of full-text search: every script, and people find only their own messages."""
 
 from __future__ import annotations
 
@@ -94,19 +94,19 @@ NONSENSE = [
 ]
 
 
-def found(store: Store, query: str, **asked: Any) -> list[tuple[str, int]]:
-    return sorted((hit.session_id, hit.seq) for hit in store.search(query, **asked).items)
+def find_hits(store: Store, query: str, **filters: Any) -> list[tuple[str, int]]:
+    return sorted((hit.session_id, hit.seq) for hit in store.search(query, **filters).items)
 
 
 class SearchPromises:
-    """`search` finds what is seen, and nothing else."""
+    """Promises of `search`: it finds visible messages and nothing else."""
 
     @pytest.mark.parametrize(("text", "query", "matches"), WORDS)
     def test_words(self, store: Store, text: str, query: str, matches: bool) -> None:
         session = store.sessions.open(dm("anna"))
         store.transcript(session.id).append(said(text))
         store.settle()
-        assert found(store, query) == ([(session.id, 1)] if matches else [])
+        assert find_hits(store, query) == ([(session.id, 1)] if matches else [])
 
     @pytest.mark.parametrize("query", NONSENSE, ids=lambda query: repr(query[:12]))
     def test_no_query_fails(self, store: Store, query: str) -> None:
@@ -146,13 +146,13 @@ class SearchPromises:
             [{"role": "user", "content": parts}, said("filler " * 50_000 + "beacon")]
         )
         store.settle()
-        assert found(store, "lantern") == [(session.id, 1)]
-        assert found(store, "beacon") == [(session.id, 2)]
+        assert find_hits(store, "lantern") == [(session.id, 1)]
+        assert find_hits(store, "beacon") == [(session.id, 2)]
 
     def test_a_search_sees_the_newest_without_waiting(self, store: Store, other: Store) -> None:
         session = store.sessions.open(dm("anna"))
         store.transcript(session.id).append(said("lighthouse"))
-        assert found(other, "lighthouse") == [(session.id, 1)]
+        assert find_hits(other, "lighthouse") == [(session.id, 1)]
 
     def test_a_person_finds_their_own(self, store: Store) -> None:
         sources = {
@@ -167,21 +167,21 @@ class SearchPromises:
             store.transcript(session_id).append(said("lighthouse"))
         store.settle()
 
-        def whose(**asked: Any) -> set[str]:
-            hits = {hit.session_id for hit in store.search("lighthouse", **asked).items}
+        def owners(**filters: Any) -> set[str]:
+            hits = {hit.session_id for hit in store.search("lighthouse", **filters).items}
             return {name for name, session_id in ids.items() if session_id in hits}
 
-        assert whose() == set(ids)
-        assert whose(person="telegram:anna") == {"anna", "anna in a group"}
-        assert whose(person="signal:anna") == {"anna elsewhere"}
-        assert whose(person="ben") == {"ben"}
-        assert whose(person="anna", platform="signal") == {"anna elsewhere"}
-        assert whose(person="nobody") == set()
-        assert whose(person="") == set()
-        assert whose(platform="signal") == {"anna elsewhere"}
-        assert whose(key=store.sessions.key(sources["everybody"])) == {"everybody"}
+        assert owners() == set(ids)
+        assert owners(person="telegram:anna") == {"anna", "anna in a group"}
+        assert owners(person="signal:anna") == {"anna elsewhere"}
+        assert owners(person="ben") == {"ben"}
+        assert owners(person="anna", platform="signal") == {"anna elsewhere"}
+        assert owners(person="nobody") == set()
+        assert owners(person="") == set()
+        assert owners(platform="signal") == {"anna elsewhere"}
+        assert owners(key=store.sessions.key(sources["everybody"])) == {"everybody"}
         with pytest.raises(ConfigError):
-            whose(person="anna")
+            owners(person="anna")
 
     def test_pages(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
@@ -198,53 +198,54 @@ class SearchPromises:
         assert sorted(hit.seq for hit in hits) == list(range(1, 131))
         assert store.search("lighthouse", limit=130).next is None  # no page without a hit follows
         wrong: list[dict[str, Any]] = [{"limit": 0}, {"limit": 201}, {"cursor": "x"}]
-        for asked in wrong:
+        for filters in wrong:
             with pytest.raises(ConfigError):
-                store.search("lighthouse", **asked)
+                store.search("lighthouse", **filters)
 
     def test_what_is_not_seen_is_not_found(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         transcript = store.transcript(session.id)
         transcript.extend(turn("lighthouse"))
         store.settle()
-        seen = [(session.id, 1), (session.id, 2)]
-        assert found(store, "lighthouse") == seen
+        visible = [(session.id, 1), (session.id, 2)]
+        assert find_hits(store, "lighthouse") == visible
         transcript.undo()
-        assert found(store, "lighthouse") == []
+        assert find_hits(store, "lighthouse") == []
         transcript.redo()
-        assert found(store, "lighthouse") == seen
+        assert find_hits(store, "lighthouse") == visible
         transcript.edit(1, said("beacon"))
-        assert found(store, "lighthouse") == [(session.id, 2)]
+        assert find_hits(store, "lighthouse") == [(session.id, 2)]
         transcript.rewrite([said("lighthouse again")])
-        assert found(store, "lighthouse") == [(session.id, 4)]
+        assert find_hits(store, "lighthouse") == [(session.id, 4)]
         transcript.clear()
-        assert found(store, "lighthouse") == []
+        assert find_hits(store, "lighthouse") == []
         transcript.restore(1)
-        assert found(store, "lighthouse") == seen
+        assert find_hits(store, "lighthouse") == visible
 
     def test_a_fork_is_found_where_its_past_is_gone(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         store.transcript(session.id).extend(turn("lighthouse"))
         fork = store.sessions.fork(session.id, at=1)
         store.settle()
-        assert found(store, "lighthouse") == [(session.id, 1), (session.id, 2)]
+        assert find_hits(store, "lighthouse") == [(session.id, 1), (session.id, 2)]
         store.transcript(session.id).clear()
-        assert found(store, "lighthouse", person="telegram:anna") == [(fork.id, 1)]
+        assert find_hits(store, "lighthouse", person="telegram:anna") == [(fork.id, 1)]
         store.sessions.delete(session.id)
-        assert found(store, "lighthouse") == [(fork.id, 1)]
+        assert find_hits(store, "lighthouse") == [(fork.id, 1)]
         store.transcript(fork.id).undo()
-        assert found(store, "lighthouse") == []
+        assert find_hits(store, "lighthouse") == []
 
     def test_the_index_can_be_made_anew(self, store: Store, other: Store) -> None:
         session = store.sessions.open(dm("anna", chat_name="Harbour"))
         store.transcript(session.id).extend(turn("lighthouse"))
         store.sessions.rename(session.id, "Beacon")
         store.settle()
-        expected = found(store, "lighthouse")
+        expected = find_hits(store, "lighthouse")
         other.rebuild_search()
-        assert found(store, "lighthouse") == expected == [(session.id, 1), (session.id, 2)]
+        assert find_hits(store, "lighthouse") == expected == [(session.id, 1), (session.id, 2)]
         for text in ("harbour", "beacon"):
-            assert [one.id for one in store.sessions.find(text=text).items] == [session.id]
+            sessions = store.sessions.find(text=text).items
+            assert [item.id for item in sessions] == [session.id]
 
     def test_an_old_title_is_not_found(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
@@ -253,4 +254,4 @@ class SearchPromises:
         store.sessions.rename(session.id, "Lantern")
         store.settle()
         assert store.sessions.find(text="beacon").items == ()
-        assert [one.id for one in store.sessions.find(text="lantern").items] == [session.id]
+        assert [item.id for item in store.sessions.find(text="lantern").items] == [session.id]

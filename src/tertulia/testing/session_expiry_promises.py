@@ -53,7 +53,7 @@ class SessionExpiryPromises:
         stage.clock.forward(hours=6, minutes=59)
         assert store.sessions.open(dm("anna")).id == first.id
         stage.clock.forward(minutes=1)
-        assert [one.id for one in store.sessions.expired().items] == [first.id]
+        assert [session.id for session in store.sessions.expired().items] == [first.id]
         assert store.sessions.open(dm("anna")).id != first.id
 
     def test_without_a_policy_nothing_ends(self, stage: Handles) -> None:
@@ -80,8 +80,8 @@ class SessionExpiryPromises:
         before = [store.sessions.open(source) for source in sources]
         stage.clock.forward(hours=1)
         after = [store.sessions.open(source) for source in sources]
-        kept = [one.id == two.id for one, two in zip(before, after, strict=True)]
-        assert kept == [True, True, False]
+        is_same = [old.id == new.id for old, new in zip(before, after, strict=True)]
+        assert is_same == [True, True, False]
         assert after[2].notice == Notice("idle", False, before[2].id, notify=False)
 
     def test_programs_are_not_told(self, stage: Handles) -> None:
@@ -89,12 +89,12 @@ class SessionExpiryPromises:
         for platform in ("api", "webhook", "telegram"):
             store.sessions.open(dm("anna", platform))
         stage.clock.forward(hours=2)
-        told = {}
+        notified = {}
         for platform in ("api", "webhook", "telegram"):
             notice = store.sessions.open(dm("anna", platform)).notice
             assert notice is not None
-            told[platform] = notice.notify
-        assert told == {"api": False, "webhook": False, "telegram": True}
+            notified[platform] = notice.notify
+        assert notified == {"api": False, "webhook": False, "telegram": True}
 
     def test_a_restart_does_not_start_the_clock_again(self, stage: Handles) -> None:
         first = stage.open(policies=IDLE).sessions.open(dm("anna"))
@@ -157,19 +157,19 @@ class SessionExpiryPromises:
             store.sessions.open(source)
             stage.clock.forward(hours=2)
             opens = (partial(handle.sessions.open, source) for handle in (store, other) * 4)
-            found = at_once(*opens)
-            assert len({session.id for session in found}) == 1
-            assert len([session for session in found if session.notice]) == 1
+            opened = at_once(*opens)
+            assert len({session.id for session in opened}) == 1
+            assert len([session for session in opened if session.notice]) == 1
 
     def test_a_notice_waits_for_the_person(self, stage: Handles) -> None:
-        """Whoever watches for expired sessions ends them before the person comes back."""
+        """The expiry watcher ends expired sessions before the user comes back."""
         store = stage.open(policies=IDLE)
         first = store.sessions.open(dm("anna"))
         store.transcript(first.id).append(said("hello"))
         stage.clock.forward(hours=2)
         store.sessions.end(first.id, "idle")
         stage.clock.forward(days=1)
-        # The watcher's process is gone; nothing but the database remembers.
+        # The watcher process is gone; only the database knows about the notice.
         store = stage.open(policies=IDLE)
         second = store.sessions.open(dm("anna"))
         assert second.notice == Notice("idle", had_activity=True, session_id=first.id)
@@ -211,7 +211,7 @@ class SessionExpiryPromises:
         assert reset.notice is None
         assert store.sessions.open(dm("anna")).notice is None
 
-    # -- what a watcher asks
+    # -- expired sessions, for the watcher
 
     def test_expired_finds_what_the_policy_would_end(self, stage: Handles) -> None:
         store = stage.open(
@@ -228,16 +228,16 @@ class SessionExpiryPromises:
         store.sessions.end(over.pop(7).id, "done")
         stage.clock.forward(hours=1)
         store.sessions.open(dm("ben"))
-        found: list[Session] = []
+        expired: list[Session] = []
         page = store.sessions.expired(limit=10)
         while True:
-            found += page.items
+            expired += page.items
             for session in page.items:
                 store.sessions.end(session.id, "idle")
             if page.next is None:
                 break
             page = store.sessions.expired(limit=10, cursor=page.next)
-        assert found == over
+        assert expired == over
         assert store.sessions.expired().items == ()
         for limit in (0, 1001):
             with pytest.raises(ConfigError):
@@ -256,7 +256,7 @@ class SessionExpiryPromises:
             assert is_new == (session.id in over)
 
     def test_a_turn_under_way_keeps_its_session(self, stage: Handles) -> None:
-        """However long it takes: the policy ends the session when the turn is over."""
+        """The turn may take any time: the policy ends the session after the turn."""
         store, other = stage.open(policies=IDLE), stage.open(policies=IDLE)
         with store.turn(dm("anna"), "hello") as turn:
             stage.clock.forward(hours=2)
@@ -266,7 +266,7 @@ class SessionExpiryPromises:
             assert current is not None
             assert current.id == turn.session.id
             turn.add_assistant("hi")
-        assert [one.id for one in other.sessions.expired().items] == [turn.session.id]
+        assert [session.id for session in other.sessions.expired().items] == [turn.session.id]
         assert other.sessions.open(dm("anna")).id != turn.session.id
 
     def test_a_session_opened_during_a_turn_is_that_of_the_turn(self, stage: Handles) -> None:
@@ -277,12 +277,12 @@ class SessionExpiryPromises:
             turn.add_assistant("hi")
 
     def test_expire_asks_the_policy_again(self, stage: Handles) -> None:
-        """Between finding a session and ending it, somebody may have written."""
+        """A user may write between the moments when a session is found and when it is ended."""
         store, other = stage.open(policies=IDLE), stage.open(policies=IDLE)
         anna, ben = store.sessions.open(dm("anna")), store.sessions.open(dm("ben"))
         stage.clock.forward(hours=2)
-        found = {session.id for session in store.sessions.expired().items}
-        assert found == {anna.id, ben.id}
+        expired_ids = {session.id for session in store.sessions.expired().items}
+        assert expired_ids == {anna.id, ben.id}
         other.transcript(ben.id).append(said("still here"))
         ended = store.sessions.expire(anna.id)
         assert ended is not None
@@ -310,7 +310,7 @@ class SessionExpiryPromises:
         store = stage.open(policies=IDLE, has_active_processes=running.__contains__)
         anna, ben = store.sessions.open(dm("anna")), store.sessions.open(dm("ben"))
         stage.clock.forward(hours=2)
-        assert [one.id for one in store.sessions.expired().items] == [ben.id]
+        assert [session.id for session in store.sessions.expired().items] == [ben.id]
         assert store.sessions.open(dm("anna")).id == anna.id
         assert store.sessions.open(dm("ben")).id != ben.id
         stage.clock.forward(hours=2)
@@ -323,27 +323,27 @@ class SessionExpiryPromises:
         stage.clock.forward(hours=25)
         assert store.sessions.expired().items == ()
         stage.clock.forward(seconds=1)
-        assert [one.id for one in store.sessions.expired().items] == [first.id]
+        assert [session.id for session in store.sessions.expired().items] == [first.id]
         second = store.sessions.open(dm("anna"))
         assert second.notice == Notice("idle", had_activity=False, session_id=first.id)
 
     def test_the_guard_may_use_the_store_itself(self, stage: Handles) -> None:
-        asked: list[str] = []
+        checked_keys: list[str] = []
 
         def has_processes(key: str) -> bool:
-            asked.append(key)
+            checked_keys.append(key)
             session = store.sessions.current(key)
             assert session is not None
-            store.sessions.set_metadata(session.id, {"asked": len(asked)})
+            store.sessions.set_metadata(session.id, {"asked": len(checked_keys)})
             return True
 
         store = stage.open(policies=IDLE, has_active_processes=has_processes)
         first = store.sessions.open(dm("anna"))
         store.sessions.open(dm("anna"))
-        assert asked == []
+        assert checked_keys == []
         stage.clock.forward(hours=2)
         assert store.sessions.open(dm("anna")).id == first.id
-        assert asked == [first.key]
+        assert checked_keys == [first.key]
 
     def test_force_new_asks_no_guard(self, stage: Handles) -> None:
         store = stage.open(policies=IDLE, has_active_processes=lambda key: 1 / 0 > 0)

@@ -1,4 +1,4 @@
-"""Finding sessions: every filter, newest activity first, in pages that hold still."""
+"""Promises of `sessions.find`: every filter, newest activity first, stable pages."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ from tertulia.testing.fixtures import (
 )
 
 
-def pages(store: Store, between: Callable[[], object] = lambda: None, **asked: Any) -> list[str]:
-    """The ids of all pages, with something done between one and the next."""
-    found: list[Session] = []
+def all_ids(
+    store: Store, between: Callable[[], object] = lambda: None, **filters: Any
+) -> list[str]:
+    """Return the ids of all pages; call `between` between one page and the next."""
+    sessions_found: list[Session] = []
     cursor = None
     while True:
-        page = store.sessions.find(cursor=cursor, **asked)
-        found += page.items
+        page = store.sessions.find(cursor=cursor, **filters)
+        sessions_found += page.items
         if page.next is None:
-            return [session.id for session in found]
+            return [session.id for session in sessions_found]
         cursor = page.next
         between()
 
 
 class SessionFindPromises:
-    """`find`, `count` and `has_any`."""
+    """Promises of `find`, `count` and `has_any`."""
 
     def populate(self, stage: Handles, store: Store) -> dict[str, str]:
-        """A small world; ids by a name for each session, in the order of their activity."""
-        made: dict[str, str] = {}
+        """Create some sessions; return their ids by a name for each, in the order of activity."""
+        ids: dict[str, str] = {}
 
         def add(name: str, source: Source, **options: Any) -> None:
-            made[name] = store.sessions.open(source, **options).id
+            ids[name] = store.sessions.open(source, **options).id
             stage.clock.forward(minutes=1)
 
         add("anna 1", dm("anna", user_name="Anna Bolena"))
@@ -48,19 +50,19 @@ class SessionFindPromises:
         add("ben", dm("ben"))
         add("ben in a group", Source("telegram", "g", chat_type="group", user_id="ben"))
         add("everybody", Source("telegram", "g", chat_type="group", chat_name="The Circle"))
-        store.transcript(made["ben"]).append(said("the harbour at dawn"))
+        store.transcript(ids["ben"]).append(said("the harbour at dawn"))
         stage.clock.forward(minutes=1)
-        store.sessions.rename(made["anna 1"], "A trip to Cádiz")
+        store.sessions.rename(ids["anna 1"], "A trip to Cádiz")
         store.settle()
-        return made
+        return ids
 
     def test_everything_newest_activity_first(self, stage: Handles, store: Store) -> None:
-        made = self.populate(stage, store)
+        ids = self.populate(stage, store)
         by_activity = ["ben", "everybody", "ben in a group", "anna elsewhere", "anna 2", "anna 1"]
-        assert pages(store) == [made[name] for name in by_activity]
+        assert all_ids(store) == [ids[name] for name in by_activity]
 
     @pytest.mark.parametrize(
-        ("asked", "names"),
+        ("filters", "names"),
         [
             ({"state": "ended"}, ["anna 1"]),
             ({"state": "current", "platform": "signal"}, ["anna elsewhere"]),
@@ -86,11 +88,11 @@ class SessionFindPromises:
         ],
     )
     def test_filters(
-        self, stage: Handles, store: Store, asked: dict[str, Any], names: list[str]
+        self, stage: Handles, store: Store, filters: dict[str, Any], names: list[str]
     ) -> None:
-        made = self.populate(stage, store)
-        assert pages(store, **asked) == [made[name] for name in names]
-        assert pages(store, limit=1, **asked) == [made[name] for name in names]
+        ids = self.populate(stage, store)
+        assert all_ids(store, **filters) == [ids[name] for name in names]
+        assert all_ids(store, limit=1, **filters) == [ids[name] for name in names]
 
     def test_an_id_that_two_people_have_is_refused(self, stage: Handles, store: Store) -> None:
         self.populate(stage, store)
@@ -100,7 +102,7 @@ class SessionFindPromises:
         assert "signal:anna" in str(caught.value)
 
     @pytest.mark.parametrize(
-        "asked",
+        "filters",
         [
             {"limit": 0},
             {"limit": 1001},
@@ -112,9 +114,9 @@ class SessionFindPromises:
             {"active_minutes": 1e300},
         ],
     )
-    def test_what_makes_no_sense_is_refused(self, store: Store, asked: dict[str, Any]) -> None:
+    def test_what_makes_no_sense_is_refused(self, store: Store, filters: dict[str, Any]) -> None:
         with pytest.raises(ConfigError) as caught:
-            store.sessions.find(**asked)
+            store.sessions.find(**filters)
         assert caught.value.hint
 
     def test_pages_hold_still_under_writes(
@@ -124,21 +126,21 @@ class SessionFindPromises:
         for number in range(40):
             quiet.append(store.sessions.open(dm(f"quiet{number}")).id)
             store.sessions.open(dm(f"loud{number}"))
-            if number % 3:  # several have the same moment
+            if number % 3:  # several have the same time
                 stage.clock.forward(minutes=1)
         for number in range(0, 40, 4):
             store.sessions.end(quiet[number], "done")
         numbers = iter(range(1000))
 
-        def meanwhile() -> None:
+        def write_between_pages() -> None:
             stage.clock.forward(minutes=1)
             other.sessions.open(dm(f"new{next(numbers)}"))
             other.sessions.open(dm(f"loud{next(numbers) % 40}"))
 
-        found = pages(store, meanwhile, limit=7)
-        assert len(found) == len(set(found))
-        # Those of one moment stand by their number, the newest first, as all others do.
-        assert [session_id for session_id in found if session_id in quiet] == quiet[::-1]
+        sessions_found = all_ids(store, write_between_pages, limit=7)
+        assert len(sessions_found) == len(set(sessions_found))
+        # Sessions of the same time are ordered by their number, the newest first.
+        assert [session_id for session_id in sessions_found if session_id in quiet] == quiet[::-1]
 
     def test_ended_ones_count(self, store: Store, other: Store) -> None:
         assert (store.sessions.has_any(), store.sessions.count()) == (False, 0)

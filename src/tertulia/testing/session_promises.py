@@ -1,4 +1,4 @@
-"""Which session a source is in, and what may be done to one."""
+"""Promises of sessions: the current session of a source, and the operations on sessions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, StaleWrite
 from tertulia.store import Store
-from tertulia.testing.clock import FakeClock
+from tertulia.testing.fake_clock import FakeClock
 from tertulia.testing.fixtures import (
     Handles,
     at_once,
@@ -24,7 +24,7 @@ from tertulia.testing.fixtures import (
 
 
 class SessionPromises:
-    """One current session per key; an ended one stays ended until it is asked for by name."""
+    """One current session per key; an ended session stays ended until it is resumed by its id."""
 
     def test_the_first_contact_begins_a_session(self, stage: Handles, store: Store) -> None:
         source = dm("anna", user_name="Anna", chat_name="Anna's chat")
@@ -157,9 +157,9 @@ class SessionPromises:
         store.transcript(first.id).extend(turn("one"))
         second = store.sessions.open(dm("anna"), force_new=True)
         later = stage.clock.forward(days=30)
-        found = store.sessions.switch(first.key, first.id)
-        assert (found.id, found.ended_at, found.end_reason) == (first.id, None, None)
-        assert found.updated_at == later
+        resumed = store.sessions.switch(first.key, first.id)
+        assert (resumed.id, resumed.ended_at, resumed.end_reason) == (first.id, None, None)
+        assert resumed.updated_at == later
         assert store.sessions.require(second.id).end_reason == "switch"
         assert store.sessions.open(dm("anna")).id == first.id
         store.transcript(first.id).append(said("two"))
@@ -198,10 +198,10 @@ class SessionPromises:
         session = store.sessions.open(dm("anna"))
         ended = store.sessions.end(session.id, "done")
         assert (ended.end_reason, ended.ended_at) == ("done", stage.clock.now())
-        told = store.sessions.explain(session.id)
+        explanation = store.sessions.explain(session.id)
         stage.clock.forward(minutes=1)
         assert other.sessions.end(session.id, "again") == ended
-        assert store.sessions.explain(session.id) == told
+        assert store.sessions.explain(session.id) == explanation
         store.transcript(session.id).append(said("one more thing"))
         new = other.sessions.open(dm("anna"))
         assert (new.id != session.id, new.parent_id, new.notice) == (True, session.id, None)
@@ -257,14 +257,16 @@ class SessionPromises:
         again = store.sessions.open(dm("anna"), force_new=True)
         with pytest.raises(Duplicate) as caught:
             store.sessions.rename(again.id, "Trip")
-        told = f"{caught.value} {caught.value.data}"
-        assert all(session.id not in told and session.key not in told for session in (ben, group))
+        error_text = f"{caught.value} {caught.value.data}"
+        for session in (ben, group):
+            assert session.id not in error_text
+            assert session.key not in error_text
 
     def test_a_title_is_suggested_from_the_first_words(self, store: Store, other: Store) -> None:
         first = store.sessions.open(dm("anna"))
         assert store.sessions.suggest_title(first.id) is None
-        talk = store.transcript(first.id)
-        talk.extend([{"role": "assistant", "content": "Good morning."},
+        transcript = store.transcript(first.id)
+        transcript.extend([{"role": "assistant", "content": "Good morning."},
                      {"role": "user", "content": " Where is\nthe \x00 key? "}])  # fmt: skip
         assert other.sessions.suggest_title(first.id) == "Where is the key?"
         assert store.sessions.require(first.id).title is None
@@ -281,8 +283,8 @@ class SessionPromises:
     def test_of_two_that_race_for_a_title_one_gets_it(self, store: Store, other: Store) -> None:
         sessions = [store.sessions.open(dm("anna"), force_new=True) for _ in range(6)]
         renames = [
-            partial((store, other)[place % 2].sessions.rename, session.id, "Trip")
-            for place, session in enumerate(sessions)
+            partial((store, other)[index % 2].sessions.rename, session.id, "Trip")
+            for index, session in enumerate(sessions)
         ]
         won, refused = outcomes(*renames, refusals=Duplicate)
         assert (len(won), len(refused)) == (1, 5)
@@ -293,9 +295,9 @@ class SessionPromises:
 
     def test_metadata_is_replaced(self, store: Store, other: Store) -> None:
         session = store.sessions.open(dm("anna"))
-        given = {"a": [1, 2.5, None, {"b": "ü\x00\ud83d"}], "": "", "big": 2**60}
-        assert dict(store.sessions.set_metadata(session.id, given).metadata) == given
-        assert dict(other.sessions.require(session.id).metadata) == given
+        values = {"a": [1, 2.5, None, {"b": "ü\x00\ud83d"}], "": "", "big": 2**60}
+        assert dict(store.sessions.set_metadata(session.id, values).metadata) == values
+        assert dict(other.sessions.require(session.id).metadata) == values
         assert dict(store.sessions.set_metadata(session.id, {}).metadata) == {}
         with pytest.raises(NotFound):
             store.sessions.set_metadata("20260101_000000_00000000", {})
@@ -315,12 +317,12 @@ class SessionPromises:
             version = store.sessions.require(session.id).version
             writes = [
                 partial(
-                    (store, other)[place % 2].sessions.set_metadata,
+                    (store, other)[index % 2].sessions.set_metadata,
                     session.id,
-                    {"by": place},
+                    {"by": index},
                     version=version,
                 )
-                for place in range(6)
+                for index in range(6)
             ]
             won, refused = outcomes(*writes, refusals=StaleWrite)
             assert (len(won), len(refused)) == (1, 5)
@@ -336,14 +338,14 @@ class SessionPromises:
         store.transcript(second.id).undo()
         store.sessions.switch(first.key, first.id)
         stage.clock.forward(days=3)
-        told = store.sessions.explain(second.id)
-        assert re.search(rf"began.*after {first.id}.*reason new", told)
-        assert "title Trip" in told
-        assert "undo" in told
-        assert re.search(r"ended.*reason switch", told)
-        told = store.sessions.explain(first.id)
-        assert re.search(r"resumed.*was new", told)
-        assert told.splitlines()[-1].startswith("Policy: ")
-        assert "it is over (idle)" in told
+        explanation = store.sessions.explain(second.id)
+        assert re.search(rf"began.*after {first.id}.*reason new", explanation)
+        assert "title Trip" in explanation
+        assert "undo" in explanation
+        assert re.search(r"ended.*reason switch", explanation)
+        explanation = store.sessions.explain(first.id)
+        assert re.search(r"resumed.*was new", explanation)
+        assert explanation.splitlines()[-1].startswith("Policy: ")
+        assert "it is over (idle)" in explanation
         with pytest.raises(NotFound):
             store.sessions.explain("20260101_000000_00000000")

@@ -1,13 +1,13 @@
 """Every promise of a store as a test, with two handles wherever two could race.
 
-A store proves itself by a subclass that says how a handle on it is opened:
+A store is tested with a subclass that opens a handle on it:
 
     class TestMyStore(StoreContract):
-        def connect(self, place: Path, settings: Settings, clock: FakeClock) -> Store:
-            return my_store.open(place / "talk.db", settings=settings, clock=clock)
+        def connect(self, folder: Path, settings: Settings, clock: FakeClock) -> Store:
+            return my_store.open(folder / "talk.db", settings=settings, clock=clock)
 
-Each test has a database of its own. Handles that were opened with the same `place` are on the same
-one. The promises themselves stand in the modules beside this one, by what they are about.
+Each test has its own database. Handles that are opened with the same `folder` use the same
+database. The promises are in the `*_promises` modules of this package, one for each subject.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pytest
 
 from tertulia.core.settings import Settings
 from tertulia.store import Store
-from tertulia.testing.clock import FakeClock
 from tertulia.testing.database_promises import DatabasePromises
 from tertulia.testing.deletion_promises import DeletionPromises
+from tertulia.testing.fake_clock import FakeClock
 from tertulia.testing.fixtures import Handles
 from tertulia.testing.inbox_promises import InboxPromises
 from tertulia.testing.outbox_promises import OutboxPromises
@@ -49,33 +49,33 @@ class StoreContract(
     SchedulePromises,
     ProcessPromises,
 ):
-    """What `storage/base.py` promises, and what the records promise on top of it."""
+    """The promises of `storage/base.py`, and those of the records on top of it."""
 
     settings = Settings(zone="UTC")
 
-    def connect(self, place: Path, settings: Settings, clock: FakeClock) -> Store:
-        """A new handle on the database at `place`, an empty folder when a test begins."""
+    def connect(self, folder: Path, settings: Settings, clock: FakeClock) -> Store:
+        """Open a new handle on the database in `folder`, which is empty when a test begins."""
         raise NotImplementedError
 
     @pytest.fixture
     def stage(self, tmp_path: Path) -> Iterator[Handles]:
         stage = Handles(tmp_path, self.connect, self.settings)
         yield stage
-        # Whatever a test did to it, it leaves a sound store.
+        # After every test the store must be consistent.
         assert stage.open().check() == []
         stage.close()
 
     @pytest.fixture
     def store(self, stage: Handles) -> Store:
-        """The first handle."""
+        """Return the first handle."""
         return stage.open()
 
     @pytest.fixture
     def other(self, stage: Handles, store: Store) -> Store:
-        """Another handle on the same database, as another process would have it."""
+        """Return another handle on the same database, as another process would open it."""
         return stage.open()
 
     @pytest.fixture
     def clock(self, stage: Handles) -> FakeClock:
-        """The clock of every handle."""
+        """Return the clock of every handle."""
         return stage.clock

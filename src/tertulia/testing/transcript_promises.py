@@ -1,4 +1,4 @@
-"""Messages are kept as they were given, and no command destroys one."""
+"""Promises of transcripts: messages are stored unchanged, and no command destroys one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tertulia.testing.fixtures import (
 
 NOWHERE = "20260101_000000_00000000"
 
-# What platforms and models give: whatever it is, it comes back.
+# Messages that platforms and models may send; each is read back unchanged.
 STRANGE: dict[str, dict[str, Any]] = {
     "unknown fields": {"role": "user", "content": "x", "my_field": {"deep": [1, None, {"a": 0.1}]}},
     "no content": {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f"}}]},
@@ -59,7 +59,7 @@ STRANGE: dict[str, dict[str, Any]] = {
 
 
 class TranscriptPromises:
-    """Appending, reading, and the revisions that everything else is."""
+    """Promises of appending, reading and revisions; every other change is a revision."""
 
     @pytest.fixture
     def transcript(self, store: Store) -> Transcript:
@@ -67,7 +67,7 @@ class TranscriptPromises:
 
     @pytest.fixture
     def three(self, transcript: Transcript) -> Transcript:
-        """Three turns, the messages 1 to 6."""
+        """Return a transcript of three turns, the messages 1 to 6."""
         for text in ("a", "b", "c"):
             transcript.extend(turn(text))
         return transcript
@@ -86,7 +86,7 @@ class TranscriptPromises:
         twin = other.transcript(transcript.session_id)
         assert twin.load() == [said("a"), answered("re a"), said("b"), said("c"), answered("re c")]
         entries = twin.entries()
-        assert [(one.seq, one.turn, one.role) for one in entries] == [
+        assert [(entry.seq, entry.turn, entry.role) for entry in entries] == [
             (1, 1, "user"),
             (2, 1, "assistant"),
             (3, 2, "user"),
@@ -101,7 +101,7 @@ class TranscriptPromises:
         for count in (1, 2, 3, 5, 9):
             expected = ["a", "re a", "b", "re b", "re c"][-count:]
             assert [message["content"] for message in three.load(newest=count)] == expected
-            assert [one.body["content"] for one in three.entries(newest=count)] == expected
+            assert [entry.body["content"] for entry in three.entries(newest=count)] == expected
         assert three.load(newest=0) == []
 
     @pytest.mark.parametrize("name", STRANGE)
@@ -112,7 +112,7 @@ class TranscriptPromises:
         twin = other.transcript(transcript.session_id)
         assert twin.load()[1] == STRANGE[name]
         assert twin.entries()[1].body == STRANGE[name]
-        # Neither the search nor a copy of the session stumbles over it.
+        # The search index and a fork accept it too.
         other.settle()
         fork = other.sessions.fork(transcript.session_id)
         other.sessions.delete(transcript.session_id)
@@ -144,7 +144,7 @@ class TranscriptPromises:
         assert len(transcript.revisions()) == 1
 
     def test_no_message_makes_a_transcript_unreadable(self, store: Store) -> None:
-        """What is accepted can be read from any depth of the program that reads it."""
+        """An accepted message can be read at any call depth of the reading program."""
         session = store.sessions.open(dm("anna"))
         transcript = store.transcript(session.id)
         accepted = 0
@@ -198,18 +198,18 @@ class TranscriptPromises:
             twin = handle.transcript(transcript.session_id)
             return [twin.extend([said(f"{name} {n}"), answered("ok")]) for n in range(25)]
 
-        names = [f"writer {place}" for place in range(6)]
+        names = [f"writer {number}" for number in range(6)]
         works = (partial(write, (store, other)[i % 2], name) for i, name in enumerate(names))
         ends = [end for part in at_once(*works) for end in part]
         assert sorted(ends) == list(range(2, 301, 2))
-        found = texts(transcript)
-        assert found[1::2] == ["ok"] * 150
+        stored_texts = texts(transcript)
+        assert stored_texts[1::2] == ["ok"] * 150
         for name in names:
-            assert [text for text in found if text.startswith(name)] == [
+            assert [text for text in stored_texts if text.startswith(name)] == [
                 f"{name} {n}" for n in range(25)
             ]
 
-    # -- changing what is seen
+    # -- changing the visible messages
 
     def test_rewrite_shows_others_instead(self, three: Transcript) -> None:
         three.rewrite(iter([said("x"), answered("y")]))
@@ -331,9 +331,9 @@ class TranscriptPromises:
     # -- revisions
 
     def test_pop_gives_the_newest_and_shows_the_rest(self, three: Transcript) -> None:
-        taken = three.pop()
-        assert taken is not None
-        assert (taken.seq, taken.body) == (6, answered("re c"))
+        popped = three.pop()
+        assert popped is not None
+        assert (popped.seq, popped.body) == (6, answered("re c"))
         assert texts(three) == ["a", "re a", "b", "re b", "c"]
         three.append(answered("other"))
         assert [three.pop(), three.pop()] != [None, None]
@@ -343,10 +343,10 @@ class TranscriptPromises:
         assert three.pop() is None
 
     def test_every_revision_stays_readable(self, three: Transcript, other: Store) -> None:
-        shown = {1: three.load()}
+        visible = {1: three.load()}
 
         def note() -> None:
-            shown[len(shown) + 1] = three.load()
+            visible[len(visible) + 1] = three.load()
 
         three.undo()
         three.append(said("d"))
@@ -366,10 +366,16 @@ class TranscriptPromises:
         three.remove(three.entries()[-1].seq)
         note()
         twin = other.transcript(three.session_id)
-        assert {n: twin.at(n) for n in shown} == shown
+        assert {n: twin.at(n) for n in visible} == visible
         assert [
-            (one.number, one.made_by, one.made_from, one.messages, one.is_current)
-            for one in twin.revisions()
+            (
+                revision.number,
+                revision.made_by,
+                revision.made_from,
+                revision.messages,
+                revision.is_current,
+            )
+            for revision in twin.revisions()
         ] == [
             (1, "start", None, 6, False),
             (2, "undo", 1, 5, False),
@@ -380,7 +386,7 @@ class TranscriptPromises:
             (7, "keep_recent", 6, 1, False),
             (8, "remove", 7, 0, True),
         ]
-        for n, messages in shown.items():
+        for n, messages in visible.items():
             twin.restore(n)
             assert three.load() == messages
 
@@ -427,18 +433,18 @@ class TranscriptPromises:
                 store.sessions.fork(three.session_id, at=at)
 
     def test_a_fork_begins_within_what_is_seen(self, store: Store, three: Transcript) -> None:
-        three.edit(1, said("A"))  # now the first of them has the highest number
+        three.edit(1, said("A"))  # now the first message has the highest number
         branch = store.transcript(store.sessions.fork(three.session_id, at=2).id)
         assert texts(branch) == ["A", "re a"]
         for number in range(10):
             branch.append(said(f"b{number}"))
-        branch.remove(7)  # its number is that of one message, whatever the fork took over
+        branch.remove(7)  # sequence numbers are unique in the fork, also for the copied messages
         branch.extend(turn("d"))
-        shown = texts(branch)
-        assert shown == ["re a", *(f"b{number}" for number in range(10)), "d", "re d"]
+        visible = texts(branch)
+        assert visible == ["re a", *(f"b{number}" for number in range(10)), "d", "re d"]
         store.sessions.delete(three.session_id)
-        assert texts(branch) == shown
-        assert [message["content"] for message in branch.at(1)] == ["A", *shown[:-2]]
+        assert texts(branch) == visible
+        assert [message["content"] for message in branch.at(1)] == ["A", *visible[:-2]]
         empty = store.sessions.open(dm("ben"))
         assert store.transcript(store.sessions.fork(empty.id).id).load() == []
 
@@ -454,12 +460,12 @@ class TranscriptPromises:
         second = store.sessions.fork(first.id, at=4)
         twig = store.transcript(second.id)
         twig.append(said("e"))
-        shown = [branch.at(1), branch.at(2), branch.load(), twig.load()]
+        visible = [branch.at(1), branch.at(2), branch.load(), twig.load()]
         store.sessions.delete(three.session_id)
-        assert [branch.at(1), branch.at(2), branch.load(), twig.load()] == shown
+        assert [branch.at(1), branch.at(2), branch.load(), twig.load()] == visible
         assert store.sessions.require(first.id).parent_id is None
         store.sessions.delete(first.id)
-        assert twig.load() == shown[-1]
+        assert twig.load() == visible[-1]
         branch = store.transcript(store.sessions.fork(second.id).id)
         branch.append(said("f"))
         store.sessions.delete(second.id)

@@ -1,4 +1,4 @@
-"""What was used is counted once, is never forgotten, and unknown is never zero."""
+"""Promises of usage: it is counted once, never lost, and an unknown cost is never zero."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tertulia.testing.fixtures import (
     said,
 )
 
-# A name that no price list has.
+# A model name that is in no price list.
 UNPRICED = "no-such-model-7"
 
 
@@ -29,7 +29,7 @@ def spent(dollars: float | None, **details: Any) -> Usage:
 
 
 class UsagePromises:
-    """The ledger, and the totals of a session beside it."""
+    """Promises of the usage ledger and the totals of a session."""
 
     def test_totals_grow_with_every_call(self, store: Store, other: Store) -> None:
         session = store.sessions.open(dm("anna"))
@@ -38,11 +38,11 @@ class UsagePromises:
             Usage(1, 2, 3, 4, 1, model="m", provider="p", cost_usd=0.1, last_prompt=70),
         )
         other.usage.add(session.id, Usage(10, 20, 30, 40, 5, model="n", cost_usd=0.2))
-        found = store.sessions.require(session.id)
+        updated = store.sessions.require(session.id)
         counts = ("input", "output", "cache_read", "cache_write", "reasoning", "total")
-        assert [getattr(found.usage, name) for name in counts] == [11, 22, 33, 44, 6, 110]
-        assert (found.cost_usd, found.cost_status) == (0.3, "actual")
-        assert (found.model, found.provider, found.last_prompt_tokens) == ("n", "p", 70)
+        assert [getattr(updated.usage, name) for name in counts] == [11, 22, 33, 44, 6, 110]
+        assert (updated.cost_usd, updated.cost_status) == (0.3, "actual")
+        assert (updated.model, updated.provider, updated.last_prompt_tokens) == ("n", "p", 70)
         store.usage.add(session.id, Usage(input=1, model="m", last_prompt=0))
         assert store.sessions.require(session.id).last_prompt_tokens == 0
 
@@ -51,8 +51,8 @@ class UsagePromises:
         transcript = store.transcript(session.id)
         transcript.extend([said("a"), said("b")], spent(0.5))
         transcript.extend([], spent(0.25))
-        found = store.sessions.require(session.id)
-        assert (found.usage.input, found.cost_usd) == (200, 0.75)
+        updated = store.sessions.require(session.id)
+        assert (updated.usage.input, updated.cost_usd) == (200, 0.75)
         assert store.usage.sum("session")[session.id].cost_usd == 0.75
         with pytest.raises(NotFound):
             store.transcript("20260101_000000_00000000").extend([said("a")], spent(1))
@@ -81,11 +81,11 @@ class UsagePromises:
         session = store.sessions.open(dm("anna"))
         for usage in calls:
             store.usage.add(session.id, usage)
-        found = store.sessions.require(session.id)
-        assert (found.cost_usd, found.cost_status) == (cost, status)
+        updated = store.sessions.require(session.id)
+        assert (updated.cost_usd, updated.cost_status) == (cost, status)
         for by in GROUPINGS:
             sums = store.usage.sum(by)
-            assert [(one.cost_usd, one.cost_status) for one in sums.values()] == (
+            assert [(usage.cost_usd, usage.cost_status) for usage in sums.values()] == (
                 [(cost, status)] if calls else []
             )
 
@@ -129,7 +129,8 @@ class UsagePromises:
             stage.clock.forward(hours=1)
 
         def total(since: datetime | None, until: datetime | None) -> int:
-            return sum(one.input for one in store.usage.sum("day", since, until).values())
+            sums = store.usage.sum("day", since, until)
+            return sum(usage.input for usage in sums.values())
 
         hour = timedelta(hours=1)
         assert total(None, None) == 1111
@@ -157,7 +158,7 @@ class UsagePromises:
                 handle.transcript(session.id).extend([said("a")], Usage(input=1, cost_usd=0.01))
 
         at_once(*(partial(spend, handle) for handle in (store, other) * 3))
-        found = store.sessions.require(session.id)
-        assert (found.usage.input, found.usage.output, found.cost_usd) == (300, 300, 3.0)
+        updated = store.sessions.require(session.id)
+        assert (updated.usage.input, updated.usage.output, updated.cost_usd) == (300, 300, 3.0)
         assert store.usage.sum("session")[session.id].input == 300
         assert store.transcript(session.id).count() == 150

@@ -20,7 +20,7 @@ from tertulia.compat.hermes.session import (
 )
 from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
-from tertulia.testing.clock import FakeClock
+from tertulia.testing.fake_clock import FakeClock
 
 ANN = SessionSource(Platform.TELEGRAM, "42", user_id="42", user_name="Ann")
 BEN = SessionSource(Platform.TELEGRAM, "43", user_id="43", user_name="Ben")

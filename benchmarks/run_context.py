@@ -1,4 +1,4 @@
-"""What the rows share: sizes, a folder, stores of a size built once, and the other stores."""
+"""The context that all rows share: sizes, a folder, stores that are built once, other stores."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 
 from benchmarks.measure import BUSY_COMMIT
 from benchmarks.peers import Peer
-from benchmarks.raw import commit_seconds
+from benchmarks.raw_sqlite import commit_seconds
 from benchmarks.report import PeerRow
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much work a run does.
+    """The amount of work of a run.
 
-    A burst of turns is long enough for a checkpoint to fall into each, so that the worst turn of a
-    burst is the same kind of turn in all.
+    A burst of turns is long enough to contain a checkpoint, so that the worst turn of a burst is
+    the same kind of turn in all bursts.
     """
 
     sessions: tuple[int, int, int]
@@ -49,7 +49,7 @@ class Sizes:
 
     @property
     def judges_stalls(self) -> bool:
-        """The worst of a few short bursts is chance."""
+        """Return whether bursts are long enough; the worst of a few short bursts is random."""
         return self.burst >= 1_000
 
 
@@ -107,8 +107,8 @@ QUICK = Sizes(
 
 
 @dataclass(slots=True)
-class Stage:
-    """One run: where its files are and who takes part."""
+class RunContext:
+    """One run: its folder, its sizes and the other stores that take part."""
 
     folder: Path
     sizes: Sizes
@@ -118,24 +118,24 @@ class Stage:
     _numbers: Iterator[int] = field(default_factory=lambda: iter(range(1_000_000)))
 
     def new_path(self, name: str) -> Path:
-        """A file that nobody has used yet."""
+        """Return the path of a new file."""
         return self.folder / f"{name}-{next(self._numbers)}.db"
 
     def built(self, name: str, build: Callable[[Path], None]) -> Path:
-        """The file of that name, built when it is first asked for."""
+        """Return the file of a name; build it at the first call."""
         if name not in self._built:
             path = self.new_path(name)
-            with told(f"building {name}"):
+            with timed_step(f"building {name}"):
                 build(path)
             self._built[name] = path
         return self._built[name]
 
     def is_busy(self) -> bool:
-        """Whether something else keeps the disk or the processors busy right now."""
+        """Return whether other work keeps the disk or the processors busy now."""
         return commit_seconds(self.new_path("probe")) > BUSY_COMMIT
 
     def is_quiet(self) -> bool:
-        """Whether it is quiet now, or becomes so before the patience ends."""
+        """Return whether the machine is idle now, or becomes idle within `patience` seconds."""
         end = time.monotonic() + self.sizes.patience
         while self.is_busy():
             if time.monotonic() >= end:
@@ -145,8 +145,8 @@ class Stage:
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
-    """Says what takes long, and how long it took."""
+def timed_step(what: str) -> Iterator[None]:
+    """Print the name of a step and the time it took."""
     start = time.perf_counter()
     yield
     print(f"  {what}: {time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True)

@@ -8,49 +8,51 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks import against, children
+from benchmarks import child_processes, peer_results
 from benchmarks.measure import Contestant, Seconds, interleave
-from benchmarks.raw import RawSessions
+from benchmarks.raw_sqlite import RawSessions
 from benchmarks.report import Limit, Row, milliseconds
-from benchmarks.rows.find import filled
-from benchmarks.stage import Stage
+from benchmarks.rows.find import filled_store
+from benchmarks.run_context import RunContext
 
 
 @dataclass(slots=True)
-class Fresh:
-    """A contestant that starts a new process for each operation, and takes the time within it."""
+class NewProcess:
+    """A contestant that starts a new process for each operation and measures inside it."""
 
     name: str
     path: Path
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def burst(self, times: int) -> list[Seconds]:
-        return [self._one(next(self.numbers)) for _ in range(times)]
+        return [self._run_one(next(self.numbers)) for _ in range(times)]
 
-    def _one(self, number: int) -> Seconds:
-        answer = children.fresh(self.name, self.path, number)
+    def _run_one(self, number: int) -> Seconds:
+        answer = child_processes.run_one(self.name, self.path, number)
         if not answer.get("touched"):
             raise RuntimeError(answer.get("problem", "the session it found was not touched"))
         return float(answer["seconds"])
 
     def rest(self) -> None:
-        """Its process has ended."""
+        """Do nothing: the process has ended."""
 
 
-def run(stage: Stage) -> list[Row]:
-    count = stage.sizes.sessions[-1]
-    # The others open in a process that has imported everything, which is kinder than ours.
-    others = against.joined(stage, "open", "open", stage.sizes.peer_sessions)
+def run(context: RunContext) -> list[Row]:
+    count = context.sizes.sessions[-1]
+    # The other stores open in a process that has already imported everything, which favours them.
+    others = peer_results.prepare_peers(context, "open", "open", context.sizes.peer_sessions)
     contestants: list[Contestant] = [
-        Fresh("find", filled(stage, count)),
-        Fresh("find_raw", _raw_store(stage, count)),
+        NewProcess("find", filled_store(context, count)),
+        NewProcess("find_raw", _raw_store(context, count)),
         *others,
     ]
-    found = interleave(
-        contestants, rounds=stage.sizes.fresh_starts, times=1, budget=stage.sizes.peer_budget
+    samples = interleave(
+        contestants, rounds=context.sizes.fresh_starts, times=1, budget=context.sizes.peer_budget
     )
-    mine, base = found["find"], found["find_raw"].median
-    against.noted(stage, "open", others, found, counted="sessions", ours=mine.median, raw=base)
+    mine, base = samples["find"], samples["find_raw"].median
+    peer_results.add_samples(
+        context, "open", others, samples, unit_name="sessions", ours=mine.median, raw=base
+    )
     return [
         Row(
             "open",
@@ -67,7 +69,7 @@ def run(stage: Stage) -> list[Row]:
     ]
 
 
-def _raw_store(stage: Stage, count: int) -> Path:
-    path = stage.new_path("raw")
+def _raw_store(context: RunContext, count: int) -> Path:
+    path = context.new_path("raw")
     with closing(RawSessions(path, count)):
         return path

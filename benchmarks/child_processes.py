@@ -1,4 +1,4 @@
-"""Processes of our own that a row starts: to be fresh, or to be several."""
+"""Child processes of a row: newly started interpreters, or several processes at once."""
 
 from __future__ import annotations
 
@@ -19,22 +19,30 @@ ANSWER_SECONDS = 240
 
 
 def environment() -> dict[str, str]:
-    """Our packages from wherever this process has them; bytecode as an installed package has it."""
+    """Return an environment with our packages on the path and bytecode files switched on."""
     import tertulia
 
-    places = [str(ROOT), str(Path(tertulia.__file__).parent.parent)]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return kept | {"PYTHONPATH": os.pathsep.join(places)}
+    paths = [str(ROOT), str(Path(tertulia.__file__).parent.parent)]
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return variables | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
-def fresh(kind: str, path: Path, number: int) -> dict[str, Any]:
-    """One child, from start to end."""
-    return gathered([start(kind, path, number)])[0]
+def run_one(kind: str, path: Path, number: int) -> dict[str, Any]:
+    """Run one child process and return its answer."""
+    return run_together([start(kind, path, number)])[0]
 
 
 def start(kind: str, path: Path, number: int, turns: int = 0) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.children", kind, str(path), str(number), str(turns)],
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.child_processes",
+            kind,
+            str(path),
+            str(number),
+            str(turns),
+        ],
         env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -43,8 +51,8 @@ def start(kind: str, path: Path, number: int, turns: int = 0) -> subprocess.Pope
     )
 
 
-def gathered(children: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
-    """Lets all go at once, when every one of them is ready, and waits for their answers."""
+def run_together(children: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+    """Start the work of all children at once, when each is ready, and return their answers."""
     for child in children:
         assert child.stdout is not None
         child.stdout.readline()
@@ -56,24 +64,24 @@ def gathered(children: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
 
 
 def _answer(child: subprocess.Popen[str]) -> dict[str, Any]:
-    told, problem = child.communicate(timeout=ANSWER_SECONDS)
+    output, problem = child.communicate(timeout=ANSWER_SECONDS)
     if child.returncode:
-        return {"problem": (problem.strip().splitlines() or ["ended without a word"])[-1]}
-    answer: dict[str, Any] = json.loads(told)
+        return {"problem": (problem.strip().splitlines() or ["ended without a message"])[-1]}
+    answer: dict[str, Any] = json.loads(output)
     return answer
 
 
-# -- what runs inside a child
+# -- code that runs inside a child
 
 
 def _find(path: Path, number: int, turns: int) -> Callable[[], dict[str, Any]]:
-    from benchmarks import ours
+    from benchmarks import store_under_test
 
     def work() -> dict[str, Any]:
         started_at = datetime.now(UTC)
         begin = time.perf_counter()
-        store = ours.open_store(path)
-        session = store.sessions.open(ours.source(number))
+        store = store_under_test.open_store(path)
+        session = store.sessions.open(store_under_test.source(number))
         seconds = time.perf_counter() - begin
         store.close()
         return {"seconds": seconds, "touched": session.updated_at >= started_at}
@@ -84,15 +92,15 @@ def _find(path: Path, number: int, turns: int) -> Callable[[], dict[str, Any]]:
 def _find_raw(path: Path, number: int, turns: int) -> Callable[[], dict[str, Any]]:
     import apsw
 
-    from benchmarks import raw
+    from benchmarks import raw_sqlite
 
     def work() -> dict[str, Any]:
         begin = time.perf_counter()
         connection = apsw.Connection(str(path))
         connection.pragma("synchronous", "FULL")
         connection.execute("begin immediate")
-        connection.execute(raw.TOUCH, (raw.NOW + 1, number + 1))
-        connection.execute(raw.FIND, (number + 1,)).fetchall()
+        connection.execute(raw_sqlite.TOUCH, (raw_sqlite.NOW + 1, number + 1))
+        connection.execute(raw_sqlite.FIND, (number + 1,)).fetchall()
         connection.execute("commit")
         return {"seconds": time.perf_counter() - begin, "touched": True}
 
@@ -100,23 +108,23 @@ def _find_raw(path: Path, number: int, turns: int) -> Callable[[], dict[str, Any
 
 
 def _write(path: Path, number: int, turns: int) -> Callable[[], dict[str, Any]]:
-    """Turns in sessions that the other children write to as well, each message with its mark."""
-    from benchmarks import ours
+    """Write turns to sessions that the other children write to as well; mark each message."""
+    from benchmarks import store_under_test
     from benchmarks.corpus import Corpus
 
     ready = Corpus(number).turns(turns, TURN_SIZE)
     for turn, messages in enumerate(ready):
-        for place, message in enumerate(messages):
-            message["content"] = f"{number}-{turn}-{place} {message['content']}"
+        for index, message in enumerate(messages):
+            message["content"] = f"{number}-{turn}-{index} {message['content']}"
 
     def work() -> dict[str, Any]:
         failed: list[str] = []
-        with ours.open_store(path) as store:
+        with store_under_test.open_store(path) as store:
             for turn, messages in enumerate(ready):
                 try:
-                    session = store.sessions.open(ours.source(turn % SESSIONS))
-                    store.transcript(session.id).extend(messages, usage=ours.USAGE)
-                except Exception as problem:  # noqa: BLE001 - any failure is what is counted
+                    session = store.sessions.open(store_under_test.source(turn % SESSIONS))
+                    store.transcript(session.id).extend(messages, usage=store_under_test.USAGE)
+                except Exception as problem:  # noqa: BLE001 - every failure is counted
                     failed.append(f"{type(problem).__name__}: {problem}")
         return {"failed": failed}
 
@@ -124,16 +132,16 @@ def _write(path: Path, number: int, turns: int) -> Callable[[], dict[str, Any]]:
 
 
 def _first(path: Path, number: int, turns: int) -> Callable[[], dict[str, Any]]:
-    """The first contact with a file that may not exist yet."""
-    from benchmarks import ours
+    """Open a file that may not exist yet and write one message."""
+    from benchmarks import store_under_test
 
     def work() -> dict[str, Any]:
         failed: list[str] = []
         try:
-            with ours.open_store(path) as store:
-                session = store.sessions.open(ours.source(number))
+            with store_under_test.open_store(path) as store:
+                session = store.sessions.open(store_under_test.source(number))
                 store.transcript(session.id).append({"role": "user", "content": f"{number}"})
-        except Exception as problem:  # noqa: BLE001 - any failure is what is counted
+        except Exception as problem:  # noqa: BLE001 - every failure is counted
             failed.append(f"{type(problem).__name__}: {problem}")
         return {"failed": failed}
 

@@ -1,4 +1,4 @@
-"""The store under test, through its public face only."""
+"""The store under test, through its public API only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Durability = Literal["safe", "fast"]
 
 USAGE = Usage(input=812, output=64, model="gpt-5-mini")
 
-# Bulk writes for fixtures: so many turns go into one transaction.
+# The number of turns in one transaction, for bulk writes of test data.
 TURNS_AT_ONCE = 100
 
 
@@ -28,8 +28,8 @@ def source(number: int) -> Source:
     return Source("telegram", str(100_000 + number), user_id=str(number), user_name="Ada")
 
 
-def some_source(count: int) -> Callable[[], Source]:
-    """Existing sources in an order that no cache of pages can guess."""
+def random_source(count: int) -> Callable[[], Source]:
+    """Return a function that returns existing sources in an order no page cache can predict."""
     order = list(range(count))
     random.Random(count).shuffle(order)
     pick = itertools.cycle([source(number) for number in order[:5_000]])
@@ -37,7 +37,7 @@ def some_source(count: int) -> Callable[[], Source]:
 
 
 class Turns:
-    """Turns of one session: four messages and the usage in one call."""
+    """A writer of turns to one session: four messages and the usage in one call."""
 
     def __init__(self, store: Store, turns: list[list[Message]]) -> None:
         self._transcript = store.transcript(store.sessions.open(source(0)).id)
@@ -50,14 +50,14 @@ class Turns:
 
 
 def check_usage(store: Store, turns: int) -> None:
-    """A time for work that was not done would be a good one, so every turn must be in the books."""
-    found = sum(usage.input for usage in store.usage.sum(by="model").values()) // USAGE.input
-    if found != turns:
-        raise RuntimeError(f"{turns:,} turns were written, the usage of {found:,} is there")
+    """Raise if the usage of a turn is missing: skipped work would give good times."""
+    recorded = sum(usage.input for usage in store.usage.sum(by="model").values()) // USAGE.input
+    if recorded != turns:
+        raise RuntimeError(f"{turns:,} turns were written, the usage of {recorded:,} is stored")
 
 
 def check_touch(store: Store, number: int) -> None:
-    """Finding a session must move its activity, and that must be stored."""
+    """Raise if finding a session does not store a new activity time."""
     session = store.sessions.open(source(number))
     store.sessions.open(source(number))
     stored = store.sessions.require(session.id)
@@ -72,16 +72,16 @@ def fill_sessions(path: Path, count: int) -> None:
         store.settle()
 
 
-def fill_talk(path: Path, messages: int, rare: int = 0) -> None:
-    """One session with so many messages."""
+def fill_session(path: Path, messages: int, rare: int = 0) -> None:
+    """Write one session with `messages` messages."""
     with open_store(path, "fast") as store:
-        _write(store, 0, Corpus().talk(messages, rare))
+        _write(store, 0, Corpus().session_turns(messages, rare))
         store.settle()
 
 
-def fill_talks(path: Path, messages: int, sessions: int, rare: int = 0) -> None:
-    """The same messages spread evenly over many sessions."""
-    turns = list(Corpus().talk(messages, rare))
+def fill_many_sessions(path: Path, messages: int, sessions: int, rare: int = 0) -> None:
+    """Write the same messages, spread evenly over many sessions."""
+    turns = list(Corpus().session_turns(messages, rare))
     share = max(1, len(turns) // sessions)
     with open_store(path, "fast") as store:
         for number in range(sessions):
@@ -96,6 +96,6 @@ def _write(store: Store, number: int, turns: Iterable[list[Message]]) -> None:
 
 
 def _batches(turns: Iterable[list[Message]]) -> Iterator[list[list[Message]]]:
-    ahead = iter(turns)
-    while batch := list(itertools.islice(ahead, TURNS_AT_ONCE)):
+    turn_iterator = iter(turns)
+    while batch := list(itertools.islice(turn_iterator, TURNS_AT_ONCE)):
         yield batch

@@ -1,7 +1,7 @@
-"""SQLite with nothing around it: the same inserts, the same durability, no questions asked.
+"""Plain SQLite: the same inserts and the same durability, without any checks.
 
-Tables have the shape of the store's own. What is bound is already encoded; no value is checked, no
-total is kept, no row is read back. This is what any store on SQLite has to spend at the very least.
+The tables have the same columns as those of the store. Bound values are already encoded; no value
+is checked, no total is updated, no row is read back. Any store on SQLite needs at least this time.
 """
 
 from __future__ import annotations
@@ -87,23 +87,23 @@ class RawTurns:
 
 
 def commit_seconds(path: Path, times: int = 60) -> float:
-    """How long this disk takes for one small durable commit, on this machine, right now.
+    """Return how long one small durable commit takes on this machine now.
 
-    Three of four commits are faster; with the median, half a busy machine would pass for quiet.
+    Three of four commits are faster; with the median, a half busy machine would count as idle.
     """
     with closing(RawSessions(path, 100)) as raw:
         return percentile(timed(raw.touch, times), 0.75)
 
 
 class RawSessions:
-    """One row of the sessions touched in a transaction of its own."""
+    """Updates of one session row, each in its own transaction."""
 
     def __init__(self, path: Path, count: int) -> None:
         refs = list(range(1, count + 1))
         with closing(connect(path, "safe")) as filling, filling:
             filling.executemany(PUT_SESSION, (_session(ref) for ref in refs))
-        # Opened anew: the log of a large transaction would stay allocated, and commits that write
-        # over it cost half of those that make it longer.
+        # Open it again: the log of a large transaction would stay allocated, and commits that
+        # overwrite the log cost half of those that extend it.
         self._connection = connect(path, "safe")
         self._now = itertools.count(NOW)
         random.Random(count).shuffle(refs)
@@ -119,8 +119,8 @@ class RawSessions:
         self._connection.close()
 
 
-class RawTalk:
-    """One long talk: its newest messages, decoded."""
+class RawSession:
+    """One long session, and reading its newest messages, decoded."""
 
     def __init__(self, path: Path, turns: Iterable[list[Message]]) -> None:
         self._connection = connect(path, "fast")
@@ -137,16 +137,16 @@ class RawTalk:
 
     def newest(self) -> list[object]:
         decode = msgspec.json.decode
-        found = [decode(body) for (body,) in self._connection.execute(NEWEST, (2 << 32,))]
-        found.reverse()
-        return found
+        messages = [decode(body) for (body,) in self._connection.execute(NEWEST, (2 << 32,))]
+        messages.reverse()
+        return messages
 
     def close(self) -> None:
         self._connection.close()
 
 
-class RawWords:
-    """A full-text index with nothing but the texts."""
+class RawSearch:
+    """A full-text index of the texts only."""
 
     def __init__(self, path: Path, turns: Iterable[list[Message]]) -> None:
         self._connection = connect(path, "fast")

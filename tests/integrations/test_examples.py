@@ -54,8 +54,8 @@ def test_all_remember_and_are_listed_searched_and_counted_together(tmp_path: Pat
         again = program(example, str(where), cwd=tmp_path)
         assert first.splitlines()[0] != second
         assert again.splitlines()[0] == second
-        found = [line for line in again.splitlines() if line.startswith("found in")]
-        assert {line.split(":")[2] for line in found} >= {platform, "telegram"}
+        found_lines = [line for line in again.splitlines() if line.startswith("found in")]
+        assert {line.split(":")[2] for line in found_lines} >= {platform, "telegram"}
 
     with tertulia.open(where) as store:
         listed = store.sessions.find().items
@@ -70,9 +70,13 @@ def test_all_remember_and_are_listed_searched_and_counted_together(tmp_path: Pat
             assert store.transcript(session.id).history()
         assert store.check() == []
 
-    asked = ("sessions", "list", "--store", str(where), "--json")
-    listing = json.loads(program("-m", "tertulia", *asked, cwd=tmp_path))
-    assert {one["origin"]["platform"] for one in listing} == platforms
-    (agent,) = (one for one in listing if one["origin"]["platform"] == "openai-agents")
-    asked = ("sessions", "show", agent["id"], "--store", str(where))
-    assert "Will it rain in Sevilla?" in program("-m", "tertulia", *asked, cwd=tmp_path)
+    arguments = ("sessions", "list", "--store", str(where), "--json")
+    listing = json.loads(program("-m", "tertulia", *arguments, cwd=tmp_path))
+    assert {session_dict["origin"]["platform"] for session_dict in listing} == platforms
+    (agent,) = (
+        session_dict
+        for session_dict in listing
+        if session_dict["origin"]["platform"] == "openai-agents"
+    )
+    arguments = ("sessions", "show", agent["id"], "--store", str(where))
+    assert "Will it rain in Sevilla?" in program("-m", "tertulia", *arguments, cwd=tmp_path)

@@ -30,7 +30,7 @@ def python(program: str) -> str:
 @pytest.mark.parametrize("name", SDKS)
 def test_one_that_is_missing_is_named(name: str) -> None:
     package, extra = SDKS[name]
-    said = python(
+    output = python(
         f"""
 import sys
 sys.modules[{package!r}] = None
@@ -42,7 +42,7 @@ except tertulia.ConfigError as problem:
     print(problem.extra, type(problem.__cause__).__name__)
 """
     )
-    assert said.splitlines() == [
+    assert output.splitlines() == [
         f"Install it with: pip install 'tertulia[{extra}]'",
         f"{extra} ModuleNotFoundError",
     ]
@@ -50,5 +50,5 @@ except tertulia.ConfigError as problem:
 
 def test_none_is_imported_by_the_package() -> None:
     program = "import sys, tertulia, tertulia.aio, tertulia.integrations; print(*sys.modules)"
-    found = {name.partition(".")[0] for name in python(program).split()}
-    assert found & {package for package, _ in SDKS.values()} == set()
+    packages = {name.partition(".")[0] for name in python(program).split()}
+    assert packages & {package for package, _ in SDKS.values()} == set()

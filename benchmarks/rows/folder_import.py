@@ -1,4 +1,4 @@
-"""Importing the folder of another system, against inserting the same messages and nothing else."""
+"""Importing a folder of another system, against only inserting the same messages."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import ours
-from benchmarks.elsewhere import write_nanobot
-from benchmarks.raw import NOW, PUT_MESSAGE, connect
+from benchmarks import store_under_test
+from benchmarks.nanobot_folder import write_nanobot
+from benchmarks.raw_sqlite import NOW, PUT_MESSAGE, connect
 from benchmarks.report import Limit, Row
-from benchmarks.stage import Stage
+from benchmarks.run_context import RunContext
 from tertulia.transfer import import_from
 
 SESSIONS = 100
 ROUNDS = 3
-# As many as the importer commits at once.
-AT_ONCE = 2_000
-LEAST = 20_000
+# The importer commits as many messages at once.
+BATCH = 2_000
+MINIMUM_RATE = 20_000
 
 
-def run(stage: Stage) -> list[Row]:
-    folder = stage.folder / "elsewhere"
-    size = int(stage.sizes.megabytes * 1_000_000) * 4 // SESSIONS
+def run(context: RunContext) -> list[Row]:
+    folder = context.folder / "elsewhere"
+    size = int(context.sizes.megabytes * 1_000_000) * 4 // SESSIONS
     count = write_nanobot(folder, sessions=SESSIONS, size=size)
     bodies = list(_bodies(folder))
     mine, raw = [], []
     for _ in range(ROUNDS):
-        raw.append(_inserted(stage.new_path("raw"), bodies))
-        mine.append(_imported(stage.new_path("moving"), folder, count))
+        raw.append(_insert_seconds(context.new_path("raw"), bodies))
+        mine.append(_import_seconds(context.new_path("moving"), folder, count))
     rate, base = count / statistics.median(mine), count / statistics.median(raw)
     numbers = {"messages_per_second": rate, "raw_messages_per_second": base}
     ratio = Row(
@@ -44,40 +44,40 @@ def run(stage: Stage) -> list[Row]:
         numbers=numbers,
     )
     second = "the same, messages a second"
-    least = Limit("≥", LEAST, "/s")
+    least = Limit("≥", MINIMUM_RATE, "/s")
     return [
         ratio,
         replace(ratio, name="moving_in_rate", what=second, figure=rate, limit=least, unit="/s"),
     ]
 
 
-def _imported(path: Path, folder: Path, count: int) -> float:
-    with ours.open_store(path) as store:
+def _import_seconds(path: Path, folder: Path, count: int) -> float:
+    with store_under_test.open_store(path) as store:
         start = time.perf_counter()
         report = import_from(store, "nanobot", folder)
-        spent = time.perf_counter() - start
+        seconds = time.perf_counter() - start
     if (report.messages, report.problems) != (count, ()):
         raise RuntimeError(f"{report.messages} of {count} messages came: {report.problems[:3]}")
-    return spent
+    return seconds
 
 
 def _bodies(folder: Path) -> list[tuple[str, str]]:
-    """Role and body of each message, ready to be bound."""
-    found = []
+    """Return the role and body of each message, ready to be bound."""
+    bodies = []
     for file in sorted(folder.rglob("*.jsonl")):
         lines = file.read_text("utf-8").splitlines()[1:]
-        found += [(str(json.loads(line)["role"]), line) for line in lines]
-    return found
+        bodies += [(str(json.loads(line)["role"]), line) for line in lines]
+    return bodies
 
 
-def _inserted(path: Path, bodies: list[tuple[str, str]]) -> float:
+def _insert_seconds(path: Path, bodies: list[tuple[str, str]]) -> float:
     places = itertools.count(1 << 32)
     with closing(connect(path, "safe")) as connection:
         start = time.perf_counter()
-        for first in range(0, len(bodies), AT_ONCE):
-            some = bodies[first : first + AT_ONCE]
+        for first in range(0, len(bodies), BATCH):
+            batch = bodies[first : first + BATCH]
             connection.execute("begin immediate")
-            rows = [(next(places), 1, role, NOW, body) for role, body in some]
+            rows = [(next(places), 1, role, NOW, body) for role, body in batch]
             connection.executemany(PUT_MESSAGE, rows)
             connection.execute("commit")
         return time.perf_counter() - start
