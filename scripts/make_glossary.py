@@ -36,7 +36,7 @@ def find_classes() -> dict[str, list[tuple[Path, str]]]:
 
 def find_imported_names() -> set[tuple[str, str]]:
     """Return the module and the name of everything one module imports from another."""
-    names = set()
+    names: set[tuple[str, str]] = set()
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module:

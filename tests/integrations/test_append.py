@@ -7,7 +7,7 @@ import pytest
 from tertulia import NotFound, Store
 from tertulia.core.message import INTERNAL
 from tertulia.integrations import append
-from tests.turns.scene import ANA, BEN, log_of
+from tests.records.store_inspection import ANA, BEN, log_of
 
 
 def open_session(store: Store) -> str:

@@ -361,7 +361,7 @@ class Model(RuleBasedStateMachine):
         self.store = tertulia.open(self.fresh(), settings=FAST)
         self.ours = TertuliaConversationStore(self.store)
         self.memory = InMemoryConversationStore()
-        self.user_request = 0
+        self.requests = 0
 
     def fresh(self) -> Path:
         for number in range(10**6):
@@ -372,11 +372,11 @@ class Model(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from("ab"), several=st.booleans())
     def say(self, name: str, several: bool) -> None:
-        self.user_request += 1
-        fresh: list[ModelMessage] = [user_request(f"{self.said}")]
+        self.requests += 1
+        fresh: list[ModelMessage] = [user_request(f"{self.requests}")]
         if several:
             fresh += [
-                ModelRequest(parts=[SystemPromptPart("s"), UserPromptPart(f"{self.said}")]),
+                ModelRequest(parts=[SystemPromptPart("s"), UserPromptPart(f"{self.requests}")]),
                 ModelResponse(parts=[TextPart("x")]),
             ]
 

@@ -12,7 +12,7 @@ from tertulia import IllegalMove, SessionBusy, Store
 from tertulia.integrations import run_lease
 from tertulia.integrations.run_lease import RunLease
 from tertulia.integrations.store_access import unwrap_store
-from tests.turns.scene import ANA, open_apart
+from tests.records.store_inspection import ANA, open_apart
 
 
 class Owner:

@@ -12,7 +12,7 @@ import tertulia
 from tertulia import ConfigError, Policies, ResetPolicy, Store
 from tertulia.integrations.store_access import LoopExecutor, get_current_session, unwrap_store
 from tertulia.testing import FakeClock
-from tests.turns.scene import ANA
+from tests.records.store_inspection import ANA
 
 
 def test_a_store_gets_the_threads_of_the_running_loop(store: Store) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import tertulia
 from tertulia.testing.fault_points import Moment, watch
-from tests.turns.scene import ANA, BEN, FAST, without_index
+from tests.records.store_inspection import ANA, BEN, FAST, without_index
 
 
 class CrashError(Exception):

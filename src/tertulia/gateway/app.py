@@ -47,7 +47,6 @@ class Gateway:
         self.pipeline = Pipeline(
             store, agent, self.adapters, self.rules, tuple(tools), processes, folder
         )
-        self.lanes = self.pipeline.inbox_worker
         self.expiry_watcher = ExpiryWatcher(store, every=self.rules.watch_seconds, flush=flush)
         self.process_poller = ProcessPoller(processes)
         self._stop_requested = asyncio.Event()
