@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import tertulia.aio
 from tertulia import (
     IllegalMove,
     LeaseLost,
@@ -150,3 +151,19 @@ def test_deliveries_and_usage_may_follow_the_answer(store: Store, handles: Handl
     assert store.sessions.require(turn.session.id).usage.input == 7
     assert len(store.outbox.find().items) == 2
     assert turn_states(store) == ["answered"] * 3
+
+
+@pytest.mark.parametrize("turn", [Turn, tertulia.aio.Turn], ids=["sync", "async"])
+def test_turn_has_exactly_the_promised_names(turn: type) -> None:
+    assert {name for name in dir(turn) if not name.startswith("_")} == {
+        "session",
+        "notice",
+        "duplicate",
+        "answer",
+        "context_prompt",
+        "history",
+        "add_assistant",
+        "add_tool_result",
+        "add_usage",
+        "deliver",
+    }
