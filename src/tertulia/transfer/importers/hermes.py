@@ -80,7 +80,7 @@ _TOKENS = {
 Fields = dict[str, Any]
 
 
-class _StoredSession(NamedTuple):
+class _HermesSession(NamedTuple):
     """All data of one session except its messages."""
 
     id: str
@@ -131,7 +131,7 @@ class Hermes:
 
     def _stored_sessions(
         self, files: Mapping[str, str], copy: SqliteCopy | None
-    ) -> list[_StoredSession]:
+    ) -> list[_HermesSession]:
         rows = {} if copy is None else _sessions_by_id(copy)
         counts = set() if copy is None else _with_messages(copy)
         routes, keys_of = self._routing(files, copy, rows, counts)
@@ -146,7 +146,7 @@ class Hermes:
             if entry is not None and entry.get("session_id") != session_id:
                 entry = None
             file = files.get(session_id)
-            stored = _StoredSession(
+            stored = _HermesSession(
                 session_id, key, entry, row, file,
                 self._is_longer_in_database(session_id, file, copy, counts),
                 models=tuple(models.get(session_id, ())),
@@ -265,7 +265,7 @@ class Hermes:
 
     # -- one session
 
-    def _foreign_session(self, stored: _StoredSession, copy: SqliteCopy | None) -> ForeignSession:
+    def _foreign_session(self, stored: _HermesSession, copy: SqliteCopy | None) -> ForeignSession:
         transcript = _HermesTranscript(self._folder, self._timestamps, stored, copy)
         source = self._source(stored, transcript)
         if source.platform not in PLATFORMS and source.platform != model.UNKNOWN:
@@ -296,7 +296,7 @@ class Hermes:
             stored.origin_file, session, transcript.messages(), transcript.summarise, prefix
         )
 
-    def _source(self, stored: _StoredSession, transcript: _HermesTranscript) -> Source:
+    def _source(self, stored: _HermesSession, transcript: _HermesTranscript) -> Source:
         entry, row = stored.entry or {}, stored.row or {}
         platform = text(entry.get("platform")) or text(row.get("source"))
         if stored.key is None:
@@ -328,7 +328,7 @@ class _HermesTranscript:
         self,
         folder: SafeFolder,
         timestamps: TimestampParser,
-        stored: _StoredSession,
+        stored: _HermesSession,
         copy: SqliteCopy | None,
     ) -> None:
         self._folder = folder
@@ -525,7 +525,7 @@ def _parent_kind(row: Fields, parent: Fields | None) -> str:
     return "compression" if parent and parent.get("end_reason") == "compression" else "reset"
 
 
-def _charges(stored: _StoredSession) -> tuple[tuple[Charge, ...], tuple[Charge, ...]]:
+def _charges(stored: _HermesSession) -> tuple[tuple[Charge, ...], tuple[Charge, ...]]:
     """Return the charges of a session, and the side charges that are not in its totals.
 
     They are split by model if the parts add up to the totals.
