@@ -1,4 +1,6 @@
-"""The cost of each step of one exchange, compared with raw SQLite. Run it by hand:
+"""The cost of each step of one exchange, compared with raw SQLite.
+
+Run it by hand:
 
     python -m benchmarks.anatomy
 

@@ -1,4 +1,6 @@
-"""Turns per second of 1, 2 and 4 nodes on one PostgreSQL, compared with pgbench. Run it by hand:
+"""Turns per second of 1, 2 and 4 nodes on one PostgreSQL, compared with pgbench.
+
+Run it by hand:
 
     python -m benchmarks.nodes [--seconds 10] [--threads 4]
 

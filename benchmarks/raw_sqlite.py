@@ -65,7 +65,7 @@ def encoded(turn: Iterable[Message]) -> list[tuple[str, str]]:
 
 
 class RawTurns:
-    """A turn: four messages and one usage row in one transaction, in sessions 0, 1, 2, …"""
+    """A turn: four messages and one usage row in one transaction, in sessions counted from 0."""
 
     def __init__(self, path: Path, durability: str, sessions: int = 1) -> None:
         self._connection = connect(path, durability)

@@ -1,4 +1,6 @@
-"""The cost of a turn in a small and in a large store. Run it by hand; it writes some gigabytes:
+"""The cost of a turn in a small and in a large store.
+
+Run it by hand; it writes some gigabytes:
 
     python -m benchmarks.size [--sessions 1000000] [--messages 10] [--database sqlite|postgres]
 

@@ -1,4 +1,4 @@
-"""A conversation in a new store, step by step. Run it with: make run"""
+"""A conversation in a new store, step by step; `make run` runs it."""
 
 from __future__ import annotations
 

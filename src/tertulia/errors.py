@@ -144,7 +144,7 @@ class StoreCorrupt(StoreError):
 
 
 class NotAStore(StoreError):
-    """This is not a Tertulia store."""
+    """Not a Tertulia store."""
 
     code = "not_a_store"
 

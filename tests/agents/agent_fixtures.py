@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tertulia.agents import Agent, AnthropicAgent, CommandAgent, HttpAgent, OpenAIAgent
-from tertulia.testing.agent_contract import Saying
+from tertulia.testing.agent_contract import ScriptStep
 from tertulia.testing.scripted_gateway import (
     RecordedEvents,
     ScriptedGateway,
@@ -68,7 +68,7 @@ def run_turn(
     return asyncio.run(run())
 
 
-def provider_replies(provider: Provider, script: Sequence[Saying]) -> list[Reply]:
+def provider_replies(provider: Provider, script: Sequence[ScriptStep]) -> list[Reply]:
     return [
         provider.says(
             saying.text, *(Call(call.id, call.name, str(call.arguments)) for call in saying.calls)
@@ -77,7 +77,7 @@ def provider_replies(provider: Provider, script: Sequence[Saying]) -> list[Reply
     ]
 
 
-def protocol_events(saying: Saying) -> list[dict[str, Any]]:
+def protocol_events(saying: ScriptStep) -> list[dict[str, Any]]:
     """Return the protocol events of one step: its text as deltas, then the step."""
     calls = [
         {"id": call.id, "name": call.name, "arguments": call.arguments} for call in saying.calls
@@ -87,7 +87,7 @@ def protocol_events(saying: Saying) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def agent_on_server(provider: Provider, script: Sequence[Saying]) -> Iterator[Agent]:
+def agent_on_server(provider: Provider, script: Sequence[ScriptStep]) -> Iterator[Agent]:
     with ModelServer() as server:
         server.script(*provider_replies(provider, script))
         yield provider.agent(server)
@@ -109,7 +109,7 @@ def command_agent(*moves: Sequence[Any], **options: Any) -> CommandAgent:
     return CommandAgent(command, **options)
 
 
-def program_moves(script: Sequence[Saying]) -> list[list[Any]]:
+def program_moves(script: Sequence[ScriptStep]) -> list[list[Any]]:
     moves: list[list[Any]] = []
     for saying in script:
         moves += [["event", event] for event in protocol_events(saying)]

@@ -13,7 +13,7 @@ from tertulia import ConfigError
 from tertulia.agents import Agent, Delta, Event, ParrotAgent, Request, Tool, running
 from tertulia.agents.base import NO_PARAMETERS
 from tertulia.testing import AgentContract
-from tertulia.testing.agent_contract import Saying
+from tertulia.testing.agent_contract import ScriptStep
 from tests.agents.agent_fixtures import (
     ANTHROPIC,
     OPENAI,
@@ -29,17 +29,17 @@ from tests.servers.models import ModelServer
 
 class TestParrot(AgentContract):
     @contextmanager
-    def agent(self, *script: Saying) -> Iterator[Agent]:
+    def agent(self, *script: ScriptStep) -> Iterator[Agent]:
         yield ParrotAgent()
 
 
 class TestOpenAI(AgentContract):
-    def agent(self, *script: Saying) -> AbstractContextManager[Agent]:
+    def agent(self, *script: ScriptStep) -> AbstractContextManager[Agent]:
         return agent_on_server(OPENAI, script)
 
 
 class TestAnthropic(AgentContract):
-    def agent(self, *script: Saying) -> AbstractContextManager[Agent]:
+    def agent(self, *script: ScriptStep) -> AbstractContextManager[Agent]:
         return agent_on_server(ANTHROPIC, script)
 
 
@@ -47,7 +47,7 @@ class TestCommand(AgentContract):
     reports_usage = False
 
     @contextmanager
-    def agent(self, *script: Saying) -> Iterator[Agent]:
+    def agent(self, *script: ScriptStep) -> Iterator[Agent]:
         yield command_agent(*program_moves(script))
 
 
@@ -55,7 +55,7 @@ class TestHttp(AgentContract):
     reports_usage = False
 
     @contextmanager
-    def agent(self, *script: Saying) -> Iterator[Agent]:
+    def agent(self, *script: ScriptStep) -> Iterator[Agent]:
         with ModelServer() as server:
             server.script(*(ndjson(*protocol_events(saying)) for saying in script))
             yield endpoint_agent(server)

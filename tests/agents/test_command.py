@@ -25,7 +25,7 @@ from tertulia import (
 )
 from tertulia.agents import CommandAgent, Delta, Event, Limits, Tool
 from tertulia.agents.base import NO_PARAMETERS
-from tertulia.testing.agent_contract import ANSWER, calling, echo
+from tertulia.testing.agent_contract import ANSWER, call_step, echo
 from tertulia.testing.scripted_gateway import ScriptedGateway
 from tests.agents.agent_fixtures import (
     TIMEOUT_SECONDS,
@@ -88,7 +88,7 @@ def test_usage_notes_and_steering(gateway: ScriptedGateway) -> None:
     agent = command_agent(
         ["event", {"type": "note", "text": "one moment"}],
         ["event", {"type": "spent", "usage": {"input": 1}}],
-        *program_moves([calling(("wait", "{}"))]),
+        *program_moves([call_step(("wait", "{}"))]),
         ["event", {"type": "step", "text": "done", "usage": usage, "unknown": 1}],
     )
     recorded = run_turn(gateway, agent)
@@ -206,7 +206,7 @@ def test_endless_output_ends_at_the_size_limit(gateway: ScriptedGateway) -> None
 
 
 def test_steps_are_limited(gateway: ScriptedGateway) -> None:
-    moves = program_moves([calling(("echo", '{"word": "a"}'))] * 3)
+    moves = program_moves([call_step(("echo", '{"word": "a"}'))] * 3)
     recorded = run_turn(gateway, command_agent(*moves, max_steps=2))
     assert "I stopped after 2 steps" in (recorded.answer or "")
     assert len(recorded.results) == 2

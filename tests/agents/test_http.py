@@ -11,7 +11,7 @@ import pytest
 
 from tertulia import AgentFailed, AgentStopped, AgentTimeout, AgentUnavailable, ContextOverflow
 from tertulia.agents import Event, Limits
-from tertulia.testing.agent_contract import calling, echo
+from tertulia.testing.agent_contract import call_step, echo
 from tertulia.testing.scripted_gateway import ScriptedGateway
 from tests.agents.agent_fixtures import (
     KEY,
@@ -72,7 +72,9 @@ def test_every_response_form_is_read(
 def test_endpoint_is_called_again_with_the_results(
     server: ModelServer, gateway: ScriptedGateway
 ) -> None:
-    server.script(ndjson(*protocol_events(calling(("echo", '{"word": "hola"}')))), json_reply(STEP))
+    server.script(
+        ndjson(*protocol_events(call_step(("echo", '{"word": "hola"}')))), json_reply(STEP)
+    )
     recorded = run_turn(gateway, endpoint_agent(server))
     assert recorded.answer == "¡listo!"
     first, second = server.seen
@@ -85,7 +87,7 @@ def test_endpoint_is_called_again_with_the_results(
 
 
 def test_events_after_a_call_are_ignored(server: ModelServer, gateway: ScriptedGateway) -> None:
-    call = protocol_events(calling(("echo", '{"word": "hola"}')))
+    call = protocol_events(call_step(("echo", '{"word": "hola"}')))
     server.script(ndjson(*call, *DELTAS, STEP), json_reply({"text": "second"}))
     recorded = run_turn(gateway, endpoint_agent(server))
     assert (recorded.answer, recorded.shown) == ("second", "")

@@ -13,7 +13,7 @@ from tertulia import Settings
 from tertulia.testing import FakeClock
 from tertulia.testing.fixtures import (
     dm,
-    until,
+    wait_until,
 )
 from tests.servers.postgres import Server
 from tests.storage.child_process import ChildProcess
@@ -53,7 +53,7 @@ def test_each_occurrence_runs_once_even_if_a_node_is_killed(
         if is_killed:
             nodes[0].kill()
         with psycopg.connect(address, autocommit=True) as connection:
-            until(lambda: _delivered(connection) >= SCHEDULES, "all have run")
+            wait_until(lambda: _delivered(connection) >= SCHEDULES, "all have run")
         for node in nodes:
             if node.process.poll() is None:
                 node.kill()

@@ -13,7 +13,7 @@ from tertulia import Settings, Store
 from tertulia.testing import FakeClock, Handles, StoreContract
 from tertulia.testing.fixtures import (
     dm,
-    said,
+    user_message,
 )
 from tests.servers.postgres import Server
 
@@ -30,10 +30,10 @@ class TestPostgres(StoreContract):
     def connect(self, place: Path, settings: Settings, clock: FakeClock) -> Store:
         return tertulia.open(self.address, settings=settings, clock=clock)
 
-    def test_nothing_of_it_is_left_on_disk(self, stage: Handles, store: Store) -> None:
+    def test_nothing_of_it_is_left_on_disk(self, handles: Handles, store: Store) -> None:
         """The files belong to the server; no table has a row of a deleted session."""
         session = store.sessions.open(dm("anna"))
-        store.transcript(session.id).append(said("zwieback"))
+        store.transcript(session.id).append(user_message("zwieback"))
         store.settle()
         store.sessions.delete(session.id)
         with psycopg.connect(self.address) as connection:

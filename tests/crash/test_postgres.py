@@ -10,7 +10,7 @@ import pytest
 
 import tertulia
 from tertulia import Settings, Usage
-from tertulia.testing.fixtures import until
+from tertulia.testing.fixtures import wait_until
 from tests.servers.postgres import Server
 from tests.storage.child_process import ChildProcess
 
@@ -53,7 +53,7 @@ class Ledger:
             " where datname = current_database() and pid <> pg_backend_pid()"
         )
         with psycopg.connect(self.address, autocommit=True) as connection:
-            until(lambda: connection.execute(query).fetchone() == (0,), "the server notices")
+            wait_until(lambda: connection.execute(query).fetchone() == (0,), "the server notices")
 
     def compare(self) -> None:
         self.wait_for_the_server()

@@ -17,7 +17,7 @@ from tertulia.gateway.memory_files import (
     FileMemory,
     _file_name,
 )
-from tertulia.testing.fixtures import at_once
+from tertulia.testing.fixtures import run_in_threads
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 
@@ -60,7 +60,7 @@ def test_concurrent_writes_lose_nothing(tmp_path: Path) -> None:
         for count in range(20):
             FileMemory(tmp_path).remember(f"entry {number}-{count} " + "x" * 2000, NOON)
 
-    at_once(*[partial(write, number) for number in range(6)])
+    run_in_threads(*[partial(write, number) for number in range(6)])
     told = FileMemory(tmp_path).read()
     assert told.startswith("# Memory\n")
     assert told.count("# Memory") == 1

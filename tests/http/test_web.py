@@ -13,7 +13,7 @@ import pytest
 
 from tertulia.platforms.web import WebAdapter
 from tertulia.testing import AdapterContract
-from tertulia.testing.adapter_contract import Mishap, Scene
+from tertulia.testing.adapter_contract import AdapterFixture, SendFailure
 from tests.http.served_gateway import (
     PATIENCE,
     SECRETS,
@@ -23,7 +23,7 @@ from tests.http.served_gateway import (
 )
 
 
-class WebScene(Scene):
+class WebScene(AdapterFixture):
     chat = "chat-1"
     account = "ana"
     mishaps = ("unavailable",)
@@ -67,7 +67,7 @@ class WebScene(Scene):
             self._came.clear()
         return self._texts
 
-    def spoil(self, mishap: Mishap) -> None:
+    def spoil(self, mishap: SendFailure) -> None:
         assert isinstance(self.adapter, WebAdapter)
         self.adapter._streams.clear()
 
@@ -77,7 +77,7 @@ class WebScene(Scene):
 
 class TestWeb(AdapterContract):
     @asynccontextmanager
-    async def scene(self) -> AsyncIterator[Scene]:
+    async def scene(self) -> AsyncIterator[AdapterFixture]:
         adapter = WebAdapter()
         async with served_adapter(adapter) as url:
             scene = WebScene(url, adapter)

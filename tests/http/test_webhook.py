@@ -21,7 +21,7 @@ from tertulia.errors import AccessDenied, ConfigError, PlatformUnavailable
 from tertulia.platforms.base import Outgoing
 from tertulia.platforms.webhook import SIGNATURE, TIMESTAMP, WebhookAdapter, sign
 from tertulia.testing import AdapterContract
-from tertulia.testing.adapter_contract import Mishap, Scene
+from tertulia.testing.adapter_contract import AdapterFixture, SendFailure
 from tests.http.served_gateway import PATIENCE, served_adapter
 
 SECRET = "webhook-secret-0123456789"
@@ -33,7 +33,7 @@ class OtherProgram:
     def __init__(self) -> None:
         self.requests: list[tuple[dict[str, Any], dict[str, str], bytes]] = []
         self.texts: dict[str, str] = {}
-        self.mishap: Mishap | None = None
+        self.mishap: SendFailure | None = None
 
     async def take(self, request: Request) -> Response:
         body = await request.body()
@@ -65,7 +65,7 @@ class OtherProgram:
             await serving
 
 
-class WebhookScene(Scene):
+class WebhookScene(AdapterFixture):
     mishaps = ("unavailable", "rate_limited", "refused", "too_large", "unknown")
 
     def __init__(self, url: str, adapter: WebhookAdapter, other: OtherProgram) -> None:
@@ -83,7 +83,7 @@ class WebhookScene(Scene):
         assert len(self._other.texts) == count
         return list(self._other.texts.values())
 
-    def spoil(self, mishap: Mishap) -> None:
+    def spoil(self, mishap: SendFailure) -> None:
         self._other.mishap = mishap
         if mishap == "unknown":
             # A short timeout only where no answer comes: any other could be late on a busy machine.
@@ -101,7 +101,7 @@ def signed(body: bytes, *, at: float | None = None, secret: str = SECRET) -> dic
 
 class TestWebhook(AdapterContract):
     @asynccontextmanager
-    async def scene(self) -> AsyncIterator[Scene]:
+    async def scene(self) -> AsyncIterator[AdapterFixture]:
         other = OtherProgram()
         async with other.running() as target:
             adapter = WebhookAdapter(

@@ -365,9 +365,9 @@ class Model(RuleBasedStateMachine):
 
     def fresh(self) -> Path:
         for number in range(10**6):
-            loaded = Model.place.with_name(f"{number}.db")
-            if not loaded.exists():
-                return loaded
+            path = Model.place.with_name(f"{number}.db")
+            if not path.exists():
+                return path
         raise AssertionError
 
     @rule(name=st.sampled_from("ab"), several=st.booleans())

@@ -11,8 +11,8 @@ import pytest
 import tertulia
 from tertulia import Settings, Source, Store, Usage
 from tertulia.testing.fixtures import (
-    said,
     texts,
+    user_message,
 )
 
 FAST = Settings(zone="UTC", durability="fast")
@@ -150,7 +150,7 @@ def test_unusual_characters_are_accepted_everywhere(store: Store, unusual: str) 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**40])
 def test_too_large_numbers_are_refused_and_change_nothing(store: Store, number: int) -> None:
     session = store.sessions.open(Source("telegram", "42"))
-    store.transcript(session.id).append(said("one"))
+    store.transcript(session.id).append(user_message("one"))
     with pytest.raises(tertulia.Error) as caught:
         store.usage.add(session.id, Usage(number))
     assert caught.value.hint

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tertulia
-from tertulia.testing.fault_points import Moment, watch
+from tertulia.testing.fault_points import Moment, watch_commits
 from tests.records.store_inspection import ANA, BEN, FAST, without_index
 
 
@@ -19,7 +19,7 @@ class CrashError(Exception):
 def test_commits_are_counted_before_and_after(tmp_path: Path) -> None:
     moments: list[tuple[int, Moment]] = []
     with without_index(tertulia.open(tmp_path / "talk.db", settings=FAST)) as store:
-        watch(store, lambda number, moment: moments.append((number, moment)))
+        watch_commits(store, lambda number, moment: moments.append((number, moment)))
         store.sessions.open(ANA)
         store.sessions.open(BEN)
     assert moments == [(1, "before"), (1, "after"), (2, "before"), (2, "after")]
@@ -34,7 +34,7 @@ def test_an_error_before_a_commit_stores_nothing(
             raise CrashError
 
     with without_index(tertulia.open(tmp_path / "talk.db", settings=FAST)) as store:
-        watch(store, crash)
+        watch_commits(store, crash)
         with pytest.raises(CrashError):
             store.sessions.open(ANA)
     with tertulia.open(tmp_path / "talk.db", settings=FAST) as store:
@@ -44,7 +44,7 @@ def test_an_error_before_a_commit_stores_nothing(
 def test_other_threads_are_not_watched(tmp_path: Path) -> None:
     moments: list[int] = []
     with without_index(tertulia.open(tmp_path / "talk.db", settings=FAST)) as store:
-        watch(store, lambda number, moment: moments.append(number))
+        watch_commits(store, lambda number, moment: moments.append(number))
         thread = threading.Thread(target=store.sessions.open, args=(ANA,))
         thread.start()
         thread.join()

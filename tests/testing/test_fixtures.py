@@ -10,7 +10,7 @@ import pytest
 import tertulia
 from tertulia import Settings, Store
 from tertulia.testing import FakeClock, Handles
-from tertulia.testing.fixtures import at_once, dm, outcomes, texts, turn, until
+from tertulia.testing.fixtures import dm, outcomes, run_in_threads, texts, turn, wait_until
 
 
 def connect(folder: Path, settings: Settings, clock: FakeClock) -> Store:
@@ -41,7 +41,7 @@ def test_results_keep_the_order_of_the_calls() -> None:
         second_ran.set()
         return "second"
 
-    assert at_once(first, second) == ["first", "second"]
+    assert run_in_threads(first, second) == ["first", "second"]
 
 
 def test_an_error_is_raised_after_all_calls_have_finished() -> None:
@@ -51,7 +51,7 @@ def test_an_error_is_raised_after_all_calls_have_finished() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        at_once(fail, lambda: finished.append(True))
+        run_in_threads(fail, lambda: finished.append(True))
     assert finished == [True]
 
 
@@ -68,5 +68,5 @@ def test_refusals_are_returned_beside_the_results() -> None:
 
 def test_until_waits_for_the_condition() -> None:
     answers = iter([False, False, True])
-    until(lambda: next(answers), "the third answer")
+    wait_until(lambda: next(answers), "the third answer")
     assert next(answers, None) is None

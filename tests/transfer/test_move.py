@@ -15,7 +15,7 @@ import tertulia
 from tertulia import NotAStore, Store, transfer
 from tertulia.testing.fixtures import (
     dm,
-    until,
+    wait_until,
 )
 from tests.servers.postgres import Server
 from tests.transfer.filled_stores import ANA, everything, opened, parts, talk
@@ -105,7 +105,7 @@ def test_a_store_is_moved_while_people_write(places: Places) -> None:
         writers = [threading.Thread(target=write, args=(store, f"w{n}")) for n in range(3)]
         for writer in writers:
             writer.start()
-        until(lambda: len(acknowledged) > 10, "people write")
+        wait_until(lambda: len(acknowledged) > 10, "people write")
         transfer.move(old, new)
         is_over.set()
         for writer in writers:

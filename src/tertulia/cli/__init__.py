@@ -12,6 +12,7 @@ except ModuleNotFoundError as problem:
 
     # The script is installed with the library, but its packages only with the extra.
     def main() -> None:  # type: ignore[misc]
+        """Exit with the command that installs the missing packages."""
         sys.exit("error: The command line is not installed.\nhint: pip install 'tertulia[cli]'")
 
 

@@ -1,4 +1,4 @@
-"""Generate docs/cli.md from the commands:
+"""Generate docs/cli.md from the commands.
 
 python -m tertulia.cli.cli_reference > docs/cli.md
 """

@@ -1,4 +1,4 @@
-"""Generate docs/config.md from the configuration classes:
+"""Generate docs/config.md from the configuration classes.
 
 python -m tertulia.cli.config_reference > docs/config.md
 """

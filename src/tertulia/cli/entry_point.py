@@ -85,7 +85,7 @@ class RootGroup(CommandGroup):
 @click.group(NAME, cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name=NAME, message="%(prog)s %(version)s")
 def main() -> None:
-    """The conversation keeper for AI agents that live in chat apps."""
+    """Keep the conversations of AI agents that live in chat apps."""
 
 
 for _command in (

@@ -5,10 +5,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+from datetime import timedelta
+from typing import Final
 
-LENGTH = 8
+LENGTH: Final = 8
 # Without 0 and O, and without 1, I and L: 31 characters, so 8.5 × 10¹¹ codes of length eight.
-ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
+ALPHABET: Final = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
+LIFETIME: Final = timedelta(hours=1)
+MAX_PENDING: Final = 3  # for each platform
+MIN_INTERVAL: Final = timedelta(minutes=10)  # between two codes for one person
+MAX_WRONG_TRIES: Final = 5  # within a lifetime, then no code is accepted
 
 
 def new_code() -> str:

@@ -135,10 +135,12 @@ def append_lines(
 
 
 def read_metadata(row: SessionRow) -> dict[str, Any]:
+    """Return the metadata of a session."""
     return parse_body(row.metadata)
 
 
 def set_metadata(tx: Transaction, row: SessionRow, values: Mapping[str, Any]) -> None:
+    """Replace the metadata of a session."""
     params = {"ref": row.ref, "metadata": to_json(values), "version": None}
     tx.run("session_set_metadata", params)
 

@@ -21,10 +21,12 @@ def join_parts(parts: Sequence[dict[str, Any]]) -> Content:
 
 
 def text_part(text: str) -> dict[str, Any]:
+    """Return a text part in the OpenAI format."""
     return {"type": "text", "text": text}
 
 
 def image_part(url: str) -> dict[str, Any]:
+    """Return an image part in the OpenAI format."""
     return {"type": "image_url", "image_url": {"url": url}}
 
 
@@ -53,6 +55,7 @@ def tool_call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
 
 
 def assistant_message(content: Content, calls: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    """Return an assistant message, with its tool calls if there are any."""
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
         message["tool_calls"] = list(calls)
@@ -60,5 +63,6 @@ def assistant_message(content: Content, calls: Sequence[dict[str, Any]] = ()) ->
 
 
 def tool_message(call_id: Any, content: Content, name: Any = None) -> dict[str, Any]:
+    """Return the result of a tool call; values of any type are accepted."""
     message = {"role": "tool", "tool_call_id": str(call_id or "call"), "content": content or ""}
     return {**message, "name": name} if isinstance(name, str) and name else message

@@ -2,7 +2,8 @@
 
 It is stored as a JSON value if our JSON reads back the same value, so that people can read it in
 the store. Values that our JSON would change (NaN and infinities, integers of any length, deep
-nesting) are stored as text, in the wider JSON that Python's `json` module reads and writes.
+nesting) are stored as text, in the wider JSON that Python's `json` module reads and writes
+(decision 0007).
 """
 
 from __future__ import annotations

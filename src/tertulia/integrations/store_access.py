@@ -24,7 +24,7 @@ class LoopExecutor(ThreadExecutor):
     """The default threads of the running event loop, for a store opened without an executor."""
 
     def __init__(self) -> None:
-        self._joint = None
+        """Make no pool: the event loop has one."""
 
     def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         return asyncio.to_thread(call, *args, **kwargs)

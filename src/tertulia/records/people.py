@@ -6,8 +6,8 @@ writes from two chats links them with a code: made in one chat, typed in the oth
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Final, Literal
+from datetime import datetime
+from typing import Literal
 
 import msgspec
 
@@ -28,11 +28,6 @@ from tertulia.storage.rows import from_micros, to_micros
 Role = Literal["owner", "member", "guest"]
 # From the most permissions to the fewest; `require_role` compares positions.
 ROLES: tuple[Role, ...] = ("owner", "member", "guest")
-
-CODE_LIFE: Final = timedelta(hours=1)
-PENDING_CODES: Final = 3
-ASK_AGAIN: Final = timedelta(minutes=10)
-WRONG_TRIES: Final = 5
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,14 +250,14 @@ class People:
         """Store a code for a subject; return False if a limit on codes is reached."""
         tx.run("codes_expire", {"now": to_micros(now)})
         recent = tx.one("code_of_subject", {"subject": subject, "purpose": purpose})
-        if recent is not None and recent[0] > to_micros(now - ASK_AGAIN):
+        if recent is not None and recent[0] > to_micros(now - pairing_code.MIN_INTERVAL):
             return False
         account = {
             "platform": storable(source.platform),
             "account": storable(source.account),
         }
         (pending,) = tx.one("codes_pending", {"purpose": purpose, **account}) or (0,)
-        if purpose == "pair" and pending >= PENDING_CODES:
+        if purpose == "pair" and pending >= pairing_code.MAX_PENDING:
             return False
         tx.run(
             "code_insert",
@@ -272,7 +267,7 @@ class People:
                 "purpose": purpose,
                 "subject": subject,
                 "now": to_micros(now),
-                "until": to_micros(now + CODE_LIFE),
+                "until": to_micros(now + pairing_code.LIFETIME),
             },
         )
         return True
@@ -286,9 +281,9 @@ class People:
         validate.text("code", code)
 
         def work(tx: Transaction) -> Row | None:
-            since = to_micros(now - CODE_LIFE)
+            since = to_micros(now - pairing_code.LIFETIME)
             (wrong,) = tx.one("wrong_codes_count", {"place": redeemer, "since": since}) or (0,)
-            if wrong >= WRONG_TRIES:
+            if wrong >= pairing_code.MAX_WRONG_TRIES:
                 raise AccessDenied(
                     "Too many wrong codes.", hint="Try again in an hour.", retry_after=3600
                 )

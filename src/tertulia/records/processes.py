@@ -38,7 +38,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     """A background program, as the store had it at one moment.
 
     A pid alone identifies nothing: another program may have it by now. The mark beside it records
-    when that program began. The keeper is the supervisor process, which has the program's terminal
+    when that program began. `keeper` is the supervisor process, which has the program's terminal
     and writes its output to files. `told` is how many bytes of the output were reported to its
     conversation, `told_at` when something was last reported.
     """
@@ -71,7 +71,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """The pids and start marks of a running program and of its keeper."""
+    """The pids and start marks of a running program and of its supervisor."""
 
     keeper_pid: int
     keeper_mark: str

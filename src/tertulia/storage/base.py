@@ -43,8 +43,10 @@ class Transaction(Protocol):
     """One transaction, as `work` sees it."""
 
     def run(self, statement: str, params: Params = ...) -> None:
-        """Run a statement without waiting for its result; an error is raised by the next call that
-        needs a result, or by the commit."""
+        """Run a statement without waiting for its result.
+
+        An error is raised by the next call that needs a result, or by the commit.
+        """
 
     def changed(self, statement: str, params: Params = ...) -> int:
         """Run a statement and return how many rows it changed."""
@@ -59,8 +61,10 @@ class Transaction(Protocol):
         """Run a statement once for each of `rows`."""
 
     def lock(self, name: str, *, shared: bool = False) -> None:
-        """Lock a name until the end of the transaction; others that lock it wait, unless
-        all of them lock it with `shared`."""
+        """Lock a name until the end of the transaction.
+
+        Others that lock it wait, unless all of them lock it with `shared`.
+        """
 
     def search_entry(self, text: str) -> Any:
         """Return a folded text in the form that the search index stores."""
@@ -95,8 +99,10 @@ class Database(Protocol):
         """Wake the waiters on a channel."""
 
     def notifications(self, channel: str) -> int:
-        """Return the number of notifications so far; read it before you look for work, then pass it
-        to `wait`."""
+        """Return the number of notifications so far.
+
+        Read it before you look for work, then pass it to `wait`.
+        """
 
     def wait(self, channel: str, since: int, seconds: float) -> None:
         """Wait until there are more than `since` notifications, or the time has passed."""

@@ -1,4 +1,4 @@
-"""Opening and inspecting a store by its location: a path, sqlite:///… or postgresql://…"""
+"""Open and inspect a store by its location: a path, a sqlite URL or a postgresql URL."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ An adapter is tested with a subclass that returns an adapter with its platform:
 
     class TestMyAdapter(AdapterContract):
         @asynccontextmanager
-        async def scene(self) -> AsyncIterator[Scene]:
+        async def scene(self) -> AsyncIterator[AdapterFixture]:
             yield MyScene(...)
 
 A scene is the platform side: it writes messages as a user would, it has the messages that arrived,
@@ -36,9 +36,9 @@ from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive, Stream
 # Long enough for any machine; a test that reaches it has failed.
 _TIMEOUT = 60.0
 
-Mishap = Literal["unavailable", "rate_limited", "refused", "too_large", "unknown"]
+SendFailure = Literal["unavailable", "rate_limited", "refused", "too_large", "unknown"]
 
-_ERRORS: dict[Mishap, type[PlatformError]] = {
+_ERRORS: dict[SendFailure, type[PlatformError]] = {
     "unavailable": PlatformUnavailable,
     "rate_limited": RateLimited,
     "refused": Refused,
@@ -47,14 +47,14 @@ _ERRORS: dict[Mishap, type[PlatformError]] = {
 }
 
 
-class Scene(ABC):
+class AdapterFixture(ABC):
     """A platform with an adapter connected to it; all messages are in the chat `chat`."""
 
     adapter: Adapter
     chat: ClassVar[str] = "chat-1"
     account: ClassVar[str] = ""
     # The failures that this platform can produce for sent messages.
-    mishaps: ClassVar[tuple[Mishap, ...]] = ()
+    mishaps: ClassVar[tuple[SendFailure, ...]] = ()
 
     @abstractmethod
     async def write(self, text: str, message_id: str) -> bool:
@@ -64,7 +64,7 @@ class Scene(ABC):
     async def arrived(self, count: int) -> list[str]:
         """Wait until `count` texts have arrived and return them, with repeated ones."""
 
-    def spoil(self, mishap: Mishap) -> None:
+    def spoil(self, mishap: SendFailure) -> None:
         """Let every message that is sent from now on fail in this way."""
         raise NotImplementedError
 
@@ -76,11 +76,13 @@ class Scene(ABC):
 class AdapterContract:
     """The promises of `platforms/base.py`."""
 
-    def scene(self) -> AbstractAsyncContextManager[Scene]:
+    def scene(self) -> AbstractAsyncContextManager[AdapterFixture]:
         """Return a platform with an adapter that does not listen yet."""
         raise NotImplementedError
 
-    def play(self, act: Callable[[Scene], Awaitable[None]], receive: Receive | None = None) -> None:
+    def play(
+        self, act: Callable[[AdapterFixture], Awaitable[None]], receive: Receive | None = None
+    ) -> None:
         """Run `act` while the adapter listens."""
 
         async def nothing(incoming: Incoming) -> None:
@@ -113,7 +115,7 @@ class AdapterContract:
             await may_end.wait()
             order.append("accepted")
 
-        async def act(scene: Scene) -> None:
+        async def act(scene: AdapterFixture) -> None:
             writing = asyncio.create_task(scene.write("hola", "1"))
             writing.add_done_callback(lambda _: order.append("acknowledged"))
             await came.wait()
@@ -132,7 +134,7 @@ class AdapterContract:
             if len(tries) == 1:
                 raise StoreUnavailable("The store is locked.", hint="Try again.")
 
-        async def act(scene: Scene) -> None:
+        async def act(scene: AdapterFixture) -> None:
             assert not await scene.write("hola", "1")
             assert await scene.write("hola", "1")
 
@@ -150,7 +152,7 @@ class AdapterContract:
 
         text = "**¡hola!** <b>再见</b> [from: me]\n\\o/ 👋"
 
-        async def act(scene: Scene) -> None:
+        async def act(scene: AdapterFixture) -> None:
             assert await scene.write(text, "1")
             (incoming,) = received
             assert incoming.source.platform == scene.adapter.name
@@ -168,7 +170,7 @@ class AdapterContract:
         async def receive(incoming: Incoming) -> None:
             ids.append(incoming.message_id)
 
-        async def act(scene: Scene) -> None:
+        async def act(scene: AdapterFixture) -> None:
             assert await scene.write("hola", "1")
             assert await scene.write("hola", "2")
 
@@ -189,7 +191,7 @@ class AdapterContract:
             inside.remove(incoming.text)
             received.append(incoming.text)
 
-        async def act(scene: Scene) -> None:
+        async def act(scene: AdapterFixture) -> None:
             for number in range(3):
                 assert await scene.write(f"first {number}", f"a{number}")
             writes = (scene.write(f"then {number}", f"b{number}") for number in range(4))
@@ -205,7 +207,7 @@ class AdapterContract:
     def test_what_is_sent_arrives_in_order(self) -> None:
         texts = ["¡hola!", "```python\nprint('再见')\n```", "third 👋"]
 
-        async def act(scene: Scene) -> None:
+        async def act(scene: AdapterFixture) -> None:
             for number, text in enumerate(texts):
                 await scene.adapter.send(outgoing(scene, text, f"d{number}"))
             assert await scene.arrived(len(texts)) == texts
@@ -213,8 +215,8 @@ class AdapterContract:
         self.play(act)
 
     @pytest.mark.parametrize("mishap", list(_ERRORS))
-    def test_what_goes_wrong_is_told_and_not_tried_again(self, mishap: Mishap) -> None:
-        async def act(scene: Scene) -> None:
+    def test_what_goes_wrong_is_told_and_not_tried_again(self, mishap: SendFailure) -> None:
+        async def act(scene: AdapterFixture) -> None:
             if mishap not in scene.mishaps:
                 pytest.skip("this platform cannot be made to do that")
             scene.spoil(mishap)
@@ -229,7 +231,7 @@ class AdapterContract:
         self.play(act)
 
     def test_a_delivery_that_is_repeated_arrives_once(self) -> None:
-        async def act(scene: Scene) -> None:
+        async def act(scene: AdapterFixture) -> None:
             if not scene.adapter.is_idempotent:
                 pytest.skip("this adapter does not promise it")
             for _ in range(2):
@@ -242,7 +244,7 @@ class AdapterContract:
     # -- 8: show
 
     def test_show_never_fails(self) -> None:
-        async def act(scene: Scene) -> None:
+        async def act(scene: AdapterFixture) -> None:
             for chat in (scene.chat, "a chat that nobody ever wrote in"):
                 source = Source(scene.adapter.name, chat, account=scene.account, user_id="u")
                 for kind in ("began", "delta", "tool", "ended"):
@@ -253,11 +255,11 @@ class AdapterContract:
         self.play(act)
 
     def test_it_says_who_it_is(self) -> None:
-        async def act(scene: Scene) -> None:
+        async def act(scene: AdapterFixture) -> None:
             assert scene.adapter.name
 
         self.play(act)
 
 
-def outgoing(scene: Scene, text: str, delivery: str) -> Outgoing:
+def outgoing(scene: AdapterFixture, text: str, delivery: str) -> Outgoing:
     return Outgoing(delivery=delivery, chat_id=scene.chat, account=scene.account, text=text)

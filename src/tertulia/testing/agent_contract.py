@@ -4,7 +4,7 @@ An agent is tested with a subclass that returns an agent which follows a script:
 
     class TestMyAgent(AgentContract):
         @contextmanager
-        def agent(self, *script: Saying) -> Iterator[Agent]:
+        def agent(self, *script: ScriptStep) -> Iterator[Agent]:
             yield MyAgent(...)
 
 A script lists the steps of the model (or program, or endpoint) behind the agent. The user message
@@ -41,24 +41,24 @@ WORD = {
 }
 
 
-class Saying(NamedTuple):
+class ScriptStep(NamedTuple):
     """One step of a script: text, or tool calls with their arguments as the model writes them."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
 
 
-def calling(*calls: tuple[str, str]) -> Saying:
+def call_step(*calls: tuple[str, str]) -> ScriptStep:
     """Return a step that calls tools, each given by name and arguments."""
-    return Saying("", tuple(ToolCall(f"call_{at}", *call) for at, call in enumerate(calls)))
+    return ScriptStep("", tuple(ToolCall(f"call_{at}", *call) for at, call in enumerate(calls)))
 
 
-def request_text(saying: Saying) -> str:
+def request_text(saying: ScriptStep) -> str:
     """Return the user message that asks the parrot agent for a step."""
     return "\n".join(f"call {call.name} {call.arguments}" for call in saying.calls) or "hello"
 
 
-ANSWER = Saying("Well then, ¡adiós! 再见 👋")
+ANSWER = ScriptStep("Well then, ¡adiós! 再见 👋")
 
 
 class AgentContract:
@@ -67,7 +67,7 @@ class AgentContract:
     # True if every step reports its usage; False for programs that do not know it.
     reports_usage = True
 
-    def agent(self, *script: Saying) -> AbstractContextManager[Agent]:
+    def agent(self, *script: ScriptStep) -> AbstractContextManager[Agent]:
         """Return an agent that follows a script once."""
         raise NotImplementedError
 
@@ -78,7 +78,7 @@ class AgentContract:
         roles = [message["role"] for message in gateway.stored]
         assert roles[:1] == ["user"]
 
-    def run(self, gateway: ScriptedGateway, *script: Saying, **options: Any) -> RecordedEvents:
+    def run(self, gateway: ScriptedGateway, *script: ScriptStep, **options: Any) -> RecordedEvents:
         """Run one turn with a script."""
 
         async def exchange() -> RecordedEvents:
@@ -102,7 +102,7 @@ class AgentContract:
 
     def test_what_was_shown_is_what_is_stored(self, gateway: ScriptedGateway) -> None:
         gateway.tools = (echo(),)
-        recorded = self.run(gateway, calling(("echo", '{"word": "hola"}')), ANSWER)
+        recorded = self.run(gateway, call_step(("echo", '{"word": "hola"}')), ANSWER)
         streamed = ""
         for event in recorded.events:
             if isinstance(event, Delta):
@@ -114,7 +114,7 @@ class AgentContract:
 
     def test_what_was_spent_is_told(self, gateway: ScriptedGateway) -> None:
         gateway.tools = (echo(),)
-        recorded = self.run(gateway, calling(("echo", '{"word": "hola"}')), ANSWER)
+        recorded = self.run(gateway, call_step(("echo", '{"word": "hola"}')), ANSWER)
         assert recorded.answer
         if self.reports_usage:
             assert all(step.usage is not None for step in recorded.steps)
@@ -131,7 +131,7 @@ class AgentContract:
             return "seen"
 
         gateway.tools = (Tool("look", "Looks.", NO_PARAMETERS, look),)
-        recorded = self.run(gateway, calling(("look", "{}")), ANSWER)
+        recorded = self.run(gateway, call_step(("look", "{}")), ANSWER)
         assert recorded.answer
         assert stored_calls == [[call.id for call in recorded.steps[0].tool_calls]]
         assert len(stored_calls[0]) == 1
@@ -153,7 +153,7 @@ class AgentContract:
             Tool("first", "Waits.", NO_PARAMETERS, first),
             Tool("second", "Goes.", NO_PARAMETERS, second),
         )
-        recorded = self.run(gateway, calling(("first", "{}"), ("second", "{}")), ANSWER)
+        recorded = self.run(gateway, call_step(("first", "{}"), ("second", "{}")), ANSWER)
         assert recorded.answer
         assert [result.content for result in recorded.results] == ["first", "second"]
         calls = [call.id for call in recorded.steps[0].tool_calls]
@@ -181,7 +181,7 @@ class AgentContract:
             raise ZeroDivisionError("division by zero")
 
         gateway.tools = (echo(), Tool("broken", "Breaks.", NO_PARAMETERS, broken))
-        recorded = self.run(gateway, calling(call), ANSWER)
+        recorded = self.run(gateway, call_step(call), ANSWER)
         assert recorded.answer
         (result,) = recorded.results
         assert expected in str(result.content)
@@ -216,7 +216,7 @@ class AgentContract:
             Tool("quick", "Ends.", NO_PARAMETERS, quick),
             Tool("slow", "Does not.", NO_PARAMETERS, slow),
         )
-        script = calling(("quick", "{}"), ("slow", "{}")), ANSWER
+        script = call_step(("quick", "{}"), ("slow", "{}")), ANSWER
         recorded = self.run(gateway, *script, watcher=stop_at_the_first_result)
         assert isinstance(recorded.problem, AgentStopped)
         assert [result.content for result in recorded.results] == ["finished"]
@@ -230,7 +230,7 @@ class AgentContract:
             return "waited"
 
         gateway.tools = (Tool("wait", "Waits.", NO_PARAMETERS, wait),)
-        recorded = self.run(gateway, calling(("wait", "{}")), ANSWER)
+        recorded = self.run(gateway, call_step(("wait", "{}")), ANSWER)
         assert recorded.answer
         assert gateway.steered == ["make it two"]
         contents = [message["content"] for message in gateway.stored]
@@ -261,13 +261,13 @@ class AgentContract:
             Tool("slow", "Does not.", NO_PARAMETERS, slow),
         )
         with pytest.raises(_ReaderLeft):
-            self.run(gateway, calling(("quick", "{}"), ("slow", "{}")), ANSWER, watcher=leave)
+            self.run(gateway, call_step(("quick", "{}"), ("slow", "{}")), ANSWER, watcher=leave)
         assert cancelled == [True]
         gateway.stored = [{"role": "user"}]
 
     def test_many_runs_at_once(self, tmp_path: Path) -> None:
         count = 5
-        saying = calling(("echo", '{"word": "hola"}'))
+        saying = call_step(("echo", '{"word": "hola"}'))
 
         async def run_one(agent: Agent, number: int) -> RecordedEvents:
             folder = tmp_path / str(number)

@@ -18,10 +18,10 @@ from tertulia.storage.base import Database, Transaction
 from tertulia.store import Store
 from tertulia.testing.fixtures import (
     Handles,
-    at_once,
     dm,
-    said,
-    until,
+    run_in_threads,
+    user_message,
+    wait_until,
 )
 
 
@@ -79,7 +79,9 @@ class DatabasePromises:
             return [database(handle).write(count_up) for _ in range(50)]
 
         climbs = (partial(climb, handle) for handle in (store, other) * 4)
-        numbers_written = sorted(number for numbers in at_once(*climbs) for number in numbers)
+        numbers_written = sorted(
+            number for numbers in run_in_threads(*climbs) for number in numbers
+        )
         assert numbers_written == list(range(1, 401))
 
     def test_work_that_fails_takes_no_other_with_it(self, store: Store) -> None:
@@ -97,7 +99,9 @@ class DatabasePromises:
                     failed += 1
             return failed
 
-        assert at_once(*(partial(climb, fails) for fails in (False, True) * 4)) == [0, 50] * 4
+        assert (
+            run_in_threads(*(partial(climb, fails) for fails in (False, True) * 4)) == [0, 50] * 4
+        )
         assert database(store).read(lambda tx: get_value(tx, "count")) == 200
 
     def test_a_read_sees_one_state(self, store: Store, other: Store) -> None:
@@ -206,7 +210,7 @@ class DatabasePromises:
         closer.join()
         assert order == ["done", "closed"]
 
-    def test_a_closed_store_refuses_every_call(self, stage: Handles, store: Store) -> None:
+    def test_a_closed_store_refuses_every_call(self, handles: Handles, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         transcript = store.transcript(session.id)
         store.close()
@@ -215,7 +219,7 @@ class DatabasePromises:
             lambda: store.sessions.open(dm("anna")),
             lambda: store.sessions.get(session.id),
             store.sessions.find,
-            lambda: transcript.append(said("hello")),
+            lambda: transcript.append(user_message("hello")),
             transcript.load,
             store.usage.sum,
             lambda: store.search("hello"),
@@ -226,14 +230,14 @@ class DatabasePromises:
             with pytest.raises(StoreError) as caught:
                 call()
             assert caught.value.hint
-        assert stage.open().transcript(session.id).load() == []
+        assert handles.open().transcript(session.id).load() == []
 
-    def test_a_store_is_a_context_manager(self, stage: Handles) -> None:
-        with stage.open() as store:
+    def test_a_store_is_a_context_manager(self, handles: Handles) -> None:
+        with handles.open() as store:
             session = store.sessions.open(dm("anna"))
         with pytest.raises(StoreError):
             store.sessions.count()
-        assert stage.open().sessions.get(session.id) is not None
+        assert handles.open().sessions.get(session.id) is not None
 
     def test_a_notification_reaches_every_handle(self, store: Store, other: Store) -> None:
         """Notifications reach handles that wait; the test notifies until one has arrived."""
@@ -252,7 +256,9 @@ class DatabasePromises:
             listen(handle)
             is_notified.set()
 
-        at_once(partial(wait_once, other), partial(until, notify_again, "the notification arrives"))
+        run_in_threads(
+            partial(wait_once, other), partial(wait_until, notify_again, "the notification arrives")
+        )
 
     def test_waiting_for_a_notification_times_out(self, store: Store) -> None:
         database(store).wait("midnight", database(store).notifications("midnight"), 0.01)

@@ -13,11 +13,11 @@ from tertulia.errors import ConfigError, NotFound
 from tertulia.store import Store
 from tertulia.testing.fixtures import (
     Handles,
-    answered,
+    assistant_message,
     dm,
-    said,
     texts,
     turn,
+    user_message,
 )
 
 
@@ -62,7 +62,7 @@ class DeletionPromises:
             assert len(store.sessions.explain(session.id).splitlines()) == 3
             transcript = store.transcript(session.id)
             assert (transcript.load(), len(transcript.revisions())) == ([], 1)
-            transcript.extend([said(f"lighthouse {number}"), said("x" * 100_000)])
+            transcript.extend([user_message(f"lighthouse {number}"), user_message("x" * 100_000)])
             transcript.undo()
             store.settle()
             assert len(store.search("lighthouse").items) == 1
@@ -74,52 +74,52 @@ class DeletionPromises:
     def test_a_large_part_lives_as_long_as_a_message_with_it(self, store: Store) -> None:
         large = "a very large text " * 10_000
         anna, ben = store.sessions.open(dm("anna")), store.sessions.open(dm("ben"))
-        store.transcript(anna.id).extend([said(large), answered(large)])
-        store.transcript(ben.id).append(said(large))
+        store.transcript(anna.id).extend([user_message(large), assistant_message(large)])
+        store.transcript(ben.id).append(user_message(large))
         fork = store.sessions.fork(ben.id)
         store.sessions.delete(anna.id)
         assert texts(store.transcript(ben.id)) == [large]
         store.sessions.delete(ben.id)
         assert texts(store.transcript(fork.id)) == [large]
 
-    def test_nothing_of_it_is_left_on_disk(self, stage: Handles, store: Store) -> None:
+    def test_nothing_of_it_is_left_on_disk(self, handles: Handles, store: Store) -> None:
         secrets = ["qahveh", "xylographer", "zwieback", "jabberwock", "vivisection", "kumquat"]
         kept_word = "wunderkammer"
         witness = store.sessions.open(dm("ben"))
-        # This session stays, so that the database keeps its pages and does not simply start over.
-        store.transcript(witness.id).append(said(f"{kept_word} {kept_word}"))
+        # A second session with content keeps the database from cleaning up by itself.
+        store.transcript(witness.id).append(user_message(f"{kept_word} {kept_word}"))
         store.sessions.rename(witness.id, kept_word)
         session = store.sessions.open(dm("anna", chat_name=secrets[0]))
         transcript = store.transcript(session.id)
         for number in range(200):
-            transcript.append(said(f"{secrets[1]} {number} " + "words " * 50))
-        transcript.append(said(f"{secrets[2]} " * 5_000))
+            transcript.append(user_message(f"{secrets[1]} {number} " + "words " * 50))
+        transcript.append(user_message(f"{secrets[2]} " * 5_000))
         transcript.append({"role": "user", "content": "x", "field": secrets[3]})
         store.sessions.rename(session.id, secrets[4])
         store.sessions.set_metadata(session.id, {"note": secrets[5]})
         store.settle()
         transcript.keep_recent(10)
-        transcript.rewrite([said(secrets[1])])
+        transcript.rewrite([user_message(secrets[1])])
         store.settle()
         store.usage.add(session.id, Usage(input=1, cost_usd=1))
-        stage.close()
-        before = b"".join(self.stored_bytes(stage.place)).lower()
+        handles.close()
+        before = b"".join(self.stored_bytes(handles.place)).lower()
         missing = [word for word in (*secrets, kept_word) if word.encode() not in before]
         # A large part is stored compressed, so its word cannot be found as plain bytes.
         assert missing in ([], [secrets[2]])
 
-        store = stage.open()
+        store = handles.open()
         store.sessions.delete(session.id)
-        stage.close()
-        after = b"".join(self.stored_bytes(stage.place)).lower()
+        handles.close()
+        after = b"".join(self.stored_bytes(handles.place)).lower()
         assert [word for word in secrets if word.encode() in after] == []
         assert kept_word.encode() in after
         assert session.id.encode() in after  # its usage stays recorded
 
-    def test_what_ended_long_ago_is_expunged(self, stage: Handles, store: Store) -> None:
+    def test_what_ended_long_ago_is_expunged(self, handles: Handles, store: Store) -> None:
         old = [store.sessions.open(dm("anna"), force_new=True).id for _ in range(4)]
         store.sessions.end(store.sessions.open(dm("ben")).id, "done")
-        moment = stage.clock.forward(days=1)
+        moment = handles.clock.forward(days=1)
         store.sessions.end(old[3], "done")
         running = store.sessions.open(dm("carl"))
         assert store.expunge(ended_before=moment) == 4

@@ -22,7 +22,7 @@ T = TypeVar("T")
 Moment = Literal["before", "after"]
 
 
-def watch(store: Store, call: Callable[[int, Moment], Any]) -> None:
+def watch_commits(store: Store, call: Callable[[int, Moment], Any]) -> None:
     """Call `call(number, moment)` around the write transactions of this handle, counted from 1.
 
     Only the calling thread is watched, so lease renewal and indexing are not disturbed.

@@ -48,17 +48,17 @@ def dm(user: str, platform: str = "telegram", **details: Any) -> Source:
     return Source(platform, user, user_id=user, **details)
 
 
-def said(text: str) -> dict[str, Any]:
+def user_message(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def answered(text: str) -> dict[str, Any]:
+def assistant_message(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
 
 
 def turn(text: str) -> list[dict[str, Any]]:
     """Return a question with its answer."""
-    return [said(text), answered(f"re {text}")]
+    return [user_message(text), assistant_message(f"re {text}")]
 
 
 def texts(transcript: Transcript) -> list[str]:
@@ -66,7 +66,7 @@ def texts(transcript: Transcript) -> list[str]:
     return [message["content"] for message in transcript.load()]
 
 
-def at_once(*works: Callable[[], T]) -> list[T]:
+def run_in_threads(*works: Callable[[], T]) -> list[T]:
     """Run all calls at the same time, each in its own thread, and return the results in order.
 
     If a call raises, its error is raised here after all have finished.
@@ -92,7 +92,7 @@ def at_once(*works: Callable[[], T]) -> list[T]:
     return [results[index] for index in range(len(works))]
 
 
-def until(condition: Callable[[], Any], what: str) -> None:
+def wait_until(condition: Callable[[], Any], what: str) -> None:
     """Wait until a condition is true; fail after 60 seconds, enough for a busy machine."""
     deadline = time.monotonic() + 60
     while not condition():
@@ -116,5 +116,5 @@ def outcomes(
 
         return run
 
-    parts = at_once(*(catch_refusal(work) for work in works))
+    parts = run_in_threads(*(catch_refusal(work) for work in works))
     return [result for part in parts for result in part], refused

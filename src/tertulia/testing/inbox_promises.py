@@ -14,9 +14,9 @@ from tertulia.store import Store
 from tertulia.testing.fake_clock import FakeClock
 from tertulia.testing.fixtures import (
     Handles,
-    at_once,
     dm,
-    until,
+    run_in_threads,
+    wait_until,
 )
 
 ANA, BEN = dm("42"), dm("43")
@@ -81,9 +81,13 @@ class InboxPromises:
         assert store.inbox.put(ANA, "hello", message_id=message_id).is_new
         assert store.inbox.put(ANA, "hello", message_id=message_id).is_new
 
-    def test_a_message_accepted_at_once_from_everywhere_is_there_once(self, stage: Handles) -> None:
-        handles = [stage.open() for _ in range(3)]
-        put = at_once(*(lambda h=h: h.inbox.put(ANA, "hi", message_id="1") for h in handles * 3))
+    def test_a_message_accepted_at_once_from_everywhere_is_there_once(
+        self, handles: Handles
+    ) -> None:
+        stores = [handles.open() for _ in range(3)]
+        put = run_in_threads(
+            *(lambda h=h: h.inbox.put(ANA, "hi", message_id="1") for h in stores * 3)
+        )
         assert sum(item.is_new for item in put) == 1
         assert len({item.id for item in put}) == 1
 
@@ -110,11 +114,11 @@ class InboxPromises:
         store.inbox.done(first)
         assert item_texts(store.inbox.claim()) == ["two"]
 
-    def test_two_takers_never_get_the_same(self, stage: Handles) -> None:
-        handles = [stage.open() for _ in range(4)]
+    def test_two_takers_never_get_the_same(self, handles: Handles) -> None:
+        stores = [handles.open() for _ in range(4)]
         for number in range(60):
             source = Source("telegram", str(number % 20))
-            handles[0].inbox.put(source, str(number), message_id=number)
+            stores[0].inbox.put(source, str(number), message_id=number)
 
         def work(store: Store) -> list[str | None]:
             texts: list[str | None] = []
@@ -124,10 +128,10 @@ class InboxPromises:
                     store.inbox.done(item)
             return texts
 
-        parts = at_once(*(lambda h=h: work(h) for h in handles))
+        parts = run_in_threads(*(lambda h=h: work(h) for h in stores))
         texts = [text for part in parts for text in part]
         # A worker stops early if all conversations are claimed by others at that moment.
-        rest = work(handles[0])
+        rest = work(stores[0])
         assert sorted(texts + rest, key=lambda text: int(text or "")) == [
             str(number) for number in range(60)
         ]
@@ -182,7 +186,7 @@ class InboxPromises:
 
     def test_who_waits_for_messages_is_told(self, store: Store, other: Store) -> None:
         assert not other.inbox.wait(0)
-        has_message, _ = at_once(
+        has_message, _ = run_in_threads(
             lambda: other.inbox.wait(60), lambda: store.inbox.put(ANA, "hello")
         )
         assert has_message
@@ -193,7 +197,7 @@ class InboxPromises:
         assert other.inbox.wait(0)
 
     def test_messages_of_a_deleted_session_make_way(self, store: Store) -> None:
-        """This holds also while one of its messages is being answered."""
+        """It holds also while one of its messages is being answered."""
         store.inbox.put(ANA, "one", message_id="1")
         store.inbox.put(ANA, "two", message_id="2")
         (first,) = store.inbox.claim()
@@ -207,7 +211,7 @@ class InboxPromises:
     def test_a_lost_taker_is_noticed_by_itself(self, store: Store, other: Store) -> None:
         store.inbox.put(ANA, "one")
         store.inbox.claim(lease_seconds=0.05)
-        until(other.inbox.claim, "the claim runs out")
+        wait_until(other.inbox.claim, "the claim runs out")
 
     def test_a_message_taken_twice_is_answered_once(self, store: Store, other: Store) -> None:
         """The claim may expire while the answer is written; the turn detects the duplicate."""

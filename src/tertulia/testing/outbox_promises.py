@@ -16,9 +16,9 @@ from tertulia.store import Store
 from tertulia.testing.fake_clock import FakeClock
 from tertulia.testing.fixtures import (
     Handles,
-    at_once,
     dm,
-    until,
+    run_in_threads,
+    wait_until,
 )
 
 ANA, BEN = dm("42"), dm("43")
@@ -64,11 +64,11 @@ class OutboxPromises:
         assert len(keys) == 10
 
     def test_a_delivery_put_in_at_once_from_everywhere_is_there_once(
-        self, stage: Handles, store: Store
+        self, handles: Handles, store: Store
     ) -> None:
-        handles = [stage.open() for _ in range(3)]
-        put = at_once(
-            *(lambda h=h: h.outbox.put("hi", "telegram:42", delivery="d") for h in handles * 3)
+        stores = [handles.open() for _ in range(3)]
+        put = run_in_threads(
+            *(lambda h=h: h.outbox.put("hi", "telegram:42", delivery="d") for h in stores * 3)
         )
         assert len({delivery.id for delivery in put}) == 1
         assert len(store.outbox.find().items) == 1
@@ -122,10 +122,10 @@ class OutboxPromises:
         assert texts(store.outbox.claim(limit=2)) == ["2", "3"]
         assert texts(store.outbox.claim(limit=2)) == ["4"]
 
-    def test_two_claimers_never_get_the_same(self, stage: Handles) -> None:
-        handles = [stage.open() for _ in range(4)]
+    def test_two_claimers_never_get_the_same(self, handles: Handles) -> None:
+        stores = [handles.open() for _ in range(4)]
         for number in range(60):
-            handles[0].outbox.put(str(number), f"telegram:{number % 20}")
+            stores[0].outbox.put(str(number), f"telegram:{number % 20}")
 
         def work(store: Store) -> list[str]:
             sent: list[str] = []
@@ -135,10 +135,10 @@ class OutboxPromises:
                     store.outbox.done(delivery)
             return sent
 
-        parts = at_once(*(lambda h=h: work(h) for h in handles))
+        parts = run_in_threads(*(lambda h=h: work(h) for h in stores))
         sent_texts = [text for part in parts for text in part]
         # A worker stops early if all chats with deliveries are claimed by others at that moment.
-        rest = work(handles[0])
+        rest = work(stores[0])
         assert sorted(sent_texts + rest, key=int) == [str(number) for number in range(60)]
 
     def test_a_send_that_failed_is_tried_again_and_nothing_overtakes_it(
@@ -221,7 +221,7 @@ class OutboxPromises:
     def test_a_lease_ends_by_itself(self, store: Store, other: Store) -> None:
         store.outbox.put("hello", "telegram:42")
         store.outbox.claim(lease_seconds=0.05)
-        until(
+        wait_until(
             lambda: other.outbox.claim() == [] and other.outbox.find(state="unknown").items,
             "the claim runs out",
         )
@@ -292,7 +292,7 @@ class OutboxPromises:
         self, store: Store, other: Store, clock: FakeClock
     ) -> None:
         assert not other.outbox.wait(0)
-        has_delivery, _ = at_once(
+        has_delivery, _ = run_in_threads(
             lambda: other.outbox.wait(60), lambda: store.outbox.put("hello", "telegram:42")
         )
         assert has_delivery
@@ -377,8 +377,8 @@ class OutboxPromises:
             store.outbox.failed(delivery, "?", **wrong)
         assert store.outbox.done(delivery).state == "sent"
 
-    def test_a_home_and_an_origin_are_places(self, stage: Handles) -> None:
-        store = stage.open(homes={"telegram": HomeChannel("99", thread_id="3")})
+    def test_a_home_and_an_origin_are_places(self, handles: Handles) -> None:
+        store = handles.open(homes={"telegram": HomeChannel("99", thread_id="3")})
         store.outbox.put("home", "telegram")
         store.outbox.put("back", "origin", origin=ANA)
         store.outbox.put("file", "local")

@@ -15,9 +15,9 @@ from tertulia.store import Store
 from tertulia.testing.fake_clock import FakeClock
 from tertulia.testing.fixtures import (
     Handles,
-    at_once,
     dm,
     outcomes,
+    run_in_threads,
     texts,
 )
 
@@ -54,7 +54,7 @@ class ProcessPromises:
             store.processes.require("p1")
 
     def test_no_more_programs_run_than_may(self, store: Store, other: Store) -> None:
-        """This holds also if two are started at the same moment; each machine counts its own."""
+        """It holds also if two are started at the same moment; each machine counts its own."""
         store.processes.begin(program(store, "p1"), at_most=2)
         begin = [
             partial(handle.processes.begin, program(store, name), at_most=2)
@@ -73,7 +73,7 @@ class ProcessPromises:
             partial(handle.processes.end, started, "exited", exit_code=3, news="It has ended.")
             for handle in (store, other)
         ]
-        assert sorted(at_once(*ends)) == [False, True]
+        assert sorted(run_in_threads(*ends)) == [False, True]
         ended = other.processes.require("p1")
         assert (ended.state, ended.exit_code, ended.is_alive) == ("exited", 3, False)
         assert [delivery.body["text"] for delivery in store.outbox.find().items] == [
@@ -89,7 +89,7 @@ class ProcessPromises:
         tells = [
             partial(handle.processes.report, started, "one", told=3) for handle in (store, other)
         ]
-        assert sorted(at_once(*tells)) == [False, True]
+        assert sorted(run_in_threads(*tells)) == [False, True]
         now = store.processes.require("p1")
         assert now.told == 3
         assert other.processes.report(now, "two", told=6)
@@ -102,20 +102,20 @@ class ProcessPromises:
         assert texts(store.transcript(started.session_id)) == ["It has ended."]
         assert store.outbox.find().items == ()
 
-    def test_a_program_keeps_its_session_from_the_policy(self, stage: Handles) -> None:
-        store = stage.open(policies=IDLE)
+    def test_a_program_keeps_its_session_from_the_policy(self, handles: Handles) -> None:
+        store = handles.open(policies=IDLE)
         started = store.processes.begin(program(store, "p1"))
         ben = store.sessions.open(dm("ben"))
-        stage.clock.forward(hours=2)
+        handles.clock.forward(hours=2)
         assert [session.id for session in store.sessions.expired().items] == [ben.id]
         assert started.session_id is not None
         assert store.sessions.expire(started.session_id) is None
         assert store.sessions.open(ANA).id == started.session_id
-        stage.clock.forward(hours=2)
+        handles.clock.forward(hours=2)
         with store.turn(ANA, "still there?") as turn:
             assert turn.session.id == started.session_id
             turn.add_assistant("yes")
-        stage.clock.forward(hours=2)
+        handles.clock.forward(hours=2)
         store.processes.end(started, "killed")
         assert [session.id for session in store.sessions.expired().items] == [
             ben.id,
@@ -123,27 +123,27 @@ class ProcessPromises:
         ]
         assert store.sessions.open(ANA).id != started.session_id
 
-    def test_a_program_keeps_its_session_for_a_day_and_no_longer(self, stage: Handles) -> None:
-        store = stage.open(policies=IDLE)
+    def test_a_program_keeps_its_session_for_a_day_and_no_longer(self, handles: Handles) -> None:
+        store = handles.open(policies=IDLE)
         started = store.processes.begin(program(store, "p1"))
-        stage.clock.forward(hours=25)
+        handles.clock.forward(hours=25)
         assert store.sessions.expired().items == ()
-        stage.clock.forward(seconds=1)
+        handles.clock.forward(seconds=1)
         assert [session.id for session in store.sessions.expired().items] == [started.session_id]
         assert store.sessions.open(ANA).id != started.session_id
 
-    def test_a_program_does_not_keep_a_session_from_its_person(self, stage: Handles) -> None:
-        store = stage.open(policies=IDLE)
+    def test_a_program_does_not_keep_a_session_from_its_person(self, handles: Handles) -> None:
+        store = handles.open(policies=IDLE)
         started = store.processes.begin(program(store, "p1"))
         assert store.sessions.open(ANA, force_new=True).id != started.session_id
 
-    def test_a_program_from_before_two_chats_were_linked(self, stage: Handles) -> None:
-        store = stage.open(policies=IDLE)
+    def test_a_program_from_before_two_chats_were_linked(self, handles: Handles) -> None:
+        store = handles.open(policies=IDLE)
         signal_chat = dm("ana", "signal")
         shared = store.sessions.open(ANA)
         store.processes.begin(program(store, "p1", signal_chat))
         store.people.accept_link(signal_chat, store.people.offer_link(ANA))
-        stage.clock.forward(hours=2)
+        handles.clock.forward(hours=2)
         assert store.sessions.expire(shared.id) is None
         assert store.sessions.open(signal_chat).id == shared.id
 

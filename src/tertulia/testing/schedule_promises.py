@@ -17,8 +17,8 @@ from tertulia.store import Store
 from tertulia.testing.fake_clock import FakeClock
 from tertulia.testing.fixtures import (
     Handles,
-    at_once,
     dm,
+    run_in_threads,
     texts,
 )
 
@@ -253,15 +253,15 @@ class SchedulePromises:
         (past,) = store.schedules.history(created.id).items
         assert (past.state, past.problem, past.attempts) == ("failed", "no network", 2)
 
-    def test_many_takers_at_once_run_each_once(self, stage: Handles, store: Store) -> None:
+    def test_many_takers_at_once_run_each_once(self, handles: Handles, store: Store) -> None:
         created = [store.schedules.create(dm(str(n)), "every 2h", "look") for n in range(20)]
-        stage.clock.forward(hours=2)
-        handles = [stage.open() for _ in range(4)]
+        handles.clock.forward(hours=2)
+        stores = [handles.open() for _ in range(4)]
 
         def take(handle: Store) -> list[ScheduleRun]:
             return handle.schedules.claim(7)
 
-        parts = at_once(*(lambda h=h: take(h) for h in handles))
+        parts = run_in_threads(*(lambda h=h: take(h) for h in stores))
         claimed_runs = [run for runs in parts for run in runs]
         while runs := store.schedules.claim(7):
             claimed_runs += runs

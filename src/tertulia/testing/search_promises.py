@@ -12,10 +12,10 @@ from tertulia.records.search import Hit
 from tertulia.store import Store
 from tertulia.testing.fixtures import (
     Handles,
-    answered,
+    assistant_message,
     dm,
-    said,
     turn,
+    user_message,
 )
 
 WORDS = [
@@ -104,27 +104,29 @@ class SearchPromises:
     @pytest.mark.parametrize(("text", "query", "matches"), WORDS)
     def test_words(self, store: Store, text: str, query: str, matches: bool) -> None:
         session = store.sessions.open(dm("anna"))
-        store.transcript(session.id).append(said(text))
+        store.transcript(session.id).append(user_message(text))
         store.settle()
         assert find_hits(store, query) == ([(session.id, 1)] if matches else [])
 
     @pytest.mark.parametrize("query", NONSENSE, ids=lambda query: repr(query[:12]))
     def test_no_query_fails(self, store: Store, query: str) -> None:
         session = store.sessions.open(dm("anna"))
-        store.transcript(session.id).append(said("something else entirely"))
+        store.transcript(session.id).append(user_message("something else entirely"))
         store.settle()
         assert store.search(query).items == ()
         assert store.sessions.find(text=query).items == ()
 
-    def test_a_hit_tells_where_it_is(self, stage: Handles, store: Store, other: Store) -> None:
+    def test_a_hit_tells_where_it_is(self, handles: Handles, store: Store, other: Store) -> None:
         session = store.sessions.open(dm("anna"))
         transcript = store.transcript(session.id)
         filler = "lorem ipsum dolor " * 200
-        transcript.extend([said("nothing"), answered(f"{filler}\nthe Lighthouse\n{filler}")])
-        stage.clock.forward(hours=1)
+        transcript.extend(
+            [user_message("nothing"), assistant_message(f"{filler}\nthe Lighthouse\n{filler}")]
+        )
+        handles.clock.forward(hours=1)
         store.settle()
         (hit,) = other.search("lighthouse").items
-        expected = (session.id, 2, "assistant", stage.clock.now().replace(hour=12))
+        expected = (session.id, 2, "assistant", handles.clock.now().replace(hour=12))
         assert (hit.session_id, hit.seq, hit.role, hit.at) == expected
         assert "the Lighthouse lorem" in hit.snippet
         assert len(hit.snippet) < 400
@@ -133,7 +135,9 @@ class SearchPromises:
     def test_the_better_match_comes_first(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         padding = "so many other words that nobody looks for " * 20
-        store.transcript(session.id).extend([said(f"harbour {padding}"), said("harbour harbour")])
+        store.transcript(session.id).extend(
+            [user_message(f"harbour {padding}"), user_message("harbour harbour")]
+        )
         store.settle()
         hits = store.search("harbour").items
         assert [hit.seq for hit in hits] == [2, 1]
@@ -143,7 +147,7 @@ class SearchPromises:
         session = store.sessions.open(dm("anna"))
         parts = [{"type": "text", "text": "a lantern"}, {"type": "image_url", "image_url": "x"}]
         store.transcript(session.id).extend(
-            [{"role": "user", "content": parts}, said("filler " * 50_000 + "beacon")]
+            [{"role": "user", "content": parts}, user_message("filler " * 50_000 + "beacon")]
         )
         store.settle()
         assert find_hits(store, "lantern") == [(session.id, 1)]
@@ -151,7 +155,7 @@ class SearchPromises:
 
     def test_a_search_sees_the_newest_without_waiting(self, store: Store, other: Store) -> None:
         session = store.sessions.open(dm("anna"))
-        store.transcript(session.id).append(said("lighthouse"))
+        store.transcript(session.id).append(user_message("lighthouse"))
         assert find_hits(other, "lighthouse") == [(session.id, 1)]
 
     def test_a_person_finds_their_own(self, store: Store) -> None:
@@ -164,7 +168,7 @@ class SearchPromises:
         }
         ids = {name: store.sessions.open(source).id for name, source in sources.items()}
         for session_id in ids.values():
-            store.transcript(session_id).append(said("lighthouse"))
+            store.transcript(session_id).append(user_message("lighthouse"))
         store.settle()
 
         def owners(**filters: Any) -> set[str]:
@@ -185,7 +189,7 @@ class SearchPromises:
 
     def test_pages(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
-        store.transcript(session.id).extend(said(f"lighthouse {n}") for n in range(130))
+        store.transcript(session.id).extend(user_message(f"lighthouse {n}") for n in range(130))
         store.settle()
         hits: list[Hit] = []
         cursor = None
@@ -213,9 +217,9 @@ class SearchPromises:
         assert find_hits(store, "lighthouse") == []
         transcript.redo()
         assert find_hits(store, "lighthouse") == visible
-        transcript.edit(1, said("beacon"))
+        transcript.edit(1, user_message("beacon"))
         assert find_hits(store, "lighthouse") == [(session.id, 2)]
-        transcript.rewrite([said("lighthouse again")])
+        transcript.rewrite([user_message("lighthouse again")])
         assert find_hits(store, "lighthouse") == [(session.id, 4)]
         transcript.clear()
         assert find_hits(store, "lighthouse") == []

@@ -14,7 +14,7 @@ from tertulia.store import Store
 from tertulia.testing.fixtures import (
     Handles,
     dm,
-    said,
+    user_message,
 )
 
 
@@ -36,13 +36,13 @@ def all_ids(
 class SessionFindPromises:
     """Promises of `find`, `count` and `has_any`."""
 
-    def populate(self, stage: Handles, store: Store) -> dict[str, str]:
+    def populate(self, handles: Handles, store: Store) -> dict[str, str]:
         """Create some sessions; return their ids by a name for each, in the order of activity."""
         ids: dict[str, str] = {}
 
         def add(name: str, source: Source, **options: Any) -> None:
             ids[name] = store.sessions.open(source, **options).id
-            stage.clock.forward(minutes=1)
+            handles.clock.forward(minutes=1)
 
         add("anna 1", dm("anna", user_name="Anna Bolena"))
         add("anna 2", dm("anna", user_name="Anna Bolena"), force_new=True)
@@ -50,14 +50,14 @@ class SessionFindPromises:
         add("ben", dm("ben"))
         add("ben in a group", Source("telegram", "g", chat_type="group", user_id="ben"))
         add("everybody", Source("telegram", "g", chat_type="group", chat_name="The Circle"))
-        store.transcript(ids["ben"]).append(said("the harbour at dawn"))
-        stage.clock.forward(minutes=1)
+        store.transcript(ids["ben"]).append(user_message("the harbour at dawn"))
+        handles.clock.forward(minutes=1)
         store.sessions.rename(ids["anna 1"], "A trip to Cádiz")
         store.settle()
         return ids
 
-    def test_everything_newest_activity_first(self, stage: Handles, store: Store) -> None:
-        ids = self.populate(stage, store)
+    def test_everything_newest_activity_first(self, handles: Handles, store: Store) -> None:
+        ids = self.populate(handles, store)
         by_activity = ["ben", "everybody", "ben in a group", "anna elsewhere", "anna 2", "anna 1"]
         assert all_ids(store) == [ids[name] for name in by_activity]
 
@@ -88,14 +88,14 @@ class SessionFindPromises:
         ],
     )
     def test_filters(
-        self, stage: Handles, store: Store, filters: dict[str, Any], names: list[str]
+        self, handles: Handles, store: Store, filters: dict[str, Any], names: list[str]
     ) -> None:
-        ids = self.populate(stage, store)
+        ids = self.populate(handles, store)
         assert all_ids(store, **filters) == [ids[name] for name in names]
         assert all_ids(store, limit=1, **filters) == [ids[name] for name in names]
 
-    def test_an_id_that_two_people_have_is_refused(self, stage: Handles, store: Store) -> None:
-        self.populate(stage, store)
+    def test_an_id_that_two_people_have_is_refused(self, handles: Handles, store: Store) -> None:
+        self.populate(handles, store)
         with pytest.raises(ConfigError) as caught:
             store.sessions.find(person="anna")
         assert "telegram:anna" in str(caught.value)
@@ -120,20 +120,20 @@ class SessionFindPromises:
         assert caught.value.hint
 
     def test_pages_hold_still_under_writes(
-        self, stage: Handles, store: Store, other: Store
+        self, handles: Handles, store: Store, other: Store
     ) -> None:
         quiet = []
         for number in range(40):
             quiet.append(store.sessions.open(dm(f"quiet{number}")).id)
             store.sessions.open(dm(f"loud{number}"))
             if number % 3:  # several have the same time
-                stage.clock.forward(minutes=1)
+                handles.clock.forward(minutes=1)
         for number in range(0, 40, 4):
             store.sessions.end(quiet[number], "done")
         numbers = iter(range(1000))
 
         def write_between_pages() -> None:
-            stage.clock.forward(minutes=1)
+            handles.clock.forward(minutes=1)
             other.sessions.open(dm(f"new{next(numbers)}"))
             other.sessions.open(dm(f"loud{next(numbers) % 40}"))
 
@@ -151,12 +151,12 @@ class SessionFindPromises:
         assert (other.sessions.has_any(), other.sessions.count()) == (False, 0)
 
     def test_what_ended_before_a_moment_the_oldest_first(
-        self, stage: Handles, store: Store
+        self, handles: Handles, store: Store
     ) -> None:
         ids = [store.sessions.open(dm(f"anna{number}")).id for number in range(5)]
         for session_id in ids[:4]:
-            stage.clock.forward(minutes=1)
+            handles.clock.forward(minutes=1)
             store.sessions.end(session_id, "done")
-        now = stage.clock.now()
+        now = handles.clock.now()
         assert store.sessions.ended(before=now) == ids[:3]
         assert store.sessions.ended(before=now, limit=2) == ids[:2]

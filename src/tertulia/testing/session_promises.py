@@ -14,47 +14,47 @@ from tertulia.store import Store
 from tertulia.testing.fake_clock import FakeClock
 from tertulia.testing.fixtures import (
     Handles,
-    at_once,
     dm,
     outcomes,
-    said,
+    run_in_threads,
     texts,
     turn,
+    user_message,
 )
 
 
 class SessionPromises:
     """One current session per key; an ended session stays ended until it is resumed by its id."""
 
-    def test_the_first_contact_begins_a_session(self, stage: Handles, store: Store) -> None:
+    def test_the_first_contact_begins_a_session(self, handles: Handles, store: Store) -> None:
         source = dm("anna", user_name="Anna", chat_name="Anna's chat")
         session = store.sessions.open(source)
         assert re.fullmatch(r"20260304_120000_[0-9a-f]{8}", session.id)
         assert (session.key, session.agent) == ("agent:main:telegram:dm:anna", "main")
         assert (session.origin, session.display_name) == (source, "Anna's chat")
-        assert session.created_at == session.updated_at == stage.clock.now()
+        assert session.created_at == session.updated_at == handles.clock.now()
         assert (session.ended_at, session.end_reason, session.notice) == (None, None, None)
         assert (session.parent_id, session.title, session.version) == (None, None, 1)
         assert (session.usage.total, session.cost_usd, session.cost_status) == (0, None, "unknown")
         assert dict(session.metadata) == {}
         assert store.sessions.get(session.id) == session
 
-    def test_an_id_tells_the_time_in_utc(self, stage: Handles) -> None:
-        stage.clock = FakeClock(datetime(2026, 3, 5, 1, 30, tzinfo=timezone(timedelta(hours=9))))
-        store = stage.open()
+    def test_an_id_tells_the_time_in_utc(self, handles: Handles) -> None:
+        handles.clock = FakeClock(datetime(2026, 3, 5, 1, 30, tzinfo=timezone(timedelta(hours=9))))
+        store = handles.open()
         with store.turn(dm("anna"), "hello") as entered:
             entered.add_assistant("hi")
         assert entered.session.id.startswith("20260304_163000_")
         assert store.sessions.open(dm("bob")).id.startswith("20260304_163000_")
-        stage.clock = FakeClock(datetime(2026, 3, 5, 1, 30))  # noqa: DTZ001
+        handles.clock = FakeClock(datetime(2026, 3, 5, 1, 30))  # noqa: DTZ001
         with pytest.raises(ConfigError, match="without a time zone"):
-            stage.open().sessions.open(dm("anna"))
+            handles.open().sessions.open(dm("anna"))
 
     def test_the_next_contact_goes_on_with_it(
-        self, stage: Handles, store: Store, other: Store
+        self, handles: Handles, store: Store, other: Store
     ) -> None:
         first = store.sessions.open(dm("anna"))
-        later = stage.clock.forward(minutes=5)
+        later = handles.clock.forward(minutes=5)
         again = other.sessions.open(dm("anna"))
         assert (again.id, again.created_at, again.updated_at) == (first.id, first.created_at, later)
         assert again.version > first.version
@@ -98,25 +98,25 @@ class SessionPromises:
         for number in range(10):
             source = dm(f"anna{number}")
             opens = (partial(handle.sessions.open, source) for handle in (store, other) * 4)
-            assert len({session.id for session in at_once(*opens)}) == 1
+            assert len({session.id for session in run_in_threads(*opens)}) == 1
         assert store.sessions.count() == 10
 
-    def test_a_new_one_can_be_forced(self, stage: Handles, store: Store) -> None:
+    def test_a_new_one_can_be_forced(self, handles: Handles, store: Store) -> None:
         first = store.sessions.open(dm("anna"))
-        stage.clock.forward(minutes=1)
+        handles.clock.forward(minutes=1)
         second = store.sessions.open(dm("anna"), force_new=True)
         assert second.id != first.id
         assert (second.parent_id, second.parent_kind, second.notice) == (first.id, "reset", None)
         ended = store.sessions.require(first.id)
-        assert (ended.end_reason, ended.ended_at) == ("new", stage.clock.now())
+        assert (ended.end_reason, ended.ended_at) == ("new", handles.clock.now())
         assert ended.updated_at == first.updated_at
         assert store.sessions.open(dm("anna")).id == second.id
 
-    def test_current_only_looks(self, stage: Handles, store: Store) -> None:
+    def test_current_only_looks(self, handles: Handles, store: Store) -> None:
         key = store.sessions.key(dm("anna"))
         assert store.sessions.current(key) is None
         session = store.sessions.open(dm("anna"))
-        stage.clock.forward(days=9)
+        handles.clock.forward(days=9)
         assert store.sessions.current(key) == session
         store.sessions.end(session.id, "done")
         assert store.sessions.current(key) is None
@@ -129,13 +129,13 @@ class SessionPromises:
 
     # -- reset
 
-    def test_reset_ends_and_begins(self, stage: Handles, store: Store, other: Store) -> None:
+    def test_reset_ends_and_begins(self, handles: Handles, store: Store, other: Store) -> None:
         first = store.sessions.open(dm("anna"))
         second = other.sessions.reset(first.key)
         assert second is not None
         assert (second.key, second.origin, second.parent_id) == (first.key, first.origin, first.id)
         assert store.sessions.require(first.id).end_reason == "new"
-        stage.clock.forward(minutes=1)
+        handles.clock.forward(minutes=1)
         assert store.sessions.open(dm("anna")).id == second.id
 
     def test_reset_of_an_unknown_key_is_nothing(self, store: Store) -> None:
@@ -152,22 +152,24 @@ class SessionPromises:
 
     # -- switch
 
-    def test_switch_goes_back_to_an_earlier_session(self, stage: Handles, store: Store) -> None:
+    def test_switch_goes_back_to_an_earlier_session(self, handles: Handles, store: Store) -> None:
         first = store.sessions.open(dm("anna"))
         store.transcript(first.id).extend(turn("one"))
         second = store.sessions.open(dm("anna"), force_new=True)
-        later = stage.clock.forward(days=30)
+        later = handles.clock.forward(days=30)
         resumed = store.sessions.switch(first.key, first.id)
         assert (resumed.id, resumed.ended_at, resumed.end_reason) == (first.id, None, None)
         assert resumed.updated_at == later
         assert store.sessions.require(second.id).end_reason == "switch"
         assert store.sessions.open(dm("anna")).id == first.id
-        store.transcript(first.id).append(said("two"))
+        store.transcript(first.id).append(user_message("two"))
         assert texts(store.transcript(first.id)) == ["one", "re one", "two"]
 
-    def test_switch_to_the_same_session_changes_nothing(self, stage: Handles, store: Store) -> None:
+    def test_switch_to_the_same_session_changes_nothing(
+        self, handles: Handles, store: Store
+    ) -> None:
         session = store.sessions.open(dm("anna"))
-        stage.clock.forward(minutes=1)
+        handles.clock.forward(minutes=1)
         assert store.sessions.switch(session.key, session.id) == session
         assert store.sessions.get(session.id) == session
 
@@ -186,7 +188,7 @@ class SessionPromises:
         first = store.sessions.open(dm("anna"))
         for _ in range(10):
             store.sessions.open(dm("anna"), force_new=True)
-            at_once(
+            run_in_threads(
                 partial(store.sessions.switch, first.key, first.id),
                 partial(other.sessions.open, dm("anna")),
             )
@@ -194,15 +196,17 @@ class SessionPromises:
 
     # -- end
 
-    def test_an_ended_session_stays_ended(self, stage: Handles, store: Store, other: Store) -> None:
+    def test_an_ended_session_stays_ended(
+        self, handles: Handles, store: Store, other: Store
+    ) -> None:
         session = store.sessions.open(dm("anna"))
         ended = store.sessions.end(session.id, "done")
-        assert (ended.end_reason, ended.ended_at) == ("done", stage.clock.now())
+        assert (ended.end_reason, ended.ended_at) == ("done", handles.clock.now())
         explanation = store.sessions.explain(session.id)
-        stage.clock.forward(minutes=1)
+        handles.clock.forward(minutes=1)
         assert other.sessions.end(session.id, "again") == ended
         assert store.sessions.explain(session.id) == explanation
-        store.transcript(session.id).append(said("one more thing"))
+        store.transcript(session.id).append(user_message("one more thing"))
         new = other.sessions.open(dm("anna"))
         assert (new.id != session.id, new.parent_id, new.notice) == (True, session.id, None)
         assert store.sessions.require(session.id).ended_at == ended.ended_at
@@ -330,14 +334,14 @@ class SessionPromises:
 
     # -- why
 
-    def test_a_session_explains_itself(self, stage: Handles, store: Store) -> None:
+    def test_a_session_explains_itself(self, handles: Handles, store: Store) -> None:
         first = store.sessions.open(dm("anna"))
         second = store.sessions.open(dm("anna"), force_new=True)
         store.sessions.rename(second.id, "Trip")
         store.transcript(second.id).extend(turn("one"))
         store.transcript(second.id).undo()
         store.sessions.switch(first.key, first.id)
-        stage.clock.forward(days=3)
+        handles.clock.forward(days=3)
         explanation = store.sessions.explain(second.id)
         assert re.search(rf"began.*after {first.id}.*reason new", explanation)
         assert "title Trip" in explanation

@@ -58,24 +58,24 @@ class StoreContract(
         raise NotImplementedError
 
     @pytest.fixture
-    def stage(self, tmp_path: Path) -> Iterator[Handles]:
-        stage = Handles(tmp_path, self.connect, self.settings)
-        yield stage
+    def handles(self, tmp_path: Path) -> Iterator[Handles]:
+        handles = Handles(tmp_path, self.connect, self.settings)
+        yield handles
         # After every test the store must be consistent.
-        assert stage.open().check() == []
-        stage.close()
+        assert handles.open().check() == []
+        handles.close()
 
     @pytest.fixture
-    def store(self, stage: Handles) -> Store:
+    def store(self, handles: Handles) -> Store:
         """Return the first handle."""
-        return stage.open()
+        return handles.open()
 
     @pytest.fixture
-    def other(self, stage: Handles, store: Store) -> Store:
+    def other(self, handles: Handles, store: Store) -> Store:
         """Return another handle on the same database, as another process would open it."""
-        return stage.open()
+        return handles.open()
 
     @pytest.fixture
-    def clock(self, stage: Handles) -> FakeClock:
+    def clock(self, handles: Handles) -> FakeClock:
         """Return the clock of every handle."""
-        return stage.clock
+        return handles.clock

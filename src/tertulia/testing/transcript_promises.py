@@ -14,12 +14,12 @@ from tertulia.records.transcript.transcript import Transcript
 from tertulia.store import Store
 from tertulia.testing.fixtures import (
     Handles,
-    answered,
-    at_once,
+    assistant_message,
     dm,
-    said,
+    run_in_threads,
     texts,
     turn,
+    user_message,
 )
 
 NOWHERE = "20260101_000000_00000000"
@@ -75,16 +75,22 @@ class TranscriptPromises:
     # -- adding and reading
 
     def test_messages_are_numbered_and_read_in_order(
-        self, stage: Handles, transcript: Transcript, other: Store
+        self, handles: Handles, transcript: Transcript, other: Store
     ) -> None:
         assert transcript.load() == []
-        assert transcript.append(said("a")) == 1
-        moment = stage.clock.now()
-        stage.clock.forward(hours=-5)  # a clock that steps back changes no order
-        assert transcript.extend([answered("re a"), said("b")]) == 3
+        assert transcript.append(user_message("a")) == 1
+        moment = handles.clock.now()
+        handles.clock.forward(hours=-5)  # a clock that steps back changes no order
+        assert transcript.extend([assistant_message("re a"), user_message("b")]) == 3
         assert transcript.extend(message for message in turn("c")) == 5
         twin = other.transcript(transcript.session_id)
-        assert twin.load() == [said("a"), answered("re a"), said("b"), said("c"), answered("re c")]
+        assert twin.load() == [
+            user_message("a"),
+            assistant_message("re a"),
+            user_message("b"),
+            user_message("c"),
+            assistant_message("re c"),
+        ]
         entries = twin.entries()
         assert [(entry.seq, entry.turn, entry.role) for entry in entries] == [
             (1, 1, "user"),
@@ -93,7 +99,7 @@ class TranscriptPromises:
             (4, 3, "user"),
             (5, 3, "assistant"),
         ]
-        assert (entries[0].at, entries[1].at) == (moment, stage.clock.now())
+        assert (entries[0].at, entries[1].at) == (moment, handles.clock.now())
         assert transcript.count() == twin.count() == 5
 
     def test_the_newest_are_read_alone(self, three: Transcript) -> None:
@@ -108,7 +114,7 @@ class TranscriptPromises:
     def test_a_message_comes_back_as_it_was_given(
         self, transcript: Transcript, other: Store, name: str
     ) -> None:
-        transcript.extend([said("before"), STRANGE[name], answered("after")])
+        transcript.extend([user_message("before"), STRANGE[name], assistant_message("after")])
         twin = other.transcript(transcript.session_id)
         assert twin.load()[1] == STRANGE[name]
         assert twin.entries()[1].body == STRANGE[name]
@@ -136,10 +142,10 @@ class TranscriptPromises:
         ]
         for message in wrong:
             with pytest.raises(IllegalMove) as caught:
-                transcript.extend([said("first"), message], Usage(input=1))
+                transcript.extend([user_message("first"), message], Usage(input=1))
             assert caught.value.hint
             with pytest.raises(IllegalMove):
-                transcript.rewrite([said("first"), message])
+                transcript.rewrite([user_message("first"), message])
         assert transcript.load() == []
         assert len(transcript.revisions()) == 1
 
@@ -168,8 +174,8 @@ class TranscriptPromises:
     def test_a_session_that_is_not_there(self, store: Store) -> None:
         nowhere = store.transcript(NOWHERE)
         calls: list[Callable[[], object]] = [
-            partial(nowhere.append, said("a")),
-            partial(nowhere.extend, [said("a")], Usage(input=1)),
+            partial(nowhere.append, user_message("a")),
+            partial(nowhere.extend, [user_message("a")], Usage(input=1)),
             partial(nowhere.extend, []),
             nowhere.load,
             nowhere.entries,
@@ -180,7 +186,7 @@ class TranscriptPromises:
             nowhere.redo,
             partial(nowhere.rewrite, []),
             partial(nowhere.keep_recent, 1),
-            partial(nowhere.edit, 1, said("a")),
+            partial(nowhere.edit, 1, user_message("a")),
             partial(nowhere.remove, 1),
             partial(nowhere.at, 1),
             partial(nowhere.restore, 1),
@@ -196,11 +202,14 @@ class TranscriptPromises:
     ) -> None:
         def write(handle: Store, name: str) -> list[int]:
             twin = handle.transcript(transcript.session_id)
-            return [twin.extend([said(f"{name} {n}"), answered("ok")]) for n in range(25)]
+            return [
+                twin.extend([user_message(f"{name} {n}"), assistant_message("ok")])
+                for n in range(25)
+            ]
 
         names = [f"writer {number}" for number in range(6)]
         works = (partial(write, (store, other)[i % 2], name) for i, name in enumerate(names))
-        ends = [end for part in at_once(*works) for end in part]
+        ends = [end for part in run_in_threads(*works) for end in part]
         assert sorted(ends) == list(range(2, 301, 2))
         stored_texts = texts(transcript)
         assert stored_texts[1::2] == ["ok"] * 150
@@ -212,19 +221,19 @@ class TranscriptPromises:
     # -- changing the visible messages
 
     def test_rewrite_shows_others_instead(self, three: Transcript) -> None:
-        three.rewrite(iter([said("x"), answered("y")]))
+        three.rewrite(iter([user_message("x"), assistant_message("y")]))
         assert texts(three) == ["x", "y"]
-        three.append(said("z"))
+        three.append(user_message("z"))
         assert texts(three) == ["x", "y", "z"]
         three.rewrite([])
         assert texts(three) == []
-        three.append(said("again"))
+        three.append(user_message("again"))
         assert texts(three) == ["again"]
 
     def test_clear_shows_nothing(self, three: Transcript, other: Store) -> None:
         three.clear()
         assert (texts(three), three.count()) == ([], 0)
-        assert other.transcript(three.session_id).append(said("d")) == 7
+        assert other.transcript(three.session_id).append(user_message("d")) == 7
         assert texts(three) == ["d"]
         assert three.at(1) == [*turn("a"), *turn("b"), *turn("c")]
 
@@ -240,7 +249,9 @@ class TranscriptPromises:
             three.undo(0)
 
     def test_a_turn_may_be_very_long(self, three: Transcript) -> None:
-        three.extend([said("d"), *(answered(f"step {number}") for number in range(450))])
+        three.extend(
+            [user_message("d"), *(assistant_message(f"step {number}") for number in range(450))]
+        )
         three.keep_recent(7)
         assert len(three.load()) == 451
         assert three.undo() == 1
@@ -250,7 +261,7 @@ class TranscriptPromises:
         assert texts(three) == ["a", "re a", "b", "re b"]
 
     def test_undo_leaves_what_no_person_began(self, transcript: Transcript) -> None:
-        transcript.append(answered("good morning"))
+        transcript.append(assistant_message("good morning"))
         transcript.extend(turn("a"))
         assert transcript.undo(2) == 1
         assert texts(transcript) == ["good morning"]
@@ -264,12 +275,12 @@ class TranscriptPromises:
         assert three.redo()
         assert texts(three) == ["a", "re a", "b", "re b", "c", "re c"]
         assert not three.redo()
-        three.append(said("d"))
+        three.append(user_message("d"))
         assert texts(three)[-1] == "d"
 
     def test_redo_brings_back_nothing_once_something_was_said(self, three: Transcript) -> None:
         three.undo()
-        three.append(said("d"))
+        three.append(user_message("d"))
         assert not three.redo()
         assert texts(three) == ["a", "re a", "b", "re b", "d"]
         three.clear()
@@ -290,19 +301,19 @@ class TranscriptPromises:
         assert texts(three) == []
 
     def test_edit_shows_another_message_in_its_place(self, three: Transcript) -> None:
-        three.edit(2, answered("better a"))
-        three.edit(6, answered("better c"))
-        three.edit(1, said("A"))
-        three.append(said("d"))
+        three.edit(2, assistant_message("better a"))
+        three.edit(6, assistant_message("better c"))
+        three.edit(1, user_message("A"))
+        three.append(user_message("d"))
         assert texts(three) == ["A", "better a", "b", "re b", "c", "better c", "d"]
         with pytest.raises(NotFound):
-            three.edit(1, said("it is not seen any more"))
+            three.edit(1, user_message("it is not seen any more"))
         with pytest.raises(NotFound):
-            three.edit(99, said("it never was"))
+            three.edit(99, user_message("it never was"))
 
     def test_an_edited_message_stays_in_its_turn(self, three: Transcript) -> None:
-        three.edit(4, answered("better b"))
-        three.edit(3, said("B"))
+        three.edit(4, assistant_message("better b"))
+        three.edit(3, user_message("B"))
         assert three.undo() == 1
         assert texts(three) == ["a", "re a", "B", "better b"]
         assert three.undo() == 1
@@ -312,7 +323,7 @@ class TranscriptPromises:
         assert texts(three) == ["B", "better b"]
 
     def test_an_answer_that_was_edited_stays_with_its_question(self, three: Transcript) -> None:
-        three.edit(2, answered("better a"))
+        three.edit(2, assistant_message("better a"))
         three.remove(3)
         three.remove(4)
         three.undo()
@@ -325,7 +336,7 @@ class TranscriptPromises:
         assert texts(three) == ["re a", "re b", "c"]
         with pytest.raises(NotFound):
             three.remove(3)
-        three.append(answered("d"))
+        three.append(assistant_message("d"))
         assert texts(three) == ["re a", "re b", "c", "d"]
 
     # -- revisions
@@ -333,9 +344,9 @@ class TranscriptPromises:
     def test_pop_gives_the_newest_and_shows_the_rest(self, three: Transcript) -> None:
         popped = three.pop()
         assert popped is not None
-        assert (popped.seq, popped.body) == (6, answered("re c"))
+        assert (popped.seq, popped.body) == (6, assistant_message("re c"))
         assert texts(three) == ["a", "re a", "b", "re b", "c"]
-        three.append(answered("other"))
+        three.append(assistant_message("other"))
         assert [three.pop(), three.pop()] != [None, None]
         assert texts(three) == ["a", "re a", "b", "re b"]
         assert [message["content"] for message in three.at(1)][-1] == "re c"
@@ -349,17 +360,17 @@ class TranscriptPromises:
             visible[len(visible) + 1] = three.load()
 
         three.undo()
-        three.append(said("d"))
+        three.append(user_message("d"))
         note()
         three.rewrite(turn("x"))
         note()
-        three.edit(8, said("X"))
+        three.edit(8, user_message("X"))
         note()
         three.clear()
-        three.append(said("y"))
+        three.append(user_message("y"))
         note()
         three.restore(1)
-        three.append(said("z"))
+        three.append(user_message("z"))
         note()
         three.keep_recent(1)
         note()
@@ -410,10 +421,10 @@ class TranscriptPromises:
         assert store.sessions.open(dm("anna")).id == fork.id
         branch = store.transcript(fork.id)
         assert branch.load() == three.load()
-        three.append(said("on the trunk"))
-        branch.append(said("on the branch"))
+        three.append(user_message("on the trunk"))
+        branch.append(user_message("on the branch"))
         three.undo(2)
-        branch.edit(1, said("A"))
+        branch.edit(1, user_message("A"))
         assert texts(three) == ["a", "re a", "b", "re b"]
         assert texts(branch) == ["A", "re a", "b", "re b", "c", "re c", "on the branch"]
         assert branch.undo(2) == 2
@@ -424,7 +435,7 @@ class TranscriptPromises:
     def test_a_fork_begins_at_a_message(self, store: Store, three: Transcript) -> None:
         branch = store.transcript(store.sessions.fork(three.session_id, at=3).id)
         assert texts(branch) == ["a", "re a", "b"]
-        branch.extend([answered("other"), said("d")])
+        branch.extend([assistant_message("other"), user_message("d")])
         assert branch.undo() == 1
         assert texts(branch) == ["a", "re a", "b", "other"]
         three.undo()
@@ -433,11 +444,11 @@ class TranscriptPromises:
                 store.sessions.fork(three.session_id, at=at)
 
     def test_a_fork_begins_within_what_is_seen(self, store: Store, three: Transcript) -> None:
-        three.edit(1, said("A"))  # now the first message has the highest number
+        three.edit(1, user_message("A"))  # now the first message has the highest number
         branch = store.transcript(store.sessions.fork(three.session_id, at=2).id)
         assert texts(branch) == ["A", "re a"]
         for number in range(10):
-            branch.append(said(f"b{number}"))
+            branch.append(user_message(f"b{number}"))
         branch.remove(7)  # sequence numbers are unique in the fork, also for the copied messages
         branch.extend(turn("d"))
         visible = texts(branch)
@@ -449,17 +460,17 @@ class TranscriptPromises:
         assert store.transcript(store.sessions.fork(empty.id).id).load() == []
 
     def test_forks_outlive_what_they_came_from(
-        self, stage: Handles, store: Store, three: Transcript
+        self, handles: Handles, store: Store, three: Transcript
     ) -> None:
         big = "x" * 100_000
-        three.append(said(big))
+        three.append(user_message(big))
         first = store.sessions.fork(three.session_id)
         branch = store.transcript(first.id)
-        branch.append(answered("d"))
+        branch.append(assistant_message("d"))
         branch.undo()
         second = store.sessions.fork(first.id, at=4)
         twig = store.transcript(second.id)
-        twig.append(said("e"))
+        twig.append(user_message("e"))
         visible = [branch.at(1), branch.at(2), branch.load(), twig.load()]
         store.sessions.delete(three.session_id)
         assert [branch.at(1), branch.at(2), branch.load(), twig.load()] == visible
@@ -467,7 +478,7 @@ class TranscriptPromises:
         store.sessions.delete(first.id)
         assert twig.load() == visible[-1]
         branch = store.transcript(store.sessions.fork(second.id).id)
-        branch.append(said("f"))
+        branch.append(user_message("f"))
         store.sessions.delete(second.id)
         assert texts(branch) == ["a", "re a", "b", "re b", "e", "f"]
-        assert stage.open().check() == []
+        assert handles.open().check() == []

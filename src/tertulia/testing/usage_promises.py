@@ -15,9 +15,9 @@ from tertulia.records.usage import GROUPINGS
 from tertulia.store import Store
 from tertulia.testing.fixtures import (
     Handles,
-    at_once,
     dm,
-    said,
+    run_in_threads,
+    user_message,
 )
 
 # A model name that is in no price list.
@@ -49,13 +49,13 @@ class UsagePromises:
     def test_messages_and_what_they_cost_are_one(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         transcript = store.transcript(session.id)
-        transcript.extend([said("a"), said("b")], spent(0.5))
+        transcript.extend([user_message("a"), user_message("b")], spent(0.5))
         transcript.extend([], spent(0.25))
         updated = store.sessions.require(session.id)
         assert (updated.usage.input, updated.cost_usd) == (200, 0.75)
         assert store.usage.sum("session")[session.id].cost_usd == 0.75
         with pytest.raises(NotFound):
-            store.transcript("20260101_000000_00000000").extend([said("a")], spent(1))
+            store.transcript("20260101_000000_00000000").extend([user_message("a")], spent(1))
         with pytest.raises(NotFound):
             store.usage.add("20260101_000000_00000000", spent(1))
         assert [usage.input for usage in store.usage.sum("session").values()] == [200]
@@ -89,12 +89,12 @@ class UsagePromises:
                 [(cost, status)] if calls else []
             )
 
-    def test_sums_by_everything(self, stage: Handles, store: Store) -> None:
+    def test_sums_by_everything(self, handles: Handles, store: Store) -> None:
         anna, ben = store.sessions.open(dm("anna")), store.sessions.open(dm("ben", "signal"))
         group = store.sessions.open(Source("telegram", "g", chat_type="group"))
         store.usage.add(anna.id, Usage(input=1, model="m", cost_usd=1))
         store.usage.add(group.id, Usage(input=2, model="m", cost_usd=2))
-        stage.clock.forward(days=1)
+        handles.clock.forward(days=1)
         store.usage.add(anna.id, Usage(input=4, model="n", cost_usd=4))
         store.usage.add(ben.id, Usage(input=8, cost_usd=8))
 
@@ -110,23 +110,23 @@ class UsagePromises:
         with pytest.raises(ConfigError):
             sums("colour")
 
-    def test_days_are_those_of_the_zone(self, stage: Handles) -> None:
-        store = stage.open(zone="Asia/Kathmandu")  # 5:45 ahead
+    def test_days_are_those_of_the_zone(self, handles: Handles) -> None:
+        store = handles.open(zone="Asia/Kathmandu")  # 5:45 ahead
         session = store.sessions.open(dm("anna"))
         for _ in range(8):
             store.usage.add(session.id, Usage(input=1, cost_usd=1))
-            stage.clock.forward(hours=3)
+            handles.clock.forward(hours=3)
         assert {day: usage.input for day, usage in store.usage.sum().items()} == {
             "2026-03-04": 3,
             "2026-03-05": 5,
         }
 
-    def test_sums_of_a_time(self, stage: Handles, store: Store) -> None:
+    def test_sums_of_a_time(self, handles: Handles, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
-        begin = stage.clock.now()
+        begin = handles.clock.now()
         for number in range(4):
             store.usage.add(session.id, Usage(input=10**number, cost_usd=1))
-            stage.clock.forward(hours=1)
+            handles.clock.forward(hours=1)
 
         def total(since: datetime | None, until: datetime | None) -> int:
             sums = store.usage.sum("day", since, until)
@@ -142,7 +142,7 @@ class UsagePromises:
 
     def test_the_ledger_outlives_clear_and_delete(self, store: Store, other: Store) -> None:
         session = store.sessions.open(dm("anna"))
-        store.transcript(session.id).extend([said("a")], spent(0.5))
+        store.transcript(session.id).extend([user_message("a")], spent(0.5))
         store.transcript(session.id).clear()
         assert store.sessions.require(session.id).cost_usd == 0.5
         store.sessions.delete(session.id)
@@ -155,9 +155,11 @@ class UsagePromises:
         def spend(handle: Store) -> None:
             for _ in range(25):
                 handle.usage.add(session.id, Usage(input=1, output=2, cost_usd=0.01))
-                handle.transcript(session.id).extend([said("a")], Usage(input=1, cost_usd=0.01))
+                handle.transcript(session.id).extend(
+                    [user_message("a")], Usage(input=1, cost_usd=0.01)
+                )
 
-        at_once(*(partial(spend, handle) for handle in (store, other) * 3))
+        run_in_threads(*(partial(spend, handle) for handle in (store, other) * 3))
         updated = store.sessions.require(session.id)
         assert (updated.usage.input, updated.usage.output, updated.cost_usd) == (300, 300, 3.0)
         assert store.usage.sum("session")[session.id].input == 300

@@ -16,7 +16,7 @@ import pytest
 import tertulia
 from tertulia import Settings, Store
 from tertulia.testing.fault_points import Moment
-from tertulia.testing.fixtures import until
+from tertulia.testing.fixtures import wait_until
 from tests.records.store_inspection import (
     ANA,
     IDLE,
@@ -166,7 +166,7 @@ def test_process_killed_during_recovery_loses_nothing(
 ) -> None:
     run_to_death(where, tmp_path, "first result", "before")
     with opened(where) as store:
-        until(lambda: _lease_is_over(store), "the lease runs out")
+        wait_until(lambda: _lease_is_over(store), "the lease runs out")
         with Child(die_entering, where, moment, LEASE) as child:
             assert child.end() == -signal.SIGKILL
         with store.turn(ANA, "and now?", message_id="2", wait=PATIENCE) as turn:

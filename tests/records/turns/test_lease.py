@@ -9,7 +9,7 @@ import pytest
 import tertulia
 from tertulia import LeaseLost, SessionBusy, Settings, Store, Usage
 from tertulia.records.turns.control import TurnControl
-from tertulia.testing.fixtures import until
+from tertulia.testing.fixtures import wait_until
 from tests.records.store_inspection import (
     ANA,
     BEN,
@@ -128,7 +128,7 @@ def test_message_of_a_stopped_process_is_resumed_by_another(store: Store, where:
 def test_stopped_process_that_was_not_replaced_continues(where: str, store: Store) -> None:
     with Child(stop_and_answer, where, LEASE) as child:
         assert child.hear() == "inside"
-        until(lambda: lease_left(store) < 0, "the lease runs out")
+        wait_until(lambda: lease_left(store) < 0, "the lease runs out")
         child.go_on()
         assert child.hear() == "answered"
         assert child.end() == 0
@@ -219,7 +219,7 @@ def test_lease_is_renewed_during_a_long_call(where: str) -> None:
     with open_apart(where, settings) as store, open_apart(where) as other:
         with store.turn_control(ANA, "think long") as turn:
             ends = ask(store, until_when)
-            until(lambda: ask(store, until_when) > ends, "the lease is renewed")
+            wait_until(lambda: ask(store, until_when) > ends, "the lease is renewed")
             with pytest.raises(SessionBusy), other.turn_control(ANA, "hello?", wait=0):
                 pass
             turn.add_assistant("Done.")
@@ -240,7 +240,7 @@ def test_each_turn_is_renewed_at_its_own_interval(where: str) -> None:
         other.turn_control(BEN, "two") as second,
     ):
         ends = ask(store, sql, second.session.id)
-        until(lambda: ask(store, sql, second.session.id) > ends, "the short one is renewed")
+        wait_until(lambda: ask(store, sql, second.session.id) > ends, "the short one is renewed")
         second.add_assistant("2")
         first.add_assistant("1")
 
@@ -251,7 +251,7 @@ def test_turn_that_lost_its_session_blocks_no_local_turn(where: str) -> None:
     with tertulia.open(where, settings=short) as store, open_apart(where) as elsewhere:
         hung = store.turn_control(ANA, "look")
         assert hung.try_enter()
-        until(lambda: _is_replaced(hung, elsewhere), "somebody takes it over")
+        wait_until(lambda: _is_replaced(hung, elsewhere), "somebody takes it over")
         with store.turn_control(ANA, "and now?", wait=PATIENCE) as turn:
             turn.add_assistant("Here.")
         hung.leave(failed=True)

@@ -13,7 +13,7 @@ from tertulia import (
 )
 from tertulia.records.turns import control
 from tertulia.testing.fixtures import (
-    until,
+    wait_until,
 )
 from tests.records.store_inspection import (
     ANA,
@@ -46,8 +46,8 @@ def test_waiting_turn_of_the_same_process_is_woken(
     )
     with store.turn(ANA, "one") as turn:
         waiting.start()
-        until(lambda: tickets(store) == 1, "it waits")
+        wait_until(lambda: tickets(store) == 1, "it waits")
         turn.add_assistant("1")
-    until(lambda: done, "it is woken")
+    wait_until(lambda: done, "it is woken")
     waiting.join()
     assert contents(store, turn.session) == ["one", "1", "two", "2"]

@@ -10,7 +10,7 @@ import pytest
 import tertulia
 from tertulia import HomeChannel, Settings, Source, Store, ToolCall
 from tertulia.testing import FakeClock, Handles
-from tertulia.testing.fixtures import at_once
+from tertulia.testing.fixtures import run_in_threads
 from tests.legality.validators import faults
 from tests.records.store_inspection import ANA, BEN, FAST
 
@@ -152,7 +152,7 @@ def test_cross_posts_in_both_directions_do_not_deadlock(store: Store, other: Sto
                 turn.deliver(f"{target} {number}", target)
                 turn.add_assistant("hi")
 
-    at_once(
+    run_in_threads(
         lambda: write(store, ANA, "telegram:43"),
         lambda: write(other, BEN, "telegram:42"),
     )

@@ -11,8 +11,8 @@ import pytest
 import tertulia
 from tertulia import Store
 from tertulia.testing.fixtures import (
-    at_once,
-    until,
+    run_in_threads,
+    wait_until,
 )
 from tests.records.store_inspection import ANA, FAST, PATIENCE, execute, faults_of, log_of, tickets
 from tests.records.turns.turn_processes import (
@@ -38,7 +38,7 @@ def start_together(children: list[Child]) -> None:
 
 
 def wait_for_tickets(store: Store, count: int) -> None:
-    until(lambda: tickets(store) == count, "it has its ticket")
+    wait_until(lambda: tickets(store) == count, "it has its ticket")
 
 
 def exchanges(store: Store) -> list[str]:
@@ -99,7 +99,7 @@ def test_threads_race_for_one_session(where: str, tmp_path: Path, is_shared: boo
             return lambda: [one_of_many(store, tmp_path, f"{name} {count}") for count in range(20)]
 
         names = "ABCD"
-        results = at_once(*(work(*pair) for pair in zip(names, handles, strict=True)))
+        results = run_in_threads(*(work(*pair) for pair in zip(names, handles, strict=True)))
         told = dict(zip(names, results, strict=True))
         check_order(exchanges(first), told)
         assert tickets(first) == 0
@@ -126,7 +126,9 @@ def test_no_turn_overtakes_a_waiting_one(where: str) -> None:
         store = stack.enter_context(tertulia.open(where, settings=FAST))
         greedy = [stack.enter_context(Child(take_many, where, name)) for name in ("A", "B")]
         start_together(greedy)
-        until(lambda: execute(store, "select 1 from turns limit 1 offset 20"), "they are at it")
+        wait_until(
+            lambda: execute(store, "select 1 from turns limit 1 offset 20"), "they are at it"
+        )
         overtaken: list[int] = []
 
         def has_waited_often() -> bool:
@@ -139,7 +141,7 @@ def test_no_turn_overtakes_a_waiting_one(where: str) -> None:
             turn.leave()
             return len(overtaken) >= 10
 
-        until(has_waited_often, "it has to wait")
+        wait_until(has_waited_often, "it has to wait")
         # Each of them may have taken its ticket before.
         assert max(overtaken) <= len(greedy)
         for child in greedy:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tertulia import Store, Turn, Usage
 from tertulia.testing import FakeClock, Handles
-from tertulia.testing.fault_points import watch
+from tertulia.testing.fault_points import watch_commits
 from tests.records.store_inspection import ANA, call, open_beside
 from tests.storage.store_internals import sqlite_of
 from tests.transfer.filled_stores import program
@@ -28,7 +28,7 @@ class Count:
     def __init__(self, store: Store) -> None:
         self.writes = 0
         self.commits = 0
-        watch(store, self._write)
+        watch_commits(store, self._write)
         sqlite_of(store)._writer.set_commit_hook(self._commit)
 
     def _write(self, number: int, moment: str) -> None:

@@ -18,10 +18,10 @@ from tertulia import (
 )
 from tertulia.core.history.repair import INTERRUPTED_RESULT
 from tertulia.testing import Handles
-from tertulia.testing.fault_points import watch
+from tertulia.testing.fault_points import watch_commits
 from tertulia.testing.fixtures import (
-    at_once,
     outcomes,
+    run_in_threads,
 )
 from tests.records.store_inspection import (
     ANA,
@@ -174,7 +174,7 @@ def test_threads_may_store_the_results_of_one_step(store: Store) -> None:
     ids = [f"c{number}" for number in range(8)]
     with store.turn(ANA, "look around") as turn:
         turn.add_assistant(None, tool_calls=[call(name) for name in ids])
-        at_once(*(lambda name=name: turn.add_tool_result(name, name) for name in ids))
+        run_in_threads(*(lambda name=name: turn.add_tool_result(name, name) for name in ids))
         turn.add_assistant("Seen.")
     results = [message["content"] for message in turn.history() if message["role"] == "tool"]
     assert results == ids
@@ -190,7 +190,7 @@ def test_result_whose_write_failed_can_be_stored_again(store: Store) -> None:
         with pytest.raises(IllegalMove, match="JSON"):
             turn.add_tool_result("c1", object())
         fails = True
-        watch(store, fail)
+        watch_commits(store, fail)
         with pytest.raises(StoreError, match="disk"):
             turn.add_tool_result("c1", "blue")
         fails = False
@@ -308,7 +308,7 @@ def test_deliveries_have_different_ids_unless_one_is_given(store: Store) -> None
 def test_the_answer_and_its_delivery_are_one_transaction(store: Store) -> None:
     with store.turn(ANA, "hello") as turn:
         moments: list[tuple[int, str]] = []
-        watch(store, lambda number, moment: moments.append((number, moment)))
+        watch_commits(store, lambda number, moment: moments.append((number, moment)))
         turn.add_assistant("hi", deliver="origin", usage=Usage(1, 1))
     assert moments == [(1, "before"), (1, "after")]
     (parcel,) = store.outbox.find().items

@@ -28,9 +28,9 @@ from tertulia.records.turns.control import TurnControl
 from tertulia.storage.base import Transaction
 from tertulia.testing.fault_points import (
     Moment,
-    watch,
+    watch_commits,
 )
-from tertulia.testing.fixtures import at_once
+from tertulia.testing.fixtures import run_in_threads
 from tests.records.store_inspection import ANA, FAST, IDLE, PATIENCE, call, open_apart
 
 if os.name == "nt":
@@ -184,7 +184,7 @@ def answer_the_same(pipe: Connection, where: str, copies: int) -> None:
     with opened(where) as store:
         pipe.send("ready")
         while (message_id := pipe.recv()) is not None:
-            pipe.send(at_once(*[lambda given=message_id: answer(given)] * copies))
+            pipe.send(run_in_threads(*[lambda given=message_id: answer(given)] * copies))
 
 
 # -- losing the lease
@@ -307,7 +307,7 @@ def die_at(
     """A turn with tools that ends with `kill -9` before or after the commit of one step."""
     with opened(where, durability="safe", lease_seconds=lease_seconds) as store:
         point = STEPS.index(step) + 1, moment
-        watch(store, lambda number, at: _die() if (number, at) == point else None)
+        watch_commits(store, lambda number, at: _die() if (number, at) == point else None)
         with store.turn(ANA, "look", message_id="1") as turn:
             pipe.send("enter")
             for name, work in _steps(turn, folder):
@@ -337,7 +337,7 @@ def use_tool(folder: Path, name: str) -> str:
 def die_entering(pipe: Connection, where: str, moment: Moment, lease_seconds: float) -> None:
     """Take over a session, and end with `kill -9` before or after the commit of that."""
     with opened(where, durability="safe", lease_seconds=lease_seconds) as store:
-        watch(store, lambda number, at: _die() if (number, at) == (1, moment) else None)
+        watch_commits(store, lambda number, at: _die() if (number, at) == (1, moment) else None)
         with store.turn(ANA, "and now?", message_id="2"):
             pass
 

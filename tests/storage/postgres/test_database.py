@@ -14,12 +14,12 @@ from tertulia import Source, Store, StoreUnavailable
 from tertulia.storage.postgres import database
 from tertulia.testing.fault_points import (
     Moment,
-    watch,
+    watch_commits,
 )
 from tertulia.testing.fixtures import (
-    said,
     texts,
-    until,
+    user_message,
+    wait_until,
 )
 from tests.records.store_inspection import log_of
 from tests.servers.postgres import Server
@@ -38,12 +38,12 @@ class TestLostConnection:
         with opened(address) as store:
             session = store.sessions.open(ANNA)
             # So that several lie in the pool.
-            in_threads(6, lambda n: store.transcript(session.id).append(said(str(n))))
+            in_threads(6, lambda n: store.transcript(session.id).append(user_message(str(n))))
             for number in range(6, 9):
                 assert terminate_all(address) > 0
                 assert store.transcript(session.id).count() == number
                 assert terminate_all(address) > 0
-                store.transcript(session.id).append(said(str(number)))
+                store.transcript(session.id).append(user_message(str(number)))
             found = sorted(texts(store.transcript(session.id)), key=int)
             assert found == [*map(str, range(9))]
 
@@ -57,8 +57,8 @@ class TestLostConnection:
                     cuts.pop()
                     assert terminate_all(address) > 0
 
-            watch(store, cut)
-            store.transcript(session.id).append(said("one"))
+            watch_commits(store, cut)
+            store.transcript(session.id).append(user_message("one"))
             assert cuts == []
             assert texts(store.transcript(session.id)) == ["one"]
 
@@ -97,16 +97,16 @@ class TestUnansweredCommit:
                 line.is_open = not for_good
                 line.cut_at_next(cut)
 
-        watch(store, at)
+        watch_commits(store, at)
 
     @pytest.mark.parametrize("cut", ["request", "answer", "farewell"])
     def test_message_is_stored_once(self, line: Proxy, cut: Cut) -> None:
         with opened(line.address) as store:
             session = store.sessions.open(ANNA)
             self.cut_once(store, line, cut)
-            assert store.transcript(session.id).append(said("one")) == 1
+            assert store.transcript(session.id).append(user_message("one")) == 1
             assert line.was_cut.wait(TIMEOUT)
-            assert store.transcript(session.id).append(said("two")) == 2
+            assert store.transcript(session.id).append(user_message("two")) == 2
             assert texts(store.transcript(session.id)) == ["one", "two"]
             assert store.check() == []
 
@@ -126,7 +126,7 @@ class TestUnansweredCommit:
         with opened(address) as store:
             session = store.sessions.open(ANNA)
             monkeypatch.setattr(database, "_pipeline", busy)
-            assert store.transcript(session.id).append(said("one")) == 1
+            assert store.transcript(session.id).append(user_message("one")) == 1
             assert next(failures, None) is None
             failures = iter(["once more"])
             assert texts(store.transcript(session.id)) == ["one"]
@@ -144,7 +144,7 @@ class TestUnansweredCommit:
                 if (number, moment) == (step, "before") and not line.was_cut.is_set():
                     line.cut_at_next(cut)
 
-            watch(store, at)
+            watch_commits(store, at)
             with store.turn(ANNA, "hello", message_id="1") as turn:
                 turn.deliver("one moment", delivery="d1")
                 turn.add_assistant("hi", deliver="origin")
@@ -164,14 +164,14 @@ class TestUnansweredCommit:
             session = store.sessions.open(ANNA)
             self.cut_once(store, line, cut, for_good=True)
             with pytest.raises(StoreUnavailable, match="unknown whether") as caught:
-                store.transcript(session.id).append(said("one"))
+                store.transcript(session.id).append(user_message("one"))
             assert caught.value.outcome == "unknown"
             assert "check" in (caught.value.hint or "")
             with opened(address) as direct:
                 assert texts(direct.transcript(session.id)) == stored
             line.is_open = True
             assert texts(store.transcript(session.id)) == stored
-            store.transcript(session.id).append(said("two"))
+            store.transcript(session.id).append(user_message("two"))
             assert texts(store.transcript(session.id)) == [*stored, "two"]
 
 
@@ -179,11 +179,11 @@ class TestRestart:
     def test_calls_after_a_restart_succeed(self, own: Server) -> None:
         with opened(own.database(), busy_seconds=30) as store:
             session = store.sessions.open(ANNA)
-            in_threads(5, lambda n: store.transcript(session.id).append(said(str(n))))
+            in_threads(5, lambda n: store.transcript(session.id).append(user_message(str(n))))
             own.restart()
             assert store.transcript(session.id).count() == 5
             own.restart()
-            store.transcript(session.id).append(said("5"))
+            store.transcript(session.id).append(user_message("5"))
             assert store.transcript(session.id).count() == 6
 
     def test_calls_fail_while_the_server_is_down(self, own: Server) -> None:
@@ -192,13 +192,13 @@ class TestRestart:
             own.stop()
             try:
                 with refused(StoreUnavailable, "connection"):
-                    store.transcript(session.id).append(said("in vain"))
+                    store.transcript(session.id).append(user_message("in vain"))
                 with refused(StoreUnavailable, "connection"):
                     store.transcript(session.id).load()
             finally:
                 own.start()
-            until(lambda: _is_back(store), "it answers again")
-            store.transcript(session.id).append(said("at last"))
+            wait_until(lambda: _is_back(store), "it answers again")
+            store.transcript(session.id).append(user_message("at last"))
             assert texts(store.transcript(session.id)) == ["at last"]
 
     def test_restart_under_load_loses_and_repeats_nothing(self, own: Server) -> None:
@@ -215,7 +215,7 @@ class TestRestart:
                     text = f"{number} {count}"
                     count += 1
                     try:
-                        store.transcript(session.id).append(said(text))
+                        store.transcript(session.id).append(user_message(text))
                         acknowledged.append(text)
                     except StoreUnavailable as problem:
                         if problem.data.get("outcome") != "unknown":
@@ -224,7 +224,7 @@ class TestRestart:
 
             def wait_for_more() -> None:
                 before = len(acknowledged)
-                until(lambda: len(acknowledged) > before + 50, "they write")
+                wait_until(lambda: len(acknowledged) > before + 50, "they write")
 
             def disturb() -> None:
                 try:

@@ -25,11 +25,11 @@ from tertulia import StoreFull, StoreUnavailable
 from tertulia.errors import SchemaMismatch
 from tertulia.testing.fault_points import (
     Moment,
-    watch,
+    watch_commits,
 )
 from tertulia.testing.fixtures import (
-    said,
     texts,
+    user_message,
 )
 from tests.servers.postgres import Server, name_in, own_server
 from tests.servers.proxy import TIMEOUT
@@ -82,7 +82,7 @@ class TestRefusedConnection:
         with opened(visitor) as store:
             assert store.transcript(session.id).load() == []
             with refused(StoreUnavailable, "may not do that"):
-                store.transcript(session.id).append(said("one"))
+                store.transcript(session.id).append(user_message("one"))
             assert store.transcript(session.id).load() == []
         postgres.drop(address)
 
@@ -101,7 +101,7 @@ class TestRefusedConnection:
         modest = address.replace("//postgres@", "//modest@")
         with opened(modest, busy_seconds=30) as store:
             session = store.sessions.open(ANNA)
-            in_threads(12, lambda n: store.transcript(session.id).append(said(str(n))))
+            in_threads(12, lambda n: store.transcript(session.id).append(user_message(str(n))))
             assert sorted(texts(store.transcript(session.id)), key=int) == [*map(str, range(12))]
             with all_connections(modest), refused(StoreUnavailable, "too many connections"):
                 opened(modest)
@@ -158,14 +158,14 @@ class TestReadOnly:
     def test_read_only_database_refuses_writes(self, address: str) -> None:
         with opened(address) as store:
             session = store.sessions.open(ANNA)
-            store.transcript(session.id).append(said("one"))
+            store.transcript(session.id).append(user_message("one"))
         with as_owner(address) as owner:
             name = name_in(address)
             owner.execute(f"alter database {name} set default_transaction_read_only = on")
         with opened(address) as store:
             assert texts(store.transcript(session.id)) == ["one"]
             with refused(StoreUnavailable, "may only be read"):
-                store.transcript(session.id).append(said("two"))
+                store.transcript(session.id).append(user_message("two"))
             assert texts(store.transcript(session.id)) == ["one"]
 
     def test_empty_read_only_database_is_refused(self, postgres: Server) -> None:
@@ -182,14 +182,14 @@ class TestReadOnly:
             address = server.database()
             with opened(address) as store:
                 session = store.sessions.open(ANNA)
-                store.transcript(session.id).append(said("one"))
+                store.transcript(session.id).append(user_message("one"))
             server.stop()
             (server.folder / "data" / "standby.signal").touch()
             server.start()
             with opened(address) as store:
                 assert texts(store.transcript(session.id)) == ["one"]
                 with refused(StoreUnavailable, "may only be read"):
-                    store.transcript(session.id).append(said("two"))
+                    store.transcript(session.id).append(user_message("two"))
 
 
 class TestTimeouts:
@@ -206,11 +206,11 @@ class TestTimeouts:
             holder.execute("set lock_timeout = 0; set statement_timeout = 0")
             holder.execute("lock table sessions in access exclusive mode")
             with refused(StoreUnavailable, "gave up") as _:
-                store.transcript(session.id).append(said("one"))
+                store.transcript(session.id).append(user_message("one"))
             with refused(StoreUnavailable, "gave up"):
                 store.sessions.get(session.id)
             holder.rollback()
-            store.transcript(session.id).append(said("two"))
+            store.transcript(session.id).append(user_message("two"))
             assert texts(store.transcript(session.id)) == ["two"]
 
     def test_idle_transaction_is_ended_and_runs_again(self, address: str) -> None:
@@ -223,8 +223,8 @@ class TestTimeouts:
                 if moment == "before" and pauses:
                     time.sleep(pauses.pop())
 
-            watch(store, pause)
-            store.transcript(session.id).append(said("one"))
+            watch_commits(store, pause)
+            store.transcript(session.id).append(user_message("one"))
             assert not pauses
             assert texts(store.transcript(session.id)) == ["one"]
 
@@ -261,16 +261,18 @@ class TestFullDisk:
                 for number in range(100_000):
                     # Random text, which PostgreSQL cannot compress.
                     text = f"{number} {random.randbytes(2000).hex()}"
-                    transcript.append(said(text))
+                    transcript.append(user_message(text))
                     acknowledged.append(text)
 
             with refused(StoreFull, "no space left"):
                 fill_up()
             for _ in range(5):
                 with refused(StoreFull, "no space left"):
-                    transcript.extend([said(random.randbytes(9000).hex()) for _ in range(50)])
+                    transcript.extend(
+                        [user_message(random.randbytes(9000).hex()) for _ in range(50)]
+                    )
             assert texts(transcript) == acknowledged
             ballast.unlink()
-            transcript.append(said("again"))
+            transcript.append(user_message("again"))
             assert texts(transcript) == [*acknowledged, "again"]
             assert store.check() == []

@@ -7,7 +7,7 @@ import pytest
 import tertulia
 from tertulia.storage.postgres import notify
 from tertulia.testing.fixtures import (
-    until,
+    wait_until,
 )
 from tests.servers.postgres import Server
 
@@ -24,7 +24,7 @@ def test_listener_reconnects_after_a_lost_connection(
     with tertulia.open(address) as store, psycopg.connect(address, autocommit=True) as aside:
         database = store.context.db
         database.wait("noon", database.notifications("noon"), 0.01)
-        until(lambda: aside.execute(listeners, (name,)).fetchone(), "it listens")
+        wait_until(lambda: aside.execute(listeners, (name,)).fetchone(), "it listens")
         aside.execute(f"select pg_terminate_backend(pid) from ({listeners}) cut", (name,))
         before = database.notifications("noon")
 
@@ -33,4 +33,4 @@ def test_listener_reconnects_after_a_lost_connection(
             database.wait("noon", before, 0.05)
             return database.notifications("noon") > before
 
-        until(is_notified, "it listens again")
+        wait_until(is_notified, "it listens again")

@@ -12,7 +12,7 @@ from tertulia import (
 )
 from tertulia.testing import Handles
 from tertulia.testing.fixtures import (
-    answered,
+    assistant_message,
     dm,
 )
 from tests.storage.child_process import ChildProcess
@@ -31,7 +31,7 @@ class TestFile:
         large = "a very large text " * 10_000
         sessions = [store.sessions.open(dm(name)) for name in ("anna", "ben")]
         for session in sessions:
-            store.transcript(session.id).extend([said(large), answered(large)])
+            store.transcript(session.id).extend([said(large), assistant_message(large)])
         store.transcript(sessions[0].id).append({"role": "tool", "a": large, "b": [large, "x"]})
         assert rows(store, "select count(*), sum(size) from blobs") == [(1, len(large))]
         store.sessions.delete(sessions[0].id)

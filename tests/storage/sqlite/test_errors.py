@@ -30,7 +30,7 @@ from tertulia import (
 )
 from tertulia.storage.sqlite import errors, group_commit
 from tertulia.storage.sqlite import open as sqlite_open
-from tertulia.testing.fixtures import until
+from tertulia.testing.fixtures import wait_until
 from tests.storage.child_process import ChildProcess
 from tests.storage.child_programs import source
 from tests.storage.sqlite.store_files import (
@@ -268,7 +268,7 @@ class TestLocked:
             threads = [threading.Thread(target=write) for _ in range(10)]
             for thread in threads:
                 thread.start()
-            until(
+            wait_until(
                 lambda: len(sqlite_of(store)._group.waiting) == 9,
                 "the others wait behind the first",
             )

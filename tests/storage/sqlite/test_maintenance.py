@@ -10,9 +10,9 @@ import pytest
 import tertulia
 from tertulia.testing import Handles
 from tertulia.testing.fixtures import (
-    answered,
+    assistant_message,
     dm,
-    said,
+    user_message,
 )
 from tests.storage.sqlite.store_files import SETTINGS
 
@@ -20,10 +20,10 @@ from tests.storage.sqlite.store_files import SETTINGS
 def test_backup_is_a_store(handles: Handles, tmp_path: Path) -> None:
     store = handles.open()
     session = store.sessions.open(dm("anna"))
-    store.transcript(session.id).extend(said(f"{n}") for n in range(2000))
+    store.transcript(session.id).extend(user_message(f"{n}") for n in range(2000))
     steps: list[tuple[int, int]] = []
     store.backup(tmp_path / "copy.db", progress=lambda done, of: steps.append((done, of)))
-    store.transcript(session.id).append(said("later"))
+    store.transcript(session.id).append(user_message("later"))
     assert steps[-1][0] == steps[-1][1]
     with tertulia.open(tmp_path / "copy.db", settings=SETTINGS) as copy:
         assert copy.check() == []
@@ -38,7 +38,7 @@ def test_backup_is_a_store(handles: Handles, tmp_path: Path) -> None:
 def test_vacuum_gives_space_back(handles: Handles, tmp_path: Path) -> None:
     store = handles.open()
     session = store.sessions.open(dm("anna"))
-    store.transcript(session.id).extend(said("x" * 1000) for n in range(2000))
+    store.transcript(session.id).extend(user_message("x" * 1000) for n in range(2000))
     store.sessions.delete(session.id)
     before, after = store.vacuum()
     assert after < before / 4
@@ -68,7 +68,9 @@ def test_check_finds_each_kind_of_damage(
 ) -> None:
     store = handles.open()
     session = store.sessions.open(dm("anna", chat_name="The Circle"))
-    store.transcript(session.id).extend([said("a"), answered("b"), said("c " * 50_000)])
+    store.transcript(session.id).extend(
+        [user_message("a"), assistant_message("b"), user_message("c " * 50_000)]
+    )
     store.settle()
     assert store.check() == []
     handles.close()

@@ -97,7 +97,6 @@ class Transcript:
 
     def entries(self, *, newest: int | None = None) -> list[Message]:
         """Return the visible messages with sequence number, turn, time and author."""
-
         return self._db.read(lambda tx: read_messages(tx, self._spans(tx, newest)))
 
     def history(

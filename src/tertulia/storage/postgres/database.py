@@ -163,8 +163,10 @@ class PostgresDatabase:
             return self._write(work, lane)
 
     def in_one_commit(self, calls: Callable[[], None]) -> None:
-        """Run the calls, each in its own transaction: a shared one would hold the locks of all
-        their lanes until its end."""
+        """Run the calls, each in its own transaction.
+
+        A shared one would hold the locks of all their lanes until its end.
+        """
         calls()
 
     def exclusive(self, work: Callable[[Transaction], T]) -> T:
@@ -504,8 +506,10 @@ def _limits_query(safe: bool, idle_seconds: float) -> str:
 
 
 def _lock_id(name: str) -> int:
-    """Return the number of an advisory lock. Two names with the same number wait for each other
-    needlessly, which does no harm."""
+    """Return the number of an advisory lock.
+
+    Two names with the same number wait for each other needlessly, which does no harm.
+    """
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 

@@ -246,8 +246,10 @@ class SqliteDatabase:
             connection.close()
 
     def _refuse_inside(self) -> None:
-        """Raise if this thread is inside a call of the store: a signal handler that closes the
-        store it interrupted would wait for itself."""
+        """Raise if this thread is inside a call of the store.
+
+        A signal handler that closes the store it interrupted would wait for itself.
+        """
         thread, leader = threading.get_ident(), self._group.leader
         if thread in self._reading.values() or (leader and leader.thread == thread):
             raise IllegalMove(

@@ -151,8 +151,10 @@ class GroupCommit:
         return result
 
     def read_shared(self, work: Callable[[Transaction], T]) -> T:
-        """Read in the shared transaction: a call sees its own writes and fails together with them
-        if they are not stored."""
+        """Read in the shared transaction.
+
+        A call sees its own writes and fails together with them if they are not stored.
+        """
         self._check_shared()
         try:
             return work(self._tx)
@@ -227,8 +229,11 @@ class GroupCommit:
         self._connection.execute("begin immediate")
 
     def _run_first(self, job: Job) -> None:
-        """Run the leader's own work. It needs no savepoint: it is the first in the transaction, so
-        its failure rolls back nothing else."""
+        """Run the leader's own work.
+
+        It needs no savepoint: it is the first in the transaction, so its failure rolls back nothing
+        else.
+        """
         try:
             job.result = job.work(self._tx)
         except FOREIGN as problem:
@@ -293,8 +298,10 @@ class GroupCommit:
 
 
 def _wake_followers(batch: list[Job]) -> None:
-    """Wake the followers, whose work is done. An interrupt in here may cause a second call, which
-    does no harm."""
+    """Wake the followers, whose work is done.
+
+    An interrupt in here may cause a second call, which does no harm.
+    """
     for job in batch[1:]:
         if job.wakeup.locked():
             job.wakeup.release()
