@@ -171,7 +171,7 @@ def test_title_shows_and_sets_the_title(where: str) -> None:
             await node.hears("/new")
             await node.hears("about trains")
             told = await node.hears("/title Trip to Cádiz")
-            assert told.startswith("You have another session called")
+            assert told.startswith("You have another session with the title")
             assert await node.hears("/resume trip to cádiz") == 'Continuing with "Trip to Cádiz".'
             assert (await node.told())[0] == "about ships"
             for title in ("???", 'say "hi"', "12345"):

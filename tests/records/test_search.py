@@ -82,7 +82,7 @@ def test_index_of_other_rules_is_built_again(
     with tertulia.open(path) as store:
         write(store, "lighthouse")
         store.settle()
-    monkeypatch.setattr(search_terms, "RULE", search_terms.RULE_VERSION + 1)
+    monkeypatch.setattr(search_terms, "RULE_VERSION", search_terms.RULE_VERSION + 1)
     with tertulia.open(path) as store:
         assert found_numbers(store, "lighthouse") == [1]
         name = {"name": "search_rule"}

@@ -253,7 +253,7 @@ class TestRefused:
         empty.sessions.open(ANA)
         transfer.write_archive(empty, tmp_path / "before.zip")
         for dry_run in (False, True):
-            with pytest.raises(IllegalMove, match="has conversations in it"):
+            with pytest.raises(IllegalMove, match="holds conversations"):
                 transfer.restore(empty, full, dry_run=dry_run)
         transfer.write_archive(empty, tmp_path / "after.zip")
         assert parts(tmp_path / "after.zip") == parts(tmp_path / "before.zip")
@@ -266,7 +266,7 @@ class TestRefused:
                 packed.writestr("readme.txt", "another ZIP")
         else:
             path.write_bytes(content)
-        with pytest.raises(NotAStore, match="is no archive of Tertulia"):
+        with pytest.raises(NotAStore, match="is not a Tertulia archive"):
             transfer.restore(empty, path)
         assert is_untouched(empty)
 

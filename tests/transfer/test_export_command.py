@@ -92,7 +92,7 @@ class TestArchive:
         typed("export", "--output", "a.zip")
         before = typed_json("sessions", "list")
         told = error("import", "archive", "a.zip", expect=4)
-        assert "has conversations in it" in told
+        assert "holds conversations" in told
         assert "error" in error("import", "archive", "a.zip", "--dry-run", expect=4)
         assert typed_json("sessions", "list") == before
 
@@ -104,7 +104,7 @@ class TestArchive:
         told = error("import", "archive", "cut.zip", expect=5, store="new.db")
         assert "cut.zip is damaged: its end is missing" in told
         told = error("import", "archive", "text.zip", expect=5, store="new.db")
-        assert "text.zip is no archive of Tertulia" in told
+        assert "text.zip is not a Tertulia archive" in told
         error("import", "archive", "nothing.zip", expect=3, store="new.db")
         assert not os.path.exists("new.db")
 

@@ -198,7 +198,7 @@ def test_two_stores_do_not_become_one(tmp_path: Path) -> None:
         with opened(where) as store:
             talk(store, ANA, where)
     _begin_to_move(one, new)
-    with pytest.raises(NotAStore, match="Another store is on its way"):
+    with pytest.raises(NotAStore, match="Another store is being moved"):
         transfer.move(other, new)
     transfer.move(one, new)
 

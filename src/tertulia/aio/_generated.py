@@ -596,8 +596,7 @@ class MemoryFlushes:
 class Schedules:
     """The schedules of a store.
 
-    With `by`, calls find only the schedules that the user of that source may see.
-    """
+    With `by`, calls find only the schedules that the user of that source may see."""
 
     def __init__(self, record: sync_schedules.Schedules, executor: ThreadExecutor) -> None:
         self.sync = record

@@ -2,8 +2,8 @@
 
     options = ClaudeAgentOptions(session_store=TertuliaSessionStore(store))
 
-Each transcript is a separate conversation, also the transcripts of subagents (with a subpath). Each
-entry is stored as the payload of our message for it. An entry with a `uuid` is stored once. The SDK
+Each transcript is a separate conversation, also those of helper agents (with a subpath). Each entry
+is stored as the payload of our message for it. An entry with a `uuid` is stored once. The SDK
 passes entries after the fact, so no lease can be held: each batch is one transaction.
 """
 
@@ -89,7 +89,7 @@ class TertuliaSessionStore(SessionStore):
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
         """Return the subpaths of a session."""
-        source = _subagent_source(key["project_key"], key["session_id"])
+        source = _helper_source(key["project_key"], key["session_id"])
         rows = await self._executor.run(self._rows, source)
         return [source.thread_id for _, source in rows if source.thread_id is not None]
 
@@ -98,7 +98,7 @@ class TertuliaSessionStore(SessionStore):
         subpath = key.get("subpath")
         if not subpath:
             return _project_source(key["project_key"], key["session_id"])
-        return _subagent_source(key["project_key"], key["session_id"], subpath)
+        return _helper_source(key["project_key"], key["session_id"], subpath)
 
     def _append(self, key: SessionKey, entries: Sequence[SessionStoreEntry]) -> None:
         context, source = self._store.context, self.source(key)
@@ -141,12 +141,12 @@ class TertuliaSessionStore(SessionStore):
 
     def _delete(self, key: SessionKey) -> None:
         session_key = self._store.sessions.key(self.source(key))
-        subagents = keys.person_of(_subagent_source(key["project_key"], key["session_id"]))
+        helpers = keys.person_of(_helper_source(key["project_key"], key["session_id"]))
 
         def work(tx: Transaction) -> None:
             rows = list(append.find_sessions(tx, key=session_key, ended=True))
             if not key.get("subpath"):
-                rows += append.find_sessions(tx, person=subagents, ended=True)
+                rows += append.find_sessions(tx, person=helpers, ended=True)
             for row in rows:
                 delete.delete_session(tx, row)
 
@@ -216,8 +216,8 @@ def _project_source(project: str, session: str = "") -> Source:
     return Source(PLATFORM, session, account=project, user_id=f"project:{project}")
 
 
-def _subagent_source(project: str, session: str, subpath: str | None = None) -> Source:
-    """Return the source of a subagent's transcript; its session is the owner."""
+def _helper_source(project: str, session: str, subpath: str | None = None) -> Source:
+    """Return the source of a helper agent's transcript; its session is the owner."""
     return Source(
         PLATFORM, session, account=project, user_id=f"session:{session}", thread_id=subpath
     )

@@ -47,7 +47,7 @@ class SessionPromises:
         assert entered.session.id.startswith("20260304_163000_")
         assert store.sessions.open(dm("bob")).id.startswith("20260304_163000_")
         handles.clock = FakeClock(datetime(2026, 3, 5, 1, 30))  # noqa: DTZ001
-        with pytest.raises(ConfigError, match="without a time zone"):
+        with pytest.raises(ConfigError, match="has no time zone"):
             handles.open().sessions.open(dm("anna"))
 
     def test_the_next_contact_goes_on_with_it(

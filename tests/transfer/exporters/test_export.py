@@ -155,7 +155,7 @@ class TestFolder:
         chosen = Selection(platform="telegram")
         with pytest.raises(ConfigError, match="whole store"):
             export_to(store, "archive", tmp_path / "a.zip", selection=chosen)
-        with pytest.raises(ConfigError, match="no form 'pdf'"):
+        with pytest.raises(ConfigError, match="Unknown export format 'pdf'"):
             export_to(store, "pdf", tmp_path / "out")
         for form in ("nanobot", "archive"):
             with pytest.raises(ConfigError, match="real ids"):
@@ -171,7 +171,7 @@ class TestFolder:
         assert (tmp_path / "out" / f"{session}.jsonl").read_text() == "mine"
         export_to(store, "jsonl", tmp_path / "out", force=True)
         assert (tmp_path / "out" / f"{session}.jsonl").read_text() != "mine"
-        with pytest.raises(StoreError, match="cannot be made"):
+        with pytest.raises(StoreError, match="cannot be created"):
             export_to(store, "jsonl", tmp_path / "talk.db")
 
     def test_a_session_deleted_meanwhile_is_left_out_whole(
