@@ -158,7 +158,8 @@ def generate() -> str:
 
 def _class_text(tree: ast.Module, module: str, name: str) -> str:
     node = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
-    lines = [f"class {name}:", f'    """{ast.get_docstring(node)}"""']
+    docstring = ast.get_docstring(node, clean=False)
+    lines = [f"class {name}:", f'    """{docstring}"""']
     alias = f"sync_{module.rsplit('.', 1)[-1]}"
     lines.append(STORE if name == "Store" else RECORD.format(module=alias, name=name))
     if name == "PersonView":

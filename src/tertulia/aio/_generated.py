@@ -596,7 +596,8 @@ class MemoryFlushes:
 class Schedules:
     """The schedules of a store.
 
-    With `by`, calls find only the schedules that the user of that source may see."""
+    With `by`, calls find only the schedules that the user of that source may see.
+    """
 
     def __init__(self, record: sync_schedules.Schedules, executor: ThreadExecutor) -> None:
         self.sync = record
