@@ -58,8 +58,12 @@ fi; \
 exit 1
 endef
 
+# One worker more than cores: about half of the time is waiting for servers and processes.
+WORKERS ?= $(shell echo $$(( `getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1` + 1 )))
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS)
+
 test: setup ## run the tests, without the slow ones
-	$(BIN)/python -m pytest -n auto -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
 
 # Left out: an interrupt inside coverage's own tracer leaves its lock taken, and the child waits for ever.
 coverage: setup ## run the tests and print which share of the package they run
@@ -69,7 +73,7 @@ coverage: setup ## run the tests and print which share of the package they run
 	$(BIN)/coverage report
 
 slow: setup ## run all tests, the slow ones too, with many more examples for each property
-	HYPOTHESIS_PROFILE=slow $(BIN)/python -m pytest -n auto $(ARGS)
+	HYPOTHESIS_PROFILE=slow $(PYTEST) $(ARGS)
 
 torture: setup ## kill, stop and cut off nodes for two minutes on each database while they answer, bare and as gateways
 	$(BIN)/python -m tests.torture --database postgres $(ARGS)

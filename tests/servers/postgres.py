@@ -137,7 +137,13 @@ def own_server(hba: str | None = None, *, is_durable: bool = False) -> Iterator[
         shutil.rmtree(folder, ignore_errors=True)
 
 
-_QUICK = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "64MB"}
+# Deadlocks that tests provoke are found at once, not after a second.
+_QUICK = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "64MB",
+    "deadlock_timeout": "20ms",
+}
 _DURABLE = {"shared_buffers": "2GB", "max_wal_size": "8GB"}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 
 _SQL_FOLDER = os.path.join(os.path.dirname(__file__), "sql")
 _PART = re.compile(r"\{(part_\w+)\}")
@@ -16,10 +17,12 @@ _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
+@cache
 def load(dialect: str) -> dict[str, str]:
     """Return every statement of a dialect by its name, with parameters written as `:name`.
 
-    Raise ValueError if two statements have the same name.
+    The files are read once per process, because parsing them takes longer than opening a small
+    store; do not change the result. Raise ValueError if two statements have the same name.
     """
     raw: dict[str, str] = {}
     for folder in ("common", dialect):
@@ -58,9 +61,10 @@ def _split(text: str) -> list[tuple[str, str]]:
     ]
 
 
-def to_psycopg(statements: dict[str, str]) -> dict[str, str]:
+@cache
+def load_for_psycopg(dialect: str) -> dict[str, str]:
     """Return the statements with parameters in psycopg's style, `%(name)s` and `%s`."""
     return {
         name: _PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%")).replace("?", "%s")
-        for name, sql in statements.items()
+        for name, sql in load(dialect).items()
     }

@@ -202,7 +202,7 @@ class TestTimeouts:
             session = store.sessions.open(ANNA)
         with as_owner(address) as owner:
             owner.execute(f"alter database {name_in(address)} set {setting} = '{limit}'")
-        with opened(address) as store, psycopg.connect(address) as holder:
+        with opened(address, lease_seconds=1) as store, psycopg.connect(address) as holder:
             holder.execute("set lock_timeout = 0; set statement_timeout = 0")
             holder.execute("lock table sessions in access exclusive mode")
             with refused(StoreUnavailable, "gave up") as _:

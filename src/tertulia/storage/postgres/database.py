@@ -125,7 +125,7 @@ class PostgresDatabase:
         idle_seconds: float = 60.0,
     ) -> None:
         self._name = public_name(dsn)
-        self._sql = statements.to_psycopg(statements.load(migrate.DIALECT))
+        self._sql = statements.load_for_psycopg(migrate.DIALECT)
         self._sql_in_lane = {
             name: sql.replace(_ROW_LOCK, "for update of sessions")
             for name, sql in self._sql.items()
