@@ -9,6 +9,8 @@ STAMP := $(VENV)/.complete
 PYTHON ?=
 CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11 python)
 ARGS ?=
+# uv trusts what the system trusts, as pip does: a company may have its own certificate authority.
+export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test coverage slow torture lint names types format run bench lock clean
