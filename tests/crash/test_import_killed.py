@@ -30,7 +30,7 @@ def killed(where: Path, kind: str, folder: Path, moment: str, number: int) -> No
 
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("moment", ["after", "within"])
-def test_run_again_it_goes_on_to_the_same_end(tree: str, moment: str, tmp_path: Path) -> None:
+def test_killed_import_resumes_to_the_same_result(tree: str, moment: str, tmp_path: Path) -> None:
     folder, kind = planted(tree, tmp_path), kind_of(tree)
     with tertulia.open(tmp_path / "straight.db", settings=SETTINGS) as store:
         import_from(store, kind, folder)
@@ -44,7 +44,7 @@ def test_run_again_it_goes_on_to_the_same_end(tree: str, moment: str, tmp_path: 
         assert store.check() == []
 
 
-def test_half_a_session_leads_nobody_into_it(tmp_path: Path) -> None:
+def test_half_imported_session_is_not_current(tmp_path: Path) -> None:
     folder = planted("nanobot004_main", tmp_path)
     where = tmp_path / "talk.db"
     killed(where, "nanobot", folder, "after", 1)

@@ -105,7 +105,7 @@ class TestTheListOfTables:
             if not re.match("(words|cards)_", name)
         }
 
-    def test_it_names_every_table_and_column_there_is(self, new: Path) -> None:
+    def test_list_has_every_table_and_column(self, new: Path) -> None:
         schema = self.schema(new)
         listed = {table.name for table in tables.TABLES}
         assert listed | set(tables.NOT_COPIED) == set(schema)
@@ -114,14 +114,14 @@ class TestTheListOfTables:
             assert not set(table.columns) & set(table.left)
             assert set(table.columns) | set(table.left) == schema[table.name], table.name
 
-    def test_its_keys_are_the_primary_keys(self, new: Path) -> None:
+    def test_keys_are_the_primary_keys(self, new: Path) -> None:
         kinds: dict[str, type] = {"INTEGER": int, "TEXT": str}
         keys = "select name, type from pragma_table_info(?) where pk > 0 order by pk"
         for table in tables.TABLES:
             found = {name: kinds[kind] for name, kind in asked(new, keys, table.name)}
             assert found == dict(table.key), table.name
 
-    def test_the_statements_have_its_columns_in_its_order(self) -> None:
+    def test_statements_have_the_columns_in_order(self) -> None:
         sql = {name: " ".join(text.split()) for name, text in statements.load("sqlite").items()}
         for table in tables.TABLES:
             columns = ", ".join(table.columns)
@@ -130,14 +130,14 @@ class TestTheListOfTables:
             assert put.startswith(f"insert into {table.name} ({columns})")
             assert put.count("?") == len(table.columns)
 
-    def test_columns_that_begin_anew_have_a_default(self, new: Path) -> None:
+    def test_skipped_columns_have_a_default(self, new: Path) -> None:
         defaults = "select name, dflt_value from pragma_table_info(?)"
         for table in tables.TABLES:
             found = dict(asked(new, defaults, table.name))
             assert all(found[name] is not None for name in table.left)
 
     @pytest.mark.parametrize("table", tables.TABLES, ids=[table.name for table in tables.TABLES])
-    def test_a_table_is_read_whole_whatever_the_size_of_its_pages(
+    def test_table_is_read_completely_for_any_page_size(
         self, full: Path, table: tables.Table
     ) -> None:
         path = full.with_suffix(".db")
@@ -167,7 +167,7 @@ class TestThereAndBack:
     # Each example makes two stores on disk; fifty of them are a few seconds.
     @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
     @given(steps)
-    def test_export_import_export_is_equal_byte_for_byte(self, steps: list[Any]) -> None:
+    def test_export_restore_export_gives_equal_bytes(self, steps: list[Any]) -> None:
         with filled_stores.folder() as place:
             with opened(place / "a.db") as store:
                 for act, source, words in steps:
@@ -181,32 +181,32 @@ class TestThereAndBack:
                 assert copy.check() == []
             assert parts(place / "b.zip") == parts(place / "a.zip")
 
-    def test_with_something_in_every_table(self, full: Path, empty: Store) -> None:
+    def test_restore_of_a_store_with_rows_in_every_table(self, full: Path, empty: Store) -> None:
         found = transfer.restore(empty, full)
         assert [part.table for part in found.parts if not part.rows] == []
         transfer.write_archive(empty, full.with_name("again.zip"))
         assert parts(full.with_name("again.zip")) == parts(full)
         assert empty.check() == []
 
-    def test_but_for_the_time_the_files_are_the_same(self, tmp_path: Path) -> None:
+    def test_two_archives_differ_only_in_the_time(self, tmp_path: Path) -> None:
         with opened(tmp_path / "a.db") as store:  # its clock stands still
             everything(store)
             transfer.write_archive(store, tmp_path / "1.zip")
             transfer.write_archive(store, tmp_path / "2.zip")
         assert (tmp_path / "1.zip").read_bytes() == (tmp_path / "2.zip").read_bytes()
 
-    def test_an_empty_store(self, tmp_path: Path, empty: Store) -> None:
+    def test_empty_store_is_archived_and_restored(self, tmp_path: Path, empty: Store) -> None:
         with opened(tmp_path / "other.db") as store:
             transfer.write_archive(store, tmp_path / "a.zip")
         assert transfer.restore(empty, tmp_path / "a.zip").rows("sessions") == 0
 
-    def test_pseudonyms_stay_the_same(self, full: Path, empty: Store) -> None:
+    def test_pseudonyms_are_the_same_after_a_restore(self, full: Path, empty: Store) -> None:
         assert empty.redactor.user("telegram", "5")  # known before, and then another
         with opened(full.with_suffix(".db")) as before:
             transfer.restore(empty, full)
             assert empty.redactor.user("telegram", "5") == before.redactor.user("telegram", "5")
 
-    def test_what_was_said_is_found(self, full: Path, empty: Store) -> None:
+    def test_restored_messages_are_found_by_search(self, full: Path, empty: Store) -> None:
         transfer.restore(empty, full)
         empty.settle()
         with opened(full.with_suffix(".db")) as before:
@@ -215,7 +215,7 @@ class TestThereAndBack:
         assert wanted
         assert [(hit.session_id, hit.seq) for hit in empty.search("found").items] == wanted
 
-    def test_life_goes_on(self, full: Path, empty: Store) -> None:
+    def test_restored_session_continues(self, full: Path, empty: Store) -> None:
         transfer.restore(empty, full)
         last = max(arrival.id for arrival in empty.inbox.find().items)
         assert empty.inbox.put(ANA, "one more", message_id="new").id > last
@@ -224,7 +224,7 @@ class TestThereAndBack:
                 turn.add_assistant("yes")
         assert empty.check() == []
 
-    def test_a_message_that_was_taken_is_not_taken_again(self, full: Path, empty: Store) -> None:
+    def test_restored_dedupe_keys_refuse_duplicates(self, full: Path, empty: Store) -> None:
         with opened(full.with_suffix(".db")) as store:
             with store.turn(ANA, "once", message_id="m1") as turn:
                 turn.add_assistant("yes")
@@ -249,7 +249,9 @@ def snapshot(store: Store) -> list[Any]:
 
 
 class TestRefused:
-    def test_a_store_in_use(self, full: Path, empty: Store, tmp_path: Path) -> None:
+    def test_store_with_conversations_is_refused(
+        self, full: Path, empty: Store, tmp_path: Path
+    ) -> None:
         empty.sessions.open(ANA)
         transfer.write_archive(empty, tmp_path / "before.zip")
         for dry_run in (False, True):
@@ -259,7 +261,9 @@ class TestRefused:
         assert parts(tmp_path / "after.zip") == parts(tmp_path / "before.zip")
 
     @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x05\x06" + b"\0" * 18, None])
-    def test_what_is_no_archive(self, empty: Store, tmp_path: Path, content: bytes | None) -> None:
+    def test_file_that_is_no_archive_is_refused(
+        self, empty: Store, tmp_path: Path, content: bytes | None
+    ) -> None:
         path = tmp_path / "x.zip"
         if content is None:
             with zipfile.ZipFile(path, "w") as packed:
@@ -270,7 +274,7 @@ class TestRefused:
             transfer.restore(empty, path)
         assert is_untouched(empty)
 
-    def test_a_file_that_is_not_there_or_is_a_folder(self, empty: Store, tmp_path: Path) -> None:
+    def test_missing_file_and_folder_are_refused(self, empty: Store, tmp_path: Path) -> None:
         with pytest.raises(NotFound, match="There is no file"):
             transfer.restore(empty, tmp_path / "nothing.zip")
         with pytest.raises(StoreError, match="cannot be read"):
@@ -278,7 +282,7 @@ class TestRefused:
 
     @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(where=st.floats(0, 1, exclude_max=True))
-    def test_one_that_was_cut_off(self, full: Path, empty: Store, where: float) -> None:
+    def test_truncated_archive_is_refused(self, full: Path, empty: Store, where: float) -> None:
         whole = full.read_bytes()
         cut = full.with_name("cut.zip")
         cut.write_bytes(whole[: int(len(whole) * where)])
@@ -288,7 +292,9 @@ class TestRefused:
 
     @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(data=st.data())
-    def test_one_with_a_changed_byte(self, full: Path, empty: Store, data: st.DataObject) -> None:
+    def test_archive_with_a_changed_byte_is_refused(
+        self, full: Path, empty: Store, data: st.DataObject
+    ) -> None:
         whole = bytearray(full.read_bytes())
         where = data.draw(st.integers(0, len(whole) - 1))
         whole[where] ^= data.draw(st.integers(1, 255))
@@ -321,13 +327,13 @@ class TestRefused:
         assert caught.value.hint is not None
         return caught.value.message
 
-    def test_a_changed_text_is_told_with_its_file(self, full: Path, empty: Store) -> None:
+    def test_changed_text_is_reported_with_its_file(self, full: Path, empty: Store) -> None:
         def change(found: dict[str, bytes]) -> None:
             found["messages.jsonl"] = found["messages.jsonl"].replace(b"found", b"forge")
 
         assert "messages.jsonl has" in self.refused(empty, self.rebuilt(full, change))
 
-    def test_a_broken_line_is_told_with_its_number(self, full: Path, empty: Store) -> None:
+    def test_broken_line_is_reported_with_its_number(self, full: Path, empty: Store) -> None:
         def change(found: dict[str, bytes]) -> None:
             lines = found["events.jsonl"].split(b"\n")
             lines[2] = b'{"session": 1'
@@ -336,13 +342,15 @@ class TestRefused:
         assert "events.jsonl, line 3: " in self.refused(empty, self.rebuilt(full, change))
 
     @pytest.mark.parametrize("line", [b"[]", b'{"person":"x"}', b"\xff", b"1"])
-    def test_a_line_of_another_shape(self, full: Path, empty: Store, line: bytes) -> None:
+    def test_line_with_other_columns_is_refused(
+        self, full: Path, empty: Store, line: bytes
+    ) -> None:
         def change(found: dict[str, bytes]) -> None:
             found["people.jsonl"] = line + b"\n" + found["people.jsonl"]
 
         assert "people.jsonl, line 1: " in self.refused(empty, self.rebuilt(full, change))
 
-    def test_a_missing_part(self, full: Path, empty: Store) -> None:
+    def test_missing_part_is_refused(self, full: Path, empty: Store) -> None:
         def change(found: dict[str, bytes]) -> None:
             del found["usage.jsonl"]
 
@@ -356,12 +364,14 @@ class TestRefused:
 
         return self.rebuilt(full, changed)
 
-    def test_a_manifest_that_forgets_a_table(self, full: Path, empty: Store) -> None:
+    def test_manifest_without_a_table_is_refused(self, full: Path, empty: Store) -> None:
         path = self.manifest(full, lambda told: told["parts"].pop(6))
         assert "does not name messages" in self.refused(empty, path)
 
     @pytest.mark.parametrize("field", ["parts", "made_at", "schema"])
-    def test_a_manifest_without_a_field(self, full: Path, empty: Store, field: str) -> None:
+    def test_manifest_without_a_field_is_refused(
+        self, full: Path, empty: Store, field: str
+    ) -> None:
         path = self.manifest(full, lambda told: told.pop(field))
         assert "manifest.json: " in self.refused(empty, path)
 
@@ -371,7 +381,7 @@ class TestRefused:
     def newer_column(self, told: dict[str, Any]) -> None:
         told["parts"][1]["columns"].append("shoe_size")
 
-    def test_what_a_newer_program_made(self, full: Path, empty: Store) -> None:
+    def test_archive_of_a_newer_version_is_refused(self, full: Path, empty: Store) -> None:
         for change in (
             lambda told: told.update(version=2),
             self.newer_part,
@@ -381,7 +391,7 @@ class TestRefused:
                 transfer.restore(empty, self.manifest(full, change))
             assert is_untouched(empty)
 
-    def test_rows_that_the_store_itself_refuses(self, full: Path, empty: Store) -> None:
+    def test_rows_that_break_a_constraint_are_refused(self, full: Path, empty: Store) -> None:
         """Sound by its hashes, and yet two sessions are current for one key."""
 
         def change(found: dict[str, bytes]) -> None:
@@ -401,7 +411,7 @@ class TestRefused:
             transfer.restore(empty, self.rebuilt(full, change))
         assert is_untouched(empty)
 
-    def test_then_the_good_one_is_taken(self, full: Path, empty: Store) -> None:
+    def test_valid_archive_is_restored_after_a_refused_one(self, full: Path, empty: Store) -> None:
         cut = full.with_name("cut.zip")
         cut.write_bytes(full.read_bytes()[:-30])
         self.refused(empty, cut)
@@ -409,10 +419,10 @@ class TestRefused:
 
 
 class TestTheFile:
-    def test_is_its_owners_alone(self, full: Path) -> None:
+    def test_file_is_private(self, full: Path) -> None:
         assert stat.S_IMODE(full.stat().st_mode) == 0o600
 
-    def test_is_not_replaced_unasked(self, full: Path, empty: Store) -> None:
+    def test_existing_file_is_kept_without_force(self, full: Path, empty: Store) -> None:
         before = full.read_bytes()
         with pytest.raises(ConfigError, match="exists already"):
             transfer.write_archive(empty, full)
@@ -420,7 +430,7 @@ class TestTheFile:
         transfer.write_archive(empty, full, force=True)
         assert full.read_bytes() != before
 
-    def test_is_whole_or_not_there(self, empty: Store, tmp_path: Path) -> None:
+    def test_failed_archive_leaves_no_file(self, empty: Store, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="could not be written"):
             transfer.write_archive(empty, tmp_path / "nowhere" / "a.zip")
 
@@ -432,7 +442,7 @@ class TestTheFile:
             transfer.write_archive(empty, tmp_path / "a.zip", progress=fail)
         assert [name for name in os.listdir(tmp_path) if not name.startswith("empty.db")] == []
 
-    def test_reads_like_a_book(self, full: Path) -> None:
+    def test_content_is_readable_json(self, full: Path) -> None:
         with zipfile.ZipFile(full) as packed:
             told = json.loads(packed.read("manifest.json"))
             first = json.loads(packed.read("sessions.jsonl").splitlines()[0])
@@ -441,7 +451,7 @@ class TestTheFile:
         assert told["made_at"] == "2026-03-01T12:00:00Z"
         assert first["key"] == "agent:main:telegram:dm:12025550101"
 
-    def test_is_one_moment_of_a_store_in_use(self, tmp_path: Path) -> None:
+    def test_archive_is_one_consistent_state(self, tmp_path: Path) -> None:
         """Whoever talks during the export is in it with all their messages, or not at all."""
         with opened(tmp_path / "a.db") as store:
             filled_stores.talk(store, ANA, "before")
@@ -457,13 +467,13 @@ class TestTheFile:
             assert [one.origin.platform for one in copy.sessions.find().items] == ["telegram"]
             assert copy.check() == []
 
-    def test_progress_goes_up_to_the_end(self, full: Path, empty: Store) -> None:
+    def test_progress_ends_at_the_total(self, full: Path, empty: Store) -> None:
         seen: list[tuple[int, int]] = []
         found = transfer.restore(empty, full, progress=lambda *step: seen.append(step))
         assert seen == sorted(seen)
         assert seen[-1] == (found.total, found.total)
 
-    def test_a_dry_run_stores_nothing(self, full: Path, empty: Store) -> None:
+    def test_dry_run_stores_nothing(self, full: Path, empty: Store) -> None:
         found = transfer.restore(empty, full, dry_run=True)
         assert found.rows("messages") > 10
         assert is_untouched(empty)
@@ -485,7 +495,9 @@ with tertulia.open(sys.argv[1]) as store:
 
 class TestKilled:
     @pytest.mark.parametrize("share", [0.05, 0.5, 1.0])
-    def test_in_the_middle_of_a_restore(self, full: Path, tmp_path: Path, share: float) -> None:
+    def test_kill_during_a_restore_leaves_the_store_empty(
+        self, full: Path, tmp_path: Path, share: float
+    ) -> None:
         path = tmp_path / "new.db"
         at = str(max(1, int(archive.read_manifest(full).total * share)))
         folders = os.pathsep.join(part for part in sys.path if part)
@@ -511,7 +523,7 @@ class TestMemory:
         finally:
             tracemalloc.stop()
 
-    def test_does_not_grow_with_the_store(self, tmp_path: Path) -> None:
+    def test_memory_does_not_grow_with_the_store(self, tmp_path: Path) -> None:
         peaks: list[tuple[int, int]] = []
         for count in (2_000, 12_000):
             path = tmp_path / f"{count}.zip"

@@ -53,7 +53,7 @@ def error(*words: str, expect: int, store: str = "talk.db") -> str:
 
 @pytest.mark.usefixtures("ids")
 class TestArchive:
-    def test_there_and_back(self, tmp_path: Path) -> None:
+    def test_archive_command_restores_the_store(self, tmp_path: Path) -> None:
         told = typed("export", "--output", "a.zip").stdout
         assert told == "2 sessions with 8 messages written to a.zip.\n"
         assert stat.S_IMODE(os.stat("a.zip").st_mode) == 0o600
@@ -65,7 +65,7 @@ class TestArchive:
         assert parts(tmp_path / "a.zip") == parts(tmp_path / "b.zip")
         assert typed_json("sessions", "list") == typed_json("sessions", "list", store="new.db")
 
-    def test_what_programs_get(self) -> None:
+    def test_json_output_of_the_archive_command(self) -> None:
         assert typed_json("export", "--output", "a.zip") == {
             "form": "archive",
             "path": "a.zip",
@@ -82,13 +82,13 @@ class TestArchive:
             "made_at": None,
         }
 
-    def test_a_dry_run_makes_no_store(self) -> None:
+    def test_dry_run_creates_no_store(self) -> None:
         typed("export", "--output", "a.zip")
         told = typed("import", "archive", "a.zip", "--dry-run", store="new.db").stdout
         assert told.startswith("a.zip is whole: 2 sessions with 8 messages")
         assert not os.path.exists("new.db")
 
-    def test_a_store_in_use_is_refused(self) -> None:
+    def test_restore_into_a_used_store_is_refused(self) -> None:
         typed("export", "--output", "a.zip")
         before = typed_json("sessions", "list")
         told = error("import", "archive", "a.zip", expect=4)
@@ -96,7 +96,7 @@ class TestArchive:
         assert "error" in error("import", "archive", "a.zip", "--dry-run", expect=4)
         assert typed_json("sessions", "list") == before
 
-    def test_damage_is_refused_with_its_place(self, tmp_path: Path) -> None:
+    def test_damaged_archive_is_refused_with_its_place(self, tmp_path: Path) -> None:
         typed("export", "--output", "a.zip")
         whole = (tmp_path / "a.zip").read_bytes()
         (tmp_path / "cut.zip").write_bytes(whole[:500])
@@ -108,7 +108,7 @@ class TestArchive:
         error("import", "archive", "nothing.zip", expect=3, store="new.db")
         assert not os.path.exists("new.db")
 
-    def test_what_makes_no_sense(self) -> None:
+    def test_contradictory_options_are_refused(self) -> None:
         typed("export", "--output", "a.zip")
         assert "exists already" in error("export", "--output", "a.zip", expect=2)
         typed("export", "--output", "a.zip", "--force")
@@ -122,55 +122,55 @@ class TestArchive:
 
 
 class TestFolder:
-    def test_pages_of_a_selection(self, ids: list[str]) -> None:
+    def test_selected_sessions_are_exported_as_pages(self, ids: list[str]) -> None:
         told = typed_json(
             "export", "--format", "html", "--platform", "telegram", "--output", "pages"
         )
         assert told == {"form": "html", "path": "pages", "sessions": 1, "messages": 4}
         assert set(os.listdir("pages")) == {"index.html", f"{ids[0]}.html"}
 
-    def test_named_sessions_without_ids(self, ids: list[str]) -> None:
+    def test_named_sessions_are_exported_redacted(self, ids: list[str]) -> None:
         typed("export", ids[0], "--format", "jsonl", "--redact", "--output", "out")
         assert os.listdir("out") == [f"{ids[0]}.jsonl"]
         text = Path("out", f"{ids[0]}.jsonl").read_text("utf-8")
         assert "555 0177" not in text
         assert len(text.splitlines()) == 4
 
-    def test_an_unknown_session(self, ids: list[str]) -> None:
+    def test_unknown_session_is_an_error(self, ids: list[str]) -> None:
         told = error("export", ids[0], "nobody", "--format", "html", "--output", "out", expect=3)
         assert "nobody" in told
         assert not os.path.exists("out")
 
     @pytest.mark.usefixtures("ids")
-    def test_those_active_lately(self) -> None:
+    def test_recently_active_sessions_are_selected(self) -> None:
         words = ("export", "--format", "nanobot", "--active-minutes", "5", "--output", "out")
         assert typed_json(*words)["sessions"] == 0  # their clock stands at another time
 
 
 class TestOneSession:
     @pytest.mark.parametrize("form", ["jsonl", "json", "nanobot", "markdown", "html"])
-    def test_on_the_screen_and_in_a_file(self, ids: list[str], form: str) -> None:
+    def test_session_is_printed_or_written_to_a_file(self, ids: list[str], form: str) -> None:
         shown = typed("sessions", "export", ids[0], "--format", form).stdout
         assert "202 555 0177" in shown
         told = typed("sessions", "export", ids[0], "--format", form, "--output", "x").stderr
         assert told == "4 messages written to x\n"
         assert Path("x").read_text("utf-8") == shown
 
-    def test_without_ids(self, ids: list[str]) -> None:
+    def test_redacted_session_has_no_ids(self, ids: list[str]) -> None:
         shown = typed("sessions", "export", ids[0], "--format", "markdown", "--redact").stdout
         assert "555 0177" not in shown
         assert "real ids" in error(
             "sessions", "export", ids[0], "--format", "nanobot", "--redact", expect=2
         )
 
-    def test_what_fails_leaves_the_old_file(self, ids: list[str]) -> None:
+    def test_failed_export_keeps_the_old_file(self, ids: list[str]) -> None:
         Path("x").write_text("mine")
         error("sessions", "export", "nobody", "--output", "x", "--force", expect=3)
         assert Path("x").read_text() == "mine"
         assert not [name for name in os.listdir() if name.startswith(".tertulia")]
 
 
-def test_the_version_is_told_where_an_archive_is_from(ids: list[str]) -> None:
+def test_archive_names_the_version_that_made_it(ids: list[str]) -> None:
     typed("export", "--output", "a.zip")
     assert json.loads(parts(Path("a.zip"))["manifest.json"])["made_by"].endswith(
         tertulia.__version__

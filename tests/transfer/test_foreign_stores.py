@@ -72,12 +72,12 @@ def imported(
         yield Imported(request.param, store, folder)
 
 
-def test_as_many_sessions_as_expected(imported: Imported) -> None:
+def test_expected_number_of_sessions(imported: Imported) -> None:
     totals = imported.expected["totals"]
     assert imported.report.sessions == len(imported.sessions) == totals["sessions"]
 
 
-def test_every_message_and_none_invented(imported: Imported) -> None:
+def test_every_message_is_imported_once(imported: Imported) -> None:
     for wanted, _, messages in imported.each():
         intact, span = wanted["messages"]["total"], wanted.get("recoverable")
         if span is None:
@@ -90,11 +90,11 @@ def test_every_message_and_none_invented(imported: Imported) -> None:
             assert digest_of(messages) == span["sha256_if_salvaged_with_U_FFFD"]
 
 
-def test_the_report_counts_what_is_there(imported: Imported) -> None:
+def test_report_counts_match_the_store(imported: Imported) -> None:
     assert imported.report.messages == sum(len(messages) for *_, messages in imported.each())
 
 
-def test_each_damage_is_told_with_its_place(imported: Imported) -> None:
+def test_each_damage_is_reported_with_its_place(imported: Imported) -> None:
     told = {(problem.kind, problem.file) for problem in imported.report.problems}
     lines = {(p.kind, p.file, p.line) for p in imported.report.problems}
     for wanted in imported.expected["problems"]:
@@ -105,12 +105,12 @@ def test_each_damage_is_told_with_its_place(imported: Imported) -> None:
                 assert (wanted["code"], files[0], wanted["line"]) in lines, wanted
 
 
-def test_nothing_is_told_of_a_sound_tree(imported: Imported) -> None:
+def test_valid_source_has_no_problems(imported: Imported) -> None:
     if not imported.expected["problems"]:
         assert imported.report.problems == ()
 
 
-def test_keys_places_and_people(imported: Imported) -> None:
+def test_keys_sources_and_people(imported: Imported) -> None:
     for wanted, found, _ in imported.each():
         assert found.origin.platform == wanted["platform"]
         is_lost = wanted.get("recoverable", {}).get("index_key_optional") and "~" in found.key
@@ -179,7 +179,7 @@ def test_usage(imported: Imported) -> None:
             assert found.cost_usd == pytest.approx(cost, abs=1e-6)
 
 
-def test_what_the_other_system_kept_with_a_session_is_kept(imported: Imported) -> None:
+def test_metadata_of_the_source_is_kept(imported: Imported) -> None:
     for wanted, found, _ in imported.each():
         for name, value in (wanted.get("metadata") or {}).items():
             assert found.metadata[name] == value
@@ -188,7 +188,7 @@ def test_what_the_other_system_kept_with_a_session_is_kept(imported: Imported) -
             assert kept == wanted["last_consolidated"] or "damage" in wanted
 
 
-def test_what_was_summed_up_is_not_shown_to_the_model(imported: Imported) -> None:
+def test_consolidated_messages_are_not_in_the_history(imported: Imported) -> None:
     for wanted, found, messages in imported.each():
         given = wanted.get("last_consolidated_effective", wanted.get("last_consolidated"))
         if not isinstance(given, int) or not given or "damage" in wanted:
@@ -199,7 +199,7 @@ def test_what_was_summed_up_is_not_shown_to_the_model(imported: Imported) -> Non
             assert history
 
 
-def test_what_was_undone_or_summed_up_is_in_the_log(imported: Imported) -> None:
+def test_hidden_messages_are_in_the_log(imported: Imported) -> None:
     for wanted, found, messages in imported.each():
         hidden = wanted.get("inactive_rows")
         if hidden:
@@ -207,12 +207,12 @@ def test_what_was_undone_or_summed_up_is_in_the_log(imported: Imported) -> None:
             assert len(whole) > len(messages)
 
 
-def test_nothing_from_outside_of_the_folder(imported: Imported) -> None:
+def test_nothing_outside_the_folder_is_read(imported: Imported) -> None:
     assert "SECRET-OUTSIDE" not in repr(dump(imported.store))
     assert "SECRET-OUTSIDE" not in repr(imported.report)
 
 
-def test_twice_gives_once(imported: Imported) -> None:
+def test_second_import_adds_nothing(imported: Imported) -> None:
     before = dump(imported.store)
     report = imported.again()
     assert (report.sessions, report.messages) == (0, 0)
@@ -221,15 +221,15 @@ def test_twice_gives_once(imported: Imported) -> None:
     assert dump(imported.store) == before
 
 
-def test_the_source_is_as_it_was(imported: Imported) -> None:
+def test_source_is_unchanged(imported: Imported) -> None:
     assert print_of(imported.folder.parent) == imported.before
 
 
-def test_the_store_is_sound(imported: Imported) -> None:
+def test_store_passes_its_check(imported: Imported) -> None:
     assert imported.store.check() == []
 
 
-def test_a_dry_run_tells_the_same_and_writes_nothing(imported: Imported, tmp_path: Path) -> None:
+def test_dry_run_reports_the_same_and_writes_nothing(imported: Imported, tmp_path: Path) -> None:
     kind = kind_of(imported.tree)
     assert import_from(None, kind, imported.folder, dry_run=True, zone="UTC") == imported.report
     with tertulia.open(tmp_path / "other.db", settings=SETTINGS) as store:

@@ -44,7 +44,7 @@ def archived(where: str, path: Path) -> dict[str, bytes]:
     return parts(path)
 
 
-def test_everything_arrives(places: Places, tmp_path: Path) -> None:
+def test_move_copies_everything(places: Places, tmp_path: Path) -> None:
     old, new = places
     with opened(old) as store:
         everything(store)
@@ -62,7 +62,7 @@ def test_everything_arrives(places: Places, tmp_path: Path) -> None:
         talk(store, ANA, "and on it goes")
 
 
-def test_the_old_store_says_where_it_went(places: Places) -> None:
+def test_old_store_names_the_new_location(places: Places) -> None:
     old, new = places
     with opened(old) as store:
         talk(store, ANA, "hello")
@@ -80,7 +80,7 @@ def test_the_old_store_says_where_it_went(places: Places) -> None:
         transfer.move(old, str(Path(old).parent / "third.db") if "://" not in old else "third.db")
 
 
-def test_a_store_is_moved_while_people_write(places: Places) -> None:
+def test_store_is_moved_while_it_is_in_use(places: Places) -> None:
     """What was acknowledged is in the new store; what was not, was refused."""
     old, new = places
     acknowledged: list[str] = []
@@ -135,7 +135,7 @@ def _pages(store: Store) -> list[tuple[tertulia.Session, ...]]:
 MOVE = "import sys; from tertulia import transfer; transfer.move(sys.argv[1], sys.argv[2])"
 
 
-def test_a_move_that_is_killed_goes_on(places: Places, tmp_path: Path) -> None:
+def test_killed_move_resumes(places: Places, tmp_path: Path) -> None:
     old, new = places
     with opened(old) as store:
         everything(store)
@@ -154,7 +154,7 @@ def test_a_move_that_is_killed_goes_on(places: Places, tmp_path: Path) -> None:
     assert archived(new, tmp_path / "new.zip") == before
 
 
-def test_a_move_that_was_cut_off_before_its_last_word(places: Places, tmp_path: Path) -> None:
+def test_move_interrupted_before_its_last_step_resumes(places: Places, tmp_path: Path) -> None:
     """The old store is closed, and the new one is still marked as not whole."""
     old, new = places
     with opened(old) as store:
@@ -179,7 +179,7 @@ def _mark(store: Store) -> str:
     return hashlib.sha256(row[0].encode()).hexdigest()
 
 
-def test_a_store_that_is_in_use_is_no_place_to_move_to(places: Places) -> None:
+def test_target_with_conversations_is_refused(places: Places) -> None:
     old, new = places
     for where, words in ((old, "from here"), (new, "was here before")):
         with opened(where) as store:
@@ -192,7 +192,7 @@ def test_a_store_that_is_in_use_is_no_place_to_move_to(places: Places) -> None:
             talk(store, ANA, "still here")
 
 
-def test_two_stores_do_not_become_one(tmp_path: Path) -> None:
+def test_second_store_cannot_move_to_the_same_target(tmp_path: Path) -> None:
     one, other, new = (str(tmp_path / f"{name}.db") for name in ("one", "other", "new"))
     for where in (one, other):
         with opened(where) as store:
@@ -212,7 +212,7 @@ def _begin_to_move(old: str, new: str) -> None:
         )
 
 
-def test_nowhere_and_itself(tmp_path: Path) -> None:
+def test_missing_source_and_move_to_itself_are_refused(tmp_path: Path) -> None:
     old = str(tmp_path / "old.db")
     with opened(old):
         pass
@@ -222,7 +222,9 @@ def test_nowhere_and_itself(tmp_path: Path) -> None:
         talk(store, ANA, "still here")
 
 
-def test_damage_on_the_way_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_during_the_move_is_detected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A row that does not arrive as it left: the old store stays the one in use."""
     from tertulia.storage.tables import Table
 

@@ -34,13 +34,13 @@ class TestJsonl:
 
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
     @given(st.lists(st.dictionaries(st.text(max_size=8), json_values, max_size=4), max_size=5))
-    def test_every_field_comes_back(self, store: Store, bodies: list[dict[str, Any]]) -> None:
+    def test_every_field_is_exported(self, store: Store, bodies: list[dict[str, Any]]) -> None:
         given_ = [{**body, "role": "user"} for body in bodies]
         session = store.sessions.open(ANA, force_new=True)
         store.transcript(session.id).extend(given_)
         assert lines(store, session.id, "jsonl") == given_
 
-    def test_half_a_character_survives(self, store: Store) -> None:
+    def test_lone_surrogate_is_kept(self, store: Store) -> None:
         session = store.sessions.open(ANA)
         store.transcript(session.id).append({"role": "user", "content": "\ud83d \x00 \u2028"})
         text = "\n".join(document(store, session.id, "jsonl"))
@@ -48,26 +48,26 @@ class TestJsonl:
         assert len(text.splitlines()) == 1
         assert json.loads(text)["content"] == "\ud83d \x00 \u2028"
 
-    def test_only_what_is_seen(self, store: Store) -> None:
+    def test_hidden_messages_are_not_exported(self, store: Store) -> None:
         session = talk(store, ANA, "hello")
         talk(store, ANA, "wrong")
         store.transcript(session).undo()
         assert len(lines(store, session, "jsonl")) == 4
 
-    def test_a_fork_has_its_past(self, store: Store) -> None:
+    def test_fork_is_exported_with_its_past(self, store: Store) -> None:
         session = talk(store, ANA, "hello")
         fork = store.sessions.fork(session).id
         talk(store, ANA, "and on")
         assert lines(store, fork, "jsonl") == store.transcript(fork).load()
         assert len(lines(store, fork, "jsonl")) == 8
 
-    def test_messages_are_counted(self, store: Store) -> None:
+    def test_report_counts_messages(self, store: Store) -> None:
         made = document(store, talk(store, ANA, "hello"), "html")
         for _ in range(2):  # it can be read again
             assert len(list(made)) > 20
             assert made.messages == 4
 
-    def test_large_parts_are_in_it(self, store: Store) -> None:
+    def test_large_content_is_exported(self, store: Store) -> None:
         session = store.sessions.open(ANA)
         store.transcript(session.id).append({"role": "user", "content": LARGE})
         assert lines(store, session.id, "jsonl") == [{"role": "user", "content": LARGE}]
@@ -75,7 +75,7 @@ class TestJsonl:
 
 class TestJson:
     @pytest.mark.parametrize("count", [0, 1, 3])
-    def test_the_session_its_messages_and_their_places(self, store: Store, count: int) -> None:
+    def test_json_has_session_messages_and_positions(self, store: Store, count: int) -> None:
         session = store.sessions.open(ANA).id
         given_ = [{"role": "user", "content": f"number {n}"} for n in range(count)]
         store.transcript(session).extend(given_)
@@ -86,7 +86,7 @@ class TestJson:
 
 
 class TestFolder:
-    def test_a_file_for_each_session(self, store: Store, tmp_path: Path) -> None:
+    def test_each_session_is_one_file(self, store: Store, tmp_path: Path) -> None:
         names = {talk(store, source, "hello") for source in (ANA, BEN, GROUP)}
         done = export_to(store, "jsonl", tmp_path / "out")
         assert (done.sessions, done.messages) == (3, 12)
@@ -111,7 +111,7 @@ class TestFolder:
         ],
         ids=str,
     )
-    def test_a_selection(
+    def test_selection_limits_the_export(
         self, store: Store, tmp_path: Path, selection: Selection, count: int
     ) -> None:
         for source in (ANA, BEN, GROUP):
@@ -120,7 +120,7 @@ class TestFolder:
         done = export_to(store, "jsonl", tmp_path / "out", selection=selection)
         assert done.sessions == count == len(os.listdir(tmp_path / "out"))
 
-    def test_those_active_since(self, tmp_path: Path) -> None:
+    def test_sessions_active_since_a_time_are_selected(self, tmp_path: Path) -> None:
         from tertulia.testing import FakeClock
 
         clock = FakeClock()
@@ -131,12 +131,14 @@ class TestFolder:
             export_to(store, "json", tmp_path / "out", selection=Selection(active_since=since))
         assert os.listdir(tmp_path / "out") == [f"{new}.json"]
 
-    def test_more_than_a_page_of_sessions(self, store: Store, tmp_path: Path) -> None:
+    def test_more_sessions_than_one_page_are_exported(self, store: Store, tmp_path: Path) -> None:
         for number in range(iterate._SESSIONS + 5):
             store.sessions.open(Source("telegram", str(number)))
         assert export_to(store, "jsonl", tmp_path / "out").sessions == iterate._SESSIONS + 5
 
-    def test_named_ones_and_an_unknown_one(self, store: Store, tmp_path: Path) -> None:
+    def test_named_sessions_are_exported_and_an_unknown_one_raises(
+        self, store: Store, tmp_path: Path
+    ) -> None:
         one = talk(store, ANA, "hello")
         talk(store, BEN, "hello")
         with pytest.raises(NotFound, match="nobody"):
@@ -145,7 +147,7 @@ class TestFolder:
         done = export_to(store, "jsonl", tmp_path / "out", selection=Selection(ids=(one, one)))
         assert done.sessions == 1
 
-    def test_what_makes_no_sense(self, store: Store, tmp_path: Path) -> None:
+    def test_contradictory_options_are_refused(self, store: Store, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="either ids"):
             Selection(ids=("x",), platform="telegram")
         with pytest.raises(ConfigError, match="no time zone"):
@@ -162,7 +164,7 @@ class TestFolder:
                 export_to(store, form, tmp_path / "out", redact=True)
         assert os.listdir(tmp_path) == [name for name in os.listdir(tmp_path) if "talk.db" in name]
 
-    def test_a_folder_in_use_is_left_alone(self, store: Store, tmp_path: Path) -> None:
+    def test_folder_with_files_is_not_changed(self, store: Store, tmp_path: Path) -> None:
         session = talk(store, ANA, "hello")
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / f"{session}.jsonl").write_text("mine")
@@ -174,7 +176,7 @@ class TestFolder:
         with pytest.raises(StoreError, match="cannot be created"):
             export_to(store, "jsonl", tmp_path / "talk.db")
 
-    def test_a_session_deleted_meanwhile_is_left_out_whole(
+    def test_session_deleted_during_the_export_is_left_out(
         self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(iterate, "_MESSAGES", 1)
@@ -192,7 +194,7 @@ class TestFolder:
         assert (done.sessions, done.messages) == (1, 4)
         assert os.listdir(tmp_path / "out") == [f"{kept}.jsonl"]
 
-    def test_the_whole_store_in_one_file(self, store: Store, tmp_path: Path) -> None:
+    def test_archive_format_writes_one_file(self, store: Store, tmp_path: Path) -> None:
         talk(store, ANA, "hello")
         done = export_to(store, "archive", tmp_path / "a.zip")
         assert (done.sessions, done.messages) == (1, 4)

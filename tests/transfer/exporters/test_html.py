@@ -59,7 +59,7 @@ class TestHtml:
     @every_attack
     @on_one_store
     @given(text=texts | awkward)
-    def test_nothing_comes_alive(self, store: Store, text: str) -> None:
+    def test_no_text_becomes_markup_or_script(self, store: Store, text: str) -> None:
         written = page(store, everywhere(text), "html", user_name=text, chat_name=text)
         reader = Reader()
         reader.feed(written)
@@ -72,17 +72,17 @@ class TestHtml:
     @every_attack
     @on_one_store
     @given(text=texts | awkward)
-    def test_everything_is_there_to_read(self, store: Store, text: str) -> None:
+    def test_every_text_is_readable(self, store: Store, text: str) -> None:
         written = page(store, [{"role": "tool", "content": f"<{text}>"}], "html")
         words = Words("pre")
         words.feed(written)
         # A newline that a <pre> begins with is not part of it, by the rules of HTML.
         assert words.found == ["\n" + display_text(f"<{text}>")]
 
-    def test_no_text_leaves_the_quotes_of_an_attribute(self) -> None:
+    def test_no_text_ends_an_attribute(self) -> None:
         assert escape("\"'<&>") == "&quot;&#x27;&lt;&amp;&gt;"
 
-    def test_its_policy_allows_its_own_style_and_nothing_else(self, store: Store) -> None:
+    def test_content_security_policy_allows_only_its_style(self, store: Store) -> None:
         written = page(store, [{"role": "user", "content": "hi"}], "html")
         style = re.search(r"<style>(.*?)</style>", written, re.DOTALL)
         assert style is not None
@@ -98,7 +98,7 @@ class TestHtml:
         ]
         assert written.index("Content-Security-Policy") < written.index("<style>")
 
-    def test_it_is_one_file_for_wide_and_narrow_light_and_dark(self, store: Store) -> None:
+    def test_page_is_one_file_for_every_screen(self, store: Store) -> None:
         written = page(store, [{"role": "user", "content": "hi"}], "html")
         assert 'name="viewport" content="width=device-width, initial-scale=1"' in written
         assert "prefers-color-scheme: dark" in written
@@ -107,7 +107,7 @@ class TestHtml:
         assert "<script" not in written
         assert "http" not in written.replace("http-equiv", "")
 
-    def test_pictures_stand_in_the_page_if_they_are_pictures(self, store: Store) -> None:
+    def test_only_valid_images_are_embedded(self, store: Store) -> None:
         addresses = [
             "data:image/png;base64,iVBORw0KGgo=",
             "data:image/svg+xml;base64,PHN2Zz4=",
@@ -121,7 +121,7 @@ class TestHtml:
         reader.feed(page(store, [{"role": "user", "content": parts}], "html"))
         assert [v for tag, name, v in reader.attributes if name == "src"] == addresses[:1]
 
-    def test_code_thoughts_calls_and_results_look_like_themselves(self, store: Store) -> None:
+    def test_code_reasoning_calls_and_results_are_marked_up(self, store: Store) -> None:
         session = talk(store, ANA, "see `x`:\n```python\nprint(1)\n```")
         written = "\n".join(document(store, session, "html"))
         for tag in ("figure.code", "details.thought", "details.call", "details.result"):
@@ -130,7 +130,7 @@ class TestHtml:
         assert "<figcaption>python</figcaption>" in written
         assert "<code>x</code>" in written
 
-    def test_a_new_day_is_told(self, tmp_path: Path) -> None:
+    def test_new_day_has_a_heading(self, tmp_path: Path) -> None:
         from tertulia.testing import FakeClock
 
         clock = FakeClock()
@@ -142,7 +142,7 @@ class TestHtml:
         assert written.count('<p class="day">') == 2
 
     @pytest.mark.parametrize("name", ["Eve", "assistant", None])
-    def test_who_wrote_in_a_group(self, store: Store, name: str | None) -> None:
+    def test_authors_in_a_group_are_shown(self, store: Store, name: str | None) -> None:
         eve = Source("telegram", "-9", chat_type="group", user_id="5", user_name=name)
         words = Words("who")
         words.feed("\n".join(document(store, talk(store, eve, "hi"), "html")))

@@ -35,7 +35,7 @@ class TestMarkdown:
     @every_attack
     @on_one_store
     @given(text=texts | awkward)
-    def test_nothing_said_comes_alive(self, store: Store, text: str) -> None:
+    def test_no_message_becomes_markdown(self, store: Store, text: str) -> None:
         written = page(store, everywhere(text), "markdown", user_name=text, chat_name=text)
         headings = 0
         inside = 0
@@ -54,7 +54,7 @@ class TestMarkdown:
     @every_attack
     @settings(max_examples=300)
     @given(text=texts | awkward)
-    def test_words_read_as_they_were_written(self, text: str) -> None:
+    def test_text_reads_as_written(self, text: str) -> None:
         given_ = display_text(text)
         shown = []
         for token in self.tokens(escape_markdown(given_)):
@@ -66,7 +66,7 @@ class TestMarkdown:
 
     @settings(max_examples=300)
     @given(text=texts | awkward)
-    def test_nothing_gets_lost_between_words_and_code(self, text: str) -> None:
+    def test_split_code_loses_nothing(self, text: str) -> None:
         blocks = list(split_code(text))
         kept = "".join(block.text + block.label for block in blocks)
         fences = re.findall(r"(?m)^ {0,3}(?:`{3,}|~{3,})[ \t]*[^`\n]*$", text)
@@ -77,7 +77,7 @@ class TestMarkdown:
             visible(left).replace("`", "").replace("~", "")
         )
 
-    def test_lines_stay_lines(self) -> None:
+    def test_line_breaks_are_kept(self) -> None:
         assert escape_markdown("one\ntwo\n\nthree") == "one  \ntwo\n\nthree"
 
 

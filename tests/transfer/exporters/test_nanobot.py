@@ -22,7 +22,7 @@ from tests.transfer.filled_stores import ANA, BEN, GROUP, THREAD, opened, talk
 class TestNanobot:
     """What nanobot expects of a file, as its own files have it."""
 
-    def test_the_first_line_tells_of_the_session(self, store: Store) -> None:
+    def test_first_line_describes_the_session(self, store: Store) -> None:
         session = store.sessions.rename(talk(store, ANA, "hello"), "Greetings")
         head = lines(store, session.id, "nanobot")[0]
         assert head == {
@@ -35,7 +35,7 @@ class TestNanobot:
             "last_consolidated": 0,
         }
 
-    def test_each_message_has_its_time_without_a_zone(self, tmp_path: Path) -> None:
+    def test_times_are_local_without_a_zone(self, tmp_path: Path) -> None:
         with opened(tmp_path / "far.db", zone="Asia/Tokyo") as store:
             head, *messages = lines(store, talk(store, ANA, "hello"), "nanobot")
         assert head["created_at"] == "2026-03-01T21:00:00"
@@ -49,7 +49,7 @@ class TestNanobot:
         assert messages[1]["tool_calls"][0]["id"] == messages[2]["tool_call_id"]
         assert messages[1]["reasoning_content"] == "Let me look."
 
-    def test_a_time_that_came_from_nanobot_stays(self, store: Store) -> None:
+    def test_time_from_nanobot_is_kept(self, store: Store) -> None:
         session = store.sessions.open(ANA).id
         log = store.transcript(session)
         log.append({"role": "user", "content": "a", "timestamp": "2025-01-01T10:00:00.5"})
@@ -57,17 +57,17 @@ class TestNanobot:
         times = [one["timestamp"] for one in lines(store, session, "nanobot")[1:]]
         assert times == ["2025-01-01T10:00:00.5", "2026-03-01T12:00:00"]
 
-    def test_no_message_passes_for_a_record(self, store: Store) -> None:
+    def test_message_never_looks_like_a_metadata_record(self, store: Store) -> None:
         session = store.sessions.open(ANA).id
         store.transcript(session).append({"role": "user", "content": "x", "_type": "metadata"})
         assert [one.get("_type") for one in lines(store, session, "nanobot")] == ["metadata", None]
 
-    def test_nothing_in_it_that_nanobot_cannot_write_back(self, store: Store) -> None:
+    def test_lone_surrogates_are_replaced_for_nanobot(self, store: Store) -> None:
         session = store.sessions.open(ANA).id
         store.transcript(session).append({"role": "user", "content": "half \ud83d"})
         assert lines(store, session, "nanobot")[1]["content"] == "half \ufffd"
 
-    def test_what_was_summed_up_is_consolidated(self, store: Store) -> None:
+    def test_compacted_messages_are_marked_consolidated(self, store: Store) -> None:
         for number in range(4):
             session = talk(store, ANA, f"word {number}")
         store.transcript(session).compact(lambda messages, before: "They greeted.", keep_turns=1)
@@ -104,7 +104,7 @@ class TestNanobot:
         ],
         ids=str,
     )
-    def test_the_key_is_the_chat(self, store: Store, source: Source, key: str) -> None:
+    def test_key_of_a_chat(self, store: Store, source: Source, key: str) -> None:
         assert lines(store, store.sessions.open(source).id, "nanobot")[0]["key"] == key
 
     @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ class TestNanobot:
         ],
         ids=str,
     )
-    def test_what_came_from_nanobot_has_its_key_again(
+    def test_imported_session_keeps_its_nanobot_key(
         self, store: Store, came: Any, key: str
     ) -> None:
         session = store.sessions.open(ANA)
@@ -126,14 +126,12 @@ class TestNanobot:
         assert head["key"] == key
         assert head["metadata"] == {"handle": "peti"}
 
-    def test_people_with_sessions_of_their_own(self, tmp_path: Path) -> None:
+    def test_per_person_sessions_have_separate_keys(self, tmp_path: Path) -> None:
         with opened(tmp_path / "own.db", group_sessions_per_user=True) as store:
             session = store.sessions.open(GROUP)
             assert lines(store, session.id, "nanobot")[0]["key"] == "telegram:-100:user:5"
 
-    def test_a_folder_has_the_names_that_nanobot_looks_for(
-        self, store: Store, tmp_path: Path
-    ) -> None:
+    def test_file_names_are_those_nanobot_looks_for(self, store: Store, tmp_path: Path) -> None:
         old = talk(store, ANA, "long ago")
         store.sessions.reset(store.sessions.key(ANA))
         talk(store, ANA, "today")
@@ -147,7 +145,7 @@ class TestNanobot:
         assert set(keys) == {"telegram:12025550101", f"telegram:12025550101#{old}"}
         assert "today" in keys["telegram:12025550101"].read_text("utf-8")
 
-    def test_conversations_that_nanobot_would_mix_stay_apart(
+    def test_conversations_with_one_nanobot_key_stay_separate(
         self, store: Store, tmp_path: Path
     ) -> None:
         talk(store, Source("x", "a:b", user_id="1"), "one")

@@ -19,9 +19,7 @@ from tests.transfer.filled_stores import ANA, GROUP, talk
 
 class TestContents:
     @pytest.mark.parametrize("form", ["markdown", "html"])
-    def test_a_folder_has_a_page_that_leads_to_all(
-        self, store: Store, tmp_path: Path, form: str
-    ) -> None:
+    def test_folder_has_a_table_of_contents(self, store: Store, tmp_path: Path, form: str) -> None:
         ending = {"markdown": "md", "html": "html"}[form]
         names = [talk(store, source, "hi") for source in (ANA, GROUP)]
         store.sessions.rename(names[0], "[x](javascript:alert(1)) <b>")

@@ -14,7 +14,7 @@ from tests.transfer.filled_stores import ANA, opened, talk
 
 
 class TestRedacted:
-    def test_ids_and_numbers_are_gone_and_all_else_is_there(self, store: Store) -> None:
+    def test_only_ids_and_phone_numbers_are_redacted(self, store: Store) -> None:
         session = store.sessions.open(ANA).id
         call = {
             "id": "call_12345678",
@@ -37,7 +37,7 @@ class TestRedacted:
         assert asked["tool_calls"][0]["id"] == answered["tool_call_id"] == "call_12345678"
         assert json.loads(asked["tool_calls"][0]["function"]["arguments"])["times"] == 2
 
-    def test_as_the_settings_say(self, tmp_path: Path) -> None:
+    def test_redaction_follows_the_settings(self, tmp_path: Path) -> None:
         with opened(tmp_path / "r.db", redact_pii=True) as store:
             session = talk(store, ANA, "call +1 202 555 0177")
             for form in ("jsonl", "json", "markdown", "html"):
@@ -46,7 +46,7 @@ class TestRedacted:
             assert "555 0177" in "\n".join(document(store, session, "nanobot"))
             assert "555 0177" in "\n".join(document(store, session, "jsonl", redact=False))
 
-    def test_who_wrote_in_a_group(self, store: Store) -> None:
+    def test_authors_in_a_group_are_shown(self, store: Store) -> None:
         eve = Source(
             "telegram", "-100", chat_type="group", user_id="5550001", user_name="+12025550123"
         )

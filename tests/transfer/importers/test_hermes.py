@@ -21,7 +21,7 @@ ORIGIN: dict[str, Any] = {"platform": "telegram", "chat_id": "42"}
 
 
 @pytest.mark.parametrize("value", ODD, ids=repr)
-def test_the_wrong_type_in_every_field_of_hermes(store: Store, folder: Path, value: Any) -> None:
+def test_wrong_types_in_hermes_fields_are_survived(store: Store, folder: Path, value: Any) -> None:
     entry: dict[str, Any] = {
         "session_key": "agent:main:telegram:dm:42", "session_id": "20260301_100000_aaaaaaaa",
         "created_at": "2026-03-01T10:00:00", "updated_at": "2026-03-01T11:00:00",
@@ -56,7 +56,7 @@ def test_the_wrong_type_in_every_field_of_hermes(store: Store, folder: Path, val
     assert len(dump(store)["sessions"]) == report.sessions
 
 
-def test_parents_in_a_circle(store: Store, tmp_path: Path) -> None:
+def test_parent_cycle_is_cut_and_reported(store: Store, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     db = sqlite3.connect(home / "state.db")
@@ -85,9 +85,7 @@ def test_parents_in_a_circle(store: Store, tmp_path: Path) -> None:
             place = parents.get(place)  # type: ignore[assignment]
 
 
-def test_a_session_that_was_reset_there_makes_way_for_the_next_one(
-    store: Store, tmp_path: Path
-) -> None:
+def test_session_reset_in_hermes_is_replaced_as_current(store: Store, tmp_path: Path) -> None:
     home = planted("dmg_hermes001_crlf", tmp_path)
     import_from(store, "hermes", home)
     index = json.loads((home / "sessions/sessions.json").read_text("utf-8"))
@@ -104,7 +102,7 @@ def test_a_session_that_was_reset_there_makes_way_for_the_next_one(
     assert store.sessions.require(old).end_reason == "imported"
 
 
-def test_a_direct_message_finds_the_conversation_under_the_key_hermes_gave_it(
+def test_direct_message_continues_the_session_under_the_hermes_key(
     tmp_path: Path,
 ) -> None:
     never = Settings(zone="UTC", policies=Policies(default=ResetPolicy(mode="none")))

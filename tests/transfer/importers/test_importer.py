@@ -23,7 +23,7 @@ from tests.transfer.foreign_folders import SETTINGS, all_sessions, dump, planted
 from tests.transfer.importers.source_files import HEAD, HELLO, kinds, write
 
 
-def test_what_was_said_there_since_comes_with_the_next_import(store: Store, folder: Path) -> None:
+def test_next_import_adds_new_messages(store: Store, folder: Path) -> None:
     write(folder / "telegram_42.jsonl", HEAD, HELLO)
     import_from(store, "nanobot", folder.parent)
     more = {"role": "assistant", "content": "hi", "timestamp": "2026-03-01T10:00:02"}
@@ -34,7 +34,7 @@ def test_what_was_said_there_since_comes_with_the_next_import(store: Store, fold
     assert store.transcript(session.id).load() == [HELLO, more]
 
 
-def test_two_imports_at_once_do_not_double_anything(
+def test_concurrent_imports_store_once(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importer, "_MESSAGES", 5)
@@ -55,9 +55,7 @@ def test_two_imports_at_once_do_not_double_anything(
     assert dump(store) == before
 
 
-def test_a_transcript_that_was_rewritten_there_changes_nothing_here(
-    store: Store, folder: Path
-) -> None:
+def test_rewritten_source_changes_nothing(store: Store, folder: Path) -> None:
     write(folder / "telegram_42.jsonl", HEAD, HELLO)
     import_from(store, "nanobot", folder.parent)
     before = dump(store)
@@ -67,7 +65,7 @@ def test_a_transcript_that_was_rewritten_there_changes_nothing_here(
     assert dump(store) == before
 
 
-def test_what_was_said_here_and_there_is_not_mixed(store: Store, folder: Path) -> None:
+def test_new_messages_on_both_sides_are_not_mixed(store: Store, folder: Path) -> None:
     write(folder / "telegram_42.jsonl", HEAD, HELLO)
     import_from(store, "nanobot", folder.parent)
     (session,) = all_sessions(store)
@@ -78,7 +76,7 @@ def test_what_was_said_here_and_there_is_not_mixed(store: Store, folder: Path) -
     assert [m["content"] for m in store.transcript(session.id).load()] == ["hello", "here"]
 
 
-def test_a_conversation_that_goes_on_here_stays_current(store: Store, folder: Path) -> None:
+def test_newer_session_of_the_store_stays_current(store: Store, folder: Path) -> None:
     here = store.sessions.open(Source("telegram", "42"))
     write(folder / "telegram_42.jsonl", HEAD, HELLO)
     report = import_from(store, "nanobot", folder.parent)
@@ -90,7 +88,7 @@ def test_a_conversation_that_goes_on_here_stays_current(store: Store, folder: Pa
     assert (other.key, other.end_reason) == (here.key, "imported")
 
 
-def test_a_conversation_of_many_is_handed_to_none_of_them(store: Store, tmp_path: Path) -> None:
+def test_shared_conversation_belongs_to_nobody(store: Store, tmp_path: Path) -> None:
     import_from(store, "hermes", planted("hermes002_main", tmp_path))
     shared = store.sessions.current("agent:main:telegram:dm")
     assert shared is not None
@@ -99,7 +97,7 @@ def test_a_conversation_of_many_is_handed_to_none_of_them(store: Store, tmp_path
     assert store.sessions.open(shared.origin).id != shared.id
 
 
-def test_the_policy_is_asked_from_the_activity_that_was_stored(store: Store, folder: Path) -> None:
+def test_policy_uses_the_imported_activity(store: Store, folder: Path) -> None:
     write(folder / "telegram_42.jsonl", HEAD, HELLO)
     import_from(store, "nanobot", folder.parent)
     (old,) = all_sessions(store)
@@ -109,7 +107,7 @@ def test_the_policy_is_asked_from_the_activity_that_was_stored(store: Store, fol
     assert store.sessions.require(old.id).end_reason in ("idle", "daily")
 
 
-def test_a_session_that_is_deleted_here_can_be_imported_again(store: Store, folder: Path) -> None:
+def test_deleted_session_can_be_imported_again(store: Store, folder: Path) -> None:
     write(folder / "telegram_42.jsonl", HEAD, HELLO)
     import_from(store, "nanobot", folder.parent)
     (session,) = all_sessions(store)
@@ -155,7 +153,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
-def test_mangled_stores_never_crash_and_the_rest_is_read(
+def test_mangled_sources_never_crash_the_import(
     name: str, sound: dict[str, Path], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     home = sound[name]

@@ -33,7 +33,7 @@ def write(path: Path, rows: list[Any]) -> Path:
     return path
 
 
-def test_one_file_is_one_session(store: Store, tmp_path: Path) -> None:
+def test_one_jsonl_file_is_one_session(store: Store, tmp_path: Path) -> None:
     path = write(tmp_path / "trip.jsonl", TALK)
     report = import_from(store, "jsonl", path)
     assert (report.sessions, report.messages) == (1, 2)
@@ -46,7 +46,7 @@ def test_one_file_is_one_session(store: Store, tmp_path: Path) -> None:
     assert import_from(store, "jsonl", path).skipped == 1
 
 
-def test_a_folder_with_files_of_the_same_name(store: Store, tmp_path: Path) -> None:
+def test_files_of_the_same_name_are_separate_sessions(store: Store, tmp_path: Path) -> None:
     write(tmp_path / "in/a/talk.jsonl", TALK[:1])
     write(tmp_path / "in/b/talk.jsonl", TALK[:1])
     write(tmp_path / "in/c.txt", TALK)
@@ -54,12 +54,12 @@ def test_a_folder_with_files_of_the_same_name(store: Store, tmp_path: Path) -> N
     assert len({session.key for session in all_sessions(store)}) == 2
 
 
-def test_a_conversation_on_one_line(store: Store, tmp_path: Path) -> None:
+def test_conversation_on_one_line_is_imported(store: Store, tmp_path: Path) -> None:
     path = write(tmp_path / "tuning.jsonl", [{"messages": TALK}])
     assert import_from(store, "jsonl", path).messages == 2
 
 
-def test_a_file_that_is_a_link_is_refused(store: Store, tmp_path: Path) -> None:
+def test_linked_file_is_refused(store: Store, tmp_path: Path) -> None:
     write(tmp_path / "outside.jsonl", TALK)
     (tmp_path / "in").mkdir()
     (tmp_path / "in/linked.jsonl").symlink_to(tmp_path / "outside.jsonl")

@@ -15,7 +15,7 @@ from tests.transfer.foreign_folders import all_sessions
 from tests.transfer.importers.source_files import HEAD, HELLO, ODD, write
 
 
-def test_ten_thousand_files(store: Store, folder: Path) -> None:
+def test_ten_thousand_files_are_imported(store: Store, folder: Path) -> None:
     for number in range(10_000):
         write(folder / f"telegram_{number}.jsonl", {**HEAD, "key": f"telegram:{number}"}, HELLO)
     report = import_from(store, "nanobot", folder.parent)
@@ -31,7 +31,7 @@ def test_keys_that_collide_in_file_names_stay_apart(store: Store, folder: Path) 
 
 
 @pytest.mark.parametrize("value", ODD, ids=repr)
-def test_the_wrong_type_in_every_field_of_nanobot(store: Store, folder: Path, value: Any) -> None:
+def test_wrong_types_in_nanobot_fields_are_survived(store: Store, folder: Path, value: Any) -> None:
     for number, name in enumerate(HEAD):
         write(
             folder / f"telegram_{number}.jsonl", {**HEAD, "key": f"telegram:{number}", name: value}
@@ -59,7 +59,7 @@ def test_the_wrong_type_in_every_field_of_nanobot(store: Store, folder: Path, va
         store.transcript(session.id).history()
 
 
-def test_copies_of_a_file_come_once_whichever_is_newest(store: Store, folder: Path) -> None:
+def test_copies_of_a_file_are_imported_once(store: Store, folder: Path) -> None:
     later = {**HEAD, "updated_at": "2026-03-02T00:00:00"}
     (folder / "more").mkdir()
     write(folder / "telegram_42.jsonl", HEAD, HELLO)

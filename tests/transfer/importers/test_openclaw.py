@@ -114,9 +114,7 @@ def only(store: Store) -> Session:
     return found
 
 
-def test_a_session_with_its_messages_in_the_chat_form(
-    store: Store, home: Path, sessions: Path
-) -> None:
+def test_session_is_imported_in_the_chat_form(store: Store, home: Path, sessions: Path) -> None:
     before = print_of(home)
     report = import_from(store, "openclaw", home)
     assert (report.sessions, report.messages, report.problems) == (1, 4, ())
@@ -133,9 +131,7 @@ def test_a_session_with_its_messages_in_the_chat_form(
     assert answer["content"] == "Sunny."
 
 
-def test_key_state_times_usage_and_what_is_unknown(
-    store: Store, home: Path, sessions: Path
-) -> None:
+def test_key_state_times_and_usage_are_imported(store: Store, home: Path, sessions: Path) -> None:
     import_from(store, "openclaw", home)
     found = only(store)
     assert found.key == GROUP
@@ -151,9 +147,7 @@ def test_key_state_times_usage_and_what_is_unknown(
     assert [one["type"] for one in kept["entries"]] == ["session", "model_change"]
 
 
-def test_only_the_branch_to_the_newest_entry_is_shown(
-    store: Store, home: Path, sessions: Path
-) -> None:
+def test_only_the_newest_branch_is_visible(store: Store, home: Path, sessions: Path) -> None:
     other = entry("b4", "a1", {"role": "assistant", "content": "Another answer."})
     write(sessions / f"{ONE}.jsonl", [*LINES, other])
     assert import_from(store, "openclaw", home).messages == 2
@@ -162,7 +156,7 @@ def test_only_the_branch_to_the_newest_entry_is_shown(
     assert len(talk.at(1)) == 5  # the other branch is in the log
 
 
-def test_a_compaction_becomes_a_summary(store: Store, home: Path, sessions: Path) -> None:
+def test_compaction_becomes_a_summary(store: Store, home: Path, sessions: Path) -> None:
     compaction = {
         "type": "compaction", "id": "k1", "parentId": "a4", "timestamp": "2026-04-08T02:00:00.000Z",
         "summary": "They spoke of the weather.", "firstKeptEntryId": "a5", "tokensBefore": 900,
@@ -182,9 +176,7 @@ def test_a_compaction_becomes_a_summary(store: Store, home: Path, sessions: Path
     assert "One moment." not in history
 
 
-def test_a_transcript_without_an_entry_is_kept_and_belongs_to_nobody(
-    store: Store, home: Path, sessions: Path
-) -> None:
+def test_unindexed_transcript_belongs_to_nobody(store: Store, home: Path, sessions: Path) -> None:
     index(sessions, {})
     write(sessions / f"{TWO}.jsonl.reset.2026-04-09T01-00-00.000Z", [header(TWO), ASK])
     write(sessions / f"{TWO}.jsonl.deleted.2026-04-09T01-00-00.000Z", [header(TWO), ASK])
@@ -216,7 +208,7 @@ def test_keys(store: Store, home: Path, sessions: Path, key: str, wanted: str) -
     assert only(store).key == wanted
 
 
-def test_names_that_lead_out_of_the_folder(store: Store, home: Path, sessions: Path) -> None:
+def test_paths_outside_the_folder_are_refused(store: Store, home: Path, sessions: Path) -> None:
     write(home.parent / "outside.jsonl", [ASK])
     index(
         sessions,
@@ -255,7 +247,9 @@ create table transcript_events (session_id text not null, seq integer not null,
 
 
 @pytest.mark.parametrize("schema", [EARLIER, LATER])
-def test_the_same_from_its_databases(store: Store, home: Path, tmp_path: Path, schema: str) -> None:
+def test_database_gives_the_same_as_files(
+    store: Store, home: Path, tmp_path: Path, schema: str
+) -> None:
     place = home / "agents/main/agent"
     place.mkdir(parents=True)
     db = sqlite3.connect(place / "openclaw-agent.sqlite")
@@ -289,9 +283,7 @@ def test_the_same_from_its_databases(store: Store, home: Path, tmp_path: Path, s
     assert dump(store) == before
 
 
-def test_the_folder_of_one_agent_or_of_its_sessions(
-    store: Store, home: Path, sessions: Path
-) -> None:
+def test_folder_of_one_agent_is_imported(store: Store, home: Path, sessions: Path) -> None:
     assert import_from(store, "openclaw", sessions).sessions == 1
     assert import_from(store, "openclaw", sessions.parent).skipped == 1
     assert import_from(store, "openclaw", home).skipped == 1

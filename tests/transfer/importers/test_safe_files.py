@@ -19,7 +19,7 @@ from tests.transfer.foreign_folders import all_sessions, planted
 from tests.transfer.importers.source_files import HEAD, HELLO, kinds, write
 
 
-def test_a_line_of_thirty_megabytes(store: Store, folder: Path) -> None:
+def test_line_of_thirty_megabytes_is_read(store: Store, folder: Path) -> None:
     words = "x" * 30_000_000
     write(folder / "telegram_42.jsonl", HEAD, HELLO, {"role": "assistant", "content": words})
     report = import_from(store, "nanobot", folder.parent)
@@ -28,7 +28,7 @@ def test_a_line_of_thirty_megabytes(store: Store, folder: Path) -> None:
     assert store.transcript(session.id).load()[1]["content"] == words
 
 
-def test_a_line_that_is_longer_than_memory_should_hold(
+def test_too_long_line_is_skipped_and_reported(
     store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(safe_files, "LONGEST_LINE", 1000)
@@ -39,7 +39,7 @@ def test_a_line_that_is_longer_than_memory_should_hold(
     assert [(p.kind, p.line) for p in report.problems] == [("line_too_long", 2)]
 
 
-def test_a_folder_of_sessions_that_is_a_link_is_not_followed(store: Store, tmp_path: Path) -> None:
+def test_linked_sessions_folder_is_not_followed(store: Store, tmp_path: Path) -> None:
     outside = planted("hermes001_main", tmp_path)
     home = tmp_path / "home"
     home.mkdir()
@@ -50,7 +50,7 @@ def test_a_folder_of_sessions_that_is_a_link_is_not_followed(store: Store, tmp_p
     assert store.sessions.count() == 0
 
 
-def test_files_that_this_user_may_not_read(store: Store, folder: Path) -> None:
+def test_unreadable_files_are_reported(store: Store, folder: Path) -> None:
     write(folder / "telegram_42.jsonl", HEAD, HELLO)
     (folder / "telegram_42.jsonl").chmod(0)
     if os.access(folder / "telegram_42.jsonl", os.R_OK):
@@ -60,7 +60,7 @@ def test_files_that_this_user_may_not_read(store: Store, folder: Path) -> None:
     assert not report.is_whole
 
 
-def test_a_folder_that_is_not_there(store: Store, tmp_path: Path) -> None:
+def test_missing_folder_is_an_error(store: Store, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="There is no folder"):
         import_from(store, "hermes", tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="Unknown kind of import"):

@@ -16,7 +16,7 @@ from tests.transfer.foreign_folders import planted, print_of
 from tests.transfer.importers.source_files import kinds
 
 
-def test_a_database_that_is_in_use(store: Store, tmp_path: Path) -> None:
+def test_database_in_use_is_read(store: Store, tmp_path: Path) -> None:
     home = planted("hermes019_moved_home", tmp_path)
     live = sqlite3.connect(home / "state.db", isolation_level=None)
     live.execute("pragma journal_mode = wal")
@@ -38,7 +38,7 @@ def test_a_database_that_is_in_use(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["folder", "fifo", "link", "nothing", "text", "empty"])
-def test_a_database_that_is_none(store: Store, tmp_path: Path, what: str) -> None:
+def test_file_that_is_no_database_is_reported(store: Store, tmp_path: Path, what: str) -> None:
     home = planted("dmg_hermes001_crlf", tmp_path)
     path = home / "state.db"
     match what:
