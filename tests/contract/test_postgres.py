@@ -30,7 +30,9 @@ class TestPostgres(StoreContract):
     def connect(self, place: Path, settings: Settings, clock: FakeClock) -> Store:
         return tertulia.open(self.address, settings=settings, clock=clock)
 
-    def test_nothing_of_it_is_left_on_disk(self, handles: Handles, store: Store) -> None:
+    def test_no_text_of_a_deleted_session_stays_on_disk(
+        self, handles: Handles, store: Store
+    ) -> None:
         """The files belong to the server; no table has a row of a deleted session."""
         session = store.sessions.open(dm("anna"))
         store.transcript(session.id).append(user_message("zwieback"))

@@ -106,7 +106,7 @@ class AdapterContract:
 
     # -- 1: accepted before acknowledged
 
-    def test_nothing_is_acknowledged_before_it_is_accepted(self) -> None:
+    def test_no_message_is_acknowledged_before_it_is_accepted(self) -> None:
         order: list[str] = []
         came, may_end = asyncio.Event(), asyncio.Event()
 
@@ -126,7 +126,7 @@ class AdapterContract:
         self.play(act, receive)
         assert order == ["accepted", "acknowledged"]
 
-    def test_what_was_not_accepted_is_not_acknowledged(self) -> None:
+    def test_a_rejected_message_is_not_acknowledged(self) -> None:
         tries: list[str | None] = []
 
         async def receive(incoming: Incoming) -> None:
@@ -204,7 +204,7 @@ class AdapterContract:
 
     # -- 5, 6: send
 
-    def test_what_is_sent_arrives_in_order(self) -> None:
+    def test_messages_arrive_in_the_order_sent(self) -> None:
         texts = ["¡hola!", "```python\nprint('再见')\n```", "third 👋"]
 
         async def act(scene: AdapterFixture) -> None:
@@ -215,7 +215,7 @@ class AdapterContract:
         self.play(act)
 
     @pytest.mark.parametrize("mishap", list(_ERRORS))
-    def test_what_goes_wrong_is_told_and_not_tried_again(self, mishap: SendFailure) -> None:
+    def test_a_failed_send_is_reported_and_not_retried(self, mishap: SendFailure) -> None:
         async def act(scene: AdapterFixture) -> None:
             if mishap not in scene.mishaps:
                 pytest.skip("this platform cannot be made to do that")
@@ -254,7 +254,7 @@ class AdapterContract:
 
         self.play(act)
 
-    def test_it_says_who_it_is(self) -> None:
+    def test_name_is_declared(self) -> None:
         async def act(scene: AdapterFixture) -> None:
             assert scene.adapter.name
 

@@ -93,14 +93,14 @@ class AgentContract:
 
     # -- 1, 4, 6: the answer
 
-    def test_it_ends_with_an_answer_that_is_stored(self, gateway: ScriptedGateway) -> None:
+    def test_run_ends_with_a_stored_answer(self, gateway: ScriptedGateway) -> None:
         recorded = self.run(gateway, ANSWER)
         assert recorded.answer
         assert isinstance(recorded.events[-1], Step)
         assert gateway.stored[-1]["role"] == "assistant"
         assert gateway.stored[-1]["content"] == recorded.answer
 
-    def test_what_was_shown_is_what_is_stored(self, gateway: ScriptedGateway) -> None:
+    def test_streamed_text_equals_the_stored_answer(self, gateway: ScriptedGateway) -> None:
         gateway.tools = (echo(),)
         recorded = self.run(gateway, call_step(("echo", '{"word": "hola"}')), ANSWER)
         streamed = ""
@@ -112,7 +112,7 @@ class AgentContract:
                 streamed = ""
         assert streamed == ""
 
-    def test_what_was_spent_is_told(self, gateway: ScriptedGateway) -> None:
+    def test_usage_is_reported(self, gateway: ScriptedGateway) -> None:
         gateway.tools = (echo(),)
         recorded = self.run(gateway, call_step(("echo", '{"word": "hola"}')), ANSWER)
         assert recorded.answer
@@ -174,7 +174,7 @@ class AgentContract:
             (("echo", '{"word": "a", "volume": 11}'), "volume is unknown; allowed: word"),
         ],
     )
-    def test_whatever_happens_to_a_call_is_its_result(
+    def test_every_outcome_of_a_call_becomes_its_result(
         self, gateway: ScriptedGateway, call: tuple[str, str], expected: str
     ) -> None:
         async def broken(arguments: dict[str, Any]) -> str:
@@ -189,7 +189,7 @@ class AgentContract:
 
     # -- 5: stop
 
-    def test_stop_before_it_begins(self, gateway: ScriptedGateway) -> None:
+    def test_stop_before_the_run_begins(self, gateway: ScriptedGateway) -> None:
         gateway.stop.set()
         recorded = self.run(gateway, ANSWER)
         assert isinstance(recorded.problem, AgentStopped)
@@ -224,7 +224,7 @@ class AgentContract:
 
     # -- 7: messages that arrive during the run
 
-    def test_it_asks_for_what_was_said_meanwhile(self, gateway: ScriptedGateway) -> None:
+    def test_agent_asks_for_messages_sent_during_the_run(self, gateway: ScriptedGateway) -> None:
         async def wait(arguments: dict[str, Any]) -> str:
             gateway.meanwhile.append("make it two")
             return "waited"
@@ -238,7 +238,7 @@ class AgentContract:
 
     # -- 9: parallel runs, and cleaning up
 
-    def test_a_run_that_is_left_lets_go(self, gateway: ScriptedGateway) -> None:
+    def test_an_abandoned_run_releases_its_resources(self, gateway: ScriptedGateway) -> None:
         """`ScriptedGateway` checks that no task is left behind."""
         cancelled: list[bool] = []
 
@@ -290,7 +290,7 @@ class AgentContract:
         assert len(all_recorded) == count
         assert all(events.problem is None and events.answer is not None for events in all_recorded)
 
-    def test_it_says_who_it_is(self) -> None:
+    def test_name_is_declared(self) -> None:
         with self.agent(ANSWER) as agent:
             assert agent.name
             assert type(agent).__name__ in repr(agent)

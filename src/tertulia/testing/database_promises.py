@@ -68,7 +68,7 @@ class DatabasePromises:
         values = database(other).read(lambda tx: [get_value(tx, n) for n in ("first", "third")])
         assert values == [None, 3]
 
-    def test_what_a_write_returned_every_handle_sees(self, store: Store, other: Store) -> None:
+    def test_a_committed_write_is_visible_to_every_handle(self, store: Store, other: Store) -> None:
         for number in range(20):
             writer, reader = (store, other) if number % 2 else (other, store)
             database(writer).write(partial(put_value, name="n", value=number))
@@ -84,7 +84,7 @@ class DatabasePromises:
         )
         assert numbers_written == list(range(1, 401))
 
-    def test_work_that_fails_takes_no_other_with_it(self, store: Store) -> None:
+    def test_failing_work_does_not_affect_other_work(self, store: Store) -> None:
         def climb(fails: bool) -> int:
             def work(tx: Transaction) -> None:
                 count_up(tx)
@@ -135,7 +135,7 @@ class DatabasePromises:
             writer.join()
         assert database(other).read(lambda tx: get_value(tx, "n")) == 2
 
-    def test_what_the_database_refuses_is_a_store_error(self, store: Store) -> None:
+    def test_a_refusal_of_the_database_is_a_store_error(self, store: Store) -> None:
         with pytest.raises(StoreError) as caught:
             database(store).write(lambda tx: put_value(tx, "nothing", None))
         assert caught.value.hint
@@ -151,7 +151,7 @@ class DatabasePromises:
         ],
         ids=["text", "number"],
     )
-    def test_what_no_database_can_hold_is_refused(
+    def test_values_that_no_database_can_store_are_refused(
         self, store: Store, statement: str, params: dict[str, Any]
     ) -> None:
         with pytest.raises(Error) as caught:
@@ -175,7 +175,7 @@ class DatabasePromises:
         assert database(store).write(lambda tx: tx.one("ticket_insert", ticket)) is not None
         assert database(store).read(lambda tx: get_value(tx, "n")) is None
 
-    def test_a_write_can_ask_how_much_it_changed(self, store: Store) -> None:
+    def test_a_write_can_count_changed_rows(self, store: Store) -> None:
         def work(tx: Transaction) -> tuple[int, int]:
             (ticket,) = tx.one("ticket_insert", {"key": "k", "lease": 1_000_000}) or (0,)
             drop = {"id": ticket}
@@ -184,7 +184,7 @@ class DatabasePromises:
         assert database(store).write(work) == (1, 0)
 
     @pytest.mark.parametrize("kind", ["read", "write"])
-    def test_closing_waits_for_what_is_under_way(self, store: Store, kind: str) -> None:
+    def test_closing_waits_for_running_calls(self, store: Store, kind: str) -> None:
         is_inside, may_go = threading.Event(), threading.Event()
         order: list[str] = []
 

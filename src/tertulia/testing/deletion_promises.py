@@ -82,7 +82,9 @@ class DeletionPromises:
         store.sessions.delete(ben.id)
         assert texts(store.transcript(fork.id)) == [large]
 
-    def test_nothing_of_it_is_left_on_disk(self, handles: Handles, store: Store) -> None:
+    def test_no_text_of_a_deleted_session_stays_on_disk(
+        self, handles: Handles, store: Store
+    ) -> None:
         secrets = ["qahveh", "xylographer", "zwieback", "jabberwock", "vivisection", "kumquat"]
         kept_word = "wunderkammer"
         witness = store.sessions.open(dm("ben"))
@@ -116,7 +118,9 @@ class DeletionPromises:
         assert kept_word.encode() in after
         assert session.id.encode() in after  # its usage stays recorded
 
-    def test_what_ended_long_ago_is_expunged(self, handles: Handles, store: Store) -> None:
+    def test_sessions_ended_before_a_time_are_expunged(
+        self, handles: Handles, store: Store
+    ) -> None:
         old = [store.sessions.open(dm("anna"), force_new=True).id for _ in range(4)]
         store.sessions.end(store.sessions.open(dm("ben")).id, "done")
         moment = handles.clock.forward(days=1)

@@ -51,7 +51,7 @@ class InboxPromises:
         assert item_texts(store.inbox.find(state="done").items) == ["hello"]
 
     @pytest.mark.parametrize("text", [None, "", "half a pair: \ud800", "nul: \x00"])
-    def test_whatever_was_said_is_given_back(self, store: Store, text: str | None) -> None:
+    def test_text_and_media_are_returned_unchanged(self, store: Store, text: str | None) -> None:
         store.inbox.put(ANA, text)
         assert item_texts(store.inbox.claim()) == [text]
 
@@ -81,9 +81,7 @@ class InboxPromises:
         assert store.inbox.put(ANA, "hello", message_id=message_id).is_new
         assert store.inbox.put(ANA, "hello", message_id=message_id).is_new
 
-    def test_a_message_accepted_at_once_from_everywhere_is_there_once(
-        self, handles: Handles
-    ) -> None:
+    def test_a_message_accepted_concurrently_is_stored_once(self, handles: Handles) -> None:
         stores = [handles.open() for _ in range(3)]
         put = run_in_threads(
             *(lambda h=h: h.inbox.put(ANA, "hi", message_id="1") for h in stores * 3)
@@ -114,7 +112,7 @@ class InboxPromises:
         store.inbox.done(first)
         assert item_texts(store.inbox.claim()) == ["two"]
 
-    def test_two_takers_never_get_the_same(self, handles: Handles) -> None:
+    def test_two_workers_never_claim_the_same_message(self, handles: Handles) -> None:
         stores = [handles.open() for _ in range(4)]
         for number in range(60):
             source = Source("telegram", str(number % 20))
@@ -184,7 +182,7 @@ class InboxPromises:
         with pytest.raises(StaleWrite):
             store.inbox.renew(claimed)
 
-    def test_who_waits_for_messages_is_told(self, store: Store, other: Store) -> None:
+    def test_a_waiting_inbox_worker_is_notified(self, store: Store, other: Store) -> None:
         assert not other.inbox.wait(0)
         has_message, _ = run_in_threads(
             lambda: other.inbox.wait(60), lambda: store.inbox.put(ANA, "hello")
@@ -208,7 +206,7 @@ class InboxPromises:
             store.inbox.done(first)
         assert item_texts(store.inbox.claim()) == ["two"]
 
-    def test_a_lost_taker_is_noticed_by_itself(self, store: Store, other: Store) -> None:
+    def test_an_expired_claim_makes_the_inbox_due(self, store: Store, other: Store) -> None:
         store.inbox.put(ANA, "one")
         store.inbox.claim(lease_seconds=0.05)
         wait_until(other.inbox.claim, "the claim runs out")
@@ -249,7 +247,7 @@ class InboxPromises:
         store.sessions.delete(turn.session.id)
         assert [item.text for item in store.inbox.find().items] == []
 
-    def test_what_is_written_in_a_row_is_answered_together(
+    def test_messages_sent_in_a_row_are_gathered(
         self, store: Store, other: Store, clock: FakeClock
     ) -> None:
         first = store.inbox.put(ANA, "one", message_id="1", gather_seconds=2)
@@ -268,7 +266,7 @@ class InboxPromises:
         store.inbox.done(claimed)
         assert store.inbox.claim() == []
 
-    def test_gathering_ends(self, store: Store, clock: FakeClock) -> None:
+    def test_gathering_ends_after_its_time(self, store: Store, clock: FakeClock) -> None:
         for number in range(30):
             store.inbox.put(ANA, str(number), message_id=number, gather_seconds=2)
             clock.forward(seconds=1)
@@ -280,7 +278,7 @@ class InboxPromises:
         assert "\n".join(text or "" for text in texts).split("\n") == [*map(str, range(30))]
         assert len(texts) > 1
 
-    def test_nothing_is_gathered_from_another_person_or_into_what_was_taken(
+    def test_messages_of_others_and_claimed_messages_are_not_gathered(
         self, store: Store, clock: FakeClock
     ) -> None:
         ben = Source("telegram", "g", chat_type="channel", user_id="ben")
@@ -295,7 +293,7 @@ class InboxPromises:
         handle.put(ANA, "/new")
         assert handle.put(ANA, "after the command", gather_seconds=2).state == "waiting"
 
-    def test_a_turn_takes_in_what_came_meanwhile(self, store: Store, other: Store) -> None:
+    def test_a_turn_can_include_a_waiting_message(self, store: Store, other: Store) -> None:
         store.inbox.put(ANA, "one", message_id="1")
         (first,) = store.inbox.claim()
         with store.turn_control(ANA, "one", message_id="1") as turn:
@@ -310,7 +308,7 @@ class InboxPromises:
         messages = [(m["role"], m["content"]) for m in turn.history()]
         assert messages == [("user", "one"), ("user", "wait, two"), ("assistant", "both")]
 
-    def test_of_a_deleted_session_nothing_gathered_is_left(
+    def test_gathered_messages_are_deleted_with_their_session(
         self, store: Store, clock: FakeClock
     ) -> None:
         store.inbox.put(ANA, "a secret", message_id="1", gather_seconds=2)

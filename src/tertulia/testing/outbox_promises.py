@@ -63,7 +63,7 @@ class OutboxPromises:
         keys = {store.outbox.put("hello", "telegram:42").delivery for _ in range(10)}
         assert len(keys) == 10
 
-    def test_a_delivery_put_in_at_once_from_everywhere_is_there_once(
+    def test_a_delivery_put_concurrently_is_stored_once(
         self, handles: Handles, store: Store
     ) -> None:
         stores = [handles.open() for _ in range(3)]
@@ -85,7 +85,7 @@ class OutboxPromises:
             for delivery in claimed:
                 other.outbox.done(delivery)
 
-    def test_only_what_is_for_a_platform_is_claimed(self, store: Store) -> None:
+    def test_only_deliveries_of_the_given_platforms_are_claimed(self, store: Store) -> None:
         for target in ("telegram:1", "discord:1", "slack:1"):
             store.outbox.put(target, target)
         assert store.outbox.wait(0, platforms=["slack"])
@@ -97,7 +97,7 @@ class OutboxPromises:
         ]
         assert texts(store.outbox.claim()) == ["discord:1"]
 
-    def test_what_is_too_long_is_sent_in_parts(self, store: Store) -> None:
+    def test_a_long_text_is_sent_in_parts(self, store: Store) -> None:
         text = " ".join(f"word{number}" for number in range(1000))
         put = store.outbox.put(text, "telegram:1", delivery="long")
         assert store.outbox.put(text, "telegram:1", delivery="long") == put
@@ -141,7 +141,7 @@ class OutboxPromises:
         rest = work(stores[0])
         assert sorted(sent_texts + rest, key=int) == [str(number) for number in range(60)]
 
-    def test_a_send_that_failed_is_tried_again_and_nothing_overtakes_it(
+    def test_a_failed_send_is_retried_before_later_deliveries(
         self, store: Store, clock: FakeClock
     ) -> None:
         store.outbox.put("first", "telegram:42")
@@ -159,7 +159,7 @@ class OutboxPromises:
         store.outbox.done(again)
         assert texts(store.outbox.claim()) == ["second"]
 
-    def test_without_a_pause_it_is_due_at_once(self, store: Store) -> None:
+    def test_a_failure_without_a_delay_is_due_at_once(self, store: Store) -> None:
         store.outbox.put("hello", "telegram:42")
         for attempt in range(1, 4):
             (delivery,) = store.outbox.claim()
@@ -167,7 +167,7 @@ class OutboxPromises:
             store.outbox.failed(delivery, "again")
 
     @pytest.mark.parametrize("outcome", ["dead", "unknown"])
-    def test_what_will_not_be_sent_makes_way_and_stays_visible(
+    def test_a_dead_delivery_lets_the_next_pass_and_stays_visible(
         self, store: Store, outcome: Any
     ) -> None:
         store.outbox.put("first", "telegram:42")
@@ -179,7 +179,7 @@ class OutboxPromises:
         assert texts(store.outbox.find(state=outcome).items) == ["first"]
 
     @pytest.mark.parametrize("outcome", ["dead", "unknown"])
-    def test_what_was_given_up_can_be_sent_again_by_hand(self, store: Store, outcome: Any) -> None:
+    def test_a_dead_delivery_can_be_sent_again_by_hand(self, store: Store, outcome: Any) -> None:
         store.outbox.put("hello", "telegram:42")
         (claimed,) = store.outbox.claim()
         ended = store.outbox.failed(claimed, "?", outcome=outcome)
@@ -204,7 +204,7 @@ class OutboxPromises:
         # A sender that was only slow may still report the outcome.
         assert store.outbox.done(first).state == "sent"
 
-    def test_what_a_lost_sender_had_is_sent_again_where_that_does_no_harm(
+    def test_a_lost_send_is_repeated_if_the_platform_deduplicates(
         self, store: Store, other: Store
     ) -> None:
         store.outbox.put("first", "telegram:42")
@@ -266,7 +266,7 @@ class OutboxPromises:
         with pytest.raises(StaleWrite):
             store.outbox.renew(claimed)
 
-    def test_what_is_sent_again_by_hand_waits_for_what_is_under_way(self, store: Store) -> None:
+    def test_a_manual_resend_waits_for_the_running_send(self, store: Store) -> None:
         for text in ("first", "second", "third"):
             store.outbox.put(text, "telegram:42")
         (first,) = store.outbox.claim()
@@ -288,7 +288,7 @@ class OutboxPromises:
         store.sessions.delete(session.id)
         assert texts(store.outbox.claim()) == ["stays"]
 
-    def test_who_waits_for_deliveries_is_told(
+    def test_a_waiting_delivery_worker_is_notified(
         self, store: Store, other: Store, clock: FakeClock
     ) -> None:
         assert not other.outbox.wait(0)
@@ -303,12 +303,12 @@ class OutboxPromises:
         clock.forward(seconds=5)
         assert other.outbox.wait(0)
 
-    def test_a_sender_that_is_lost_is_something_to_do(self, store: Store, other: Store) -> None:
+    def test_a_lost_send_makes_the_outbox_due(self, store: Store, other: Store) -> None:
         store.outbox.put("hello", "telegram:42")
         store.outbox.claim(lease_seconds=0.01)
         assert other.outbox.wait(60)
 
-    def test_what_was_never_claimed_cannot_be_settled(self, store: Store) -> None:
+    def test_an_unclaimed_delivery_cannot_be_settled(self, store: Store) -> None:
         delivery = store.outbox.put("hello", "telegram:42")
         with pytest.raises(StaleWrite):
             store.outbox.done(delivery)
@@ -360,7 +360,7 @@ class OutboxPromises:
             lambda store: store.inbox.claim(lease_seconds=float("nan")),
         ],
     )
-    def test_what_makes_no_sense_for_a_box_is_refused(
+    def test_invalid_arguments_of_a_queue_are_refused(
         self, store: Store, ask_for: Callable[[Store], Any]
     ) -> None:
         with pytest.raises(ConfigError) as caught:
@@ -368,16 +368,14 @@ class OutboxPromises:
         assert caught.value.hint
 
     @pytest.mark.parametrize("wrong", [{"outcome": "perhaps"}, {"retry_after": float("inf")}])
-    def test_an_outcome_that_makes_no_sense_is_refused(
-        self, store: Store, wrong: dict[str, Any]
-    ) -> None:
+    def test_an_invalid_outcome_is_refused(self, store: Store, wrong: dict[str, Any]) -> None:
         store.outbox.put("hello", "telegram:42")
         (delivery,) = store.outbox.claim()
         with pytest.raises(ConfigError):
             store.outbox.failed(delivery, "?", **wrong)
         assert store.outbox.done(delivery).state == "sent"
 
-    def test_a_home_and_an_origin_are_places(self, handles: Handles) -> None:
+    def test_home_and_origin_are_resolved_to_chats(self, handles: Handles) -> None:
         store = handles.open(homes={"telegram": HomeChannel("99", thread_id="3")})
         store.outbox.put("home", "telegram")
         store.outbox.put("back", "origin", origin=ANA)

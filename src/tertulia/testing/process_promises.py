@@ -53,7 +53,7 @@ class ProcessPromises:
         with pytest.raises(NotFound, match="no process 'p1'"):
             store.processes.require("p1")
 
-    def test_no_more_programs_run_than_may(self, store: Store, other: Store) -> None:
+    def test_number_of_running_programs_is_limited(self, store: Store, other: Store) -> None:
         """It holds also if two are started at the same moment; each machine counts its own."""
         store.processes.begin(program(store, "p1"), at_most=2)
         begin = [
@@ -67,7 +67,7 @@ class ProcessPromises:
         store.processes.end(started[0], "exited", exit_code=0)
         store.processes.begin(program(store, "p5"), at_most=2)
 
-    def test_the_end_of_a_program_is_told_once(self, store: Store, other: Store) -> None:
+    def test_end_of_a_program_is_reported_once(self, store: Store, other: Store) -> None:
         started = store.processes.begin(program(store, "p1"))
         ends = [
             partial(handle.processes.end, started, "exited", exit_code=3, news="It has ended.")
@@ -82,7 +82,7 @@ class ProcessPromises:
         assert started.session_id is not None
         assert texts(store.transcript(started.session_id)) == ["It has ended."]
 
-    def test_new_output_of_a_program_is_told_once(
+    def test_new_output_of_a_program_is_reported_once(
         self, store: Store, other: Store, clock: FakeClock
     ) -> None:
         started = store.processes.begin(program(store, "p1"))
@@ -95,7 +95,7 @@ class ProcessPromises:
         assert other.processes.report(now, "two", told=6)
         assert [delivery.body["text"] for delivery in store.outbox.find().items] == ["one", "two"]
 
-    def test_news_without_a_chat_stand_in_the_transcript(self, store: Store) -> None:
+    def test_news_without_a_chat_are_added_to_the_transcript(self, store: Store) -> None:
         started = store.processes.begin(program(store, "p1", origin=None))
         store.processes.end(started, "exited", exit_code=0, news="It has ended.")
         assert started.session_id is not None
@@ -132,12 +132,14 @@ class ProcessPromises:
         assert [session.id for session in store.sessions.expired().items] == [started.session_id]
         assert store.sessions.open(ANA).id != started.session_id
 
-    def test_a_program_does_not_keep_a_session_from_its_person(self, handles: Handles) -> None:
+    def test_a_program_does_not_prevent_a_reset_by_its_person(self, handles: Handles) -> None:
         store = handles.open(policies=IDLE)
         started = store.processes.begin(program(store, "p1"))
         assert store.sessions.open(ANA, force_new=True).id != started.session_id
 
-    def test_a_program_from_before_two_chats_were_linked(self, handles: Handles) -> None:
+    def test_a_program_started_before_a_link_protects_the_linked_session(
+        self, handles: Handles
+    ) -> None:
         store = handles.open(policies=IDLE)
         signal_chat = dm("ana", "signal")
         shared = store.sessions.open(ANA)
@@ -147,7 +149,7 @@ class ProcessPromises:
         assert store.sessions.expire(shared.id) is None
         assert store.sessions.open(signal_chat).id == shared.id
 
-    def test_a_deleted_conversation_leaves_a_program_nothing_but_its_end(
+    def test_a_program_of_a_deleted_conversation_keeps_only_its_end(
         self, store: Store, other: Store
     ) -> None:
         started = store.processes.begin(program(store, "p1"))

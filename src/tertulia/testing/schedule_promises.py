@@ -57,7 +57,7 @@ class SchedulePromises:
         assert (past.state, past.result, past.ended_at) == ("done", "no mail", due)
         assert store.schedules.require(created.id).next_at == clock.forward(hours=2)
 
-    def test_a_schedule_that_makes_no_sense_is_refused(self, store: Store) -> None:
+    def test_an_invalid_schedule_is_refused(self, store: Store) -> None:
         right: dict[str, Any] = {"when": "every 2h", "task": "look"}
         for wrong in (
             {"when": "whenever"},
@@ -72,14 +72,16 @@ class SchedulePromises:
                 store.schedules.create(ANA, **{**right, **wrong})
         assert store.schedules.find().items == ()
 
-    def test_a_time_of_day_is_that_of_the_person(self, store: Store) -> None:
+    def test_a_time_of_day_is_in_the_zone_of_the_person(self, store: Store) -> None:
         store.sessions.open(ANA)
         store.people.set_zone("telegram:42", "Asia/Tokyo")
         created = store.schedules.create(ANA, "cron 0 9 * * *", "look")
         assert created.next_at is not None
         assert created.next_at.hour == 0
 
-    def test_nobody_sees_or_changes_what_is_not_theirs(self, store: Store, other: Store) -> None:
+    def test_schedules_of_others_are_invisible_and_unchangeable(
+        self, store: Store, other: Store
+    ) -> None:
         created = store.schedules.create(ANA, "every 2h", "look")
         group = Source("telegram", "-100", chat_type="group", user_id="43")
         for stranger in (BEN, group, Source("signal", "42", user_id="42")):
@@ -105,7 +107,7 @@ class SchedulePromises:
         for source in (ANA, elsewhere):
             assert store.schedules.find(by=source).items == (here, there)
 
-    def test_pages_go_on_where_they_ended(self, store: Store) -> None:
+    def test_pages_continue_at_the_cursor(self, store: Store) -> None:
         created = [store.schedules.create(ANA, "every 2h", f"task {n}") for n in range(5)]
         first = store.schedules.find(limit=3)
         assert [*first.items, *store.schedules.find(limit=3, cursor=first.next).items] == created
@@ -117,7 +119,7 @@ class SchedulePromises:
         assert ids == sorted(ids, reverse=True)
         assert (len(ids), oldest.next) == (3, None)
 
-    def test_a_pause_leaves_out_and_a_resume_does_not_make_up(
+    def test_runs_missed_during_a_pause_are_not_made_up(
         self, store: Store, clock: FakeClock
     ) -> None:
         created = store.schedules.create(ANA, "every 2h", "look")
@@ -130,7 +132,7 @@ class SchedulePromises:
         assert resumed.next_at == clock.forward(hours=1)
         assert len(store.schedules.claim()) == 1
 
-    def test_a_pause_holds_what_waits_already(self, store: Store, clock: FakeClock) -> None:
+    def test_a_pause_holds_runs_that_wait_already(self, store: Store, clock: FakeClock) -> None:
         created = store.schedules.create(ANA, "every 2h", "look")
         clock.forward(hours=2)
         (run,) = store.schedules.claim()
@@ -140,7 +142,7 @@ class SchedulePromises:
         store.schedules.resume(created.id)
         assert [again.id for again in store.schedules.claim()] == [run.id]
 
-    def test_a_paused_one_runs_if_it_is_asked_for(self, store: Store, other: Store) -> None:
+    def test_a_paused_schedule_runs_on_request(self, store: Store, other: Store) -> None:
         created = store.schedules.create(ANA, "every 2h", "look")
         store.schedules.pause(created.id)
         requested = store.schedules.run_now(created.id)
@@ -148,7 +150,7 @@ class SchedulePromises:
         assert (run.id, run.is_manual) == (requested.id, True)
         assert store.schedules.require(created.id).state == "paused"
 
-    def test_what_is_removed_is_gone_and_its_run_ends_in_nothing(self, store: Store) -> None:
+    def test_the_run_of_a_removed_schedule_delivers_nothing(self, store: Store) -> None:
         created = store.schedules.create(ANA, "every 2h", "look")
         store.schedules.run_now(created.id)
         (run,) = store.schedules.claim()
@@ -160,7 +162,7 @@ class SchedulePromises:
         with pytest.raises(NotFound):
             store.schedules.remove(created.id)
 
-    def test_a_single_one_is_over_after_it_ran(self, store: Store, clock: FakeClock) -> None:
+    def test_a_one_time_schedule_ends_after_its_run(self, store: Store, clock: FakeClock) -> None:
         created = store.schedules.create(ANA, "in 10 min", "look")
         clock.forward(minutes=10)
         (run,) = store.schedules.claim()
@@ -174,7 +176,7 @@ class SchedulePromises:
     @pytest.mark.parametrize(
         ("misfire", "expected"), [("once", ["taken"]), ("skip", ["skipped"]), ("all", 7)]
     )
-    def test_a_week_of_downtime(
+    def test_a_week_of_downtime_follows_the_misfire_policy(
         self, store: Store, clock: FakeClock, misfire: Misfire, expected: list[str] | int
     ) -> None:
         created = store.schedules.create(ANA, "cron 0 9 * * *", "look", misfire=misfire)
@@ -211,7 +213,7 @@ class SchedulePromises:
         planned = [run.planned_at for run in store.schedules.history(created.id).items]
         assert len(planned) == len(set(planned)) == 1
 
-    def test_whoever_dies_loses_it_to_another(self, store: Store, other: Store) -> None:
+    def test_the_run_of_a_dead_node_is_claimed_by_another(self, store: Store, other: Store) -> None:
         created = store.schedules.create(ANA, "every 2h", "look")
         store.schedules.run_now(created.id)
         (lost,) = store.schedules.claim()
@@ -230,7 +232,7 @@ class SchedulePromises:
                 act()
         other.schedules.done(claimed)
 
-    def test_one_that_ends_every_node_is_given_up(self, store: Store) -> None:
+    def test_a_run_that_kills_every_node_is_given_up(self, store: Store) -> None:
         created = store.schedules.create(ANA, "every 2h", "look")
         store.schedules.run_now(created.id)
         for _ in range(MAX_ATTEMPTS):
@@ -239,7 +241,7 @@ class SchedulePromises:
         assert store.schedules.claim() == []
         assert states(store.schedules.history(created.id)) == ["failed"]
 
-    def test_what_failed_is_tried_again_later_or_given_up(
+    def test_a_failed_run_is_retried_later_or_given_up(
         self, store: Store, clock: FakeClock
     ) -> None:
         created = store.schedules.create(ANA, "every 2h", "look")
@@ -253,7 +255,9 @@ class SchedulePromises:
         (past,) = store.schedules.history(created.id).items
         assert (past.state, past.problem, past.attempts) == ("failed", "no network", 2)
 
-    def test_many_takers_at_once_run_each_once(self, handles: Handles, store: Store) -> None:
+    def test_concurrent_claims_run_each_occurrence_once(
+        self, handles: Handles, store: Store
+    ) -> None:
         created = [store.schedules.create(dm(str(n)), "every 2h", "look") for n in range(20)]
         handles.clock.forward(hours=2)
         stores = [handles.open() for _ in range(4)]
@@ -269,7 +273,7 @@ class SchedulePromises:
             schedule.id for schedule in created
         ]
 
-    def test_what_it_says_is_recorded_where_it_arrives(self, store: Store) -> None:
+    def test_the_result_is_recorded_in_the_conversation_of_its_target(self, store: Store) -> None:
         session = store.sessions.open(ANA)
         run = self._claimed_run(store)
         store.schedules.deliver(run, "there is mail", session_id=None)
@@ -278,14 +282,14 @@ class SchedulePromises:
         (entry,) = store.transcript(session.id).entries()
         assert (entry.role, entry.kind) == ("assistant", "delivery")
 
-    def test_it_is_no_activity_of_the_person(self, store: Store, clock: FakeClock) -> None:
+    def test_a_result_is_no_activity_of_the_person(self, store: Store, clock: FakeClock) -> None:
         session = store.sessions.open(ANA)
         clock.forward(hours=1)
         store.schedules.deliver(self._claimed_run(store), "there is mail")
         after = store.sessions.require(session.id)
         assert after.updated_at == session.updated_at
 
-    def test_what_was_said_there_is_not_recorded_twice(self, store: Store) -> None:
+    def test_a_result_in_its_own_session_is_recorded_once(self, store: Store) -> None:
         session = store.sessions.open(ANA)
         store.schedules.deliver(self._claimed_run(store), "mail", session_id=session.id)
         assert texts(store.transcript(session.id)) == []
@@ -300,7 +304,7 @@ class SchedulePromises:
         assert states(store.schedules.history(run.schedule.id)) == ["done"]
 
     @pytest.mark.parametrize("outcome", ["dead", "unknown"])
-    def test_a_delivery_that_is_refused_comes_back_once(
+    def test_a_refused_delivery_is_returned_to_the_run_once(
         self, store: Store, other: Store, outcome: str
     ) -> None:
         run = self._claimed_run(store)
@@ -315,7 +319,7 @@ class SchedulePromises:
         (past,) = store.schedules.history(run.schedule.id).items
         assert (past.state, past.problem) == ("done", "kept here: blocked")
 
-    def test_a_deleted_session_leaves_none_of_its_words(self, store: Store) -> None:
+    def test_a_deleted_session_leaves_no_text_in_its_runs(self, store: Store) -> None:
         session = store.sessions.open(ANA)
         run = self._claimed_run(store)
         store.schedules.done(run, "secret", session_id=session.id)
@@ -323,7 +327,7 @@ class SchedulePromises:
         (past,) = store.schedules.history(run.schedule.id).items
         assert (past.result, past.session_id) == (None, None)
 
-    def test_who_waits_is_woken(self, store: Store, other: Store) -> None:
+    def test_a_waiting_worker_is_notified(self, store: Store, other: Store) -> None:
         assert not store.schedules.wait(0)
         created = self._created(other)
         assert not store.schedules.wait(0)

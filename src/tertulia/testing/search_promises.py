@@ -102,7 +102,9 @@ class SearchPromises:
     """Promises of `search`: it finds visible messages and nothing else."""
 
     @pytest.mark.parametrize(("text", "query", "matches"), WORDS)
-    def test_words(self, store: Store, text: str, query: str, matches: bool) -> None:
+    def test_query_finds_its_words(
+        self, store: Store, text: str, query: str, matches: bool
+    ) -> None:
         session = store.sessions.open(dm("anna"))
         store.transcript(session.id).append(user_message(text))
         store.settle()
@@ -116,7 +118,9 @@ class SearchPromises:
         assert store.search(query).items == ()
         assert store.sessions.find(text=query).items == ()
 
-    def test_a_hit_tells_where_it_is(self, handles: Handles, store: Store, other: Store) -> None:
+    def test_a_hit_has_its_session_and_sequence_number(
+        self, handles: Handles, store: Store, other: Store
+    ) -> None:
         session = store.sessions.open(dm("anna"))
         transcript = store.transcript(session.id)
         filler = "lorem ipsum dolor " * 200
@@ -153,12 +157,12 @@ class SearchPromises:
         assert find_hits(store, "lantern") == [(session.id, 1)]
         assert find_hits(store, "beacon") == [(session.id, 2)]
 
-    def test_a_search_sees_the_newest_without_waiting(self, store: Store, other: Store) -> None:
+    def test_a_search_finds_the_newest_message_at_once(self, store: Store, other: Store) -> None:
         session = store.sessions.open(dm("anna"))
         store.transcript(session.id).append(user_message("lighthouse"))
         assert find_hits(other, "lighthouse") == [(session.id, 1)]
 
-    def test_a_person_finds_their_own(self, store: Store) -> None:
+    def test_a_person_finds_only_their_own_messages(self, store: Store) -> None:
         sources = {
             "anna": dm("anna"),
             "ben": dm("ben"),
@@ -187,7 +191,7 @@ class SearchPromises:
         with pytest.raises(ConfigError):
             owners(person="anna")
 
-    def test_pages(self, store: Store) -> None:
+    def test_results_are_paged(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         store.transcript(session.id).extend(user_message(f"lighthouse {n}") for n in range(130))
         store.settle()
@@ -206,7 +210,7 @@ class SearchPromises:
             with pytest.raises(ConfigError):
                 store.search("lighthouse", **filters)
 
-    def test_what_is_not_seen_is_not_found(self, store: Store) -> None:
+    def test_hidden_messages_are_not_found(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         transcript = store.transcript(session.id)
         transcript.extend(turn("lighthouse"))
@@ -226,7 +230,7 @@ class SearchPromises:
         transcript.restore(1)
         assert find_hits(store, "lighthouse") == visible
 
-    def test_a_fork_is_found_where_its_past_is_gone(self, store: Store) -> None:
+    def test_a_fork_is_found_after_its_source_was_deleted(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         store.transcript(session.id).extend(turn("lighthouse"))
         fork = store.sessions.fork(session.id, at=1)
@@ -239,7 +243,7 @@ class SearchPromises:
         store.transcript(fork.id).undo()
         assert find_hits(store, "lighthouse") == []
 
-    def test_the_index_can_be_made_anew(self, store: Store, other: Store) -> None:
+    def test_the_index_can_be_rebuilt(self, store: Store, other: Store) -> None:
         session = store.sessions.open(dm("anna", chat_name="Harbour"))
         store.transcript(session.id).extend(turn("lighthouse"))
         store.sessions.rename(session.id, "Beacon")

@@ -84,7 +84,7 @@ class SessionExpiryPromises:
         assert is_same == [True, True, False]
         assert after[2].notice == Notice("idle", False, before[2].id, notify=False)
 
-    def test_programs_are_not_told(self, handles: Handles) -> None:
+    def test_api_and_webhook_get_no_notice(self, handles: Handles) -> None:
         store = handles.open(policies=IDLE)
         for platform in ("api", "webhook", "telegram"):
             store.sessions.open(dm("anna", platform))
@@ -150,7 +150,7 @@ class SessionExpiryPromises:
         assert store.sessions.require(session.id).notice is None
         assert other.sessions.open(dm("anna")).notice is None
 
-    def test_of_many_that_race_one_is_given_the_notice(self, handles: Handles) -> None:
+    def test_the_notice_is_handed_to_one_of_many_racing_callers(self, handles: Handles) -> None:
         store, other = handles.open(policies=IDLE), handles.open(policies=IDLE)
         for number in range(10):
             source = dm(f"anna{number}")
@@ -161,7 +161,7 @@ class SessionExpiryPromises:
             assert len({session.id for session in opened}) == 1
             assert len([session for session in opened if session.notice]) == 1
 
-    def test_a_notice_waits_for_the_person(self, handles: Handles) -> None:
+    def test_the_notice_waits_for_the_next_message_of_the_person(self, handles: Handles) -> None:
         """The expiry watcher ends expired sessions before the user comes back."""
         store = handles.open(policies=IDLE)
         first = store.sessions.open(dm("anna"))
@@ -175,7 +175,7 @@ class SessionExpiryPromises:
         assert second.notice == Notice("idle", had_activity=True, session_id=first.id)
         assert handles.open(policies=IDLE).sessions.open(dm("anna")).notice is None
 
-    def test_a_notice_does_not_come_back(self, handles: Handles) -> None:
+    def test_a_notice_is_not_repeated(self, handles: Handles) -> None:
         store = handles.open(policies=IDLE)
         store.sessions.open(dm("anna"))
         handles.clock.forward(hours=2)
@@ -199,7 +199,7 @@ class SessionExpiryPromises:
         notice = store.sessions.open(dm("anna")).notice
         assert notice == Notice("idle", had_activity=False, session_id=first.id)
 
-    def test_an_end_by_hand_is_no_news(self, handles: Handles) -> None:
+    def test_a_manual_end_gives_no_notice(self, handles: Handles) -> None:
         store = handles.open(policies=IDLE)
         session = store.sessions.open(dm("anna"))
         store.sessions.end(session.id, "done")

@@ -56,7 +56,7 @@ class SessionFindPromises:
         store.settle()
         return ids
 
-    def test_everything_newest_activity_first(self, handles: Handles, store: Store) -> None:
+    def test_sessions_are_ordered_by_activity(self, handles: Handles, store: Store) -> None:
         ids = self.populate(handles, store)
         by_activity = ["ben", "everybody", "ben in a group", "anna elsewhere", "anna 2", "anna 1"]
         assert all_ids(store) == [ids[name] for name in by_activity]
@@ -87,7 +87,7 @@ class SessionFindPromises:
             ({"text": '"'}, []),
         ],
     )
-    def test_filters(
+    def test_filters_limit_the_result(
         self, handles: Handles, store: Store, filters: dict[str, Any], names: list[str]
     ) -> None:
         ids = self.populate(handles, store)
@@ -114,7 +114,7 @@ class SessionFindPromises:
             {"active_minutes": 1e300},
         ],
     )
-    def test_what_makes_no_sense_is_refused(self, store: Store, filters: dict[str, Any]) -> None:
+    def test_contradictory_filters_are_refused(self, store: Store, filters: dict[str, Any]) -> None:
         with pytest.raises(ConfigError) as caught:
             store.sessions.find(**filters)
         assert caught.value.hint
@@ -142,7 +142,7 @@ class SessionFindPromises:
         # Sessions of the same time are ordered by their number, the newest first.
         assert [session_id for session_id in sessions_found if session_id in quiet] == quiet[::-1]
 
-    def test_ended_ones_count(self, store: Store, other: Store) -> None:
+    def test_ended_sessions_are_counted(self, store: Store, other: Store) -> None:
         assert (store.sessions.has_any(), store.sessions.count()) == (False, 0)
         session = store.sessions.open(dm("anna"))
         store.sessions.end(session.id, "done")
@@ -150,7 +150,7 @@ class SessionFindPromises:
         store.sessions.delete(session.id)
         assert (other.sessions.has_any(), other.sessions.count()) == (False, 0)
 
-    def test_what_ended_before_a_moment_the_oldest_first(
+    def test_sessions_ended_before_a_time_are_listed_oldest_first(
         self, handles: Handles, store: Store
     ) -> None:
         ids = [store.sessions.open(dm(f"anna{number}")).id for number in range(5)]

@@ -26,7 +26,7 @@ from tertulia.testing.fixtures import (
 class SessionPromises:
     """One current session per key; an ended session stays ended until it is resumed by its id."""
 
-    def test_the_first_contact_begins_a_session(self, handles: Handles, store: Store) -> None:
+    def test_the_first_message_begins_a_session(self, handles: Handles, store: Store) -> None:
         source = dm("anna", user_name="Anna", chat_name="Anna's chat")
         session = store.sessions.open(source)
         assert re.fullmatch(r"20260304_120000_[0-9a-f]{8}", session.id)
@@ -50,7 +50,7 @@ class SessionPromises:
         with pytest.raises(ConfigError, match="has no time zone"):
             handles.open().sessions.open(dm("anna"))
 
-    def test_the_next_contact_goes_on_with_it(
+    def test_the_next_message_continues_the_session(
         self, handles: Handles, store: Store, other: Store
     ) -> None:
         first = store.sessions.open(dm("anna"))
@@ -101,7 +101,7 @@ class SessionPromises:
             assert len({session.id for session in run_in_threads(*opens)}) == 1
         assert store.sessions.count() == 10
 
-    def test_a_new_one_can_be_forced(self, handles: Handles, store: Store) -> None:
+    def test_a_new_session_can_be_forced(self, handles: Handles, store: Store) -> None:
         first = store.sessions.open(dm("anna"))
         handles.clock.forward(minutes=1)
         second = store.sessions.open(dm("anna"), force_new=True)
@@ -112,7 +112,7 @@ class SessionPromises:
         assert ended.updated_at == first.updated_at
         assert store.sessions.open(dm("anna")).id == second.id
 
-    def test_current_only_looks(self, handles: Handles, store: Store) -> None:
+    def test_current_does_not_open_a_session(self, handles: Handles, store: Store) -> None:
         key = store.sessions.key(dm("anna"))
         assert store.sessions.current(key) is None
         session = store.sessions.open(dm("anna"))
@@ -121,7 +121,7 @@ class SessionPromises:
         store.sessions.end(session.id, "done")
         assert store.sessions.current(key) is None
 
-    def test_require_raises_where_get_gives_none(self, store: Store) -> None:
+    def test_require_raises_if_get_returns_none(self, store: Store) -> None:
         assert store.sessions.get("20260101_000000_00000000") is None
         with pytest.raises(NotFound) as caught:
             store.sessions.require("20260101_000000_00000000")
@@ -253,7 +253,7 @@ class SessionPromises:
         store.sessions.rename(first.id, None)
         assert store.sessions.rename(second.id, "Trip").title == "Trip"
 
-    def test_titles_of_others_are_nobodys_business(self, store: Store) -> None:
+    def test_a_title_conflict_reveals_no_other_session(self, store: Store) -> None:
         anna, ben = store.sessions.open(dm("anna")), store.sessions.open(dm("ben"))
         group = store.sessions.open(Source("telegram", "g", chat_type="group"))
         for session in (anna, ben, group):

@@ -102,7 +102,7 @@ class TranscriptPromises:
         assert (entries[0].at, entries[1].at) == (moment, handles.clock.now())
         assert transcript.count() == twin.count() == 5
 
-    def test_the_newest_are_read_alone(self, three: Transcript) -> None:
+    def test_only_the_newest_messages_can_be_read(self, three: Transcript) -> None:
         three.remove(5)
         for count in (1, 2, 3, 5, 9):
             expected = ["a", "re a", "b", "re b", "re c"][-count:]
@@ -124,7 +124,7 @@ class TranscriptPromises:
         other.sessions.delete(transcript.session_id)
         assert other.transcript(fork.id).load()[1] == STRANGE[name]
 
-    def test_what_is_no_message_is_refused_whole(self, transcript: Transcript) -> None:
+    def test_an_invalid_message_refuses_the_whole_batch(self, transcript: Transcript) -> None:
         nested: Any = "x"
         for _ in range(2000):
             nested = [nested]
@@ -171,7 +171,7 @@ class TranscriptPromises:
         assert deep(500) == accepted
         store.settle()
 
-    def test_a_session_that_is_not_there(self, store: Store) -> None:
+    def test_a_missing_session_raises_not_found(self, store: Store) -> None:
         nowhere = store.transcript(NOWHERE)
         calls: list[Callable[[], object]] = [
             partial(nowhere.append, user_message("a")),
@@ -220,7 +220,7 @@ class TranscriptPromises:
 
     # -- changing the visible messages
 
-    def test_rewrite_shows_others_instead(self, three: Transcript) -> None:
+    def test_rewrite_replaces_the_visible_messages(self, three: Transcript) -> None:
         three.rewrite(iter([user_message("x"), assistant_message("y")]))
         assert texts(three) == ["x", "y"]
         three.append(user_message("z"))
@@ -260,14 +260,14 @@ class TranscriptPromises:
         assert three.undo(2) == 2
         assert texts(three) == ["a", "re a", "b", "re b"]
 
-    def test_undo_leaves_what_no_person_began(self, transcript: Transcript) -> None:
+    def test_undo_keeps_messages_before_the_first_turn(self, transcript: Transcript) -> None:
         transcript.append(assistant_message("good morning"))
         transcript.extend(turn("a"))
         assert transcript.undo(2) == 1
         assert texts(transcript) == ["good morning"]
         assert transcript.undo() == 0
 
-    def test_redo_brings_back_what_undo_took(self, three: Transcript) -> None:
+    def test_redo_restores_what_undo_took_back(self, three: Transcript) -> None:
         three.undo()
         three.undo()
         assert three.redo()
@@ -278,7 +278,7 @@ class TranscriptPromises:
         three.append(user_message("d"))
         assert texts(three)[-1] == "d"
 
-    def test_redo_brings_back_nothing_once_something_was_said(self, three: Transcript) -> None:
+    def test_redo_does_nothing_after_a_new_message(self, three: Transcript) -> None:
         three.undo()
         three.append(user_message("d"))
         assert not three.redo()
@@ -329,7 +329,7 @@ class TranscriptPromises:
         three.undo()
         assert texts(three) == ["a", "better a"]
 
-    def test_remove_leaves_one_out(self, three: Transcript) -> None:
+    def test_remove_hides_one_message(self, three: Transcript) -> None:
         three.remove(6)
         three.remove(1)
         three.remove(3)
@@ -341,7 +341,7 @@ class TranscriptPromises:
 
     # -- revisions
 
-    def test_pop_gives_the_newest_and_shows_the_rest(self, three: Transcript) -> None:
+    def test_pop_returns_and_hides_the_newest_message(self, three: Transcript) -> None:
         popped = three.pop()
         assert popped is not None
         assert (popped.seq, popped.body) == (6, assistant_message("re c"))
@@ -401,7 +401,7 @@ class TranscriptPromises:
             twin.restore(n)
             assert three.load() == messages
 
-    def test_a_revision_that_never_was(self, three: Transcript) -> None:
+    def test_an_unknown_revision_raises_not_found(self, three: Transcript) -> None:
         for number in (0, -1, 2, 2**40):
             with pytest.raises(NotFound):
                 three.at(number)
@@ -459,7 +459,7 @@ class TranscriptPromises:
         empty = store.sessions.open(dm("ben"))
         assert store.transcript(store.sessions.fork(empty.id).id).load() == []
 
-    def test_forks_outlive_what_they_came_from(
+    def test_forks_outlive_their_source(
         self, handles: Handles, store: Store, three: Transcript
     ) -> None:
         big = "x" * 100_000

@@ -46,7 +46,7 @@ class UsagePromises:
         store.usage.add(session.id, Usage(input=1, model="m", last_prompt=0))
         assert store.sessions.require(session.id).last_prompt_tokens == 0
 
-    def test_messages_and_what_they_cost_are_one(self, store: Store) -> None:
+    def test_messages_and_their_usage_are_one_transaction(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         transcript = store.transcript(session.id)
         transcript.extend([user_message("a"), user_message("b")], spent(0.5))
@@ -75,7 +75,7 @@ class UsagePromises:
             ([spent(0.000000001)] * 3, 0.000000003, "actual"),
         ],
     )
-    def test_unknown_is_not_zero(
+    def test_unknown_cost_is_not_zero(
         self, store: Store, calls: list[Usage], cost: float | None, status: str
     ) -> None:
         session = store.sessions.open(dm("anna"))
@@ -89,7 +89,7 @@ class UsagePromises:
                 [(cost, status)] if calls else []
             )
 
-    def test_sums_by_everything(self, handles: Handles, store: Store) -> None:
+    def test_sums_by_every_grouping(self, handles: Handles, store: Store) -> None:
         anna, ben = store.sessions.open(dm("anna")), store.sessions.open(dm("ben", "signal"))
         group = store.sessions.open(Source("telegram", "g", chat_type="group"))
         store.usage.add(anna.id, Usage(input=1, model="m", cost_usd=1))
@@ -121,7 +121,7 @@ class UsagePromises:
             "2026-03-05": 5,
         }
 
-    def test_sums_of_a_time(self, handles: Handles, store: Store) -> None:
+    def test_sums_within_a_period(self, handles: Handles, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         begin = handles.clock.now()
         for number in range(4):
