@@ -12,14 +12,20 @@ single test has to, it does so itself and says why.
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg_pool.base
 import pytest
 from hypothesis import HealthCheck, settings
 
 import tertulia
 from tests.servers.postgres import Server, name_in, server
+
+# A pool opens connections in a thread and draws their lifetimes from the global generator.
+# Hypothesis takes that for a strategy that draws from it, so the pool gets its own generator.
+setattr(psycopg_pool.base, "random", random.Random().random)  # noqa: B010
 
 _TIMELESS = settings(deadline=None, suppress_health_check=(HealthCheck.too_slow,))
 settings.register_profile("default", _TIMELESS, max_examples=200, derandomize=False)

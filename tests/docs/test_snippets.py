@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tertulia.platforms.registry import PLATFORMS
 from tests.docs.markdown import ROOT, Block, blocks, pages
 
 README = ROOT / "README.md"
@@ -47,7 +48,13 @@ def empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return here
 
 
-@pytest.mark.usefixtures("empty_place")
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the platforms that a page registers."""
+    monkeypatch.setattr(PLATFORMS, "_loaded", dict(PLATFORMS._loaded))
+
+
+@pytest.mark.usefixtures("empty_place", "own_registry")
 @pytest.mark.parametrize("page", pages(), ids=_name)
 def test_page_runs_as_written(page: Path) -> None:
     run_page(page.read_text("utf-8"), _name(page))
