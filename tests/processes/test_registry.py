@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from tertulia import Settings
 from tertulia.errors import ConfigError, IllegalMove, NotFound
-from tertulia.processes import supervisor
+from tertulia.processes import supervisor, termination
 from tertulia.processes.registry import ProcessRegistry
 from tertulia.processes.settings import ProcessSettings
+from tertulia.records.processes import Process
 from tests.processes.process_fixtures import (
     ANA,
     BEN,
@@ -264,3 +265,21 @@ def test_program_that_never_started_is_reported_as_lost(conversation: Conversati
         == conversation.notices()
         != []
     )
+
+
+def test_check_during_a_kill_does_not_record_another_end(
+    conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The poller may see that the program is gone before `kill` has recorded why."""
+    registry = conversation.registry
+    terminate = registry._terminate
+
+    def terminate_and_check(process: Process) -> int:
+        count = terminate(process)
+        wait_until(lambda: not termination.has_supervisor(process), "the supervisor is gone")
+        registry.check_all()
+        return count
+
+    process_id = conversation.spawn("sleep 600")
+    monkeypatch.setattr(registry, "_terminate", terminate_and_check)
+    assert registry.kill(process_id).state == "killed"

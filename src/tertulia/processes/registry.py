@@ -117,6 +117,7 @@ class ProcessRegistry:
         }
         # Programs that a caller waits for: the caller gets their end, the conversation no notice.
         self._awaited: Counter[str] = Counter()
+        self._being_killed: Counter[str] = Counter()
         self._own: set[str] = set()  # programs that this registry has started itself
         self._retry_at: dict[str, float] = {}  # next attempt to end a program that failed to end
         self._lock = threading.Lock()
@@ -304,13 +305,24 @@ class ProcessRegistry:
     def kill(self, process_id: str, *, key: str | None = None) -> Process:
         """Kill a program with all its descendants."""
         process = self._require(process_id, key)
-        with self.without_end_notice(process.id):
+        with self.without_end_notice(process.id), self._recording_kill(process.id):
             count = self._terminate(process)
             if not count and not process.is_alive:
                 raise IllegalMove(f"{process.id} has ended already.")
             end = termination.read_end(process.folder)
             self._records.end(process, "killed", exit_code=end.get("exit_code"))
         return self._records.require(process.id)
+
+    @contextmanager
+    def _recording_kill(self, process_id: str) -> Iterator[None]:
+        """Keep a concurrent check from recording the end as `exited` before `kill` records it."""
+        with self._lock:
+            self._being_killed[process_id] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._being_killed -= Counter([process_id])
 
     def remove(self, process_id: str) -> None:
         """Kill a program if it runs, and delete it with its output."""
@@ -394,6 +406,8 @@ class ProcessRegistry:
         if not end and has_supervisor:
             return process
         with self._lock:
+            if self._being_killed[process.id]:
+                return process
             has_notice = has_notice and not self._awaited[process.id]
         state: Any = "exited" if end else "lost"
         ended = replace(process, state=state, exit_code=end.get("exit_code"))
