@@ -70,7 +70,7 @@ test: setup ## run the tests, without the slow ones
 # Left out: an interrupt inside coverage's own tracer leaves its lock taken, and the child waits for ever.
 coverage: setup ## run the tests and print which share of the package they run
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n auto -m "not slow" -k "not interrupts_at_any_moment" $(ARGS)
+	$(BIN)/coverage run -m pytest -n $(WORKERS) -m "not slow" -k "not interrupts_at_any_moment" $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

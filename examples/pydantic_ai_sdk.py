@@ -23,11 +23,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import tertulia
 from tertulia import Source
-from tertulia.integrations.pydantic_ai import (
-    TertuliaConversationStore,
-    add_run,
-    message_history,
-)
+from tertulia.integrations.pydantic_ai import TertuliaConversationStore, add_run, message_history
 
 
 def script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:

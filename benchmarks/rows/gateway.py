@@ -22,10 +22,7 @@ from benchmarks.run_context import RunContext
 from tertulia import Source
 from tertulia.agents.parrot import ParrotAgent
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.settings import (
-    GatewaySettings,
-    PlatformSettings,
-)
+from tertulia.gateway.settings import GatewaySettings, PlatformSettings
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
 
 # The released package needs a minute to answer each of a thousand users once.

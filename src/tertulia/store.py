@@ -14,11 +14,7 @@ from msgspec.structs import replace
 
 from tertulia.core import validate
 from tertulia.core.clock import Clock, SystemClock, UtcClock
-from tertulia.core.context_prompt import (
-    PreviousSession,
-    PromptContext,
-    context_prompt,
-)
+from tertulia.core.context_prompt import PreviousSession, PromptContext, context_prompt
 from tertulia.core.session import Page, Session
 from tertulia.core.settings import Settings, require_zone
 from tertulia.core.source import Source

@@ -12,10 +12,7 @@ from typing import Any, NamedTuple
 
 from tertulia.agents import Agent, AnthropicAgent, CommandAgent, HttpAgent, OpenAIAgent
 from tertulia.testing.agent_contract import ScriptStep
-from tertulia.testing.scripted_gateway import (
-    RecordedEvents,
-    ScriptedGateway,
-)
+from tertulia.testing.scripted_gateway import RecordedEvents, ScriptedGateway
 from tests.servers.models import Call, ModelServer, Reply, anthropic, openai
 
 KEY = "sk-very-secret-0123456789"

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tertulia import (
-    ContextOverflow,
-    Usage,
-)
+from tertulia import ContextOverflow, Usage
 from tertulia.testing.agent_contract import echo
 from tertulia.testing.scripted_gateway import ScriptedGateway
 from tests.agents.agent_fixtures import ANTHROPIC, KEY, run_turn

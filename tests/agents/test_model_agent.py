@@ -8,20 +8,10 @@ from typing import Any
 
 import pytest
 
-from tertulia import (
-    AgentFailed,
-    AgentStopped,
-    AgentUnavailable,
-    ConfigError,
-    ContextOverflow,
-)
+from tertulia import AgentFailed, AgentStopped, AgentUnavailable, ConfigError, ContextOverflow
 from tertulia.agents import Delta, Event, Limits, Tool
 from tertulia.agents.base import NO_PARAMETERS
-from tertulia.agents.model_agent import (
-    REFUSED,
-    REFUSED_MIDWAY,
-    TRUNCATED,
-)
+from tertulia.agents.model_agent import REFUSED, REFUSED_MIDWAY, TRUNCATED
 from tertulia.testing.agent_contract import echo
 from tertulia.testing.scripted_gateway import ScriptedGateway
 from tests.agents.agent_fixtures import ANTHROPIC, OPENAI, Provider, run_turn

@@ -8,14 +8,9 @@ from typing import Any
 
 import pytest
 
-from tertulia import (
-    ContextOverflow,
-    Usage,
-)
+from tertulia import ContextOverflow, Usage
 from tertulia.agents import OpenAIAgent
-from tertulia.agents.model_agent import (
-    ESTIMATED,
-)
+from tertulia.agents.model_agent import ESTIMATED
 from tertulia.testing.agent_contract import echo
 from tertulia.testing.scripted_gateway import ScriptedGateway
 from tests.agents.agent_fixtures import KEY, OPENAI, run_turn

@@ -11,10 +11,7 @@ import pytest
 from tertulia.agents import ParrotAgent, Request
 from tertulia.agents.base import running
 from tertulia.testing.agent_contract import echo
-from tertulia.testing.scripted_gateway import (
-    RecordedEvents,
-    ScriptedGateway,
-)
+from tertulia.testing.scripted_gateway import RecordedEvents, ScriptedGateway
 from tests.agents.agent_fixtures import run_turn
 
 

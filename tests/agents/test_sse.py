@@ -8,11 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.agents.sse import (
-    LineSplitter,
-    SseEvent,
-    SseParser,
-)
+from tertulia.agents.sse import LineSplitter, SseEvent, SseParser
 
 ends = st.sampled_from(["\n", "\r\n", "\r"])
 texts = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=6)

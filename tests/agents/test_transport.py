@@ -21,10 +21,7 @@ from tertulia import (
     ContextOverflow,
 )
 from tertulia.agents import Limits, ModelUsage, Retry
-from tertulia.agents.transport import (
-    Transport,
-    retry_after,
-)
+from tertulia.agents.transport import Transport, retry_after
 from tertulia.testing.agent_contract import echo
 from tertulia.testing.scripted_gateway import ScriptedGateway
 from tests.agents.agent_fixtures import ANTHROPIC, KEY, OPENAI, Provider, RecordedSleep, run_turn

@@ -10,14 +10,8 @@ import pytest
 
 import tertulia
 from tertulia import Session, Source
-from tertulia.cli import (
-    errors,
-    main,
-)
-from tertulia.cli.cli_reference import (
-    JSON_OUTPUT,
-    reference,
-)
+from tertulia.cli import errors, main
+from tertulia.cli.cli_reference import JSON_OUTPUT, reference
 from tests.cli.conftest import CommandLine, Demo, background_process
 
 SHOW = "sessions show"

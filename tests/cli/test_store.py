@@ -10,9 +10,7 @@ from pathlib import Path
 import apsw
 
 import tertulia
-from tertulia.cli import (
-    locations,
-)
+from tertulia.cli import locations
 from tests.cli.conftest import CommandLine, Demo
 
 

@@ -11,10 +11,7 @@ import pytest
 import tertulia
 from tertulia import Settings
 from tertulia.testing import FakeClock
-from tertulia.testing.fixtures import (
-    dm,
-    wait_until,
-)
+from tertulia.testing.fixtures import dm, wait_until
 from tests.servers.postgres import Server
 from tests.storage.child_process import ChildProcess
 

@@ -11,10 +11,7 @@ import pytest
 import tertulia
 from tertulia import Settings, Store
 from tertulia.testing import FakeClock, Handles, StoreContract
-from tertulia.testing.fixtures import (
-    dm,
-    user_message,
-)
+from tertulia.testing.fixtures import dm, user_message
 from tests.servers.postgres import Server
 
 

@@ -9,18 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tertulia.core.context_prompt import (
-    PreviousSession,
-    PromptContext,
-    context_prompt,
-)
+from tertulia.core.context_prompt import PreviousSession, PromptContext, context_prompt
 from tertulia.core.platform import Platform
 from tertulia.core.source import Source
 from tertulia.core.target import HomeChannel
-from tertulia.core.text.prompt_safe import (
-    LIMIT,
-    clean_for_prompt,
-)
+from tertulia.core.text.prompt_safe import LIMIT, clean_for_prompt
 from tertulia.core.text.redact import Redactor
 from tertulia.platforms.registry import needs_raw_ids, platform
 

@@ -23,10 +23,7 @@ from tertulia.agents.base import Event, Request, Step, ToolResult
 from tertulia.core.message import ToolCall
 from tertulia.core.usage import Usage
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.settings import (
-    GatewaySettings,
-    PlatformSettings,
-)
+from tertulia.gateway.settings import GatewaySettings, PlatformSettings
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
 from tests.gateway.running_gateway import IDLE, until
 

@@ -19,10 +19,7 @@ from tertulia.agents.parrot import ParrotAgent
 from tertulia.core.usage import Usage
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.expiry import Flush
-from tertulia.gateway.settings import (
-    GatewaySettings,
-    PlatformSettings,
-)
+from tertulia.gateway.settings import GatewaySettings, PlatformSettings
 from tertulia.platforms.base import Adapter, Incoming, MenuEntry, Outgoing, Receive, StreamUpdate
 from tertulia.processes.registry import ProcessRegistry
 from tertulia.testing import FakeClock

@@ -12,17 +12,8 @@ import pytest
 from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
 from tertulia.core.message import ToolCall
 from tertulia.core.usage import Usage
-from tertulia.errors import (
-    AgentError,
-    AgentFailed,
-    AgentTimeout,
-    AgentUnavailable,
-    ContextOverflow,
-)
-from tests.gateway.running_gateway import (
-    Scripted,
-    running_gateway,
-)
+from tertulia.errors import AgentError, AgentFailed, AgentTimeout, AgentUnavailable, ContextOverflow
+from tests.gateway.running_gateway import Scripted, running_gateway
 
 CALL = ToolCall("c1", "look", {})
 

@@ -12,10 +12,7 @@ from tertulia import aio
 from tertulia.agents.base import Event, Request, Step, Tool, ToolResult
 from tertulia.agents.parrot import ParrotAgent
 from tertulia.core.message import ToolCall
-from tertulia.gateway.interrupts import (
-    Interrupts,
-    TurnSignals,
-)
+from tertulia.gateway.interrupts import Interrupts, TurnSignals
 from tests.gateway.blocking_agent import BlockingAgent, private_source
 from tests.gateway.running_gateway import (
     ANA,

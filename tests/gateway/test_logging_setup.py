@@ -16,10 +16,7 @@ from tertulia.config.schema import LogConfig
 from tertulia.core.history.formats import Format
 from tertulia.core.text.redact import Redactor
 from tertulia.errors import AgentStopped, ConfigError
-from tertulia.gateway.logging_setup import (
-    LoggedAgent,
-    configured_logging,
-)
+from tertulia.gateway.logging_setup import LoggedAgent, configured_logging
 from tertulia.platforms.registry import needs_raw_ids
 
 KEY = "agent:main:whatsapp:dm:34600123456"

@@ -13,10 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tertulia.errors import StoreError
-from tertulia.gateway.memory_files import (
-    FileMemory,
-    _file_name,
-)
+from tertulia.gateway.memory_files import FileMemory, _file_name
 from tertulia.testing.fixtures import run_in_threads
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)

@@ -16,11 +16,7 @@ from tertulia.core.session import Session
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentFailed
 from tertulia.gateway.memory_files import FileMemory
-from tertulia.gateway.memory_flush import (
-    NOTHING,
-    QUESTION,
-    MemoryFlush,
-)
+from tertulia.gateway.memory_flush import NOTHING, QUESTION, MemoryFlush
 from tertulia.testing import FakeClock
 from tests.gateway.running_gateway import ANA, BEN, FAST, Scripted, rules, running_gateway
 

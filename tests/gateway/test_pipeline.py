@@ -16,9 +16,7 @@ from tertulia import Source, aio
 from tertulia.agents.base import Delta, Event, Request, Step
 from tertulia.core.budget import Budget
 from tertulia.core.message import ToolCall
-from tertulia.errors import (
-    StoreUnavailable,
-)
+from tertulia.errors import StoreUnavailable
 from tertulia.platforms.base import Receive
 from tests.gateway.running_gateway import (
     ANA,

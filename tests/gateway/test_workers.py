@@ -8,13 +8,7 @@ from typing import Any
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.testing import FakeClock
 from tests.gateway.blocking_agent import BlockingAgent, private_source
-from tests.gateway.running_gateway import (
-    ANA,
-    BEN,
-    Echo,
-    rules,
-    running_gateway,
-)
+from tests.gateway.running_gateway import ANA, BEN, Echo, rules, running_gateway
 
 
 def test_each_conversation_is_answered_in_order(where: str) -> None:

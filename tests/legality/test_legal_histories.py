@@ -19,21 +19,9 @@ from hypothesis import strategies as st
 import tertulia
 from tertulia import Session, Settings, Source, Store, ToolCall
 from tertulia.core.history import tokens
-from tertulia.core.history.formats import (
-    Format,
-    Style,
-    Timestamps,
-    render,
-    token_counter,
-)
-from tertulia.core.history.repair import (
-    Block,
-    build_blocks,
-)
-from tertulia.core.history.window import (
-    HistoryBudget,
-    fit_history,
-)
+from tertulia.core.history.formats import Format, Style, Timestamps, render, token_counter
+from tertulia.core.history.repair import Block, build_blocks
+from tertulia.core.history.window import HistoryBudget, fit_history
 from tertulia.core.message import Message, draft
 from tertulia.records import session_rows
 from tertulia.records.transcript.log import insert_messages

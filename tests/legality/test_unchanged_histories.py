@@ -13,18 +13,9 @@ from hypothesis import strategies as st
 
 import tertulia
 from tertulia import Settings, Source, Store
-from tertulia.core.history.formats import (
-    FORMATS,
-    Format,
-    Style,
-    render,
-    token_counter,
-)
+from tertulia.core.history.formats import FORMATS, Format, Style, render, token_counter
 from tertulia.core.history.repair import build_blocks
-from tertulia.core.history.window import (
-    HistoryBudget,
-    fit_history,
-)
+from tertulia.core.history.window import HistoryBudget, fit_history
 from tertulia.core.message import Message
 from tertulia.records.transcript.transcript import Transcript
 from tests.legality import generated_messages

@@ -12,11 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tertulia.processes import supervisor
-from tertulia.processes.output_files import (
-    READABLE_LENGTH,
-    OutputFiles,
-    to_readable,
-)
+from tertulia.processes.output_files import READABLE_LENGTH, OutputFiles, to_readable
 from tests.processes.process_fixtures import Conversation
 
 # 40 MB as fast as it can, each line with its number.

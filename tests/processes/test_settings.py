@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 
 from tertulia.config.build import build_environment
-from tertulia.config.schema import (
-    Config,
-    ProcessesConfig,
-)
+from tertulia.config.schema import Config, ProcessesConfig
 from tertulia.errors import ConfigError
 from tertulia.processes.environments.local import LOCAL
 from tests.config.config_file import load_error, load_text

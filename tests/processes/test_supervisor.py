@@ -12,10 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tertulia.errors import ConfigError, IllegalMove
-from tertulia.processes import (
-    registry,
-    supervisor,
-)
+from tertulia.processes import registry, supervisor
 from tertulia.processes.output_files import OutputFiles
 from tests.processes.process_fixtures import Conversation, wait_until
 

@@ -11,9 +11,7 @@ import pytest
 import tertulia
 from tertulia.storage.notify import Notifier, notifier_of
 from tertulia.storage.postgres import notify
-from tertulia.testing.fixtures import (
-    dm,
-)
+from tertulia.testing.fixtures import dm
 from tests.servers.postgres import Server
 
 PUT = """

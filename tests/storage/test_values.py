@@ -10,10 +10,7 @@ import pytest
 
 import tertulia
 from tertulia import Settings, Source, Store, Usage
-from tertulia.testing.fixtures import (
-    texts,
-    user_message,
-)
+from tertulia.testing.fixtures import texts, user_message
 
 FAST = Settings(zone="UTC", durability="fast")
 

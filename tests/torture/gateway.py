@@ -17,10 +17,7 @@ from msgspec.structs import replace
 from tertulia import Settings, Source, StoreUnavailable, ToolCall, Usage, aio
 from tertulia.agents.base import Event, Request, Step, ToolResult
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.settings import (
-    GatewaySettings,
-    PlatformSettings,
-)
+from tertulia.gateway.settings import GatewaySettings, PlatformSettings
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
 from tertulia.records.queues.inbox import InboxItem
 from tests.legality.validators import faults

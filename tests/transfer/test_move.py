@@ -13,10 +13,7 @@ import pytest
 
 import tertulia
 from tertulia import NotAStore, Store, transfer
-from tertulia.testing.fixtures import (
-    dm,
-    wait_until,
-)
+from tertulia.testing.fixtures import dm, wait_until
 from tests.servers.postgres import Server
 from tests.transfer.filled_stores import ANA, everything, opened, parts, talk
 

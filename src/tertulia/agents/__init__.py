@@ -24,10 +24,7 @@ from tertulia.agents.command import CommandAgent
 from tertulia.agents.http import HttpAgent
 from tertulia.agents.openai import OpenAIAgent
 from tertulia.agents.parrot import ParrotAgent
-from tertulia.agents.transport import (
-    Limits,
-    Retry,
-)
+from tertulia.agents.transport import Limits, Retry
 
 __all__ = [
     "NO_PARAMETERS",

@@ -18,12 +18,7 @@ from tertulia.agents.model_agent import (
     token_count,
 )
 from tertulia.agents.sse import SseEvent
-from tertulia.agents.transport import (
-    Limits,
-    Retry,
-    Sleep,
-    Transport,
-)
+from tertulia.agents.transport import Limits, Retry, Sleep, Transport
 from tertulia.core.history.content import has_content
 from tertulia.core.message import ToolCall, to_json
 from tertulia.core.usage import Usage

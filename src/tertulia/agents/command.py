@@ -19,20 +19,13 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tertulia.agents import (
-    jsonl_protocol,
-    tools,
-)
+from tertulia.agents import jsonl_protocol, tools
 from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
 from tertulia.agents.cancellation import StopWatcher
 from tertulia.agents.jsonl_protocol import ProtocolEvent
 from tertulia.agents.sse import LineSplitter
 from tertulia.agents.tool_loop import step_limit_events
-from tertulia.agents.transport import (
-    Deadline,
-    Limits,
-    encode_body,
-)
+from tertulia.agents.transport import Deadline, Limits, encode_body
 from tertulia.core.history.formats import Format
 from tertulia.core.text.excerpt import log_line
 from tertulia.errors import AgentError, AgentFailed, ConfigError

@@ -20,18 +20,9 @@ from tertulia.agents import jsonl_protocol
 from tertulia.agents.base import Delta, Event, Request, Step
 from tertulia.agents.cancellation import StopWatcher
 from tertulia.agents.jsonl_protocol import ProtocolEvent
-from tertulia.agents.sse import (
-    LineSplitter,
-    SseParser,
-)
+from tertulia.agents.sse import LineSplitter, SseParser
 from tertulia.agents.tool_loop import run_tool_loop
-from tertulia.agents.transport import (
-    Limits,
-    Retry,
-    Sleep,
-    StreamedResponse,
-    Transport,
-)
+from tertulia.agents.transport import Limits, Retry, Sleep, StreamedResponse, Transport
 from tertulia.core.history.formats import Format
 from tertulia.core.message import to_json
 from tertulia.errors import AgentError, AgentUnavailable

@@ -16,15 +16,9 @@ import msgspec
 from tertulia.agents import tools
 from tertulia.agents.base import Delta, Event, ModelUsage, Note, Request, Step
 from tertulia.agents.cancellation import StopWatcher
-from tertulia.agents.sse import (
-    SseEvent,
-    SseParser,
-)
+from tertulia.agents.sse import SseEvent, SseParser
 from tertulia.agents.tool_loop import run_tool_loop
-from tertulia.agents.transport import (
-    StreamedResponse,
-    Transport,
-)
+from tertulia.agents.transport import StreamedResponse, Transport
 from tertulia.core.history import tokens
 from tertulia.core.history.content import has_content
 from tertulia.core.history.formats import Format

@@ -20,16 +20,8 @@ from tertulia.agents.model_agent import (
     token_count,
 )
 from tertulia.agents.sse import SseEvent
-from tertulia.agents.transport import (
-    Limits,
-    Retry,
-    Sleep,
-    Transport,
-)
-from tertulia.core.history.content import (
-    flatten_content,
-    has_content,
-)
+from tertulia.agents.transport import Limits, Retry, Sleep, Transport
+from tertulia.core.history.content import flatten_content, has_content
 from tertulia.core.message import ToolCall, to_json
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentError

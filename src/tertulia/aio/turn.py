@@ -8,15 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from tertulia.aio.executor import (
-    P,
-    T,
-    ThreadExecutor,
-)
-from tertulia.core.history.formats import (
-    Format,
-    Timestamps,
-)
+from tertulia.aio.executor import P, T, ThreadExecutor
+from tertulia.core.history.formats import Format, Timestamps
 from tertulia.core.message import ToolCall
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage

@@ -11,10 +11,7 @@ from collections.abc import Iterator
 
 import click
 
-from tertulia.cli.entry_point import (
-    NAME,
-    main,
-)
+from tertulia.cli.entry_point import NAME, main
 from tertulia.cli.errors import EXIT_CODES
 from tertulia.cli.options import CliCommand
 

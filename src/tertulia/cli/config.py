@@ -7,11 +7,7 @@ from typing import Any
 
 import click
 
-from tertulia.cli import (
-    locations,
-    output,
-    wizard,
-)
+from tertulia.cli import locations, output, wizard
 from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 
 

@@ -15,11 +15,7 @@ import msgspec
 from msgspec import NODEFAULT, inspect
 
 from tertulia.cli.output import display_json
-from tertulia.config.schema import (
-    PLATFORM_SECTIONS,
-    Config,
-    PlatformConfig,
-)
+from tertulia.config.schema import PLATFORM_SECTIONS, Config, PlatformConfig
 
 _HEAD = """\
 # The configuration

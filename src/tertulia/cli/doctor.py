@@ -11,19 +11,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import click
 
 from tertulia import __version__
-from tertulia.cli import (
-    format,
-    locations,
-    output,
-)
+from tertulia.cli import format, locations, output
 from tertulia.cli.errors import NEGATIVE_RESULT
 from tertulia.cli.options import CliCommand, CommandOptions, json_option
 from tertulia.errors import Error
-from tertulia.storage.connect import (
-    inspect_store,
-    is_server,
-    public_name,
-)
+from tertulia.storage.connect import inspect_store, is_server, public_name
 
 if TYPE_CHECKING:
     from rich.text import Text

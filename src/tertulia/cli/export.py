@@ -6,10 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from tertulia.cli import (
-    locations,
-    output,
-)
+from tertulia.cli import locations, output
 from tertulia.cli.completion import session_ids
 from tertulia.cli.options import TEXT, CliCommand, CommandOptions, json_option
 from tertulia.cli.sessions import EXPORT_FORMATS

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tertulia.cli import (
-    locations,
-    output,
-)
+from tertulia.cli import locations, output
 from tertulia.cli.errors import NEGATIVE_RESULT
 from tertulia.cli.options import CommandGroup, CommandOptions, json_option
 from tertulia.transfer import Kind, Report, import_from

@@ -14,11 +14,7 @@ import tertulia
 from tertulia.cli.options import CommandOptions
 from tertulia.core.settings import Settings
 from tertulia.errors import ConfigError, StoreUnavailable
-from tertulia.storage.connect import (
-    inspect_store,
-    is_server,
-    public_name,
-)
+from tertulia.storage.connect import inspect_store, is_server, public_name
 from tertulia.store import Store
 
 if TYPE_CHECKING:

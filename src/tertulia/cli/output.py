@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from tertulia.cli.options import CommandOptions
-from tertulia.core.text.display_safe import (
-    display_json,
-    display_line,
-    display_text,
-)
+from tertulia.core.text.display_safe import display_json, display_line, display_text
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType

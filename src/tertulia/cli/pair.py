@@ -6,10 +6,7 @@ from typing import Any, Literal
 
 import click
 
-from tertulia.cli import (
-    locations,
-    output,
-)
+from tertulia.cli import locations, output
 from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 from tertulia.core.text import format
 from tertulia.records.people import Pairing, Person

@@ -6,10 +6,7 @@ from typing import Any
 
 import click
 
-from tertulia.cli import (
-    locations,
-    output,
-)
+from tertulia.cli import locations, output
 from tertulia.cli.options import CliCommand, CommandOptions, json_option
 from tertulia.core.text import format
 from tertulia.processes import messages

@@ -37,11 +37,7 @@ def run(options: CommandOptions) -> None:
 
 async def _run(options: CommandOptions, config: Config, *, has_terminal: bool) -> None:
     from tertulia.cli import serve, terminal_chat
-    from tertulia.config.build import (
-        build_adapters,
-        build_agent,
-        build_http_settings,
-    )
+    from tertulia.config.build import build_adapters, build_agent, build_http_settings
 
     agent = build_agent(config.agent)
     adapters: list[Adapter] = build_adapters(config)

@@ -7,10 +7,7 @@ from typing import Any, Literal
 
 import click
 
-from tertulia.cli import (
-    locations,
-    output,
-)
+from tertulia.cli import locations, output
 from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 from tertulia.core.schedule import MISFIRES, Misfire, describe_rule
 from tertulia.core.source import Source

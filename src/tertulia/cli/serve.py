@@ -11,10 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tertulia.cli import (
-    locations,
-    output,
-)
+from tertulia.cli import locations, output
 from tertulia.cli.options import CommandOptions
 from tertulia.config.schema import Config
 
@@ -57,10 +54,7 @@ async def serve_gateway(
     Raise the problem that ended the terminal, if there was one.
     """
     from tertulia.gateway.app import Gateway
-    from tertulia.gateway.logging_setup import (
-        LoggedAgent,
-        configured_logging,
-    )
+    from tertulia.gateway.logging_setup import LoggedAgent, configured_logging
 
     logged_agent = LoggedAgent(agent)
     gateway = Gateway(

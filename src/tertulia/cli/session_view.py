@@ -6,11 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from tertulia.cli import (
-    format,
-    locations,
-    output,
-)
+from tertulia.cli import format, locations, output
 from tertulia.core import title as titles
 from tertulia.core.session import Session
 from tertulia.records.search import Hit

@@ -9,11 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
 
-from tertulia.cli import (
-    locations,
-    output,
-    session_view,
-)
+from tertulia.cli import locations, output, session_view
 from tertulia.cli.completion import session_ids
 from tertulia.cli.errors import NEGATIVE_RESULT
 from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option

@@ -6,18 +6,11 @@ import os
 
 import click
 
-from tertulia.cli import (
-    format,
-    locations,
-    output,
-)
+from tertulia.cli import format, locations, output
 from tertulia.cli.errors import NEGATIVE_RESULT
 from tertulia.cli.options import CommandGroup, CommandOptions, json_option
 from tertulia.errors import ConfigError, StoreCorrupt
-from tertulia.storage.connect import (
-    applied_migrations,
-    public_name,
-)
+from tertulia.storage.connect import applied_migrations, public_name
 
 
 @click.group(cls=CommandGroup)

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 
 from tertulia.cli import output
 from tertulia.cli.options import CommandOptions
-from tertulia.config.schema import (
-    AgentConfig,
-    Config,
-)
+from tertulia.config.schema import AgentConfig, Config
 from tertulia.core.message import ASSISTANT, text_of
 from tertulia.core.source import Source
 from tertulia.core.text.prompt_safe import clean_for_prompt

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tertulia.cli import (
-    format,
-    locations,
-)
+from tertulia.cli import format, locations
 from tertulia.cli.output import display_json, display_line, display_text, print_indented
 from tertulia.cli.session_view import to_dict as session_to_dict
 from tertulia.core.message import ASSISTANT, TOOL, USER, Message

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tertulia.cli import (
-    format,
-    locations,
-    output,
-)
+from tertulia.cli import format, locations, output
 from tertulia.cli.options import TEXT, CliCommand, CommandOptions, json_option
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError

@@ -8,10 +8,7 @@ import shlex
 
 import click
 
-from tertulia.cli import (
-    locations,
-    output,
-)
+from tertulia.cli import locations, output
 from tertulia.cli.options import CommandOptions
 from tertulia.errors import ConfigError
 

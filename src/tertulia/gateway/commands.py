@@ -15,14 +15,7 @@ from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.core.text import format
 from tertulia.core.text.prompt_safe import clean_for_prompt
-from tertulia.errors import (
-    AccessDenied,
-    ConfigError,
-    Duplicate,
-    Error,
-    IllegalMove,
-    NotFound,
-)
+from tertulia.errors import AccessDenied, ConfigError, Duplicate, Error, IllegalMove, NotFound
 from tertulia.gateway import schedule_tool
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import MenuEntry

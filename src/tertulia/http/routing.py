@@ -17,13 +17,7 @@ from starlette.routing import Route
 
 from tertulia.errors import ConfigError, Error
 from tertulia.http.auth import Caller, Scope
-from tertulia.http.errors import (
-    BodyTooLarge,
-    BodyTooSlow,
-    ErrorBody,
-    error_response,
-    json_response,
-)
+from tertulia.http.errors import BodyTooLarge, BodyTooSlow, ErrorBody, error_response, json_response
 from tertulia.http.settings import HttpSettings
 from tertulia.records.people import Role
 from tertulia.version import __version__

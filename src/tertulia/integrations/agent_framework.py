@@ -32,11 +32,7 @@ from tertulia.integrations.payload import (
     to_payload,
 )
 from tertulia.integrations.run_lease import RunLease
-from tertulia.integrations.store_access import (
-    AnyStore,
-    get_current_session,
-    unwrap_store,
-)
+from tertulia.integrations.store_access import AnyStore, get_current_session, unwrap_store
 
 try:
     from agent_framework import (

@@ -18,10 +18,7 @@ from tertulia.core.message import USER, Blob, Draft, draft, to_json
 from tertulia.core.source import Source
 from tertulia.records import session_rows
 from tertulia.records.sessions.find import find_rows
-from tertulia.records.sessions.open import (
-    NeedsGuard,
-    OpenSession,
-)
+from tertulia.records.sessions.open import NeedsGuard, OpenSession
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import insert_messages
 from tertulia.storage.base import Transaction

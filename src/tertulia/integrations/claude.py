@@ -17,17 +17,10 @@ from tertulia.core import keys
 from tertulia.core.message import INTERNAL, Message
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
-from tertulia.integrations import (
-    append,
-    content_parts,
-)
+from tertulia.integrations import append, content_parts
 from tertulia.integrations.missing_extra import missing_extra
 from tertulia.integrations.payload import attach_payload, from_payload, is_payload, to_payload
-from tertulia.integrations.store_access import (
-    AnyStore,
-    get_current_session,
-    unwrap_store,
-)
+from tertulia.integrations.store_access import AnyStore, get_current_session, unwrap_store
 from tertulia.records.sessions import delete
 from tertulia.records.usage import add_in, charge
 from tertulia.storage.base import Transaction

@@ -26,11 +26,7 @@ from tertulia.integrations import content_parts
 from tertulia.integrations.missing_extra import missing_extra
 from tertulia.integrations.payload import from_payload, is_payload, to_payload
 from tertulia.integrations.run_lease import RunLease
-from tertulia.integrations.store_access import (
-    AnyStore,
-    get_current_session,
-    unwrap_store,
-)
+from tertulia.integrations.store_access import AnyStore, get_current_session, unwrap_store
 
 try:
     from agents.items import TResponseInputItem

@@ -27,19 +27,12 @@ from typing import Any, Final
 from tertulia import aio
 from tertulia.aio.turn import control_of as async_control_of
 from tertulia.core import keys
-from tertulia.core.history.view import (
-    Span,
-    newest_spans,
-    view_of_spans,
-)
+from tertulia.core.history.view import Span, newest_spans, view_of_spans
 from tertulia.core.message import COMMAND, INTERNAL, Message, text_of
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
 from tertulia.errors import IllegalMove, NotFound, SessionBusy
-from tertulia.integrations import (
-    append,
-    content_parts,
-)
+from tertulia.integrations import append, content_parts
 from tertulia.integrations.missing_extra import missing_extra
 from tertulia.integrations.payload import (
     attach_payload,

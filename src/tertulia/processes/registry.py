@@ -37,21 +37,10 @@ from tertulia.errors import (
     PlaceUnavailable,
     StoreUnavailable,
 )
-from tertulia.processes import (
-    messages,
-    supervisor,
-    termination,
-)
-from tertulia.processes.environments.base import (
-    Command,
-    Environment,
-    Launch,
-)
+from tertulia.processes import messages, supervisor, termination
+from tertulia.processes.environments.base import Command, Environment, Launch
 from tertulia.processes.environments.local import LocalMachine
-from tertulia.processes.output_files import (
-    OutputChunk,
-    OutputFiles,
-)
+from tertulia.processes.output_files import OutputChunk, OutputFiles
 from tertulia.processes.settings import ProcessSettings
 from tertulia.records.processes import Identity, Process
 from tertulia.store import Store

@@ -11,11 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from tertulia.core import (
-    keys,
-    pairing_code,
-    validate,
-)
+from tertulia.core import keys, pairing_code, validate
 from tertulia.core.settings import require_zone as zone_named
 from tertulia.core.source import Source
 from tertulia.core.text.storable import storable

@@ -8,17 +8,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from tertulia.core import (
-    prices,
-    validate,
-)
+from tertulia.core import prices, validate
 from tertulia.core.text.storable import storable
 from tertulia.core.usage import STATUSES, Usage, from_nano, to_nano
 from tertulia.errors import ConfigError
-from tertulia.records import (
-    budgets,
-    session_rows,
-)
+from tertulia.records import budgets, session_rows
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import PARSE_ERRORS, corrupt_error, from_micros, to_micros

@@ -25,10 +25,7 @@ from tertulia.agents.base import NO_PARAMETERS, Agent, Delta, Event, Step, Tool,
 from tertulia.core.message import ToolCall
 from tertulia.core.source import Source
 from tertulia.errors import AgentStopped
-from tertulia.testing.scripted_gateway import (
-    RecordedEvents,
-    ScriptedGateway,
-)
+from tertulia.testing.scripted_gateway import RecordedEvents, ScriptedGateway
 
 # Long enough for any machine; a test that reaches it has failed.
 _TIMEOUT = 60.0

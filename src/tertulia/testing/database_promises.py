@@ -16,13 +16,7 @@ import pytest
 from tertulia.errors import Error, StoreError
 from tertulia.storage.base import Database, Transaction
 from tertulia.store import Store
-from tertulia.testing.fixtures import (
-    Handles,
-    dm,
-    run_in_threads,
-    user_message,
-    wait_until,
-)
+from tertulia.testing.fixtures import Handles, dm, run_in_threads, user_message, wait_until
 
 
 class WorkFailed(Exception):

@@ -11,14 +11,7 @@ import pytest
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, NotFound
 from tertulia.store import Store
-from tertulia.testing.fixtures import (
-    Handles,
-    assistant_message,
-    dm,
-    texts,
-    turn,
-    user_message,
-)
+from tertulia.testing.fixtures import Handles, assistant_message, dm, texts, turn, user_message
 
 
 class DeletionPromises:

@@ -12,12 +12,7 @@ from tertulia.errors import StaleWrite
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.store import Store
 from tertulia.testing.fake_clock import FakeClock
-from tertulia.testing.fixtures import (
-    Handles,
-    dm,
-    run_in_threads,
-    wait_until,
-)
+from tertulia.testing.fixtures import Handles, dm, run_in_threads, wait_until
 
 ANA, BEN = dm("42"), dm("43")
 

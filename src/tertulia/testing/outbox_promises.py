@@ -14,12 +14,7 @@ from tertulia.errors import ConfigError, NotFound, StaleWrite
 from tertulia.records.queues.outbox import Delivery
 from tertulia.store import Store
 from tertulia.testing.fake_clock import FakeClock
-from tertulia.testing.fixtures import (
-    Handles,
-    dm,
-    run_in_threads,
-    wait_until,
-)
+from tertulia.testing.fixtures import Handles, dm, run_in_threads, wait_until
 
 ANA, BEN = dm("42"), dm("43")
 

@@ -13,13 +13,7 @@ from tertulia.errors import IllegalMove, NotFound
 from tertulia.records.processes import Identity, Process
 from tertulia.store import Store
 from tertulia.testing.fake_clock import FakeClock
-from tertulia.testing.fixtures import (
-    Handles,
-    dm,
-    outcomes,
-    run_in_threads,
-    texts,
-)
+from tertulia.testing.fixtures import Handles, dm, outcomes, run_in_threads, texts
 
 IDLE = Policies(default=ResetPolicy(mode="idle", idle_minutes=60))
 ANA = dm("ana")

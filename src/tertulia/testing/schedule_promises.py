@@ -15,12 +15,7 @@ from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
 from tertulia.records.schedules import MAX_ATTEMPTS, Schedule, ScheduleRun
 from tertulia.store import Store
 from tertulia.testing.fake_clock import FakeClock
-from tertulia.testing.fixtures import (
-    Handles,
-    dm,
-    run_in_threads,
-    texts,
-)
+from tertulia.testing.fixtures import Handles, dm, run_in_threads, texts
 
 ANA, BEN = dm("42"), dm("43")
 

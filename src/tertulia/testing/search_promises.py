@@ -10,13 +10,7 @@ from tertulia.core.source import Source
 from tertulia.errors import ConfigError
 from tertulia.records.search import Hit
 from tertulia.store import Store
-from tertulia.testing.fixtures import (
-    Handles,
-    assistant_message,
-    dm,
-    turn,
-    user_message,
-)
+from tertulia.testing.fixtures import Handles, assistant_message, dm, turn, user_message
 
 WORDS = [
     ("The quick brown fox", "QUICK", True),

@@ -10,13 +10,7 @@ from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.session import Notice, Session
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError
-from tertulia.testing.fixtures import (
-    Handles,
-    assistant_message,
-    dm,
-    run_in_threads,
-    user_message,
-)
+from tertulia.testing.fixtures import Handles, assistant_message, dm, run_in_threads, user_message
 
 IDLE = Policies(default=ResetPolicy(mode="idle", idle_minutes=60))
 DAILY = Policies(default=ResetPolicy(mode="daily", at_hour=4))

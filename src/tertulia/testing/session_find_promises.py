@@ -11,11 +11,7 @@ from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError
 from tertulia.store import Store
-from tertulia.testing.fixtures import (
-    Handles,
-    dm,
-    user_message,
-)
+from tertulia.testing.fixtures import Handles, dm, user_message
 
 
 def all_ids(

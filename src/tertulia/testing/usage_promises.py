@@ -13,12 +13,7 @@ from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, NotFound
 from tertulia.records.usage import GROUPINGS
 from tertulia.store import Store
-from tertulia.testing.fixtures import (
-    Handles,
-    dm,
-    run_in_threads,
-    user_message,
-)
+from tertulia.testing.fixtures import Handles, dm, run_in_threads, user_message
 
 # A model name that is in no price list.
 UNPRICED = "no-such-model-7"

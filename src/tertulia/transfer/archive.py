@@ -33,15 +33,9 @@ from tertulia.errors import (
 )
 from tertulia.storage import statements, tables
 from tertulia.storage.base import Row, Transaction
-from tertulia.storage.tables import (
-    TABLES,
-    Table,
-)
+from tertulia.storage.tables import TABLES, Table
 from tertulia.store import Store
-from tertulia.transfer.atomic_file import (
-    Progress,
-    new_file,
-)
+from tertulia.transfer.atomic_file import Progress, new_file
 from tertulia.version import __version__
 
 FORMAT = "tertulia-archive"

@@ -20,14 +20,8 @@ from tertulia.core.settings import Settings
 from tertulia.errors import IllegalMove, NotAStore, StoreCorrupt, StoreError
 from tertulia.storage import tables
 from tertulia.storage.base import Database, Row, Transaction
-from tertulia.storage.connect import (
-    open_database,
-    public_name,
-)
-from tertulia.storage.tables import (
-    TABLES,
-    Table,
-)
+from tertulia.storage.connect import open_database, public_name
+from tertulia.storage.tables import TABLES, Table
 from tertulia.transfer.atomic_file import Progress
 
 MOVING = "moving"  # set in an incomplete target: a hash of the secret of the store it comes from

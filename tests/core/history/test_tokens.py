@@ -14,10 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.core.history.tokens import (
-    MAX_CHARACTERS_PER_TOKEN,
-    estimate_tokens,
-)
+from tertulia.core.history.tokens import MAX_CHARACTERS_PER_TOKEN, estimate_tokens
 
 MEASURED: dict[str, tuple[int, str]] = {
     kind: (sample["tokens"], sample["text"])

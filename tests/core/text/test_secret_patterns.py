@@ -6,10 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.core.text.secret_patterns import (
-    HIDDEN,
-    hide_secrets,
-)
+from tertulia.core.text.secret_patterns import HIDDEN, hide_secrets
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz012345"
 

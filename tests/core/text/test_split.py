@@ -9,10 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tertulia.core.platform import LengthUnit
-from tertulia.core.text.split import (
-    length,
-    split,
-)
+from tertulia.core.text.split import length, split
 
 UNITS: tuple[LengthUnit, ...] = ("characters", "utf16", "bytes")
 PROSE = st.lists(

@@ -12,10 +12,7 @@ import pytest
 from tertulia.processes.environments.base import Environment
 from tertulia.processes.environments.docker import DockerContainer
 from tests.processes.environments.remote_programs import ssh_host
-from tests.processes.process_fixtures import (
-    Conversation,
-    open_conversation,
-)
+from tests.processes.process_fixtures import Conversation, open_conversation
 from tests.servers.ssh import SshServer, ssh_server
 
 # The parts of docker that are needed here; commands run on this machine, not in a container.

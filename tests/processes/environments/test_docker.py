@@ -14,11 +14,7 @@ import pytest
 from tertulia.errors import ConfigError, PlaceUnavailable
 from tertulia.processes.environments.base import Environment
 from tertulia.processes.environments.docker import DockerContainer, DockerImage
-from tests.processes.process_fixtures import (
-    ANA,
-    Conversation,
-    open_conversation,
-)
+from tests.processes.process_fixtures import ANA, Conversation, open_conversation
 
 REAL_DOCKER = shutil.which("docker")
 

@@ -12,11 +12,7 @@ from tertulia.processes.environments.base import Environment
 from tertulia.processes.registry import ProcessRegistry
 from tests.processes.daemon import DAEMON
 from tests.processes.environments.remote_programs import processes_with_id
-from tests.processes.process_fixtures import (
-    TIMEOUT_SECONDS,
-    Conversation,
-    wait_until,
-)
+from tests.processes.process_fixtures import TIMEOUT_SECONDS, Conversation, wait_until
 
 
 class TestRemotePrograms:

@@ -16,12 +16,7 @@ from tertulia.processes.agent_tools import tools_for
 from tertulia.processes.environments.base import Environment
 from tertulia.processes.environments.ssh import SshHost
 from tests.processes.environments.remote_programs import processes_with_id, ssh_host
-from tests.processes.process_fixtures import (
-    ANA,
-    Conversation,
-    open_conversation,
-    wait_until,
-)
+from tests.processes.process_fixtures import ANA, Conversation, open_conversation, wait_until
 from tests.processes.test_agent_tools import call_tool
 from tests.servers.ssh import SshServer, ssh_server
 

@@ -6,14 +6,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from tertulia import (
-    Source,
-    Store,
-    Turn,
-)
-from tests.records.store_inspection import (
-    ANA,
-)
+from tertulia import Source, Store, Turn
+from tests.records.store_inspection import ANA
 
 
 class Broken(Exception):

@@ -6,11 +6,7 @@ import contextlib
 
 import pytest
 
-from tertulia import (
-    LeaseLost,
-    Store,
-    Usage,
-)
+from tertulia import LeaseLost, Store, Usage
 from tertulia.testing import Handles
 from tests.records.store_inspection import (
     ANA,

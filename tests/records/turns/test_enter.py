@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tertulia import (
-    IllegalMove,
-    SessionBusy,
-    Source,
-    Store,
-    Turn,
-    Usage,
-)
+from tertulia import IllegalMove, SessionBusy, Source, Store, Turn, Usage
 from tertulia.core.history.repair import INTERRUPTED_RESULT
 from tertulia.records.turns.control import TurnControl
 from tertulia.testing import FakeClock, Handles

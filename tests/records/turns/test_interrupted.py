@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from tertulia import (
-    IllegalMove,
-    Store,
-    Turn,
-)
+from tertulia import IllegalMove, Store, Turn
 from tertulia.testing import Handles
 from tests.records.store_inspection import (
     ANA,

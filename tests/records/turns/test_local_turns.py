@@ -6,21 +6,10 @@ import threading
 
 import pytest
 
-from tertulia import (
-    SessionBusy,
-    Store,
-    Turn,
-)
+from tertulia import SessionBusy, Store, Turn
 from tertulia.records.turns import control
-from tertulia.testing.fixtures import (
-    wait_until,
-)
-from tests.records.store_inspection import (
-    ANA,
-    PATIENCE,
-    contents,
-    tickets,
-)
+from tertulia.testing.fixtures import wait_until
+from tests.records.store_inspection import ANA, PATIENCE, contents, tickets
 from tests.records.turns.exchanges import exchange
 
 

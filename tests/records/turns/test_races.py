@@ -10,10 +10,7 @@ import pytest
 
 import tertulia
 from tertulia import Store
-from tertulia.testing.fixtures import (
-    run_in_threads,
-    wait_until,
-)
+from tertulia.testing.fixtures import run_in_threads, wait_until
 from tests.records.store_inspection import ANA, FAST, PATIENCE, execute, faults_of, log_of, tickets
 from tests.records.turns.turn_processes import (
     Child,

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tertulia import (
-    SessionBusy,
-    Store,
-)
+from tertulia import SessionBusy, Store
 from tertulia.testing import Handles
-from tests.records.store_inspection import (
-    ANA,
-    BEN,
-    contents,
-    open_beside,
-    tickets,
-)
+from tests.records.store_inspection import ANA, BEN, contents, open_beside, tickets
 from tests.records.turns.exchanges import Broken, exchange
 
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tertulia.aio
-from tertulia import (
-    IllegalMove,
-    LeaseLost,
-    SessionBusy,
-    Store,
-    Turn,
-    Usage,
-)
+from tertulia import IllegalMove, LeaseLost, SessionBusy, Store, Turn, Usage
 from tertulia.testing import Handles
 from tests.records.store_inspection import (
     ANA,

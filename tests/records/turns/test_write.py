@@ -19,18 +19,8 @@ from tertulia import (
 from tertulia.core.history.repair import INTERRUPTED_RESULT
 from tertulia.testing import Handles
 from tertulia.testing.fault_points import watch_commits
-from tertulia.testing.fixtures import (
-    outcomes,
-    run_in_threads,
-)
-from tests.records.store_inspection import (
-    ANA,
-    call,
-    contents,
-    execute,
-    faults_of,
-    log_of,
-)
+from tertulia.testing.fixtures import outcomes, run_in_threads
+from tests.records.store_inspection import ANA, call, contents, execute, faults_of, log_of
 
 
 def test_calls_and_results_are_stored_in_the_openai_form(store: Store) -> None:

@@ -26,10 +26,7 @@ from tertulia.records.session_rows import lane_of
 from tertulia.records.turns import ticket
 from tertulia.records.turns.control import TurnControl
 from tertulia.storage.base import Transaction
-from tertulia.testing.fault_points import (
-    Moment,
-    watch_commits,
-)
+from tertulia.testing.fault_points import Moment, watch_commits
 from tertulia.testing.fixtures import run_in_threads
 from tests.records.store_inspection import ANA, FAST, IDLE, PATIENCE, call, open_apart
 

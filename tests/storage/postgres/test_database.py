@@ -12,25 +12,12 @@ import pytest
 
 from tertulia import Source, Store, StoreUnavailable
 from tertulia.storage.postgres import database
-from tertulia.testing.fault_points import (
-    Moment,
-    watch_commits,
-)
-from tertulia.testing.fixtures import (
-    texts,
-    user_message,
-    wait_until,
-)
+from tertulia.testing.fault_points import Moment, watch_commits
+from tertulia.testing.fixtures import texts, user_message, wait_until
 from tests.records.store_inspection import log_of
 from tests.servers.postgres import Server
 from tests.servers.proxy import TIMEOUT, Cut, Proxy, proxy
-from tests.storage.postgres.server_stores import (
-    ANNA,
-    in_threads,
-    opened,
-    refused,
-    terminate_all,
-)
+from tests.storage.postgres.server_stores import ANNA, in_threads, opened, refused, terminate_all
 
 
 class TestLostConnection:

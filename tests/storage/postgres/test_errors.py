@@ -23,23 +23,11 @@ import pytest
 
 from tertulia import StoreFull, StoreUnavailable
 from tertulia.errors import SchemaMismatch
-from tertulia.testing.fault_points import (
-    Moment,
-    watch_commits,
-)
-from tertulia.testing.fixtures import (
-    texts,
-    user_message,
-)
+from tertulia.testing.fault_points import Moment, watch_commits
+from tertulia.testing.fixtures import texts, user_message
 from tests.servers.postgres import Server, name_in, own_server
 from tests.servers.proxy import TIMEOUT
-from tests.storage.postgres.server_stores import (
-    ANNA,
-    as_owner,
-    in_threads,
-    opened,
-    refused,
-)
+from tests.storage.postgres.server_stores import ANNA, as_owner, in_threads, opened, refused
 
 
 class TestRefusedConnection:

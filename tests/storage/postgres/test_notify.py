@@ -6,9 +6,7 @@ import pytest
 
 import tertulia
 from tertulia.storage.postgres import notify
-from tertulia.testing.fixtures import (
-    wait_until,
-)
+from tertulia.testing.fixtures import wait_until
 from tests.servers.postgres import Server
 
 

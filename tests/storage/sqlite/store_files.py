@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 
 import tertulia
-from tertulia import (
-    Settings,
-    Store,
-)
+from tertulia import Settings, Store
 from tests.storage.child_programs import source
 
 SETTINGS = Settings(zone="UTC", durability="fast")

@@ -7,19 +7,11 @@ from pathlib import Path
 import pytest
 
 import tertulia
-from tertulia import (
-    Store,
-)
+from tertulia import Store
 from tertulia.testing import Handles
-from tertulia.testing.fixtures import (
-    assistant_message,
-    dm,
-)
+from tertulia.testing.fixtures import assistant_message, dm
 from tests.storage.child_process import ChildProcess
-from tests.storage.sqlite.store_files import (
-    opened,
-    said,
-)
+from tests.storage.sqlite.store_files import opened, said
 from tests.storage.store_internals import sqlite_of
 
 

@@ -9,11 +9,7 @@ import pytest
 
 import tertulia
 from tertulia.testing import Handles
-from tertulia.testing.fixtures import (
-    assistant_message,
-    dm,
-    user_message,
-)
+from tertulia.testing.fixtures import assistant_message, dm, user_message
 from tests.storage.sqlite.store_files import SETTINGS
 
 

@@ -15,21 +15,11 @@ import apsw
 import pytest
 
 import tertulia
-from tertulia import (
-    NotAStore,
-    SchemaMismatch,
-    StoreUnavailable,
-)
+from tertulia import NotAStore, SchemaMismatch, StoreUnavailable
 from tertulia.testing import Handles
 from tertulia.testing.fixtures import dm
 from tests.storage.child_process import ChildProcess
-from tests.storage.sqlite.store_files import (
-    create_store,
-    error_of,
-    opened,
-    refused,
-    unchanged,
-)
+from tests.storage.sqlite.store_files import create_store, error_of, opened, refused, unchanged
 from tests.storage.watched_disk import Disk, fail
 
 

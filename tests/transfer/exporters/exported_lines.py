@@ -6,10 +6,7 @@ import json
 from typing import Any
 
 from tertulia import Store
-from tertulia.transfer.exporters.export import (
-    Form,
-    document,
-)
+from tertulia.transfer.exporters.export import Form, document
 
 
 def lines(store: Store, session_id: str, form: Form, **options: Any) -> list[Any]:

@@ -8,10 +8,7 @@ from hypothesis import HealthCheck, example, settings
 from hypothesis import strategies as st
 
 from tertulia import Source, Store
-from tertulia.transfer.exporters.export import (
-    Form,
-    document,
-)
+from tertulia.transfer.exporters.export import Form, document
 
 ATTACKS = [
     "<script>alert(1)</script>",

@@ -17,10 +17,7 @@ from hypothesis import strategies as st
 from tertulia import ConfigError, NotFound, Source, Store, StoreError, transfer
 from tertulia.records import iterate
 from tertulia.records.iterate import Selection
-from tertulia.transfer.exporters.export import (
-    document,
-    export_to,
-)
+from tertulia.transfer.exporters.export import document, export_to
 from tests.transfer.exporters.exported_lines import lines
 from tests.transfer.filled_stores import ANA, BEN, GROUP, LARGE, opened, talk
 

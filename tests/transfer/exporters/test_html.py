@@ -12,9 +12,7 @@ from hypothesis import given
 
 from tertulia import Source, Store
 from tertulia.core.text.display_safe import display_text
-from tertulia.transfer.exporters.export import (
-    document,
-)
+from tertulia.transfer.exporters.export import document
 from tertulia.transfer.exporters.html import escape
 from tests.transfer.exporters.hostile_texts import (
     awkward,

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from tertulia import Source, Store
-from tertulia.transfer.exporters.export import (
-    export_to,
-)
+from tertulia.transfer.exporters.export import export_to
 from tests.transfer.exporters.exported_lines import lines
 from tests.transfer.filled_stores import ANA, BEN, GROUP, THREAD, opened, talk
 

@@ -10,9 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tertulia import Store
-from tertulia.transfer.exporters.export import (
-    export_to,
-)
+from tertulia.transfer.exporters.export import export_to
 from tests.transfer.exporters.html_reader import Reader
 from tests.transfer.filled_stores import ANA, GROUP, talk
 

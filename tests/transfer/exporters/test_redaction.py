@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 
 from tertulia import Source, Store
-from tertulia.transfer.exporters.export import (
-    document,
-)
+from tertulia.transfer.exporters.export import document
 from tests.transfer.exporters.exported_lines import lines
 from tests.transfer.filled_stores import ANA, opened, talk
 

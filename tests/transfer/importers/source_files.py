@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tertulia.transfer import (
-    Report,
-)
+from tertulia.transfer import Report
 
 ODD: list[Any] = [None, True, -1, 1.5, 10**30, 1e400, "", "\ud800", "\0", [], {}, [[[]]], {"a": {}}]
 

@@ -11,9 +11,7 @@ import pytest
 
 import tertulia
 from tertulia import Policies, ResetPolicy, Settings, Source, Store
-from tertulia.transfer import (
-    import_from,
-)
+from tertulia.transfer import import_from
 from tests.transfer.foreign_folders import all_sessions, dump, planted
 from tests.transfer.importers.source_files import HELLO, ODD, kinds, write
 

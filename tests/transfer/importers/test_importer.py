@@ -12,13 +12,8 @@ from hypothesis import strategies as st
 import tertulia
 from tertulia import Source, Store
 from tertulia.errors import StaleWrite
-from tertulia.transfer import (
-    Report,
-    import_from,
-)
-from tertulia.transfer.importers import (
-    importer,
-)
+from tertulia.transfer import Report, import_from
+from tertulia.transfer.importers import importer
 from tests.transfer.foreign_folders import SETTINGS, all_sessions, dump, planted
 from tests.transfer.importers.source_files import HEAD, HELLO, kinds, write
 

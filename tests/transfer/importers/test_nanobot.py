@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from tertulia import Store
-from tertulia.transfer import (
-    import_from,
-)
+from tertulia.transfer import import_from
 from tests.transfer.foreign_folders import all_sessions
 from tests.transfer.importers.source_files import HEAD, HELLO, ODD, write
 

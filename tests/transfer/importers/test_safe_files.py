@@ -9,12 +9,8 @@ import pytest
 
 from tertulia import Store
 from tertulia.errors import ConfigError, NotFound
-from tertulia.transfer import (
-    import_from,
-)
-from tertulia.transfer.importers import (
-    safe_files,
-)
+from tertulia.transfer import import_from
+from tertulia.transfer.importers import safe_files
 from tests.transfer.foreign_folders import all_sessions, planted
 from tests.transfer.importers.source_files import HEAD, HELLO, kinds, write
 

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from tertulia import Store
-from tertulia.transfer import (
-    import_from,
-)
+from tertulia.transfer import import_from
 from tests.transfer.foreign_folders import planted, print_of
 from tests.transfer.importers.source_files import kinds
 

@@ -21,16 +21,9 @@ from typing import Any, Final, NamedTuple, Self
 from weakref import WeakValueDictionary
 
 from tertulia.compat import store_folder
-from tertulia.compat.local_times import (
-    to_local,
-    to_utc,
-)
+from tertulia.compat.local_times import to_local, to_utc
 from tertulia.compat.nanobot.session import Session, copy_json
-from tertulia.compat.nanobot.session_keys import (
-    find_session_folders,
-    key_of,
-    source_of,
-)
+from tertulia.compat.nanobot.session_keys import find_session_folders, key_of, source_of
 from tertulia.core import session as core
 from tertulia.core.message import from_json
 from tertulia.core.policy import Policies, ResetPolicy
@@ -38,10 +31,7 @@ from tertulia.core.settings import Settings
 from tertulia.errors import Error, StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.transcript import replace
-from tertulia.records.transcript.replace import (
-    Part,
-    Snapshot,
-)
+from tertulia.records.transcript.replace import Part, Snapshot
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros
 from tertulia.store import Store

@@ -9,21 +9,9 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, Final
 
-from tertulia.core.history.formats import (
-    Style,
-    render,
-    token_counter,
-)
-from tertulia.core.history.repair import (
-    HIDDEN_KINDS,
-    HISTORY_ROLES,
-    USER_ROLES,
-    build_blocks,
-)
-from tertulia.core.history.window import (
-    HistoryBudget,
-    fit_history,
-)
+from tertulia.core.history.formats import Style, render, token_counter
+from tertulia.core.history.repair import HIDDEN_KINDS, HISTORY_ROLES, USER_ROLES, build_blocks
+from tertulia.core.history.window import HistoryBudget, fit_history
 from tertulia.core.message import TOOL, USER, Message
 from tertulia.records.transcript.replace import kind_of
 

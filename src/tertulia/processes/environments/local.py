@@ -8,12 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from tertulia.errors import AccessDenied, NotFound
-from tertulia.processes.environments.base import (
-    Command,
-    Launch,
-    command_words,
-    inherited_variables,
-)
+from tertulia.processes.environments.base import Command, Launch, command_words, inherited_variables
 from tertulia.processes.supervisor import VARIABLE
 
 LOCAL: Final = "here"

@@ -14,12 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tertulia.errors import ConfigError
-from tertulia.processes.environments.base import (
-    Command,
-    Launch,
-    command_words,
-    inherited_variables,
-)
+from tertulia.processes.environments.base import Command, Launch, command_words, inherited_variables
 from tertulia.processes.supervisor import VARIABLE
 
 # Environment variables of the gateway for ssh and docker themselves; programs there get none.

@@ -15,10 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tertulia.core import (
-    keys,
-    validate,
-)
+from tertulia.core import keys, validate
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import LOCAL, Source

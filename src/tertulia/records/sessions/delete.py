@@ -5,10 +5,7 @@ from __future__ import annotations
 from tertulia.core.history.view import Span
 from tertulia.core.message import to_json
 from tertulia.records import search
-from tertulia.records.queues import (
-    inbox,
-    outbox,
-)
+from tertulia.records.queues import inbox, outbox
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, parse_view
 

@@ -7,12 +7,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from tertulia.core import (
-    cursor as cursors,
-)
-from tertulia.core import (
-    validate,
-)
+from tertulia.core import cursor as cursors
+from tertulia.core import validate
 from tertulia.core.session import STATES, Page, Session, State
 from tertulia.core.text import search_terms
 from tertulia.errors import ConfigError

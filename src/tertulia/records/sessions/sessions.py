@@ -8,15 +8,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tertulia.core import title as titles
-from tertulia.core import (
-    validate,
-)
-from tertulia.core.history.view import (
-    Span,
-    View,
-    oldest_spans,
-    view_of_spans,
-)
+from tertulia.core import validate
+from tertulia.core.history.view import Span, View, oldest_spans, view_of_spans
 from tertulia.core.message import text_of, to_json
 from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source

@@ -14,15 +14,8 @@ from typing import Any, NamedTuple
 
 from tertulia.core import validate
 from tertulia.core.history import summary as summaries
-from tertulia.core.history.summary import (
-    Compaction,
-    Summariser,
-)
-from tertulia.core.history.view import (
-    Span,
-    oldest_spans,
-    view_of_spans,
-)
+from tertulia.core.history.summary import Compaction, Summariser
+from tertulia.core.history.view import Span, oldest_spans, view_of_spans
 from tertulia.core.message import INTERNAL, SUMMARY, Message, draft, text_of
 from tertulia.errors import AgentFailed, AgentTimeout, StaleWrite
 from tertulia.records import session_rows

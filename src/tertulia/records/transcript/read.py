@@ -7,29 +7,11 @@ from itertools import dropwhile
 from typing import Any, NamedTuple
 
 from tertulia.core.history.content import USER_PARTS
-from tertulia.core.history.repair import (
-    HIDDEN_KINDS,
-    HISTORY_ROLES,
-)
-from tertulia.core.history.tokens import (
-    MAX_CHARACTERS_PER_TOKEN,
-    PER_IMAGE,
-)
-from tertulia.core.history.view import (
-    Span,
-    newest_spans,
-)
-from tertulia.core.history.window import (
-    MIN_RESULT,
-    HistoryBudget,
-)
-from tertulia.core.message import (
-    TOOL,
-    USER,
-    Message,
-    from_json,
-    text_of,
-)
+from tertulia.core.history.repair import HIDDEN_KINDS, HISTORY_ROLES
+from tertulia.core.history.tokens import MAX_CHARACTERS_PER_TOKEN, PER_IMAGE
+from tertulia.core.history.view import Span, newest_spans
+from tertulia.core.history.window import MIN_RESULT, HistoryBudget
+from tertulia.core.message import TOOL, USER, Message, from_json, text_of
 from tertulia.records import session_rows
 from tertulia.storage import rows
 from tertulia.storage.base import Row, Transaction

@@ -12,11 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from tertulia.core import keys
-from tertulia.core.history.view import (
-    Span,
-    View,
-    view_of_spans,
-)
+from tertulia.core.history.view import Span, View, view_of_spans
 from tertulia.core.message import COMMAND, DELIVERY, INTERNAL, USER, draft, to_json
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.text.storable import storable

@@ -12,11 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tertulia.core.history.view import (
-    Span,
-    View,
-    view_of_spans,
-)
+from tertulia.core.history.view import Span, View, view_of_spans
 from tertulia.core.message import INTERNAL, draft, to_json
 from tertulia.errors import NotFound
 from tertulia.records import session_rows

@@ -16,36 +16,14 @@ from tertulia.core.history.formats import (
     render,
     token_counter,
 )
-from tertulia.core.history.repair import (
-    Block,
-    build_blocks,
-)
-from tertulia.core.history.summary import (
-    Compaction,
-    Summariser,
-    extract_summary,
-)
-from tertulia.core.history.view import (
-    Span,
-    View,
-    newest_spans,
-    view_of_spans,
-)
-from tertulia.core.history.window import (
-    HistoryBudget,
-    fit_history,
-)
-from tertulia.core.message import (
-    Draft,
-    Message,
-    draft,
-)
+from tertulia.core.history.repair import Block, build_blocks
+from tertulia.core.history.summary import Compaction, Summariser, extract_summary
+from tertulia.core.history.view import Span, View, newest_spans, view_of_spans
+from tertulia.core.history.window import HistoryBudget, fit_history
+from tertulia.core.message import Draft, Message, draft
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, IllegalMove
-from tertulia.records import (
-    budgets,
-    session_rows,
-)
+from tertulia.records import budgets, session_rows
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript import revisions
 from tertulia.records.transcript.log import append_messages, insert_messages

@@ -16,10 +16,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from tertulia.core import validate
-from tertulia.core.history.formats import (
-    Format,
-    Timestamps,
-)
+from tertulia.core.history.formats import Format, Timestamps
 from tertulia.core.message import (
     ASSISTANT,
     DELIVERY,
@@ -34,15 +31,9 @@ from tertulia.core.message import (
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
 from tertulia.errors import BudgetExceeded, Error, IllegalMove, SessionBusy
-from tertulia.records import (
-    budgets,
-    session_rows,
-)
+from tertulia.records import budgets, session_rows
 from tertulia.records.people import linked_key
-from tertulia.records.queues import (
-    inbox,
-    outbox,
-)
+from tertulia.records.queues import inbox, outbox
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.sessions.open import NeedsGuard
 from tertulia.records.sessions.sessions import Sessions

@@ -9,15 +9,8 @@ from tertulia.core import keys
 from tertulia.core.message import Draft, text_of, to_json
 from tertulia.core.session import Notice
 from tertulia.core.source import Source
-from tertulia.records import (
-    budgets,
-    session_rows,
-)
-from tertulia.records.sessions.open import (
-    AUTOMATIC,
-    NeedsGuard,
-    OpenSession,
-)
+from tertulia.records import budgets, session_rows
+from tertulia.records.sessions.open import AUTOMATIC, NeedsGuard, OpenSession
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import insert_messages
 from tertulia.records.turns.interrupted import close_interrupted

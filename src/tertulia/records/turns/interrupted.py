@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from tertulia.core.history.repair import (
-    INTERRUPTED_RESULT,
-    build_blocks,
-)
+from tertulia.core.history.repair import INTERRUPTED_RESULT, build_blocks
 from tertulia.core.message import INTERRUPTED, TOOL, Draft, draft
 from tertulia.records import session_rows
 from tertulia.records.transcript.log import insert_messages

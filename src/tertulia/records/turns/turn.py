@@ -23,10 +23,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from tertulia.core.history.formats import (
-    Format,
-    Timestamps,
-)
+from tertulia.core.history.formats import Format, Timestamps
 from tertulia.core.message import ToolCall
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage

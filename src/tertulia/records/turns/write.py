@@ -7,23 +7,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from tertulia.core import keys
-from tertulia.core.history.repair import (
-    UNNAMED_TOOL,
-    tool_name,
-)
+from tertulia.core.history.repair import UNNAMED_TOOL, tool_name
 from tertulia.core.message import INTERRUPTED, Draft, ToolCall
 from tertulia.core.source import LOCAL, Source
 from tertulia.errors import IllegalMove
-from tertulia.records import (
-    budgets,
-    cross_posts,
-    session_rows,
-)
+from tertulia.records import budgets, cross_posts, session_rows
 from tertulia.records.people import linked_key
-from tertulia.records.queues import (
-    inbox,
-    outbox,
-)
+from tertulia.records.queues import inbox, outbox
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import insert_messages

@@ -37,18 +37,9 @@ from tertulia.storage import inspection, statements
 from tertulia.storage.base import Params, Progress, Row, Transaction
 from tertulia.storage.notify import notifier_of
 from tertulia.storage.postgres import migrate
-from tertulia.storage.postgres.errors import (
-    FOREIGN,
-    translate_errors,
-)
-from tertulia.storage.postgres.notify import (
-    CHANNEL,
-    Listener,
-)
-from tertulia.storage.postgres.search import (
-    to_tsquery,
-    to_tsvector,
-)
+from tertulia.storage.postgres.errors import FOREIGN, translate_errors
+from tertulia.storage.postgres.notify import CHANNEL, Listener
+from tertulia.storage.postgres.search import to_tsquery, to_tsvector
 
 T = TypeVar("T")
 log = logging.getLogger("tertulia.storage")

@@ -19,14 +19,8 @@ from tertulia.errors import ConfigError, IllegalMove, StoreError
 from tertulia.storage import statements
 from tertulia.storage.base import Params, Progress, Row, Transaction
 from tertulia.storage.notify import notifier_of
-from tertulia.storage.sqlite import (
-    maintenance,
-    migrate,
-)
-from tertulia.storage.sqlite.errors import (
-    FOREIGN,
-    translate_errors,
-)
+from tertulia.storage.sqlite import maintenance, migrate
+from tertulia.storage.sqlite.errors import FOREIGN, translate_errors
 from tertulia.storage.sqlite.group_commit import GroupCommit, Job
 from tertulia.storage.sqlite.open import busy_handler, connect, open_writer
 

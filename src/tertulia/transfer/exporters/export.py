@@ -22,24 +22,14 @@ import msgspec
 from tertulia.core.message import Message
 from tertulia.core.session import Session
 from tertulia.core.text import format
-from tertulia.core.text.display_safe import (
-    display_json,
-    display_line,
-)
+from tertulia.core.text.display_safe import display_json, display_line
 from tertulia.errors import ConfigError, NotFound
 from tertulia.records import iterate
 from tertulia.records.iterate import Selection
 from tertulia.store import Store
 from tertulia.transfer import archive
-from tertulia.transfer.atomic_file import (
-    Progress,
-    new_file,
-    new_folder,
-)
-from tertulia.transfer.exporters import (
-    nanobot,
-    page,
-)
+from tertulia.transfer.atomic_file import Progress, new_file, new_folder
+from tertulia.transfer.exporters import nanobot, page
 from tertulia.transfer.exporters.redaction import Redaction
 
 Form = Literal["jsonl", "json", "nanobot", "markdown", "html"]
@@ -251,10 +241,7 @@ class _ExportFolder(NamedTuple):
         return lines.messages
 
     def _write_contents(self, entries: Iterator[tuple[str, str, str]]) -> None:
-        from tertulia.transfer.exporters import (
-            html,
-            markdown,
-        )
+        from tertulia.transfer.exporters import html, markdown
 
         is_html = self.form == "html"
         contents = html.contents_lines if is_html else markdown.contents_lines

@@ -17,11 +17,7 @@ from importlib import resources
 
 from tertulia.core.message import ASSISTANT, TOOL, USER
 from tertulia.core.text.display_safe import display_text
-from tertulia.transfer.exporters.page import (
-    PageBlock,
-    PageEntry,
-    SessionPage,
-)
+from tertulia.transfer.exporters.page import PageBlock, PageEntry, SessionPage
 
 _STYLE = resources.files("tertulia.transfer.exporters").joinpath("page.css").read_text("utf-8")
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()

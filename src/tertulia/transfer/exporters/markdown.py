@@ -11,16 +11,9 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from tertulia.core.text import (
-    format,
-    prompt_safe,
-)
+from tertulia.core.text import format, prompt_safe
 from tertulia.core.text.display_safe import display_line
-from tertulia.transfer.exporters.page import (
-    PageBlock,
-    PageEntry,
-    SessionPage,
-)
+from tertulia.transfer.exporters.page import PageBlock, PageEntry, SessionPage
 
 # Characters that Markdown interprets anywhere.
 _ACTIVE = re.compile(r"[\\`*\[\]<>~|$]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")

@@ -11,17 +11,11 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, tzinfo
 from typing import Any, Literal, NamedTuple
 
-from tertulia.core.history.content import (
-    IMAGE,
-    describe_part,
-)
+from tertulia.core.history.content import IMAGE, describe_part
 from tertulia.core.message import TOOL, Message, from_json
 from tertulia.core.session import Session
 from tertulia.core.text import format
-from tertulia.core.text.display_safe import (
-    display_json,
-    display_line,
-)
+from tertulia.core.text.display_safe import display_json, display_line
 from tertulia.platforms import registry
 from tertulia.transfer.exporters.redaction import Redaction
 

@@ -12,10 +12,7 @@ from typing import Any
 
 from tertulia.core.message import Message, from_json
 from tertulia.core.session import Session
-from tertulia.core.text.display_safe import (
-    display_line,
-    display_text,
-)
+from tertulia.core.text.display_safe import display_line, display_text
 from tertulia.core.text.redact import Redactor
 
 _LONGEST_NAME = 160

@@ -17,37 +17,15 @@ from typing import Any, NamedTuple
 
 from tertulia.core import keys
 from tertulia.core.source import CHAT_TYPES, Source
-from tertulia.records.imports import (
-    IMPORTED,
-    ImportedSession,
-    ImportSummary,
-)
+from tertulia.records.imports import IMPORTED, ImportedSession, ImportSummary
 from tertulia.records.usage import Charge
 from tertulia.transfer.importers import model
-from tertulia.transfer.importers.model import (
-    ForeignMessage,
-    ForeignSession,
-    Totals,
-    text,
-)
+from tertulia.transfer.importers.model import ForeignMessage, ForeignSession, Totals, text
 from tertulia.transfer.importers.normalise import MessageNormaliser
-from tertulia.transfer.importers.safe_files import (
-    SafeFolder,
-    is_invalid,
-    parse_json,
-)
-from tertulia.transfer.importers.sessions_json import (
-    json_of,
-    read_index,
-)
-from tertulia.transfer.importers.sqlite_copy import (
-    SqliteCopy,
-    copy_database,
-)
-from tertulia.transfer.importers.timestamps import (
-    TimestampParser,
-    time_in_session_id,
-)
+from tertulia.transfer.importers.safe_files import SafeFolder, is_invalid, parse_json
+from tertulia.transfer.importers.sessions_json import json_of, read_index
+from tertulia.transfer.importers.sqlite_copy import SqliteCopy, copy_database
+from tertulia.transfer.importers.timestamps import TimestampParser, time_in_session_id
 
 DATABASE = "state.db"
 INDEX = "sessions.json"

@@ -15,16 +15,8 @@ from tertulia.records.imports import (
     ImportSummary,
     MessageDigest,
 )
-from tertulia.transfer.importers.model import (
-    ForeignMessage,
-    ForeignSession,
-    Totals,
-)
-from tertulia.transfer.importers.report import (
-    Findings,
-    PrefixedFindings,
-    Report,
-)
+from tertulia.transfer.importers.model import ForeignMessage, ForeignSession, Totals
+from tertulia.transfer.importers.report import Findings, PrefixedFindings, Report
 from tertulia.transfer.importers.safe_files import ReadProgress
 
 Progress = Callable[[int, int], None]

@@ -6,11 +6,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
 
-from tertulia.records.imports import (
-    IMPORTED,
-    ImportedSession,
-    ImportSummary,
-)
+from tertulia.records.imports import IMPORTED, ImportedSession, ImportSummary
 from tertulia.transfer.importers.model import (
     ForeignMessage,
     ForeignSession,

@@ -11,10 +11,7 @@ from tertulia.core import keys
 from tertulia.core.source import CHAT_TYPES, Source
 from tertulia.core.usage import STATUSES, Usage
 from tertulia.errors import ConfigError
-from tertulia.records.imports import (
-    ImportedSession,
-    ImportSummary,
-)
+from tertulia.records.imports import ImportedSession, ImportSummary
 from tertulia.records.usage import Charge, charge
 
 UNKNOWN = "unknown"

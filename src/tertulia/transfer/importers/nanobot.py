@@ -17,11 +17,7 @@ from typing import Any, NamedTuple
 
 from tertulia.core import keys
 from tertulia.core.source import Source
-from tertulia.records.imports import (
-    IMPORTED,
-    ImportedSession,
-    ImportSummary,
-)
+from tertulia.records.imports import IMPORTED, ImportedSession, ImportSummary
 from tertulia.records.transcript.replace import kind_of
 from tertulia.transfer.importers.model import (
     ForeignMessage,

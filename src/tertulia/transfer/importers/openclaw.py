@@ -21,31 +21,14 @@ from typing import Any, NamedTuple
 
 from tertulia.core.message import ASSISTANT, SUMMARY, TOOL, USER
 from tertulia.core.source import Source
-from tertulia.records.imports import (
-    IMPORTED,
-    ImportedSession,
-    ImportSummary,
-)
+from tertulia.records.imports import IMPORTED, ImportedSession, ImportSummary
 from tertulia.records.usage import Charge
 from tertulia.transfer.importers import model
-from tertulia.transfer.importers.model import (
-    ForeignMessage,
-    ForeignSession,
-    Totals,
-    text,
-)
+from tertulia.transfer.importers.model import ForeignMessage, ForeignSession, Totals, text
 from tertulia.transfer.importers.normalise import MessageNormaliser
-from tertulia.transfer.importers.safe_files import (
-    Line,
-    SafeFolder,
-    is_invalid,
-    parse_json,
-)
+from tertulia.transfer.importers.safe_files import Line, SafeFolder, is_invalid, parse_json
 from tertulia.transfer.importers.sessions_json import read_index
-from tertulia.transfer.importers.sqlite_copy import (
-    SqliteCopy,
-    copy_database,
-)
+from tertulia.transfer.importers.sqlite_copy import SqliteCopy, copy_database
 from tertulia.transfer.importers.timestamps import TimestampParser
 
 INDEX = "sessions.json"

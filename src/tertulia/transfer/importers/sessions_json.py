@@ -10,11 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tertulia.transfer.importers.safe_files import (
-    SafeFolder,
-    is_invalid,
-    parse_json,
-)
+from tertulia.transfer.importers.safe_files import SafeFolder, is_invalid, parse_json
 
 _BOM = "\ufeff"
 _SPACE = re.compile(r"\s*")
