@@ -31,7 +31,10 @@ from tertulia.records.turns.control import TurnControl
 
 
 class Turn:
-    """One exchange. Used in a `with` block; every call in it is durable when it returns."""
+    """One exchange. Used in a `with` block; every call in it is durable when it returns.
+
+    It shows the calls of an exchange; `TurnControl` has the steps behind them (decision 0012).
+    """
 
     def __init__(self, control: TurnControl) -> None:
         self._control = control
