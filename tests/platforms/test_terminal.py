@@ -109,16 +109,24 @@ class TestPipe:
             async def settled(message_id: str | None) -> str | None:
                 return message_id and f"answer to {message_id}"
 
-            adapter, out = piped("one\ntwo\n", settled=settled)
+            adapter, out = piped("one\ntwo\nthree\n", settled=settled)
             ids = []
 
             async def receive(incoming: Incoming) -> None:
                 ids.append(incoming.message_id)
                 if incoming.text == "two":
-                    await adapter.send(said("shown"))
+                    await adapter.send(said("an answer to the other program", "a"))
+                if incoming.text == "three":
+                    await adapter.send(said(f"answer to {incoming.message_id}", "b"))
 
             await adapter.listen(receive)
-            assert out.getvalue() == f"answer to {ids[0]}\n\nshown\n\n"
+            assert out.getvalue().split("\n\n") == [
+                f"answer to {ids[0]}",
+                "an answer to the other program",
+                f"answer to {ids[1]}",
+                f"answer to {ids[2]}",
+                "",
+            ]
 
         run(test)
 

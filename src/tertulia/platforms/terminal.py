@@ -80,7 +80,7 @@ class TerminalAdapter(Adapter):
         self._sent: deque[str] = deque(maxlen=_MAX_SENT_KEYS)
         self._stream = _Stream()
         self._turns_in_progress: set[str] = set()
-        self._printed = 0  # characters
+        self._texts: list[str] = []  # of the messages sent here since the last line of a pipe
         self._prompt: PromptSession[str] | None = None
         self._print_lock = asyncio.Lock()
 
@@ -107,6 +107,8 @@ class TerminalAdapter(Adapter):
         if message.delivery in self._sent:
             return
         self._sent.append(message.delivery)
+        if not self._is_terminal:
+            self._texts.append(message.text.strip())
         async with self._print_lock:
             if self._stream.was_shown(message.text):
                 await self._print(self._stream.finish())
@@ -243,7 +245,6 @@ class TerminalAdapter(Adapter):
                 write()
 
     def _write(self, text: str) -> None:
-        self._printed += len(text)
         if self._terminal is not None:
             self._terminal[1].write(text.replace("\n", "\r\n"))
             self._terminal[1].flush()
@@ -265,21 +266,23 @@ class TerminalAdapter(Adapter):
             if line.strip() in _QUITS or self.problem is not None:
                 break
             if line.strip():
-                incoming, printed = _incoming(line), self._printed
+                incoming = _incoming(line)
+                self._texts.clear()
                 await receive(incoming)
                 answer = await self._settle(incoming.message_id)
-                if self._printed == printed and self._settled is not None:
-                    self._print_stored_answer(answer)
+                if self._settled is not None:
+                    self._print_missing_answer(answer)
         await self._settle(None)  # also messages left unanswered by an earlier run
 
     async def _settle(self, message_id: str | None) -> str | None:
         return None if self._settled is None else await self._settled(message_id)
 
-    def _print_stored_answer(self, answer: str | None) -> None:
-        if answer is not None:
-            self._write(_paragraph(answer))
-        else:
+    def _print_missing_answer(self, answer: str | None) -> None:
+        """Print the stored answer if another program with this conversation has shown it."""
+        if answer is None and not self._texts:
             log.warning("another program has this conversation open and has shown the answer there")
+        elif answer is not None and answer.strip() not in self._texts:
+            self._write(_paragraph(answer))
 
 
 class _Stream:
