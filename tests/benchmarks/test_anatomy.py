@@ -8,6 +8,8 @@ import pytest
 
 from benchmarks import anatomy
 
+pytestmark = pytest.mark.check
+
 
 def test_pages_are_told_by_step_and_by_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,8 @@
+import pytest
+
 from benchmarks.corpus import RARE_WORD, Corpus, text_bytes, vocabulary
+
+pytestmark = pytest.mark.check
 
 
 def test_the_same_seed_gives_the_same_text() -> None:

@@ -9,6 +9,8 @@ from benchmarks.peers import PACKAGES, Peer, PeerError
 from benchmarks.report import Row
 from benchmarks.run_context import QUICK, RunContext
 
+pytestmark = pytest.mark.check
+
 
 def test_a_row_that_fails_is_shown_and_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

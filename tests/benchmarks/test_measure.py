@@ -1,6 +1,10 @@
 import itertools
 
+import pytest
+
 from benchmarks.measure import GaveUpError, Operation, Samples, calm, interleave
+
+pytestmark = pytest.mark.check
 
 
 def test_contestants_take_turns() -> None:

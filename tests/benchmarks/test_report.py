@@ -6,6 +6,8 @@ import pytest
 from benchmarks import report
 from benchmarks.report import Limit, PeerRow, Row
 
+pytestmark = pytest.mark.check
+
 
 @pytest.mark.parametrize(
     ("limit", "figure", "verdict"),

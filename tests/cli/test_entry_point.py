@@ -16,6 +16,8 @@ import tertulia
 from tertulia.cli import main
 from tests.cli.conftest import CommandLine, Demo, run
 
+pytestmark = pytest.mark.check
+
 
 class TestHelp:
     def test_version(self) -> None:

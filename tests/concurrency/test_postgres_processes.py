@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+import pytest
+
 import tertulia
 from tertulia import Settings
 from tertulia.testing import FakeClock
 from tests.servers.postgres import Server
 from tests.storage.child_process import ChildProcess
 from tests.storage.child_programs import source
+
+pytestmark = pytest.mark.check
 
 
 def test_concurrent_opens_give_one_session_per_key_and_lose_nothing(postgres: Server) -> None:

@@ -15,6 +15,8 @@ from tertulia.testing.fixtures import dm, wait_until
 from tests.servers.postgres import Server
 from tests.storage.child_process import ChildProcess
 
+pytestmark = pytest.mark.check
+
 NODES = 4
 SCHEDULES = 500
 

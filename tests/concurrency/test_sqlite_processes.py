@@ -14,6 +14,8 @@ from tertulia.testing import FakeClock
 from tests.storage.child_process import ChildProcess
 from tests.storage.child_programs import source
 
+pytestmark = pytest.mark.check
+
 SOURCES = 50
 
 

@@ -21,6 +21,8 @@ from tertulia.testing import FakeClock
 from tests.servers.postgres import Server
 from tests.storage.child_process import ChildProcess
 
+pytestmark = pytest.mark.check
+
 PROGRAMS = 6
 
 

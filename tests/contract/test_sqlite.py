@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import tertulia
 from tertulia import Settings, Store
 from tertulia.testing import FakeClock, StoreContract
@@ -15,6 +17,7 @@ class _OnSqlite(StoreContract):
         return tertulia.open(place / "talk.db", settings=settings, clock=clock)
 
 
+@pytest.mark.check
 class TestSafe(_OnSqlite):
     settings = Settings(zone="UTC", durability="safe")
 

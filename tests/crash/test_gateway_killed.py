@@ -18,6 +18,8 @@ from tertulia.records.queues.outbox import Delivery
 from tests.crash.gateway_process import PATIENCE, SETTINGS, STEPS, lines
 from tests.legality.validators import faults
 
+pytestmark = pytest.mark.check
+
 if os.name == "nt":
     pytest.skip("kills with signals", allow_module_level=True)
 

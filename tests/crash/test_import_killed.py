@@ -14,6 +14,8 @@ import tertulia
 from tertulia.transfer import import_from
 from tests.transfer.foreign_folders import SETTINGS, dump, kind_of, planted
 
+pytestmark = pytest.mark.check
+
 TREES = ["nanobothead_migrated", "hermes019_moved_home", "hermes013_dual"]
 
 

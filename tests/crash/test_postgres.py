@@ -14,6 +14,8 @@ from tertulia.testing.fixtures import wait_until
 from tests.servers.postgres import Server
 from tests.storage.child_process import ChildProcess
 
+pytestmark = pytest.mark.check
+
 WRITERS = 4
 
 

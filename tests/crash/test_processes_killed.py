@@ -10,6 +10,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 import tertulia
 from tertulia import aio
 from tertulia.gateway.app import Gateway
@@ -25,6 +27,8 @@ from tests.processes.process_fixtures import (
     wait_until,
     wait_until_async,
 )
+
+pytestmark = pytest.mark.check
 
 
 def _kill_gateway(where: str, folder: Path) -> list[str]:

@@ -24,6 +24,8 @@ from tests.storage.child_process import ChildProcess
 from tests.storage.child_programs import source
 from tests.storage.watched_disk import Disk, Step
 
+pytestmark = pytest.mark.check
+
 WRITERS = 4
 MOMENTS = (0, 50, 1, 200, 2, 10, 3)
 

@@ -20,6 +20,8 @@ import pytest
 from tertulia.platforms.registry import PLATFORMS
 from tests.docs.markdown import ROOT, Block, blocks, pages
 
+pytestmark = pytest.mark.check
+
 README = ROOT / "README.md"
 LONGEST_COMMAND_SECONDS = 120
 

@@ -205,7 +205,7 @@ def test_stop_reaches_the_node_with_the_turn(where: str) -> None:
     asyncio.run(play())
 
 
-@pytest.mark.parametrize("waiting", [0, 3000])
+@pytest.mark.parametrize("waiting", [0, pytest.param(3000, marks=pytest.mark.check)])
 def test_one_poll_serves_all_turns(where: str, waiting: int) -> None:
     """A poll is one query of one page for all turns, and continues where the last one ended."""
 

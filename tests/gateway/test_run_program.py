@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.check
+
 CONFIG = """
 [store]
 where = "{where}"

@@ -19,6 +19,8 @@ from tertulia.http.routing import describe_api
 from tests.http.served_gateway import SECRETS
 from tests.http.server_process import server_process
 
+pytestmark = pytest.mark.check
+
 EXAMPLES = 8
 
 

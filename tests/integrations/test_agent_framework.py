@@ -38,6 +38,8 @@ from tertulia.integrations.agent_framework import (
 from tests.integrations.conftest import FAST
 from tests.records.store_inspection import let_lease_run_out, log_of, open_apart, turn_states
 
+pytestmark = pytest.mark.check
+
 ANA_SOURCE = Source(PLATFORM, "ana")
 USED: Any = {
     "input_token_count": 10,

@@ -9,6 +9,8 @@ from tertulia.core.message import INTERNAL
 from tertulia.integrations import append
 from tests.records.store_inspection import ANA, BEN, log_of
 
+pytestmark = pytest.mark.check
+
 
 def open_session(store: Store) -> str:
     return store.sessions.open(ANA).id

@@ -30,6 +30,8 @@ from tertulia.integrations.claude import FIELD, PLATFORM, TertuliaSessionStore
 from tests.integrations.conftest import FAST
 from tests.records.store_inspection import ANA
 
+pytestmark = pytest.mark.check
+
 MAIN: SessionKey = {"project_key": "proj", "session_id": "s1"}
 BELOW: SessionKey = {"project_key": "proj", "session_id": "s1", "subpath": "below/one"}
 UUID = "11111111-2222-4333-8444-555555555555"

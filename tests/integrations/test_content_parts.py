@@ -17,6 +17,8 @@ from tertulia.integrations.content_parts import (
     tool_message,
 )
 
+pytestmark = pytest.mark.check
+
 
 def test_text_parts_are_joined_into_one_text() -> None:
     assert join_parts([text_part("one"), text_part("two")]) == "one\ntwo"

@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import tertulia
 from tests.records.store_inspection import ANA
+
+pytestmark = pytest.mark.check
 
 ROOT = Path(__file__).parent.parent.parent
 

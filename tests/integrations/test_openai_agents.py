@@ -47,6 +47,8 @@ from tertulia.testing import FakeClock
 from tests.integrations.conftest import FAST
 from tests.records.store_inspection import ANA, let_lease_run_out, log_of, open_apart, turn_states
 
+pytestmark = pytest.mark.check
+
 set_tracing_disabled(True)
 
 ANA_SOURCE = Source(PLATFORM, "ana")

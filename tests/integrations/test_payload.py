@@ -21,6 +21,8 @@ from tertulia.integrations.payload import (
     to_payload,
 )
 
+pytestmark = pytest.mark.check
+
 json_values = st.recursive(
     st.none()
     | st.booleans()

@@ -56,6 +56,8 @@ from tertulia.integrations.pydantic_ai import (
 from tests.integrations.conftest import FAST
 from tests.records.store_inspection import ANA, let_lease_run_out, log_of
 
+pytestmark = pytest.mark.check
+
 ANA_SOURCE = Source(PLATFORM, "ana")
 
 

@@ -14,6 +14,8 @@ from tertulia.integrations.run_lease import RunLease
 from tertulia.integrations.store_access import unwrap_store
 from tests.records.store_inspection import ANA, open_apart
 
+pytestmark = pytest.mark.check
+
 
 class Owner:
     """An object that lives as long as a run."""

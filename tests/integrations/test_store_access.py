@@ -14,6 +14,8 @@ from tertulia.integrations.store_access import LoopExecutor, get_current_session
 from tertulia.testing import FakeClock
 from tests.records.store_inspection import ANA
 
+pytestmark = pytest.mark.check
+
 
 def test_a_store_gets_the_threads_of_the_running_loop(store: Store) -> None:
     unwrapped, executor = unwrap_store(store)

@@ -15,6 +15,8 @@ from tertulia import open as open_store
 from tertulia.cli.errors import PIPE_CLOSED
 from tests.platforms.pseudo_terminal import PATIENCE, PROMPT, Terminal, tertulia
 
+pytestmark = pytest.mark.check
+
 AGENT = Path(__file__).with_name("slow_agent.py")
 
 

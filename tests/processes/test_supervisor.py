@@ -16,6 +16,8 @@ from tertulia.processes import registry, supervisor
 from tertulia.processes.output_files import OutputFiles
 from tests.processes.process_fixtures import Conversation, wait_until
 
+pytestmark = pytest.mark.check
+
 CATCHES = """
 import time
 try:

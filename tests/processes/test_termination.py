@@ -16,6 +16,8 @@ from tests.processes.daemon import DAEMON
 from tests.processes.process_fixtures import Conversation, wait_until
 from tests.records.store_inspection import execute
 
+pytestmark = pytest.mark.check
+
 
 class TestKill:
     def test_kill_ends_all_child_processes(self, conversation: Conversation) -> None:

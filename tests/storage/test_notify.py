@@ -14,6 +14,8 @@ from tertulia.storage.postgres import notify
 from tertulia.testing.fixtures import dm
 from tests.servers.postgres import Server
 
+pytestmark = pytest.mark.check
+
 PUT = """
 import sys, tertulia
 from tertulia import Source

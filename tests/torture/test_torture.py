@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.torture.__main__ import run_on_postgres, run_on_sqlite
+
+pytestmark = pytest.mark.check
 
 SECONDS = 20
 

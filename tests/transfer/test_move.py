@@ -17,6 +17,8 @@ from tertulia.testing.fixtures import dm, wait_until
 from tests.servers.postgres import Server
 from tests.transfer.filled_stores import ANA, everything, opened, parts, talk
 
+pytestmark = pytest.mark.check
+
 Places = tuple[str, str]
 
 

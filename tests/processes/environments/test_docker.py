@@ -16,6 +16,8 @@ from tertulia.processes.environments.base import Environment
 from tertulia.processes.environments.docker import DockerContainer, DockerImage
 from tests.processes.process_fixtures import ANA, Conversation, open_conversation
 
+pytestmark = pytest.mark.check
+
 REAL_DOCKER = shutil.which("docker")
 
 

@@ -14,6 +14,8 @@ from tests.processes.daemon import DAEMON
 from tests.processes.environments.remote_programs import processes_with_id
 from tests.processes.process_fixtures import TIMEOUT_SECONDS, Conversation, wait_until
 
+pytestmark = pytest.mark.check
+
 
 class TestRemotePrograms:
     def test_shell_command_and_its_exit_code(self, remote: Conversation) -> None:

@@ -20,6 +20,8 @@ from tests.processes.process_fixtures import ANA, Conversation, open_conversatio
 from tests.processes.test_agent_tools import call_tool
 from tests.servers.ssh import SshServer, ssh_server
 
+pytestmark = pytest.mark.check
+
 
 class TestSsh:
     @pytest.fixture

@@ -41,8 +41,8 @@ EXPIRY, RENEWAL, UNDO, RESET = "expiry", "renewal", "undo", "reset"
 EVENTS = (EXPIRY, RENEWAL, UNDO, RESET)
 
 # How many orders of a case are played: all of them, if there are no more.
-MANY = 1_000
-ON_POSTGRES = 40 if settings().max_examples <= 200 else 100
+MANY = min(1_000, 5 * settings().max_examples)
+ON_POSTGRES = min(100, max(10, settings().max_examples // 5))
 
 LONG = ("enter", "call", "result", "answer")
 SHORT = ("enter", "answer")
@@ -243,6 +243,7 @@ def test_orders_are_complete() -> None:
     assert len([*orders(3, 3, EVENTS)]) == len({*orders(3, 3, EVENTS)}) == 20 * 7 * 8 * 9 * 10
 
 
+@pytest.mark.examples
 @pytest.mark.parametrize(
     "events",
     [
@@ -262,6 +263,7 @@ def test_every_order_of_two_turns_and_one_disturbance(
     assert play_all(handles, LONG, SHORT, events) >= 15
 
 
+@pytest.mark.examples
 @pytest.mark.parametrize("events", [(), (EXPIRY,), (EXPIRY, RESET), (EXPIRY, UNDO)])
 def test_every_order_of_a_message_delivered_twice(
     handles: tuple[Store, Store], events: tuple[str, ...]

@@ -13,6 +13,7 @@ from tests.transfer.foreign_folders import all_sessions
 from tests.transfer.importers.source_files import HEAD, HELLO, ODD, write
 
 
+@pytest.mark.check
 def test_ten_thousand_files_are_imported(store: Store, folder: Path) -> None:
     for number in range(10_000):
         write(folder / f"telegram_{number}.jsonl", {**HEAD, "key": f"telegram:{number}"}, HELLO)
