@@ -74,10 +74,10 @@ class Crowd(Adapter):
 
 async def run_gateway(path: Path, people: int, messages: int) -> GatewayResult:
     """Run a gateway on a new store with `people` users."""
-    rules = GatewaySettings(platforms={"telegram": PlatformSettings(admission="everyone")})
+    settings = GatewaySettings(platforms={"telegram": PlatformSettings(admission="everyone")})
     async with tertulia.aio.open(path) as store:
         crowd = Crowd(people, messages)
-        gateway = Gateway(store, ParrotAgent(), [crowd], rules=rules)
+        gateway = Gateway(store, ParrotAgent(), [crowd], settings=settings)
         began = time.perf_counter()
         running = asyncio.create_task(gateway.run())
         lags: list[float] = []

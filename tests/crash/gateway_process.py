@@ -123,7 +123,7 @@ async def serve(where: str, folder: Path, step: str, plan: dict[str, list[str]])
     death = Death(step)
     async with aio.open(where, settings=SETTINGS) as store:
         paper = Paper(folder, plan, death)
-        gateway = Gateway(store, Worker(folder, death), [paper], rules=RULES)
+        gateway = Gateway(store, Worker(folder, death), [paper], settings=RULES)
         answer = gateway.pipeline.inbox_worker._answer
 
         async def claimed(item: Any) -> None:

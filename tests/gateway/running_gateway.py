@@ -221,7 +221,7 @@ async def running_gateway(
     async with aio.open(where, settings=settings, clock=clock) as store:
         processes = None if programs is None else ProcessRegistry(store.sync, programs)
         gateway = Gateway(
-            store, agent or ParrotAgent(), given, rules=rules, tools=tuple(tools), flush=flush,
+            store, agent or ParrotAgent(), given, settings=rules, tools=tuple(tools), flush=flush,
             folder=folder, processes=processes,
         )  # fmt: skip
         node = RunningGateway(store, gateway, {app.name: app for app in given})

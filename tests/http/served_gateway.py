@@ -87,7 +87,7 @@ def served_gateway(
         async with aio.open(path, settings=Settings(policies=IDLE)) as store:
             processes = None if programs is None else ProcessRegistry(store.sync, programs)
             gateway = Gateway(
-                store, agent or ParrotAgent(), adapters, rules=rules, processes=processes
+                store, agent or ParrotAgent(), adapters, settings=rules, processes=processes
             )
             stop = asyncio.Event()
             stops.append(stop)

@@ -186,7 +186,9 @@ class TestRoles:
         self, conversation: Conversation, allowed: Role, role: Role, count: int
     ) -> None:
         registry = ProcessRegistry(
-            conversation.store, conversation.registry._folder, rules=ProcessSettings(role=allowed)
+            conversation.store,
+            conversation.registry._folder,
+            settings=ProcessSettings(role=allowed),
         )
         assert len(tools_for(registry, ANA, conversation.key, role)) == count
 
@@ -214,7 +216,7 @@ class TestRoles:
                 registry = ProcessRegistry(store.sync, tmp_path / "programs")
                 gateway = Gateway(
                     store, Scripted(script), [app], processes=registry,
-                    rules=GatewaySettings(platforms={"telegram": everyone}),
+                    settings=GatewaySettings(platforms={"telegram": everyone}),
                 )  # fmt: skip
                 serving = asyncio.create_task(gateway.run())
                 await app.get("I am Ana", ANA)

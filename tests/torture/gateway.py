@@ -87,7 +87,7 @@ async def serve(location: str, port: int, name: str, lease: float) -> None:
     settings = replace(FAST, lease_seconds=lease, busy_seconds=10)
     store = await _open_store(location, settings)
     adapter = PlatformAdapter(port)
-    gateway = Gateway(store, ScriptedAgent(), [adapter], rules=_SETTINGS)
+    gateway = Gateway(store, ScriptedAgent(), [adapter], settings=_SETTINGS)
     answer = gateway.pipeline.inbox_worker._answer
 
     async def answer_and_report(item: InboxItem) -> None:

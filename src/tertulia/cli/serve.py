@@ -61,7 +61,7 @@ async def serve_gateway(
         store,
         logged_agent,
         adapters,
-        rules=config.rules,
+        settings=config.rules,
         flush=_memory_flush(config, store, logged_agent),
         folder=os.path.join(locations.data_folder(), "schedules"),
         processes=_process_registry(config, store),
@@ -111,7 +111,7 @@ def _process_registry(config: Config, store: aio.Store) -> ProcessRegistry | Non
         store.sync,
         folder,
         work=work,
-        rules=config.processes.rules(),
+        settings=config.processes.rules(),
         environment=build_environment(config.processes, work),
     )
 
