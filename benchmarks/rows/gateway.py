@@ -22,8 +22,9 @@ from benchmarks.run_context import RunContext
 from tertulia import Source
 from tertulia.agents.parrot import ParrotAgent
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.settings import GatewaySettings, PlatformSettings
+from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
+from tertulia.platforms.settings import PlatformSettings
 
 # The released package needs a minute to answer each of a thousand users once.
 PEER_SECONDS = 15.0

@@ -23,8 +23,9 @@ from tertulia.agents.base import Event, Request, Step, ToolResult
 from tertulia.core.message import ToolCall
 from tertulia.core.usage import Usage
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.settings import GatewaySettings, PlatformSettings
+from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
+from tertulia.platforms.settings import PlatformSettings
 from tests.gateway.running_gateway import IDLE, until
 
 SETTINGS = Settings(zone="UTC", durability="safe", lease_seconds=1.0, policies=IDLE)

@@ -19,8 +19,9 @@ from tertulia.agents.parrot import ParrotAgent
 from tertulia.core.usage import Usage
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.expiry import Flush
-from tertulia.gateway.settings import GatewaySettings, PlatformSettings
+from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Adapter, Incoming, MenuEntry, Outgoing, Receive, StreamUpdate
+from tertulia.platforms.settings import PlatformSettings
 from tertulia.processes.registry import ProcessRegistry
 from tertulia.testing import FakeClock
 from tests.legality.validators import faults

@@ -14,7 +14,8 @@ import pytest
 from tertulia.agents import json_schema
 from tertulia.agents.base import Event, Request, Step, Tool
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.settings import GatewaySettings, PlatformSettings
+from tertulia.gateway.settings import GatewaySettings
+from tertulia.platforms.settings import PlatformSettings
 from tertulia.processes import supervisor
 from tertulia.processes.agent_tools import ACTIONS, PROCESS, TERMINAL, tools_for
 from tertulia.processes.registry import ProcessRegistry, ProcessStatus

@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from tertulia import Settings, Source, StoreUnavailable, ToolCall, Usage, aio
 from tertulia.agents.base import Event, Request, Step, ToolResult
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.settings import GatewaySettings, PlatformSettings
+from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
+from tertulia.platforms.settings import PlatformSettings
 from tertulia.records.queues.inbox import InboxItem
 from tests.legality.validators import faults
 from tests.records.store_inspection import FAST

@@ -6,19 +6,22 @@ the options it can drop when a server does not support them.
 
 from __future__ import annotations
 
+import asyncio
+import random
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, ClassVar, Final
 
 import msgspec
 
 from tertulia.agents import tools
+from tertulia.agents.agent_options import ModelOptions
 from tertulia.agents.base import Delta, Event, ModelUsage, Note, Request, Step
 from tertulia.agents.cancellation import StopWatcher
 from tertulia.agents.sse import SseEvent, SseParser
 from tertulia.agents.tool_loop import run_tool_loop
-from tertulia.agents.transport import StreamedResponse, Transport
+from tertulia.agents.transport import Sleep, StreamedResponse, Transport
 from tertulia.core.history import tokens
 from tertulia.core.history.content import has_content
 from tertulia.core.history.formats import Format
@@ -108,29 +111,29 @@ class ModelAgent(ABC):
 
     def __init__(
         self,
-        transport: Transport,
+        options: ModelOptions,
         *,
-        name: str,
-        model: str,
-        provider: str | None,
-        instructions: str,
-        options: Mapping[str, Any],
-        history_tokens: int | None,
-        max_steps: int,
-        tool_seconds: float,
+        sleep: Sleep = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
     ) -> None:
-        self.name = name
-        self.model = model
-        self.provider = provider
-        self.instructions = instructions
-        self._transport = transport
-        self._options = dict(from_json(to_json(options)))
-        self._history_tokens = history_tokens
-        self._max_steps = max_steps
-        self._tool_seconds = tool_seconds
-        if reserved := self.reserved & self._options.keys():
+        api_key = options.resolve_api_key()
+        self.name = options.kind
+        self.model = options.model
+        self.provider = options.provider
+        self._options = options
+        self._body_options = dict(from_json(to_json(options.options)))
+        self._transport = Transport(
+            options.base_url,
+            headers={**self._own_headers(api_key), **options.headers},
+            secrets=(api_key or "", *options.headers.values()),
+            limits=options.limits,
+            retry=options.retry,
+            sleep=sleep,
+            chance=chance,
+        )
+        if reserved := self.reserved & self._body_options.keys():
             raise ConfigError(
-                f"The options of {name} contain {', '.join(sorted(reserved))}.",
+                f"The options of {self.name} contain {', '.join(sorted(reserved))}.",
                 hint="The agent sets these fields itself; remove them from the options.",
                 field="options",
             )
@@ -145,7 +148,10 @@ class ModelAgent(ABC):
     def run(self, request: Request) -> AsyncGenerator[Event, None]:
         """Answer a request; yield events."""
         return run_tool_loop(
-            self._generate_step, request, max_steps=self._max_steps, tool_seconds=self._tool_seconds
+            self._generate_step,
+            request,
+            max_steps=self._options.max_steps,
+            tool_seconds=self._options.tool_seconds,
         )
 
     async def _generate_step(
@@ -154,7 +160,9 @@ class ModelAgent(ABC):
         """Call the model, with retries; yield its events, the step last."""
         watcher.check()
         await request.steer()  # the caller adds the messages to the history that is read next
-        messages = await request.history(format=self.format, max_tokens=self._history_tokens)
+        messages = await request.history(
+            format=self.format, max_tokens=self._options.history_tokens
+        )
         tried = 0
         while True:
             tried += 1
@@ -187,7 +195,7 @@ class ModelAgent(ABC):
         watcher: StopWatcher,
     ) -> AsyncGenerator[Event, None]:
         """Make one attempt: yield the text while it is received, then the step."""
-        body = {**self._options, **self._body(request, messages), "model": self.model}
+        body = {**self._body_options, **self._body(request, messages), "model": self.model}
         try:
             async with (
                 self._transport.post(self.path, body, watcher) as response,
@@ -234,7 +242,7 @@ class ModelAgent(ABC):
         """Return the reported usage of a call, or an estimate."""
         usage = reader.usage()
         if usage is None:
-            prompt = tokens.estimate_tokens(self.instructions) + tokens.estimate_tokens(
+            prompt = tokens.estimate_tokens(self._options.instructions) + tokens.estimate_tokens(
                 to_json(messages)
             )
             usage = Usage(
@@ -251,7 +259,11 @@ class ModelAgent(ABC):
         )
 
     def _system(self, request: Request) -> str:
-        return "\n\n".join(part for part in (self.instructions, request.system) if part)
+        return "\n\n".join(part for part in (self._options.instructions, request.system) if part)
+
+    @abstractmethod
+    def _own_headers(self, api_key: str | None) -> dict[str, str]:
+        """Return the headers of the provider, with the API key."""
 
     @abstractmethod
     def _body(self, request: Request, messages: list[dict[str, Any]]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tertulia.agents.agent_options import OPENAI_URL, OpenAIOptions
 from tertulia.agents.base import Request
 from tertulia.agents.model_agent import (
     REFUSED,
@@ -20,75 +21,37 @@ from tertulia.agents.model_agent import (
     token_count,
 )
 from tertulia.agents.sse import SseEvent
-from tertulia.agents.transport import Limits, Retry, Sleep, Transport
+from tertulia.agents.transport import Sleep, Transport
 from tertulia.core.history.content import flatten_content, has_content
 from tertulia.core.message import ToolCall, to_json
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentError
 
-OPENAI_URL = "https://api.openai.com/v1"
-
 
 class OpenAIAgent(ModelAgent):
-    """Agent that calls a model through the OpenAI Chat Completions API.
-
-    `options` are sent unchanged with every call, such as `{"temperature": 0.2}`. `history_tokens`
-    is the budget of the history. `sends_reasoning` says whether the reasoning of the model is sent
-    back to it. None: only to a server that itself uses the field `reasoning_content`, since other
-    servers reject the field.
-    """
+    """Agent that calls a model through the OpenAI Chat Completions API."""
 
     format = "openai"
     path = "/chat/completions"
 
     def __init__(
         self,
-        model: str,
+        options: OpenAIOptions,
         *,
-        api_key: str | None = None,
-        base_url: str = OPENAI_URL,
-        name: str = "openai",
-        provider: str | None = None,
-        instructions: str = "",
-        max_tokens: int | None = None,
-        options: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        history_tokens: int | None = None,
-        sends_reasoning: bool | None = None,
-        max_steps: int = 30,
-        tool_seconds: float = 300.0,
-        limits: Limits | None = None,
-        retry: Retry | None = None,
         sleep: Sleep = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        extra_headers = dict(headers or {})
-        own_headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        transport = Transport(
-            base_url,
-            headers={**own_headers, **extra_headers},
-            secrets=(api_key or "", *extra_headers.values()),
-            limits=limits,
-            retry=retry,
-            sleep=sleep,
-            chance=chance,
-        )
-        super().__init__(
-            transport,
-            name=name,
-            model=model,
-            provider="openai" if provider is None and base_url == OPENAI_URL else provider,
-            instructions=instructions,
-            options=options or {},
-            history_tokens=history_tokens,
-            max_steps=max_steps,
-            tool_seconds=tool_seconds,
-        )
-        self._max_tokens = max_tokens
-        self._sends_reasoning = sends_reasoning
+        super().__init__(options, sleep=sleep, chance=chance)
+        if options.provider is None and options.base_url == OPENAI_URL:
+            self.provider = "openai"
+        self._max_tokens = options.max_tokens
+        self._sends_reasoning = options.sends_reasoning
         # Some servers reject `stream_options`, some call the limit `max_completion_tokens`.
         self._requests_usage = True
         self._max_tokens_field = "max_tokens"
+
+    def _own_headers(self, api_key: str | None) -> dict[str, str]:
+        return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
     def _body(self, request: Request, messages: list[dict[str, Any]]) -> dict[str, Any]:
         system = self._system(request)
