@@ -18,6 +18,9 @@ from tertulia.errors import ConfigError
 OPENAI_URL = "https://api.openai.com/v1"
 ANTHROPIC_URL = "https://api.anthropic.com"
 
+# Fields of the body of a call that the agent sets itself, so they cannot be options.
+_RESERVED_FIELDS = frozenset(("model", "messages", "system", "tools", "stream"))
+
 _Address = Annotated[str, Meta(extra={"is_address": True})]
 
 
@@ -55,7 +58,18 @@ class StepOptions(AgentOptions, frozen=True, kw_only=True):
     limits: Limits = Limits()
 
 
-class ModelOptions(StepOptions, frozen=True, kw_only=True):
+class RemoteOptions(StepOptions, frozen=True, kw_only=True):
+    """Options of the agents behind a server.
+
+    headers          sent with every call
+    retry            how often, and how soon, a failed call is repeated
+    """
+
+    headers: Mapping[str, Secret] = {}
+    retry: Retry = Retry()
+
+
+class ModelOptions(RemoteOptions, frozen=True, kw_only=True):
     """Options of the agents that call a model.
 
     model            the name of the model
@@ -66,8 +80,6 @@ class ModelOptions(StepOptions, frozen=True, kw_only=True):
     instructions     the first part of the system prompt
     max_tokens       the longest answer, in tokens
     options          sent unchanged with every call, such as { temperature = 0.2 }
-    headers          sent with every call
-    retry            how often, and how soon, a failed call is repeated
     """
 
     model: str
@@ -78,11 +90,15 @@ class ModelOptions(StepOptions, frozen=True, kw_only=True):
     instructions: str = ""
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
     options: Mapping[str, Any] = {}
-    headers: Mapping[str, Secret] = {}
-    retry: Retry = Retry()
 
     def __post_init__(self) -> None:
         refuse_two_values(self, "api_key")
+        if reserved := _RESERVED_FIELDS & self.options.keys():
+            raise ConfigError(
+                f"The options of {self.kind} contain {', '.join(sorted(reserved))}.",
+                hint="The agent sets these fields itself; remove them from the options.",
+                field="options",
+            )
 
     def resolve_api_key(self, environ: Mapping[str, str] = os.environ) -> str | None:
         """Return the API key, or None if none is set.
@@ -144,16 +160,12 @@ class CommandAgentOptions(StepOptions, frozen=True, kw_only=True, tag="command")
             )
 
 
-class HttpAgentOptions(StepOptions, frozen=True, kw_only=True, tag="http"):
+class HttpAgentOptions(RemoteOptions, frozen=True, kw_only=True, tag="http"):
     """An HTTP endpoint of your own.
 
     url       the address of the endpoint
-    headers   sent with every call
     format    the format of the history
-    retry     how often, and how soon, a failed call is repeated
     """
 
     url: _Address
-    headers: Mapping[str, Secret] = {}
     format: Format = "openai"
-    retry: Retry = Retry()

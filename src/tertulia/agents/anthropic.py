@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tertulia.agents.agent_options import AnthropicOptions
@@ -19,7 +17,7 @@ from tertulia.agents.model_agent import (
     token_count,
 )
 from tertulia.agents.sse import SseEvent
-from tertulia.agents.transport import Sleep, Transport
+from tertulia.agents.transport import Transport
 from tertulia.core.history.content import has_content
 from tertulia.core.message import ToolCall, to_json
 from tertulia.core.usage import Usage
@@ -44,34 +42,23 @@ _STATUSES = {
 }
 
 
-class AnthropicAgent(ModelAgent):
+class AnthropicAgent(ModelAgent[AnthropicOptions]):
     """Agent that calls a model through the Anthropic Messages API."""
 
     format = "anthropic"
     path = "/v1/messages"
-
-    def __init__(
-        self,
-        options: AnthropicOptions,
-        *,
-        sleep: Sleep = asyncio.sleep,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        super().__init__(options, sleep=sleep, chance=chance)
-        self._max_tokens = options.max_tokens
-        self._caches = options.caches
 
     def _own_headers(self, api_key: str | None) -> dict[str, str]:
         return {"anthropic-version": VERSION} | ({"x-api-key": api_key} if api_key else {})
 
     def _body(self, request: Request, messages: list[dict[str, Any]]) -> dict[str, Any]:
         body: dict[str, Any] = {
-            "max_tokens": self._max_tokens,
-            "messages": _with_cache_mark(messages) if self._caches else messages,
+            "max_tokens": self._options.max_tokens,
+            "messages": _with_cache_mark(messages) if self._options.caches else messages,
             "stream": True,
         }
         if system := self._system(request):
-            mark = _CACHE_MARK if self._caches else {}
+            mark = _CACHE_MARK if self._options.caches else {}
             body["system"] = [{"type": "text", "text": system, **mark}]
         if request.tools:
             body["tools"] = [

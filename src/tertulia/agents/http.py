@@ -8,9 +8,7 @@ endpoint needs no state.
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -21,9 +19,9 @@ from tertulia.agents.agent_options import HttpAgentOptions
 from tertulia.agents.base import Delta, Event, Request, Step
 from tertulia.agents.cancellation import StopWatcher
 from tertulia.agents.jsonl_protocol import ProtocolEvent
+from tertulia.agents.remote_agent import Endpoint, RemoteAgent
 from tertulia.agents.sse import LineSplitter, SseParser
-from tertulia.agents.tool_loop import run_tool_loop
-from tertulia.agents.transport import Sleep, StreamedResponse, Transport
+from tertulia.agents.transport import StreamedResponse
 from tertulia.core.message import to_json
 from tertulia.errors import AgentError, AgentUnavailable
 
@@ -31,43 +29,11 @@ _ACCEPT = "application/x-ndjson, text/event-stream, application/json"
 _JSONL_TYPES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
 
 
-class HttpAgent:
+class HttpAgent(RemoteAgent[HttpAgentOptions]):
     """Agent behind an HTTP endpoint."""
 
-    def __init__(
-        self,
-        options: HttpAgentOptions,
-        *,
-        sleep: Sleep = asyncio.sleep,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self.name = options.kind
-        self._options = options
-        self._transport = Transport(
-            options.url,
-            headers={"Accept": _ACCEPT, **options.headers},
-            secrets=tuple(options.headers.values()),
-            limits=options.limits,
-            retry=options.retry,
-            sleep=sleep,
-            chance=chance,
-        )
-
-    def __repr__(self) -> str:
-        return f"HttpAgent({self._transport.display_url})"
-
-    async def close(self) -> None:
-        """Close connections."""
-        await self._transport.close()
-
-    def run(self, request: Request) -> AsyncGenerator[Event, None]:
-        """Answer a request; yield events."""
-        return run_tool_loop(
-            self._generate_step,
-            request,
-            max_steps=self._options.max_steps,
-            tool_seconds=self._options.tool_seconds,
-        )
+    def _endpoint(self) -> Endpoint:
+        return Endpoint(self._options.url, {"Accept": _ACCEPT})
 
     async def _generate_step(
         self, request: Request, watcher: StopWatcher

@@ -6,12 +6,10 @@ the options it can drop when a server does not support them.
 
 from __future__ import annotations
 
-import asyncio
-import random
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -19,15 +17,15 @@ from tertulia.agents import tools
 from tertulia.agents.agent_options import ModelOptions
 from tertulia.agents.base import Delta, Event, ModelUsage, Note, Request, Step
 from tertulia.agents.cancellation import StopWatcher
+from tertulia.agents.remote_agent import Endpoint, RemoteAgent
 from tertulia.agents.sse import SseEvent, SseParser
-from tertulia.agents.tool_loop import run_tool_loop
-from tertulia.agents.transport import Sleep, StreamedResponse, Transport
+from tertulia.agents.transport import StreamedResponse, Transport
 from tertulia.core.history import tokens
 from tertulia.core.history.content import has_content
 from tertulia.core.history.formats import Format
 from tertulia.core.message import ToolCall, from_json, to_json
 from tertulia.core.usage import Usage
-from tertulia.errors import AgentError, AgentFailed, AgentTimeout, AgentUnavailable, ConfigError
+from tertulia.errors import AgentError, AgentFailed, AgentTimeout, AgentUnavailable
 
 ESTIMATED: Final = "tokens estimated"
 REFUSED: Final = "The model declined to answer this."
@@ -99,60 +97,25 @@ class ResponseReader(ABC):
         """Return the usage that the provider reported, or None."""
 
 
-class ModelAgent(ABC):
+M = TypeVar("M", bound=ModelOptions)
+
+
+class ModelAgent(RemoteAgent[M]):
     """Base class of the agents for model providers."""
 
     format: ClassVar[Format]
     path: ClassVar[str]
-    # Fields of the body that the agent sets itself, so they cannot be options.
-    reserved: ClassVar[frozenset[str]] = frozenset(
-        ("model", "messages", "system", "tools", "stream")
-    )
-
-    def __init__(
-        self,
-        options: ModelOptions,
-        *,
-        sleep: Sleep = asyncio.sleep,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        api_key = options.resolve_api_key()
-        self.name = options.kind
-        self.model = options.model
-        self.provider = options.provider
-        self._options = options
-        self._body_options = dict(from_json(to_json(options.options)))
-        self._transport = Transport(
-            options.base_url,
-            headers={**self._own_headers(api_key), **options.headers},
-            secrets=(api_key or "", *options.headers.values()),
-            limits=options.limits,
-            retry=options.retry,
-            sleep=sleep,
-            chance=chance,
-        )
-        if reserved := self.reserved & self._body_options.keys():
-            raise ConfigError(
-                f"The options of {self.name} contain {', '.join(sorted(reserved))}.",
-                hint="The agent sets these fields itself; remove them from the options.",
-                field="options",
-            )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r} at {self._transport.display_url})"
 
-    async def close(self) -> None:
-        """Close connections."""
-        await self._transport.close()
+    @property
+    def model(self) -> str:
+        return self._options.model
 
-    def run(self, request: Request) -> AsyncGenerator[Event, None]:
-        """Answer a request; yield events."""
-        return run_tool_loop(
-            self._generate_step,
-            request,
-            max_steps=self._options.max_steps,
-            tool_seconds=self._options.tool_seconds,
-        )
+    @property
+    def provider(self) -> str | None:
+        return self._options.provider
 
     async def _generate_step(
         self, request: Request, watcher: StopWatcher
@@ -195,7 +158,7 @@ class ModelAgent(ABC):
         watcher: StopWatcher,
     ) -> AsyncGenerator[Event, None]:
         """Make one attempt: yield the text while it is received, then the step."""
-        body = {**self._body_options, **self._body(request, messages), "model": self.model}
+        body = {**self._options.options, **self._body(request, messages), "model": self.model}
         try:
             async with (
                 self._transport.post(self.path, body, watcher) as response,
@@ -260,6 +223,10 @@ class ModelAgent(ABC):
 
     def _system(self, request: Request) -> str:
         return "\n\n".join(part for part in (self._options.instructions, request.system) if part)
+
+    def _endpoint(self) -> Endpoint:
+        api_key = self._options.resolve_api_key()
+        return Endpoint(self._options.base_url, self._own_headers(api_key), api_key or "")
 
     @abstractmethod
     def _own_headers(self, api_key: str | None) -> dict[str, str]:

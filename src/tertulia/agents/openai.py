@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,41 +19,37 @@ from tertulia.agents.model_agent import (
     token_count,
 )
 from tertulia.agents.sse import SseEvent
-from tertulia.agents.transport import Sleep, Transport
+from tertulia.agents.transport import Transport
 from tertulia.core.history.content import flatten_content, has_content
 from tertulia.core.message import ToolCall, to_json
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentError
 
 
-class OpenAIAgent(ModelAgent):
+class OpenAIAgent(ModelAgent[OpenAIOptions]):
     """Agent that calls a model through the OpenAI Chat Completions API."""
 
     format = "openai"
     path = "/chat/completions"
 
-    def __init__(
-        self,
-        options: OpenAIOptions,
-        *,
-        sleep: Sleep = asyncio.sleep,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        super().__init__(options, sleep=sleep, chance=chance)
-        if options.provider is None and options.base_url == OPENAI_URL:
-            self.provider = "openai"
-        self._max_tokens = options.max_tokens
-        self._sends_reasoning = options.sends_reasoning
-        # Some servers reject `stream_options`, some call the limit `max_completion_tokens`.
-        self._requests_usage = True
-        self._max_tokens_field = "max_tokens"
+    # Some servers reject `stream_options`, some call the limit `max_completion_tokens`, and some
+    # have a field for reasoning, which others reject.
+    _requests_usage = True
+    _max_tokens_field = "max_tokens"
+    _uses_reasoning_field = False
+
+    @property
+    def provider(self) -> str | None:
+        is_openai = self._options.provider is None and self._options.base_url == OPENAI_URL
+        return "openai" if is_openai else self._options.provider
 
     def _own_headers(self, api_key: str | None) -> dict[str, str]:
         return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
     def _body(self, request: Request, messages: list[dict[str, Any]]) -> dict[str, Any]:
         system = self._system(request)
-        if not self._sends_reasoning:
+        sends_reasoning = self._options.sends_reasoning
+        if not (self._uses_reasoning_field if sends_reasoning is None else sends_reasoning):
             messages = [_without_reasoning(message) for message in messages]
         body: dict[str, Any] = {
             "messages": [{"role": "system", "content": system}, *messages] if system else messages,
@@ -63,8 +57,8 @@ class OpenAIAgent(ModelAgent):
         }
         if self._requests_usage:
             body["stream_options"] = {"include_usage": True}
-        if self._max_tokens is not None:
-            body[self._max_tokens_field] = self._max_tokens
+        if self._options.max_tokens is not None:
+            body[self._max_tokens_field] = self._options.max_tokens
         if request.tools:
             body["tools"] = [
                 {
@@ -83,9 +77,8 @@ class OpenAIAgent(ModelAgent):
         return _OpenAIReader(self._transport, self._enable_reasoning)
 
     def _enable_reasoning(self) -> None:
-        """Send reasoning from now on, unless the setting says otherwise."""
-        if self._sends_reasoning is None:
-            self._sends_reasoning = True
+        """Send reasoning from now on, unless the options say otherwise."""
+        self._uses_reasoning_field = True
 
     def _drop_option(self, problem: AgentError) -> bool:
         # Parsed from the message, since no server has a code for it. Only a field that was sent is
@@ -97,7 +90,7 @@ class OpenAIAgent(ModelAgent):
             return True
         new_field = "max_completion_tokens"
         if (
-            self._max_tokens is not None
+            self._options.max_tokens is not None
             and self._max_tokens_field != new_field
             and new_field in problem.message
         ):
