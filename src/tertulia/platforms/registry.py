@@ -17,7 +17,7 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -53,8 +53,7 @@ class Platforms(Mapping[str, PlatformDefinition]):
         if name not in self._loaded:
             if name in built_in_names():
                 module = f"{platforms.__name__}.{name}"
-                load: Callable[[], object] = lambda: import_module(module).PLATFORM  # noqa: E731
-                self._loaded[name] = _load(name, module, load)
+                self._loaded[name] = _load(name, module, partial(_import_definition, module))
             else:
                 point = _entry_points()[name]
                 self._loaded[name] = _load(name, point.value, point.load)
@@ -121,6 +120,10 @@ def _entry_points() -> dict[str, EntryPoint]:
 
     points = entry_points(group=GROUP)
     return {point.name: point for point in points if point.name not in _RESERVED}
+
+
+def _import_definition(module: str) -> object:
+    return import_module(module).PLATFORM
 
 
 def _load(name: str, location: str, load: Callable[[], object]) -> PlatformDefinition:
