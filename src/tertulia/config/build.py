@@ -18,7 +18,7 @@ from tertulia.config.schema import AgentSection, Config, HttpSection, ProcessesS
 from tertulia.core.source import LOCAL
 from tertulia.errors import ConfigError
 from tertulia.platforms.base import Adapter
-from tertulia.platforms.definition import BuildContext
+from tertulia.platforms.definition import BuildContext, PlatformDefinition
 from tertulia.platforms.registry import PLATFORMS
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def build_adapter(config: Config, name: str, folder: str) -> Adapter:
         folder=os.path.join(folder, name),
         environ=os.environ,
     )
-    return PLATFORMS[name].build_adapter(context)
+    definition = PLATFORMS[name] if name in PLATFORMS else PlatformDefinition(name)
+    return definition.build_adapter(context)
 
 
 def build_adapters(config: Config, folder: str) -> list[Adapter]:
