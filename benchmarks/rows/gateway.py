@@ -22,8 +22,9 @@ from benchmarks.run_context import RunContext
 from tertulia import Source
 from tertulia.agents.parrot import ParrotAgent
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.settings import GatewaySettings, PlatformSettings
+from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
+from tertulia.platforms.settings import PlatformSettings
 
 # The released package needs a minute to answer each of a thousand users once.
 PEER_SECONDS = 15.0
@@ -74,10 +75,10 @@ class Crowd(Adapter):
 
 async def run_gateway(path: Path, people: int, messages: int) -> GatewayResult:
     """Run a gateway on a new store with `people` users."""
-    rules = GatewaySettings(platforms={"telegram": PlatformSettings(admission="everyone")})
+    settings = GatewaySettings(platforms={"telegram": PlatformSettings(admission="everyone")})
     async with tertulia.aio.open(path) as store:
         crowd = Crowd(people, messages)
-        gateway = Gateway(store, ParrotAgent(), [crowd], rules=rules)
+        gateway = Gateway(store, ParrotAgent(), [crowd], settings=settings)
         began = time.perf_counter()
         running = asyncio.create_task(gateway.run())
         lags: list[float] = []

@@ -10,7 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tertulia.agents import Agent, AnthropicAgent, CommandAgent, HttpAgent, OpenAIAgent
+from tertulia.agents import (
+    Agent,
+    AnthropicAgent,
+    AnthropicOptions,
+    CommandAgent,
+    CommandAgentOptions,
+    HttpAgent,
+    HttpAgentOptions,
+    OpenAIAgent,
+    OpenAIOptions,
+)
+from tertulia.agents.agent_options import ModelOptions
 from tertulia.testing.agent_contract import ScriptStep
 from tertulia.testing.scripted_gateway import RecordedEvents, ScriptedGateway
 from tests.servers.models import Call, ModelServer, Reply, anthropic, openai
@@ -36,16 +47,18 @@ class Provider(NamedTuple):
 
     name: str
     make: Callable[..., Agent]
+    options: Callable[..., ModelOptions]
     says: Callable[..., Reply]
     whole: Callable[..., Reply]
 
     def agent(self, server: ModelServer, **options: Any) -> Agent:
-        options = {"api_key": KEY, "sleep": RecordedSleep(), "chance": lambda: 0.0, **options}
-        return self.make("test-1", base_url=server.url, **options)
+        sleep = options.pop("sleep", None) or RecordedSleep()
+        values = {"model": "test-1", "base_url": server.url, "api_key": KEY, **options}
+        return self.make(self.options(**values), sleep=sleep, chance=lambda: 0.0)
 
 
-OPENAI = Provider("openai", OpenAIAgent, openai.says, openai.whole)
-ANTHROPIC = Provider("anthropic", AnthropicAgent, anthropic.says, anthropic.whole)
+OPENAI = Provider("openai", OpenAIAgent, OpenAIOptions, openai.says, openai.whole)
+ANTHROPIC = Provider("anthropic", AnthropicAgent, AnthropicOptions, anthropic.says, anthropic.whole)
 
 
 def run_turn(
@@ -96,14 +109,16 @@ def ndjson(*events: dict[str, Any]) -> Reply:
 
 
 def endpoint_agent(server: ModelServer, **options: Any) -> HttpAgent:
-    options = {"sleep": RecordedSleep(), "chance": lambda: 0.0, **options}
-    return HttpAgent(f"{server.url}/agent", headers={"Authorization": f"Bearer {KEY}"}, **options)
+    sleep = options.pop("sleep", None) or RecordedSleep()
+    headers = {"Authorization": f"Bearer {KEY}"}
+    values = HttpAgentOptions(url=f"{server.url}/agent", headers=headers, **options)
+    return HttpAgent(values, sleep=sleep, chance=lambda: 0.0)
 
 
 def command_agent(*moves: Sequence[Any], **options: Any) -> CommandAgent:
     """Return an agent whose program (`scripted_program.py`) makes these moves."""
-    command = [sys.executable, "-I", "-S", str(PROGRAM_PATH), json.dumps(moves)]
-    return CommandAgent(command, **options)
+    command = (sys.executable, "-I", "-S", str(PROGRAM_PATH), json.dumps(moves))
+    return CommandAgent(CommandAgentOptions(command=command, **options))
 
 
 def program_moves(script: Sequence[ScriptStep]) -> list[list[Any]]:

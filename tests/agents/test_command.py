@@ -23,7 +23,7 @@ from tertulia import (
     ContextOverflow,
     Usage,
 )
-from tertulia.agents import CommandAgent, Delta, Event, Limits, Tool
+from tertulia.agents import CommandAgent, CommandAgentOptions, Delta, Event, Limits, Tool
 from tertulia.agents.base import NO_PARAMETERS
 from tertulia.testing.agent_contract import ANSWER, call_step, echo
 from tertulia.testing.scripted_gateway import ScriptedGateway
@@ -39,6 +39,11 @@ pytestmark = pytest.mark.check
 
 if os.name == "nt":
     pytest.skip("programs are ended as process groups", allow_module_level=True)
+
+
+def agent_of(command: list[str]) -> CommandAgent:
+    return CommandAgent(CommandAgentOptions(command=command))  # type: ignore[arg-type]
+
 
 STEP = ["event", {"type": "step", "text": "done"}]
 
@@ -180,20 +185,29 @@ def test_failure_after_the_answer_is_ignored(gateway: ScriptedGateway) -> None:
 def test_last_line_needs_no_line_end(gateway: ScriptedGateway, tmp_path: Path) -> None:
     script = tmp_path / "agent.sh"
     script.write_text('printf \'{"type": "step", "text": "done"}\'\n')
-    assert run_turn(gateway, CommandAgent(["sh", str(script)])).answer == "done"
+    assert run_turn(gateway, agent_of(["sh", str(script)])).answer == "done"
 
 
 def test_program_that_cannot_be_started(gateway: ScriptedGateway, tmp_path: Path) -> None:
-    recorded = run_turn(gateway, CommandAgent([str(tmp_path / "nothing-here"), "sk-secret"]))
+    recorded = run_turn(gateway, agent_of([str(tmp_path / "nothing-here"), "sk-secret"]))
     assert type(recorded.problem) is AgentFailed
     assert "nothing-here" in recorded.problem.message
-    assert "sk-secret" not in str(recorded.problem) + repr(CommandAgent(["a", "sk-secret"]))
+    assert "sk-secret" not in str(recorded.problem) + repr(agent_of(["a", "sk-secret"]))
 
 
 @pytest.mark.parametrize("command", ["python my_agent.py", []])
 def test_command_must_be_a_list(command: Any) -> None:
     with pytest.raises(ConfigError, match="list"):
-        CommandAgent(command)
+        agent_of(command)
+
+
+def test_variables_are_added_to_those_of_the_gateway(
+    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INHERITED", "a")
+    script = """printf '{"type": "step", "text": "%s%s"}' "$INHERITED" "$OWN" """
+    options = CommandAgentOptions(command=("sh", "-c", script), variables={"OWN": "b"})
+    assert run_turn(gateway, CommandAgent(options)).answer == "ab"
 
 
 def test_silent_program_times_out(gateway: ScriptedGateway) -> None:
@@ -221,7 +235,9 @@ class TestTermination:
         async def stop(event: Event) -> None:
             gateway.stop.set()
 
-        recorded = run_turn(gateway, command_agent(["hang_on_term"], grace=0.1), watcher=stop)
+        recorded = run_turn(
+            gateway, command_agent(["hang_on_term"], grace_seconds=0.1), watcher=stop
+        )
         assert isinstance(recorded.problem, AgentStopped)
         assert recorded.problem.partial == recorded.shown
         assert is_gone(int(recorded.shown))
@@ -241,7 +257,7 @@ class TestTermination:
                 pids.append(int(event.text))
                 running.cancel()
 
-            agent = command_agent(["hang_on_term"], grace=0.1)
+            agent = command_agent(["hang_on_term"], grace_seconds=0.1)
             running = asyncio.ensure_future(
                 gateway.say(agent, "hello", watcher=note, is_alone=False)
             )

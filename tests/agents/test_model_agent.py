@@ -41,7 +41,7 @@ def provider(request: pytest.FixtureRequest) -> Provider:
 class TestOptions:
     def test_options_cannot_replace_fields_of_the_agent(self, provider: Provider) -> None:
         with pytest.raises(ConfigError, match="messages"):
-            provider.make("test-1", options={"messages": []})
+            provider.make(provider.options(model="test-1", options={"messages": []}))
 
 
 class TestAnswers:

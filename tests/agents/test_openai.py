@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tertulia import ContextOverflow, Usage
-from tertulia.agents import OpenAIAgent
+from tertulia.agents import OpenAIAgent, OpenAIOptions
 from tertulia.agents.model_agent import ESTIMATED
 from tertulia.testing.agent_contract import echo
 from tertulia.testing.scripted_gateway import ScriptedGateway
@@ -189,5 +189,6 @@ class TestRequests:
         assert "reasoning_content" not in str(server.seen[-1].body)
 
     def test_provider_is_known_by_its_address(self) -> None:
-        assert OpenAIAgent("m").provider == "openai"
-        assert OpenAIAgent("m", base_url="http://localhost").provider is None
+        assert OpenAIAgent(OpenAIOptions(model="m")).provider == "openai"
+        local = OpenAIOptions(model="m", base_url="http://localhost")
+        assert OpenAIAgent(local).provider is None

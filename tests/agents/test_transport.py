@@ -207,7 +207,8 @@ class TestRetries:
             bound.bind(("127.0.0.1", 0))  # in use, but not listening
             recorded_sleep = RecordedSleep()
             url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-            agent = provider.make("test-1", base_url=url, sleep=recorded_sleep, chance=lambda: 1.0)
+            options = provider.options(model="test-1", base_url=url)
+            agent = provider.make(options, sleep=recorded_sleep, chance=lambda: 1.0)
             recorded = run_turn(gateway, agent)
         assert isinstance(recorded.problem, AgentUnavailable)
         assert "cannot be reached" in recorded.problem.message
@@ -307,13 +308,13 @@ class TestSecrets:
     @pytest.mark.parametrize("key", [f"{KEY}\u2014", f"{KEY}\nx", "\x00" + KEY])
     def test_invalid_key_is_not_shown(self, provider: Provider, key: str) -> None:
         with pytest.raises(ConfigError) as caught:
-            provider.make("test-1", api_key=key)
+            provider.make(provider.options(model="test-1", api_key=key))
         assert KEY not in str(caught.value)
 
     @pytest.mark.parametrize("url", [f"http://me:{KEY}@localhost", "localhost:80", "ftp://x", ""])
     def test_invalid_address_is_refused(self, provider: Provider, url: str) -> None:
         with pytest.raises(ConfigError) as caught:
-            provider.make("test-1", base_url=url)
+            provider.make(provider.options(model="test-1", base_url=url))
         assert KEY not in str(caught.value)
 
 

@@ -63,7 +63,7 @@ def test_every_command_reports_a_wrong_configuration(
         ("[platforms.web]\n", "reached over HTTP, which is not enabled"),
         ("[http]\nenabled = true\nhost = '0.0.0.0'\n", "open to everybody"),
         ("[http]\nenabled = true\n[[http.tokens]]\nname = 'a'\ntoken = 'b'\n", "too short"),
-        ("[http]\nenabled = true\n[platforms.webhook]\n", "no secret to sign with"),
+        ("[http]\nenabled = true\n[platforms.webhook]\n", "platforms.webhook has no secret"),
         ("[agent]\nkind = 'http'\nurl = 'localhost'\n", "address of an agent's server"),
     ],
 )

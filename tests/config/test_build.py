@@ -2,66 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from tertulia.config.build import build_adapters, build_agent, build_http_settings, check
-from tertulia.config.schema import (
-    AgentConfig,
-    Config,
-    HttpConfig,
-    PlatformConfig,
-    TokenConfig,
-    WebhookConfig,
+from tertulia.agents import (
+    AnthropicOptions,
+    CommandAgentOptions,
+    HttpAgentOptions,
+    OpenAIOptions,
+    ParrotOptions,
 )
+from tertulia.config.build import build_adapters, build_agent, build_http_settings, check
+from tertulia.config.schema import AgentSection, Config, HttpSection
 from tertulia.errors import ConfigError
+from tertulia.http.settings import Token
+from tertulia.platforms.local import LocalSettings
+from tertulia.platforms.settings import PlatformSettings
+from tertulia.platforms.webhook import WebhookSettings
 
 
 @pytest.mark.parametrize(
-    ("values", "kind"),
+    ("options", "kind"),
     [
-        ({}, "ParrotAgent"),
-        ({"kind": "openai", "model": "m", "api_key": "k"}, "OpenAIAgent"),
-        ({"kind": "anthropic", "model": "m", "max_tokens": 9}, "AnthropicAgent"),
-        ({"kind": "command", "command": ("true",), "variables": {"A": "b"}}, "CommandAgent"),
-        ({"kind": "http", "url": "http://127.0.0.1:1/x"}, "HttpAgent"),
+        (ParrotOptions(), "ParrotAgent"),
+        (OpenAIOptions(model="m", api_key="k"), "OpenAIAgent"),
+        (AnthropicOptions(model="m", max_tokens=9), "AnthropicAgent"),
+        (CommandAgentOptions(command=("true",), variables={"A": "b"}), "CommandAgent"),
+        (HttpAgentOptions(url="http://127.0.0.1:1/x"), "HttpAgent"),
     ],
 )
-def test_every_kind_of_agent_is_built(values: dict[str, Any], kind: str) -> None:
-    assert type(build_agent(AgentConfig(**values))).__name__ == kind
+def test_every_kind_of_agent_is_built(options: AgentSection, kind: str) -> None:
+    agent = build_agent(options)
+    assert type(agent).__name__ == kind
+    assert agent.name == options.kind
 
 
 def test_adapters_of_enabled_platforms_are_built() -> None:
     platforms = {
-        "web": PlatformConfig(),
-        "webhook": WebhookConfig(secret="webhook-secret-0123456789"),
-        "telegram": PlatformConfig(enabled=False),
-        "local": PlatformConfig(),
+        "web": PlatformSettings(),
+        "webhook": WebhookSettings(secret="webhook-secret-0123456789"),
+        "telegram": PlatformSettings(enabled=False),
+        "local": LocalSettings(),
     }
-    adapters = build_adapters(Config(platforms=platforms))
+    adapters = build_adapters(Config(platforms=platforms), "state")
     assert [adapter.name for adapter in adapters] == ["web", "webhook"]
 
 
-def test_platform_without_adapter_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"platforms\.sms") as caught:
-        build_adapters(Config(platforms={"sms": PlatformConfig()}))
-    assert caught.value.data["field"] == "platforms.sms"
+@pytest.mark.parametrize("name", ["api", "sms"])
+def test_platform_without_adapter_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"platforms.{name}: this version has no") as caught:
+        build_adapters(Config(platforms={name: PlatformSettings()}), "state")
+    assert caught.value.data["field"] == f"platforms.{name}"
 
 
-def test_http_settings_resolve_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_http_settings_need_the_variables_of_their_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    token = Token(name="console", role="owner", secret_env="CONSOLE_TOKEN")
+    config = Config(http=HttpSection(enabled=True, port=0, tokens=(token,)))
+    with pytest.raises(ConfigError, match="CONSOLE_TOKEN"):
+        build_http_settings(config, [])
     monkeypatch.setenv("CONSOLE_TOKEN", "console-secret-0123456789")
-    token = TokenConfig(name="console", role="owner", token_env="CONSOLE_TOKEN")
-    settings = build_http_settings(Config(http=HttpConfig(enabled=True, port=0, tokens=(token,))))
-    assert settings is not None
-    assert [(token.name, token.role, token.secret) for token in settings.tokens] == [
-        ("console", "owner", "console-secret-0123456789")
-    ]
-    assert build_http_settings(Config()) is None
+    assert build_http_settings(config, []) is config.http
+    assert build_http_settings(Config(), []) is None
 
 
-def test_web_platform_needs_the_http_server() -> None:
-    config = Config(platforms={"web": PlatformConfig()})
+def test_web_platform_needs_the_http_server(tmp_path: Path) -> None:
+    config = Config(platforms={"web": PlatformSettings()})
     with pytest.raises(ConfigError, match="not enabled"):
-        check(config)
-    check(Config(platforms=config.platforms, http=HttpConfig(enabled=True)))
+        check(config, str(tmp_path / "state"))
+    served = Config(platforms=config.platforms, http=HttpSection(enabled=True))
+    check(served, str(tmp_path / "state"))
+    assert not (tmp_path / "state").exists()

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tertulia.agents import OpenAIOptions
 from tertulia.config.load import HIDDEN, LoadedConfig, load_config, to_redacted_dict, variables
 from tertulia.config.schema import Config
 from tertulia.errors import ConfigError
+from tertulia.platforms.local import LocalSettings
 from tests.config.config_file import load_error, load_text
 
 
@@ -56,20 +58,23 @@ format = "json"
 """
     config = load_text(tmp_path, text).config
     assert config.store.where == str(tmp_path / "talk.db")
-    settings = config.settings
+    settings = config.store_settings
     assert settings.zone == "Europe/Madrid"
     assert settings.policies.for_chat("telegram", "dm").mode == "none"
     assert settings.policies.default.idle_minutes == 60
     assert settings.budgets[0].usd == 2
     assert settings.homes["telegram"].chat_id == "42"
     assert settings.platforms == ("telegram",)
-    assert config.rules.meanwhile == "steer"
-    assert config.rules.of("telegram").owners == ("42",)
-    assert config.rules.of("discord").admission == "paired"
+    assert config.gateway_settings.meanwhile == "steer"
+    assert config.gateway_settings.of("telegram").owners == ("42",)
+    assert config.gateway_settings.of("discord").admission == "paired"
+    assert isinstance(config.agent, OpenAIOptions)
     assert config.agent.limits.total == 5
     assert config.agent.resolve_api_key({"SOME_KEY": "sk"}) == "sk"
     assert config.http.tokens[0].role == "owner"
-    assert config.local.history == ""
+    local = config.platform("local")
+    assert isinstance(local, LocalSettings)
+    assert local.history == ""
 
 
 @pytest.mark.parametrize(
@@ -99,7 +104,13 @@ format = "json"
         ("store = 3", "line 1: store", "[store]"),
         ("[agent]\nkind = 'openai'", "line 2: agent.kind", "Set model"),
         ("[agent]\nkind = 'parrot'\nmodel = 'm'", "line 3: agent.model", "It takes: "),
+        ("[agent]\nmodle = 'm'", "line 2: agent.modle", "Did you mean model?"),
         ("[[http.tokens]]\nname = 'a'", "line 1: http.tokens[0].token", "Give either"),
+        ("[[http.tokens]]\nname = 'a'\ntoken = 'x'", "line 3: http.tokens[0].token",
+         "at least 16"),
+        ("[http]\nhost = '0.0.0.0'", "line 2: http.host", "Add a token"),
+        ("[platforms.webhook]\nsecrt = 'x'", "line 2: platforms.webhook.secrt",
+         "Did you mean secret?"),
         ("x =", "is not TOML", "Correct that line"),
     ],
 )  # fmt: skip
@@ -111,6 +122,28 @@ def test_mistake_is_reported_with_line_and_hint(
     assert str(tmp_path / "config.toml") in problem.message
     assert problem.hint is not None
     assert hint in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("[store]\nplatforms = ['telegram']", "store.platforms"),
+        ("[store]\nhas_active_processes = true", "store.has_active_processes"),
+        ("[gateway.platforms.telegram]\nadmission = 'everyone'", "gateway.platforms"),
+    ],
+)
+def test_runtime_only_field_is_refused_in_the_file(tmp_path: Path, text: str, key: str) -> None:
+    problem = load_error(tmp_path, text)
+    assert f": {key}: there is no such key." in problem.message
+    assert ", line " in problem.message
+    assert str(problem.hint).startswith(("Did you mean ", "Allowed: "))
+    assert key.rpartition(".")[2] not in str(problem.hint)
+
+
+def test_runtime_only_field_has_no_variable() -> None:
+    with pytest.raises(ConfigError, match="Unknown setting") as caught:
+        load_config(None, {"TERTULIA_STORE_HAS_ACTIVE_PROCESSES": "true"})
+    assert str(caught.value.hint).startswith("Did you mean TERTULIA_")
 
 
 def test_missing_file_is_reported(tmp_path: Path) -> None:
@@ -131,12 +164,13 @@ class TestVariables:
             TERTULIA_PLATFORMS_TELEGRAM_ALLOW='["1", "2"]',
             TERTULIA_STORE_POLICIES_DEFAULT_MODE="none",
         )
+        assert isinstance(loaded.config.agent, OpenAIOptions)
         assert loaded.config.agent.model == "two"
         assert loaded.config.gateway.turns == 7
         assert loaded.config.store.where == "postgresql://h/db"
-        assert loaded.config.settings.redact_pii
-        assert loaded.config.settings.policies.default.mode == "none"
-        assert loaded.config.rules.of("telegram").allow == ("1", "2")
+        assert loaded.config.store_settings.redact_pii
+        assert loaded.config.store_settings.policies.default.mode == "none"
+        assert loaded.config.gateway_settings.of("telegram").allow == ("1", "2")
         assert "TERTULIA_AGENT_MODEL" in loaded.variables
 
     def test_invalid_value_is_reported_with_its_variable(self, tmp_path: Path) -> None:
@@ -170,7 +204,7 @@ base_url = "http://u:TOPSECRET@host/v1?api_key=TOPSECRET"
 headers = { X-Key = "TOPSECRET" }
 [[http.tokens]]
 name = "a"
-token = "TOPSECRET"
+token = "TOPSECRET-0123456789"
 """
 
     def test_secrets_are_hidden(self, tmp_path: Path) -> None:
@@ -179,6 +213,7 @@ token = "TOPSECRET"
         assert "TOPSECRET" not in repr(values)
         assert values["agent"]["api_key"] == HIDDEN
         assert values["agent"]["model"] == "m"
+        assert isinstance(config.agent, OpenAIOptions)
         assert config.agent.resolve_api_key() == "TOPSECRET"
         assert "TOPSECRET" not in repr(config.agent.api_key) + repr(config.http)
 

@@ -1,97 +1,61 @@
-"""The sections of the configuration: their defaults and their checks."""
+"""The sections of the configuration are the settings of their modules, with a few more keys."""
 
 from __future__ import annotations
 
-from typing import Any
-
+import msgspec
 import pytest
 
 from tertulia import Settings
 from tertulia.cli.config_reference import reference
 from tertulia.config.load import load_config
-from tertulia.config.schema import (
-    AgentConfig,
-    Config,
-    GatewayConfig,
-    LocalConfig,
-    PlatformConfig,
-    StoreConfig,
-    WebhookConfig,
-)
-from tertulia.errors import ConfigError
+from tertulia.config.schema import Config, StoreSection
 from tertulia.gateway.settings import GatewaySettings
+from tertulia.http.settings import HttpSettings
+from tertulia.platforms.local import LocalSettings
+from tertulia.platforms.settings import PlatformSettings
+from tertulia.processes.settings import ProcessSettings
 from tests.docs.markdown import ROOT
 
 
 def test_empty_configuration_has_the_defaults() -> None:
     assert load_config(None, {}).config == Config()
-    assert Config().settings == Settings()
-    assert Config().rules == GatewaySettings()
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "without"),
+    ("section", "settings", "keys"),
     [
-        (StoreConfig, Settings, {"platforms", "has_active_processes"}),
-        (GatewayConfig, GatewaySettings, {"platforms"}),
+        (Config().store_settings, Settings(), {"where"}),
+        (Config().gateway_settings, GatewaySettings(), {"memory"}),
+        (Config().http, HttpSettings(), {"enabled"}),
+        (Config().processes, ProcessSettings(), {"enabled", "folder", "ssh", "docker"}),
     ],
 )
-def test_sections_have_the_keys_and_defaults_of_their_settings(
-    ours: type, theirs: type, without: set[str]
+def test_section_is_its_settings_with_more_keys(
+    section: msgspec.Struct, settings: msgspec.Struct, keys: set[str]
 ) -> None:
-    left, right = ours(), theirs()
-    names = set(theirs.__struct_fields__) - without  # type: ignore[attr-defined]
-    assert set(ours.__struct_fields__) - {"where", "memory"} == names  # type: ignore[attr-defined]
-    assert {name: getattr(left, name) for name in names} == {
-        name: getattr(right, name) for name in names
-    }
+    assert isinstance(section, type(settings))
+    assert {*section.__struct_fields__} - {*settings.__struct_fields__} == keys
+    for name in settings.__struct_fields__:
+        assert getattr(section, name) == getattr(settings, name)
 
 
-def test_unset_api_key_variable_is_reported() -> None:
-    agent = AgentConfig(kind="anthropic", model="m", api_key_env="NO_SUCH_KEY")
-    with pytest.raises(ConfigError, match="NO_SUCH_KEY, which is not set"):
-        agent.resolve_api_key({})
-
-
-@pytest.mark.parametrize(
-    ("values", "message", "field"),
-    [
-        ({"kind": "openai"}, "needs model", "kind"),
-        ({"kind": "http"}, "needs url", "kind"),
-        ({"kind": "parrot", "model": "m"}, "has no key model", "model"),
-        ({"kind": "command", "command": ("x",), "url": "y"}, "has no key url", "url"),
-        (
-            {"kind": "openai", "model": "m", "api_key": "k", "api_key_env": "K"},
-            "Both api_key and api_key_env",
-            "api_key_env",
-        ),
-    ],
-)
-def test_agent_refuses_missing_and_unsuitable_keys(
-    values: dict[str, Any], message: str, field: str
-) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
-        AgentConfig(**values)
-    assert caught.value.data["field"] == field
-
-
-def test_webhook_secret_comes_from_the_file_or_the_environment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("WEBHOOK_SECRET", "from-environment")
-    assert WebhookConfig(secret="from-file").resolve_secret() == "from-file"
-    assert WebhookConfig(secret_env="WEBHOOK_SECRET").resolve_secret() == "from-environment"
-    with pytest.raises(ConfigError, match="no secret"):
-        WebhookConfig().resolve_secret()
+def test_store_settings_do_not_contain_the_password_of_the_location() -> None:
+    config = Config(store=StoreSection(where="postgresql://ana:TOPSECRET@host/db"))
+    assert "TOPSECRET" not in repr(config.store_settings)
 
 
 def test_connected_platforms_are_the_enabled_ones_without_the_terminal() -> None:
     platforms = {
-        "telegram": PlatformConfig(),
-        "discord": PlatformConfig(enabled=False),
-        "local": LocalConfig(),
+        "telegram": PlatformSettings(),
+        "discord": PlatformSettings(enabled=False),
+        "local": LocalSettings(),
     }
-    assert Config(platforms=platforms).settings.platforms == ("telegram",)
+    assert Config(platforms=platforms).store_settings.platforms == ("telegram",)
+
+
+def test_platform_without_a_section_has_the_defaults() -> None:
+    assert Config().platform("local") == LocalSettings()
+    assert Config().platform("telegram") == PlatformSettings()
 
 
 def test_config_page_is_up_to_date() -> None:

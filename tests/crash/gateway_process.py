@@ -23,8 +23,9 @@ from tertulia.agents.base import Event, Request, Step, ToolResult
 from tertulia.core.message import ToolCall
 from tertulia.core.usage import Usage
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.settings import GatewaySettings, PlatformSettings
+from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
+from tertulia.platforms.settings import PlatformSettings
 from tests.gateway.running_gateway import IDLE, until
 
 SETTINGS = Settings(zone="UTC", durability="safe", lease_seconds=1.0, policies=IDLE)
@@ -123,7 +124,7 @@ async def serve(where: str, folder: Path, step: str, plan: dict[str, list[str]])
     death = Death(step)
     async with aio.open(where, settings=SETTINGS) as store:
         paper = Paper(folder, plan, death)
-        gateway = Gateway(store, Worker(folder, death), [paper], rules=RULES)
+        gateway = Gateway(store, Worker(folder, death), [paper], settings=RULES)
         answer = gateway.pipeline.inbox_worker._answer
 
         async def claimed(item: Any) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tertulia.config.http_schema import HttpConfig
-from tertulia.config.schema import GatewayConfig
+from tertulia.gateway.settings import GatewaySettings
+from tertulia.http.settings import HttpSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "deploy/tertulia.service"
@@ -33,7 +33,7 @@ def test_systemd_accepts_the_unit() -> None:
 def test_unit_waits_for_the_drain() -> None:
     match = re.search(r"^TimeoutStopSec=(\d+)$", UNIT.read_text("utf-8"), re.MULTILINE)
     assert match is not None
-    assert int(match[1]) > GatewayConfig().drain_seconds
+    assert int(match[1]) > GatewaySettings().drain_seconds
 
 
 def test_restart_does_not_kill_processes() -> None:
@@ -49,6 +49,6 @@ def test_container_installs_existing_extras() -> None:
 
 
 def test_container_exposes_the_default_port() -> None:
-    port = HttpConfig().port
+    port = HttpSettings().port
     assert f"EXPOSE {port}" in CONTAINER
     assert f"http://127.0.0.1:{port}/healthz" in CONTAINER

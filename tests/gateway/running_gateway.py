@@ -19,8 +19,9 @@ from tertulia.agents.parrot import ParrotAgent
 from tertulia.core.usage import Usage
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.expiry import Flush
-from tertulia.gateway.settings import GatewaySettings, PlatformSettings
+from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Adapter, Incoming, MenuEntry, Outgoing, Receive, StreamUpdate
+from tertulia.platforms.settings import PlatformSettings
 from tertulia.processes.registry import ProcessRegistry
 from tertulia.testing import FakeClock
 from tests.legality.validators import faults
@@ -221,7 +222,7 @@ async def running_gateway(
     async with aio.open(where, settings=settings, clock=clock) as store:
         processes = None if programs is None else ProcessRegistry(store.sync, programs)
         gateway = Gateway(
-            store, agent or ParrotAgent(), given, rules=rules, tools=tuple(tools), flush=flush,
+            store, agent or ParrotAgent(), given, settings=rules, tools=tuple(tools), flush=flush,
             folder=folder, processes=processes,
         )  # fmt: skip
         node = RunningGateway(store, gateway, {app.name: app for app in given})

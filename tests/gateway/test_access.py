@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tertulia import Source
 from tertulia.gateway import access
-from tertulia.gateway.settings import GatewaySettings, PlatformSettings
+from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Incoming
+from tertulia.platforms.settings import PlatformSettings
 from tertulia.records.people import ROLES
 from tests.gateway.running_gateway import ANA, BEN, App, Echo, running_gateway
 

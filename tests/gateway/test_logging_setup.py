@@ -12,11 +12,11 @@ from typing import Any, Literal
 import pytest
 
 from tertulia.agents import Event, ParrotAgent, Request, Step
-from tertulia.config.schema import LogConfig
 from tertulia.core.history.formats import Format
 from tertulia.core.text.redact import Redactor
 from tertulia.errors import AgentStopped, ConfigError
 from tertulia.gateway.logging_setup import LoggedAgent, configured_logging
+from tertulia.gateway.settings import LogSettings
 from tertulia.platforms.registry import needs_raw_ids
 
 KEY = "agent:main:whatsapp:dm:34600123456"
@@ -48,7 +48,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def test_turn_is_one_log_line(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    with configured_logging(LogConfig(format="json", file=str(path)), REDACTOR):
+    with configured_logging(LogSettings(format="json", file=str(path)), REDACTOR):
         events = answered(request())
     assert isinstance(events[-1], Step)
     (line,) = lines(path)
@@ -74,7 +74,7 @@ def test_cost_is_unknown_if_a_price_is_missing(tmp_path: Path) -> None:
             pass
 
     path = tmp_path / "log"
-    with configured_logging(LogConfig(format="json", file=str(path)), REDACTOR):
+    with configured_logging(LogSettings(format="json", file=str(path)), REDACTOR):
         asyncio.run(run())
         answered(request())
     assert [line["cost_usd"] for line in lines(path)] == [None, 0.0]
@@ -86,7 +86,7 @@ def test_secret_in_an_error_message_is_hidden(
 ) -> None:
     path, key = tmp_path / "log", "sk-abcdefghijklmnopqrstuvwxyz"
     logger = logging.getLogger("tertulia.gateway")
-    with configured_logging(LogConfig(format=format, file=str(path)), REDACTOR):
+    with configured_logging(LogSettings(format=format, file=str(path)), REDACTOR):
         logger.warning("the program said: %s", f"wrong key {key}")
         problem = ValueError(f"Authorization: Bearer {key}")
         logger.warning("it failed", exc_info=problem)
@@ -100,7 +100,7 @@ def test_stopped_turn_has_the_outcome_stopped(tmp_path: Path) -> None:
     given = request()
     given.stop.set()
     with (
-        configured_logging(LogConfig(format="json", file=str(path)), REDACTOR),
+        configured_logging(LogSettings(format="json", file=str(path)), REDACTOR),
         pytest.raises(AgentStopped),
     ):
         answered(given)
@@ -110,7 +110,7 @@ def test_stopped_turn_has_the_outcome_stopped(tmp_path: Path) -> None:
 def test_level_applies_and_is_restored(tmp_path: Path) -> None:
     logger, path = logging.getLogger("tertulia"), tmp_path / "log"
     before = list(logger.handlers), logger.level, logger.propagate
-    with configured_logging(LogConfig(level="warning", file=str(path)), REDACTOR):
+    with configured_logging(LogSettings(level="warning", file=str(path)), REDACTOR):
         answered(request())
         logging.getLogger("tertulia.gateway").warning("no answer for %s", "+34 600 123 456")
     assert (list(logger.handlers), logger.level, logger.propagate) == before
@@ -120,7 +120,7 @@ def test_level_applies_and_is_restored(tmp_path: Path) -> None:
 
 
 def test_quiet_terminal_shows_only_warnings(capsys: pytest.CaptureFixture[str]) -> None:
-    with configured_logging(LogConfig(), REDACTOR, is_quiet=True):
+    with configured_logging(LogSettings(), REDACTOR, is_quiet=True):
         answered(request())
         assert capsys.readouterr().err == ""
         logging.getLogger("tertulia.gateway").warning("look here")
@@ -128,7 +128,7 @@ def test_quiet_terminal_shows_only_warnings(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_unwritable_log_file_is_an_error(tmp_path: Path) -> None:
-    wanted = LogConfig(file=str(tmp_path / "nowhere" / "log"))
+    wanted = LogSettings(file=str(tmp_path / "nowhere" / "log"))
     with (
         pytest.raises(ConfigError, match="cannot be written"),
         configured_logging(wanted, REDACTOR),

@@ -95,7 +95,7 @@ def test_request_without_token_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     ("more", "told"),
     [
         ('[[http.tokens]]\nname = "ana"\ntoken_env = "NOT_SET_ANYWHERE"', "NOT_SET_ANYWHERE"),
-        ("[platforms.webhook]", "no secret to sign with"),
+        ("[platforms.webhook]", "platforms.webhook has no secret"),
         ("[platforms.smoke_signals]", "Did you mean signal?"),
         ("[platforms.telegram]", "no adapter for this platform"),
         ("hots = 1", "host"),

@@ -15,8 +15,8 @@ import pytest
 from tertulia import HomeChannel, Source
 from tertulia.agents.base import Event, Request, Step
 from tertulia.errors import AgentFailed, AgentUnavailable, Refused
-from tertulia.gateway.settings import PlatformSettings
 from tertulia.platforms.base import Outgoing
+from tertulia.platforms.settings import PlatformSettings
 from tertulia.records.schedules import Schedule, ScheduleRun
 from tertulia.testing import FakeClock
 from tests.gateway.running_gateway import (

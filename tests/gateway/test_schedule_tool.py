@@ -12,7 +12,7 @@ import pytest
 import tertulia
 from tertulia.agents.base import Event, Request, Step
 from tertulia.gateway import schedule_tool
-from tertulia.gateway.settings import PlatformSettings
+from tertulia.platforms.settings import PlatformSettings
 from tests.gateway.running_gateway import ANA, BEN, FAST, Echo, Scripted, rules, running_gateway
 
 MEMBERS = rules(platforms={"telegram": PlatformSettings(allow=("42", "43"), owners=("7",))})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tertulia.errors import ConfigError
-from tertulia.gateway.settings import GatewaySettings, PlatformSettings
+from tertulia.gateway.settings import GatewaySettings
+from tertulia.platforms.settings import PlatformSettings
 
 
 @pytest.mark.parametrize(

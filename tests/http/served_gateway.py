@@ -20,9 +20,10 @@ import tertulia
 from tertulia import Settings, aio
 from tertulia.agents import Agent, ParrotAgent
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.settings import GatewaySettings, PlatformSettings
+from tertulia.gateway.settings import GatewaySettings
 from tertulia.http import HttpSettings, Token, serve
 from tertulia.platforms.base import Adapter
+from tertulia.platforms.settings import PlatformSettings
 from tertulia.processes.registry import ProcessRegistry
 from tests.gateway.running_gateway import IDLE
 
@@ -82,14 +83,20 @@ def served_gateway(
     `programs` is the folder of background processes; None: the gateway runs none.
     """
     started: Future[ServedGateway] = Future()
-    values = {"tokens": TOKENS, "port": 0, "rate": 100_000, "drain_seconds": 2, **settings}
+    values = {
+        "tokens": TOKENS,
+        "port": 0,
+        "requests_per_minute": 100_000,
+        "drain_seconds": 2,
+        **settings,
+    }
     stops: list[asyncio.Event] = []
 
     async def serve_until_stopped() -> None:
         async with aio.open(path, settings=Settings(policies=IDLE)) as store:
             processes = None if programs is None else ProcessRegistry(store.sync, programs)
             gateway = Gateway(
-                store, agent or ParrotAgent(), adapters, rules=rules, processes=processes
+                store, agent or ParrotAgent(), adapters, settings=rules, processes=processes
             )
             stop = asyncio.Event()
             stops.append(stop)

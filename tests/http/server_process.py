@@ -79,11 +79,17 @@ def server_process(path: Path, *, hangs: bool = False, **settings: Any) -> Itera
 
 
 async def main(path: str, settings: dict[str, Any]) -> None:
-    values = {"port": 0, "tokens": TOKENS, "rate": 100_000, "drain_seconds": 1, **settings}
+    values = {
+        "port": 0,
+        "tokens": TOKENS,
+        "requests_per_minute": 100_000,
+        "drain_seconds": 1,
+        **settings,
+    }
     # A short lease: the next process need not wait long for the lease of a killed one.
     async with aio.open(path, settings=Settings(lease_seconds=2, policies=IDLE)) as store:
         adapters = [WebAdapter(), WebhookAdapter(WEBHOOK_SECRET)]
-        gateway = Gateway(store, HangingParrot(), adapters, rules=EVERYONE)
+        gateway = Gateway(store, HangingParrot(), adapters, settings=EVERYONE)
         running = asyncio.create_task(gateway.run())
         async with serve(gateway, HttpSettings(**values)) as address:
             print(address.url, flush=True)

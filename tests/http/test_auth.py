@@ -35,7 +35,13 @@ QUERIES: dict[str, dict[str, str]] = {
     "search_messages": {"q": SECRET_WORD},
     "sum_usage": {"by": "person"},
 }
-WITHOUT_TOKEN = {"check_health", "check_readiness", "take_webhook"}
+WITHOUT_TOKEN = {
+    "check_health",
+    "check_readiness",
+    "take_webhook",
+    "call_platform",
+    "verify_platform",
+}
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +61,7 @@ def ana_session(server: ServedGateway) -> str:
 
 
 def send(client: httpx2.Client, operation: Operation, session_id: str) -> httpx2.Response:
-    path = operation.path.format(id=session_id, person="api:~ana:ana", chat="anas")
+    path = operation.path.format(id=session_id, person="api:~ana:ana", chat="anas", platform="web")
     params = QUERIES.get(operation.name)
     body = BODIES.get(operation.name)
     return client.request(operation.method, path, params=params, json=body)
@@ -125,7 +131,9 @@ class TestAuthenticator:
     def test_rate_limit_is_per_token(self, tmp_path: Any) -> None:
         now = [0.0]
         tokens = tuple(Token(name=n, secret=SECRETS[n]) for n in ("ana", "bob"))
-        authenticator = Authenticator(HttpSettings(tokens=tokens, rate=2), now=lambda: now[0])
+        authenticator = Authenticator(
+            HttpSettings(tokens=tokens, requests_per_minute=2), now=lambda: now[0]
+        )
         ana, bob = (bearer(SECRETS[name]) for name in ("ana", "bob"))
         authenticator.authenticate(ana)
         authenticator.authenticate(ana)
@@ -137,7 +145,9 @@ class TestAuthenticator:
         assert authenticator.authenticate(ana).name == "ana"
 
     def test_wrong_tokens_share_one_rate_limit(self) -> None:
-        settings = HttpSettings(tokens=(Token(name="ana", secret=SECRETS["ana"]),), rate=1)
+        settings = HttpSettings(
+            tokens=(Token(name="ana", secret=SECRETS["ana"]),), requests_per_minute=1
+        )
         authenticator = Authenticator(settings, now=lambda: 0.0)
         with pytest.raises(Unauthorized):
             authenticator.authenticate(bearer("wrong"))

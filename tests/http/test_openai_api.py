@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from tertulia.agents import OpenAIAgent
+from tertulia.agents import OpenAIAgent, OpenAIOptions
 from tests.http.served_gateway import ServedGateway, served_gateway
 from tests.servers.models import Call, ModelServer, refuses
 from tests.servers.models import openai as wire
@@ -175,7 +175,9 @@ class TestToolsOverTwoRequests:
                 refuses(401),
                 wire.says("Sunny in both."),
             )  # fmt: skip
-            agent = OpenAIAgent("test-1", base_url=model_server.url, api_key="sk-0123456789")
+            agent = OpenAIAgent(
+                OpenAIOptions(model="test-1", base_url=model_server.url, api_key="sk-0123456789")
+            )
             with served_gateway(tmp_path / "talk.db", agent=agent) as server:
                 client = server.openai()
                 options: Any = {

@@ -7,9 +7,16 @@ import re
 
 import pytest
 
-from tertulia import Source
+from tertulia import NotFound, Source
 from tertulia.platforms import base
-from tertulia.platforms.base import Adapter, MenuEntry, Outgoing, Receive, StreamUpdate
+from tertulia.platforms.base import (
+    Adapter,
+    HttpRequest,
+    MenuEntry,
+    Outgoing,
+    Receive,
+    StreamUpdate,
+)
 
 
 class Minimal(Adapter):
@@ -40,10 +47,16 @@ def test_the_other_methods_are_optional() -> None:
     asyncio.run(play())
 
 
+def test_requests_are_refused_unless_the_adapter_takes_them() -> None:
+    assert not Minimal().needs_http
+    with pytest.raises(NotFound, match="minimal takes no requests"):
+        asyncio.run(Minimal().respond(HttpRequest(method="POST", headers={})))
+
+
 def test_delivery_is_not_repeated_unless_the_adapter_promises_it() -> None:
     assert not Minimal().is_idempotent
 
 
 def test_promises_are_numbered_without_a_gap() -> None:
     numbers = re.findall(r"^(\d+)\.  \*\*", base.__doc__ or "", re.MULTILINE)
-    assert numbers == [str(number) for number in range(1, 9)]
+    assert numbers == [str(number) for number in range(1, 10)]

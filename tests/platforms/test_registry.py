@@ -6,32 +6,34 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 
 import pytest
 
-from tertulia.core.platform import Platform
+from tertulia import platforms
 from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.errors import ConfigError
 from tertulia.platforms import registry
+from tertulia.platforms.definition import PlatformDefinition
 from tertulia.platforms.registry import PLATFORMS, needs_raw_ids, platform, register
 
-MATRIX = Platform("matrix", "Matrix", threads=True)
+MATRIX = PlatformDefinition("matrix", "Matrix", threads=True)
 
 
 BUILT_IN = (
-    "local",
-    "telegram",
-    "discord",
-    "slack",
-    "whatsapp",
-    "signal",
-    "web",
     "api",
+    "discord",
+    "local",
+    "signal",
+    "slack",
+    "telegram",
+    "web",
     "webhook",
+    "whatsapp",
 )
 
 
-MISNAMED = Platform("other")
+MISNAMED = PlatformDefinition("other")
 
 
 NOTHING = object()
@@ -41,8 +43,10 @@ NOTHING = object()
 def _fresh_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(PLATFORMS, "_loaded", dict(PLATFORMS._loaded))
     registry._entry_points.cache_clear()
+    registry.built_in_names.cache_clear()
     yield
     registry._entry_points.cache_clear()
+    registry.built_in_names.cache_clear()
 
 
 @pytest.fixture
@@ -65,6 +69,33 @@ class TestBuiltIn:
     def test_built_in_names(self, entry_points_installed: list[EntryPoint]) -> None:
         assert tuple(PLATFORMS) == BUILT_IN
         assert [platform(name).name for name in BUILT_IN] == list(BUILT_IN)
+
+    def test_every_module_is_a_platform_or_shared(self) -> None:
+        modules = {path.stem for path in Path(str(platforms.__file__)).parent.glob("*.py")}
+        assert modules >= registry.SHARED_MODULES
+        assert modules - {"__init__"} - registry.SHARED_MODULES == {*BUILT_IN}
+
+    def test_names_are_listed_without_importing_platforms(self) -> None:
+        program = (
+            "import sys\n"
+            "from tertulia.platforms.registry import PLATFORMS\n"
+            "assert 'telegram' in PLATFORMS and 'push' not in PLATFORMS and len(PLATFORMS) > 8\n"
+            "PLATFORMS['telegram']\n"
+            "names = [name.rpartition('.')[2] for name in sys.modules if '.platforms.' in name]\n"
+            "assert sorted(names) == ['base', 'definition', 'registry', 'settings', 'telegram']\n"
+            "assert 'asyncio' not in sys.modules\n"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True)
+
+    def test_broken_module_is_reported(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "broken.py").write_text("PLATFORM = 1 / 0")
+        monkeypatch.setattr(platforms, "__path__", [*platforms.__path__, str(tmp_path)])
+        registry.built_in_names.cache_clear()
+        with pytest.raises(ConfigError, match=r"tertulia\.platforms\.broken") as caught:
+            platform("broken")
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
     @pytest.mark.parametrize(
         ("name", "limit", "unit"),
@@ -100,13 +131,13 @@ class TestRegister:
         assert "matrix" in PLATFORMS
 
     def test_registering_again_replaces(self) -> None:
-        register(Platform("telegram", "Telegram", length_limit=100))
+        register(PlatformDefinition("telegram", "Telegram", length_limit=100))
         assert platform("telegram").length_limit == 100
 
     @pytest.mark.parametrize("name", ["origin", "Matrix", "a:b", "9", "a b", "x" * 33, "añ"])
     def test_invalid_name_is_refused(self, name: str) -> None:
         with pytest.raises(ConfigError) as caught:
-            register(Platform(name))
+            register(PlatformDefinition(name))
         assert caught.value.field == "name"
         assert name not in PLATFORMS
 

@@ -14,7 +14,8 @@ import pytest
 from tertulia.agents import json_schema
 from tertulia.agents.base import Event, Request, Step, Tool
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.settings import GatewaySettings, PlatformSettings
+from tertulia.gateway.settings import GatewaySettings
+from tertulia.platforms.settings import PlatformSettings
 from tertulia.processes import supervisor
 from tertulia.processes.agent_tools import ACTIONS, PROCESS, TERMINAL, tools_for
 from tertulia.processes.registry import ProcessRegistry, ProcessStatus
@@ -186,7 +187,9 @@ class TestRoles:
         self, conversation: Conversation, allowed: Role, role: Role, count: int
     ) -> None:
         registry = ProcessRegistry(
-            conversation.store, conversation.registry._folder, rules=ProcessSettings(role=allowed)
+            conversation.store,
+            conversation.registry._folder,
+            settings=ProcessSettings(role=allowed),
         )
         assert len(tools_for(registry, ANA, conversation.key, role)) == count
 
@@ -214,7 +217,7 @@ class TestRoles:
                 registry = ProcessRegistry(store.sync, tmp_path / "programs")
                 gateway = Gateway(
                     store, Scripted(script), [app], processes=registry,
-                    rules=GatewaySettings(platforms={"telegram": everyone}),
+                    settings=GatewaySettings(platforms={"telegram": everyone}),
                 )  # fmt: skip
                 serving = asyncio.create_task(gateway.run())
                 await app.get("I am Ana", ANA)

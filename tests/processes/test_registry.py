@@ -59,8 +59,10 @@ def test_empty_command_is_refused(conversation: Conversation, command: str | lis
 
 class TestLimits:
     def test_number_of_running_programs_is_limited(self, tmp_path: Path) -> None:
-        rules = ProcessSettings(at_most=2)
-        with open_conversation(str(tmp_path / "talk.db"), tmp_path, rules=rules) as conversation:
+        settings = ProcessSettings(at_most=2)
+        with open_conversation(
+            str(tmp_path / "talk.db"), tmp_path, settings=settings
+        ) as conversation:
             first, _ = conversation.spawn("sleep 600"), conversation.spawn("sleep 600")
             with pytest.raises(IllegalMove, match="no more than 2"):
                 conversation.spawn("sleep 600")
@@ -101,8 +103,10 @@ class TestLimits:
 
 class TestWait:
     def test_long_wait_is_shortened_with_a_note(self, tmp_path: Path) -> None:
-        rules = ProcessSettings(longest_seconds=0.2)
-        with open_conversation(str(tmp_path / "talk.db"), tmp_path, rules=rules) as conversation:
+        settings = ProcessSettings(longest_seconds=0.2)
+        with open_conversation(
+            str(tmp_path / "talk.db"), tmp_path, settings=settings
+        ) as conversation:
             status = conversation.registry.wait(conversation.spawn("sleep 600"), 3600)
             assert status.process.is_alive
             assert "3600 seconds were requested" in status.note

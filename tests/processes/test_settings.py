@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tertulia.config.build import build_environment
-from tertulia.config.schema import Config, ProcessesConfig
-from tertulia.errors import ConfigError
+from tertulia.config.schema import Config
 from tertulia.processes.environments.local import LOCAL
 from tests.config.config_file import load_error, load_text
 
@@ -76,10 +75,9 @@ def test_invalid_settings_are_refused(tmp_path: Path, text: str, message: str) -
 
 
 def test_ssh_destination_cannot_be_an_option(tmp_path: Path) -> None:
-    text = '[processes.ssh]\ndestination = "-oProxyCommand=id"'
-    config: ProcessesConfig = load_text(tmp_path, text).config.processes
-    with pytest.raises(ConfigError, match="names no host"):
-        build_environment(config, "work")
+    problem = load_error(tmp_path, '[processes.ssh]\ndestination = "-oProxyCommand=id"')
+    assert "names no host" in problem.message
+    assert "line 2: processes.ssh.destination" in problem.message
 
 
 def test_modules_import_without_unix_modules() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tertulia import Store
 from tertulia.agents.base import Event, Request, Step
-from tertulia.gateway.settings import PlatformSettings
+from tertulia.platforms.settings import PlatformSettings
 from tests.gateway.running_gateway import ANA, Scripted, rules
 from tests.gateway.running_gateway import running_gateway as gateway
 from tests.http.served_gateway import served_gateway as server

@@ -5,7 +5,7 @@ cut, reset, delayed for ever or endless.
 
     with ModelServer() as server:
         server.script(openai.says("Hola"), refuses(429, retry_after="2"), openai.says("Sí"))
-        agent = OpenAIAgent("test", base_url=server.url)
+        agent = OpenAIAgent(OpenAIOptions(model="test", base_url=server.url))
 
 Each call takes the next reply of the script; `server.seen` lists the calls.
 """

@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from tertulia import Settings, Source, StoreUnavailable, ToolCall, Usage, aio
 from tertulia.agents.base import Event, Request, Step, ToolResult
 from tertulia.gateway.app import Gateway
-from tertulia.gateway.settings import GatewaySettings, PlatformSettings
+from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive
+from tertulia.platforms.settings import PlatformSettings
 from tertulia.records.queues.inbox import InboxItem
 from tests.legality.validators import faults
 from tests.records.store_inspection import FAST
@@ -87,7 +88,7 @@ async def serve(location: str, port: int, name: str, lease: float) -> None:
     settings = replace(FAST, lease_seconds=lease, busy_seconds=10)
     store = await _open_store(location, settings)
     adapter = PlatformAdapter(port)
-    gateway = Gateway(store, ScriptedAgent(), [adapter], rules=_SETTINGS)
+    gateway = Gateway(store, ScriptedAgent(), [adapter], settings=_SETTINGS)
     answer = gateway.pipeline.inbox_worker._answer
 
     async def answer_and_report(item: InboxItem) -> None:

@@ -5,6 +5,13 @@ No agent loads the network library before its first call: `httpx2` comes with th
 
 from __future__ import annotations
 
+from tertulia.agents.agent_options import (
+    AnthropicOptions,
+    CommandAgentOptions,
+    HttpAgentOptions,
+    OpenAIOptions,
+    ParrotOptions,
+)
 from tertulia.agents.anthropic import AnthropicAgent
 from tertulia.agents.base import (
     NO_PARAMETERS,
@@ -30,16 +37,21 @@ __all__ = [
     "NO_PARAMETERS",
     "Agent",
     "AnthropicAgent",
+    "AnthropicOptions",
     "CommandAgent",
+    "CommandAgentOptions",
     "Delta",
     "Event",
     "HistoryReader",
     "HttpAgent",
+    "HttpAgentOptions",
     "Limits",
     "ModelUsage",
     "Note",
     "OpenAIAgent",
+    "OpenAIOptions",
     "ParrotAgent",
+    "ParrotOptions",
     "Request",
     "Retry",
     "Step",

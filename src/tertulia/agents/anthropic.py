@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from tertulia.agents.agent_options import AnthropicOptions
 from tertulia.agents.base import Request
 from tertulia.agents.model_agent import (
     REFUSED,
@@ -18,13 +17,12 @@ from tertulia.agents.model_agent import (
     token_count,
 )
 from tertulia.agents.sse import SseEvent
-from tertulia.agents.transport import Limits, Retry, Sleep, Transport
+from tertulia.agents.transport import Transport
 from tertulia.core.history.content import has_content
 from tertulia.core.message import ToolCall, to_json
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentError, ContextOverflow
 
-ANTHROPIC_URL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
 
 _CACHE_MARK = {"cache_control": {"type": "ephemeral"}}
@@ -44,70 +42,23 @@ _STATUSES = {
 }
 
 
-class AnthropicAgent(ModelAgent):
-    """Agent that calls a model through the Anthropic Messages API.
-
-    `options` are sent unchanged with every call, such as a thinking budget. With `caches` the
-    prompt is marked so that its unchanged beginning is read from the provider's cache.
-    """
+class AnthropicAgent(ModelAgent[AnthropicOptions]):
+    """Agent that calls a model through the Anthropic Messages API."""
 
     format = "anthropic"
     path = "/v1/messages"
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        api_key: str | None = None,
-        base_url: str = ANTHROPIC_URL,
-        name: str = "anthropic",
-        provider: str | None = "anthropic",
-        instructions: str = "",
-        max_tokens: int = 8192,
-        options: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        history_tokens: int | None = None,
-        caches: bool = True,
-        max_steps: int = 30,
-        tool_seconds: float = 300.0,
-        limits: Limits | None = None,
-        retry: Retry | None = None,
-        sleep: Sleep = asyncio.sleep,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        extra_headers = dict(headers or {})
-        own_headers = {"anthropic-version": VERSION} | ({"x-api-key": api_key} if api_key else {})
-        transport = Transport(
-            base_url,
-            headers={**own_headers, **extra_headers},
-            secrets=(api_key or "", *extra_headers.values()),
-            limits=limits,
-            retry=retry,
-            sleep=sleep,
-            chance=chance,
-        )
-        super().__init__(
-            transport,
-            name=name,
-            model=model,
-            provider=provider,
-            instructions=instructions,
-            options=options or {},
-            history_tokens=history_tokens,
-            max_steps=max_steps,
-            tool_seconds=tool_seconds,
-        )
-        self._max_tokens = max_tokens
-        self._caches = caches
+    def _own_headers(self, api_key: str | None) -> dict[str, str]:
+        return {"anthropic-version": VERSION} | ({"x-api-key": api_key} if api_key else {})
 
     def _body(self, request: Request, messages: list[dict[str, Any]]) -> dict[str, Any]:
         body: dict[str, Any] = {
-            "max_tokens": self._max_tokens,
-            "messages": _with_cache_mark(messages) if self._caches else messages,
+            "max_tokens": self._options.max_tokens,
+            "messages": _with_cache_mark(messages) if self._options.caches else messages,
             "stream": True,
         }
         if system := self._system(request):
-            mark = _CACHE_MARK if self._caches else {}
+            mark = _CACHE_MARK if self._options.caches else {}
             body["system"] = [{"type": "text", "text": system, **mark}]
         if request.tools:
             body["tools"] = [

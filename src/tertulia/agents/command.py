@@ -20,15 +20,15 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from tertulia.agents import jsonl_protocol, tools
+from tertulia.agents.agent_options import CommandAgentOptions
 from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
 from tertulia.agents.cancellation import StopWatcher
 from tertulia.agents.jsonl_protocol import ProtocolEvent
 from tertulia.agents.sse import LineSplitter
 from tertulia.agents.tool_loop import step_limit_events
 from tertulia.agents.transport import Deadline, Limits, encode_body
-from tertulia.core.history.formats import Format
 from tertulia.core.text.excerpt import log_line
-from tertulia.errors import AgentError, AgentFailed, ConfigError
+from tertulia.errors import AgentError, AgentFailed
 
 log = logging.getLogger("tertulia.agents.command")
 
@@ -40,42 +40,15 @@ _MAX_LOG_LINE: Final = 1_000
 
 
 class CommandAgent:
-    """Agent that runs a program: `CommandAgent(["python", "my_agent.py"])`."""
+    """Agent that runs a program for each request."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        name: str = "command",
-        format: Format = "openai",
-        history_tokens: int | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        max_steps: int = 30,
-        tool_seconds: float = 300.0,
-        limits: Limits | None = None,
-        grace: float = 2.0,
-    ) -> None:
-        if isinstance(command, str) or not command:
-            raise ConfigError(
-                f"Invalid command of the agent {name}: {command!r}.",
-                hint='Give the program and its arguments as a list: ["python", "my_agent.py"].',
-                field="command",
-            )
-        self.name = name
-        self._command = tuple(command)
-        self._format: Format = format
-        self._history_tokens = history_tokens
-        self._cwd = cwd
-        self._env = None if env is None else dict(env)
-        self._max_steps = max_steps
-        self._tool_seconds = tool_seconds
-        self._limits = limits or Limits()
-        self._grace = grace
+    def __init__(self, options: CommandAgentOptions) -> None:
+        self.name = options.kind
+        self._options = options
 
     def __repr__(self) -> str:
         # The arguments of a program may contain a secret.
-        return f"CommandAgent({self._command[0]!r})"
+        return f"CommandAgent({self._options.command[0]!r})"
 
     async def close(self) -> None:
         """Do nothing: no resource is held between runs."""
@@ -85,7 +58,10 @@ class CommandAgent:
         async with StopWatcher(request.stop) as watcher:
             watcher.check()
             await request.steer()
-            history = await request.history(format=self._format, max_tokens=self._history_tokens)
+            options = self._options
+            history = await request.history(
+                format=options.format, max_tokens=options.history_tokens
+            )
             async with self._child(watcher, request) as child:
                 child.send(jsonl_protocol.encode_request(request, history))
                 async with aclosing(self._run_steps(child, request, watcher)) as events:
@@ -96,7 +72,7 @@ class CommandAgent:
         self, child: _Child, request: Request, watcher: StopWatcher
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of the program, and the results of its tool calls."""
-        for _ in range(self._max_steps):
+        for _ in range(self._options.max_steps):
             step: Step | None = None
             while step is None:
                 event = await child.next_event()
@@ -107,26 +83,27 @@ class CommandAgent:
                 return
             results: list[ToolResult] = []
             running_tools = tools.run_tools(
-                step.tool_calls, request.tools, watcher, seconds=self._tool_seconds
+                step.tool_calls, request.tools, watcher, seconds=self._options.tool_seconds
             )
             async with aclosing(running_tools):
                 async for result in running_tools:
                     results.append(result)
                     yield result
             child.send(jsonl_protocol.encode_tool_results(results, await request.steer()))
-        for last_event in step_limit_events(self._max_steps):
+        for last_event in step_limit_events(self._options.max_steps):
             yield last_event
 
     def _child(self, watcher: StopWatcher, request: Request) -> _Child:
+        options = self._options
         return _Child(
-            self._command,
+            tuple(options.command),
             watcher,
-            title=f"The program {os.path.basename(self._command[0])!r}",
+            title=f"The program {os.path.basename(options.command[0])!r}",
             session_id=request.session_id,
-            limits=self._limits,
-            grace=self._grace,
-            cwd=self._cwd,
-            env=self._env,
+            limits=options.limits,
+            grace=options.grace_seconds,
+            cwd=options.folder,
+            env={**os.environ, **options.variables} if options.variables else None,
         )
 
 

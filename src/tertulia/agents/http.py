@@ -8,22 +8,20 @@ endpoint needs no state.
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
 import msgspec
 
 from tertulia.agents import jsonl_protocol
+from tertulia.agents.agent_options import HttpAgentOptions
 from tertulia.agents.base import Delta, Event, Request, Step
 from tertulia.agents.cancellation import StopWatcher
 from tertulia.agents.jsonl_protocol import ProtocolEvent
+from tertulia.agents.remote_agent import Endpoint, RemoteAgent
 from tertulia.agents.sse import LineSplitter, SseParser
-from tertulia.agents.tool_loop import run_tool_loop
-from tertulia.agents.transport import Limits, Retry, Sleep, StreamedResponse, Transport
-from tertulia.core.history.formats import Format
+from tertulia.agents.transport import StreamedResponse
 from tertulia.core.message import to_json
 from tertulia.errors import AgentError, AgentUnavailable
 
@@ -31,52 +29,11 @@ _ACCEPT = "application/x-ndjson, text/event-stream, application/json"
 _JSONL_TYPES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
 
 
-class HttpAgent:
-    """Agent behind an HTTP endpoint: `HttpAgent("http://localhost:9000/agent")`."""
+class HttpAgent(RemoteAgent[HttpAgentOptions]):
+    """Agent behind an HTTP endpoint."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        name: str = "http",
-        headers: Mapping[str, str] | None = None,
-        format: Format = "openai",
-        history_tokens: int | None = None,
-        max_steps: int = 30,
-        tool_seconds: float = 300.0,
-        limits: Limits | None = None,
-        retry: Retry | None = None,
-        sleep: Sleep = asyncio.sleep,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        extra_headers = dict(headers or {})
-        self.name = name
-        self._transport = Transport(
-            url,
-            headers={"Accept": _ACCEPT, **extra_headers},
-            secrets=tuple(extra_headers.values()),
-            limits=limits,
-            retry=retry,
-            sleep=sleep,
-            chance=chance,
-        )
-        self._format: Format = format
-        self._history_tokens = history_tokens
-        self._max_steps = max_steps
-        self._tool_seconds = tool_seconds
-
-    def __repr__(self) -> str:
-        return f"HttpAgent({self._transport.display_url})"
-
-    async def close(self) -> None:
-        """Close connections."""
-        await self._transport.close()
-
-    def run(self, request: Request) -> AsyncGenerator[Event, None]:
-        """Answer a request; yield events."""
-        return run_tool_loop(
-            self._generate_step, request, max_steps=self._max_steps, tool_seconds=self._tool_seconds
-        )
+    def _endpoint(self) -> Endpoint:
+        return Endpoint(self._options.url, {"Accept": _ACCEPT})
 
     async def _generate_step(
         self, request: Request, watcher: StopWatcher
@@ -84,7 +41,8 @@ class HttpAgent:
         """Call the endpoint, with retries as long as it has sent no event; yield its events."""
         watcher.check()
         await request.steer()
-        history = await request.history(format=self._format, max_tokens=self._history_tokens)
+        options = self._options
+        history = await request.history(format=options.format, max_tokens=options.history_tokens)
         body = jsonl_protocol.encode_request(request, history)
         tried, has_begun, streamed_text = 0, False, ""
         while True:

@@ -7,24 +7,25 @@ the options it can drop when a server does not support them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
 from tertulia.agents import tools
+from tertulia.agents.agent_options import ModelOptions
 from tertulia.agents.base import Delta, Event, ModelUsage, Note, Request, Step
 from tertulia.agents.cancellation import StopWatcher
+from tertulia.agents.remote_agent import Endpoint, RemoteAgent
 from tertulia.agents.sse import SseEvent, SseParser
-from tertulia.agents.tool_loop import run_tool_loop
 from tertulia.agents.transport import StreamedResponse, Transport
 from tertulia.core.history import tokens
 from tertulia.core.history.content import has_content
 from tertulia.core.history.formats import Format
 from tertulia.core.message import ToolCall, from_json, to_json
 from tertulia.core.usage import Usage
-from tertulia.errors import AgentError, AgentFailed, AgentTimeout, AgentUnavailable, ConfigError
+from tertulia.errors import AgentError, AgentFailed, AgentTimeout, AgentUnavailable
 
 ESTIMATED: Final = "tokens estimated"
 REFUSED: Final = "The model declined to answer this."
@@ -96,57 +97,25 @@ class ResponseReader(ABC):
         """Return the usage that the provider reported, or None."""
 
 
-class ModelAgent(ABC):
+M = TypeVar("M", bound=ModelOptions)
+
+
+class ModelAgent(RemoteAgent[M]):
     """Base class of the agents for model providers."""
 
     format: ClassVar[Format]
     path: ClassVar[str]
-    # Fields of the body that the agent sets itself, so they cannot be options.
-    reserved: ClassVar[frozenset[str]] = frozenset(
-        ("model", "messages", "system", "tools", "stream")
-    )
-
-    def __init__(
-        self,
-        transport: Transport,
-        *,
-        name: str,
-        model: str,
-        provider: str | None,
-        instructions: str,
-        options: Mapping[str, Any],
-        history_tokens: int | None,
-        max_steps: int,
-        tool_seconds: float,
-    ) -> None:
-        self.name = name
-        self.model = model
-        self.provider = provider
-        self.instructions = instructions
-        self._transport = transport
-        self._options = dict(from_json(to_json(options)))
-        self._history_tokens = history_tokens
-        self._max_steps = max_steps
-        self._tool_seconds = tool_seconds
-        if reserved := self.reserved & self._options.keys():
-            raise ConfigError(
-                f"The options of {name} contain {', '.join(sorted(reserved))}.",
-                hint="The agent sets these fields itself; remove them from the options.",
-                field="options",
-            )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r} at {self._transport.display_url})"
 
-    async def close(self) -> None:
-        """Close connections."""
-        await self._transport.close()
+    @property
+    def model(self) -> str:
+        return self._options.model
 
-    def run(self, request: Request) -> AsyncGenerator[Event, None]:
-        """Answer a request; yield events."""
-        return run_tool_loop(
-            self._generate_step, request, max_steps=self._max_steps, tool_seconds=self._tool_seconds
-        )
+    @property
+    def provider(self) -> str | None:
+        return self._options.provider
 
     async def _generate_step(
         self, request: Request, watcher: StopWatcher
@@ -154,7 +123,9 @@ class ModelAgent(ABC):
         """Call the model, with retries; yield its events, the step last."""
         watcher.check()
         await request.steer()  # the caller adds the messages to the history that is read next
-        messages = await request.history(format=self.format, max_tokens=self._history_tokens)
+        messages = await request.history(
+            format=self.format, max_tokens=self._options.history_tokens
+        )
         tried = 0
         while True:
             tried += 1
@@ -187,7 +158,7 @@ class ModelAgent(ABC):
         watcher: StopWatcher,
     ) -> AsyncGenerator[Event, None]:
         """Make one attempt: yield the text while it is received, then the step."""
-        body = {**self._options, **self._body(request, messages), "model": self.model}
+        body = {**self._options.options, **self._body(request, messages), "model": self.model}
         try:
             async with (
                 self._transport.post(self.path, body, watcher) as response,
@@ -234,7 +205,7 @@ class ModelAgent(ABC):
         """Return the reported usage of a call, or an estimate."""
         usage = reader.usage()
         if usage is None:
-            prompt = tokens.estimate_tokens(self.instructions) + tokens.estimate_tokens(
+            prompt = tokens.estimate_tokens(self._options.instructions) + tokens.estimate_tokens(
                 to_json(messages)
             )
             usage = Usage(
@@ -251,7 +222,15 @@ class ModelAgent(ABC):
         )
 
     def _system(self, request: Request) -> str:
-        return "\n\n".join(part for part in (self.instructions, request.system) if part)
+        return "\n\n".join(part for part in (self._options.instructions, request.system) if part)
+
+    def _endpoint(self) -> Endpoint:
+        api_key = self._options.resolve_api_key()
+        return Endpoint(self._options.base_url, self._own_headers(api_key), api_key or "")
+
+    @abstractmethod
+    def _own_headers(self, api_key: str | None) -> dict[str, str]:
+        """Return the headers of the provider, with the API key."""
 
     @abstractmethod
     def _body(self, request: Request, messages: list[dict[str, Any]]) -> dict[str, Any]:

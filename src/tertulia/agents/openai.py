@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
+from tertulia.agents.agent_options import OPENAI_URL, OpenAIOptions
 from tertulia.agents.base import Request
 from tertulia.agents.model_agent import (
     REFUSED,
@@ -20,79 +19,37 @@ from tertulia.agents.model_agent import (
     token_count,
 )
 from tertulia.agents.sse import SseEvent
-from tertulia.agents.transport import Limits, Retry, Sleep, Transport
+from tertulia.agents.transport import Transport
 from tertulia.core.history.content import flatten_content, has_content
 from tertulia.core.message import ToolCall, to_json
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentError
 
-OPENAI_URL = "https://api.openai.com/v1"
 
-
-class OpenAIAgent(ModelAgent):
-    """Agent that calls a model through the OpenAI Chat Completions API.
-
-    `options` are sent unchanged with every call, such as `{"temperature": 0.2}`. `history_tokens`
-    is the budget of the history. `sends_reasoning` says whether the reasoning of the model is sent
-    back to it. None: only to a server that itself uses the field `reasoning_content`, since other
-    servers reject the field.
-    """
+class OpenAIAgent(ModelAgent[OpenAIOptions]):
+    """Agent that calls a model through the OpenAI Chat Completions API."""
 
     format = "openai"
     path = "/chat/completions"
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        api_key: str | None = None,
-        base_url: str = OPENAI_URL,
-        name: str = "openai",
-        provider: str | None = None,
-        instructions: str = "",
-        max_tokens: int | None = None,
-        options: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        history_tokens: int | None = None,
-        sends_reasoning: bool | None = None,
-        max_steps: int = 30,
-        tool_seconds: float = 300.0,
-        limits: Limits | None = None,
-        retry: Retry | None = None,
-        sleep: Sleep = asyncio.sleep,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        extra_headers = dict(headers or {})
-        own_headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        transport = Transport(
-            base_url,
-            headers={**own_headers, **extra_headers},
-            secrets=(api_key or "", *extra_headers.values()),
-            limits=limits,
-            retry=retry,
-            sleep=sleep,
-            chance=chance,
-        )
-        super().__init__(
-            transport,
-            name=name,
-            model=model,
-            provider="openai" if provider is None and base_url == OPENAI_URL else provider,
-            instructions=instructions,
-            options=options or {},
-            history_tokens=history_tokens,
-            max_steps=max_steps,
-            tool_seconds=tool_seconds,
-        )
-        self._max_tokens = max_tokens
-        self._sends_reasoning = sends_reasoning
-        # Some servers reject `stream_options`, some call the limit `max_completion_tokens`.
-        self._requests_usage = True
-        self._max_tokens_field = "max_tokens"
+    # Some servers reject `stream_options`, some call the limit `max_completion_tokens`, and some
+    # have a field for reasoning, which others reject.
+    _requests_usage = True
+    _max_tokens_field = "max_tokens"
+    _uses_reasoning_field = False
+
+    @property
+    def provider(self) -> str | None:
+        is_openai = self._options.provider is None and self._options.base_url == OPENAI_URL
+        return "openai" if is_openai else self._options.provider
+
+    def _own_headers(self, api_key: str | None) -> dict[str, str]:
+        return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
     def _body(self, request: Request, messages: list[dict[str, Any]]) -> dict[str, Any]:
         system = self._system(request)
-        if not self._sends_reasoning:
+        sends_reasoning = self._options.sends_reasoning
+        if not (self._uses_reasoning_field if sends_reasoning is None else sends_reasoning):
             messages = [_without_reasoning(message) for message in messages]
         body: dict[str, Any] = {
             "messages": [{"role": "system", "content": system}, *messages] if system else messages,
@@ -100,8 +57,8 @@ class OpenAIAgent(ModelAgent):
         }
         if self._requests_usage:
             body["stream_options"] = {"include_usage": True}
-        if self._max_tokens is not None:
-            body[self._max_tokens_field] = self._max_tokens
+        if self._options.max_tokens is not None:
+            body[self._max_tokens_field] = self._options.max_tokens
         if request.tools:
             body["tools"] = [
                 {
@@ -120,9 +77,8 @@ class OpenAIAgent(ModelAgent):
         return _OpenAIReader(self._transport, self._enable_reasoning)
 
     def _enable_reasoning(self) -> None:
-        """Send reasoning from now on, unless the setting says otherwise."""
-        if self._sends_reasoning is None:
-            self._sends_reasoning = True
+        """Send reasoning from now on, unless the options say otherwise."""
+        self._uses_reasoning_field = True
 
     def _drop_option(self, problem: AgentError) -> bool:
         # Parsed from the message, since no server has a code for it. Only a field that was sent is
@@ -134,7 +90,7 @@ class OpenAIAgent(ModelAgent):
             return True
         new_field = "max_completion_tokens"
         if (
-            self._max_tokens is not None
+            self._options.max_tokens is not None
             and self._max_tokens_field != new_field
             and new_field in problem.message
         ):

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from tertulia.agents import tools
+from tertulia.agents.agent_options import ParrotOptions
 from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
 from tertulia.agents.cancellation import StopWatcher
 from tertulia.core.history import tokens
@@ -38,9 +39,9 @@ I am the parrot: no model, no network, no opinion. I show what an agent is given
 class ParrotAgent:
     """Agent that answers without a model."""
 
-    def __init__(self, *, name: str = "parrot", tool_seconds: float = 300.0) -> None:
-        self.name = name
-        self._tool_seconds = tool_seconds
+    def __init__(self, options: ParrotOptions | None = None) -> None:
+        self._options = options or ParrotOptions()
+        self.name = self._options.kind
 
     def __repr__(self) -> str:
         return "ParrotAgent()"
@@ -59,7 +60,7 @@ class ParrotAgent:
                 usage = _usage(request, await request.history(format="text"), "")
                 yield Step(None, calls, usage=usage)
                 running_tools = tools.run_tools(
-                    calls, request.tools, watcher, seconds=self._tool_seconds
+                    calls, request.tools, watcher, seconds=self._options.tool_seconds
                 )
                 async with aclosing(running_tools):
                     async for result in running_tools:

@@ -36,9 +36,10 @@ def init(options: CommandOptions, /, kind: str, force: bool, **values: str | Non
     names = {"model": "model", "base_url": "base_url", "key_env": "api_key_env"}
     agent: dict[str, Any] = {"kind": kind}
     agent |= {names[name]: value for name, value in values.items() if value is not None}
-    from tertulia.config.schema import AgentConfig
+    from tertulia.config.load import ConfigReader, Origin
 
-    AgentConfig(**agent)  # raises for wrong values before anything is written
+    # Raises for wrong values before anything is written.
+    ConfigReader(Origin("", {})).config({"agent": agent})
     path = locations.config_path(options)
     wizard.write_config(path, wizard.config_text(agent), is_forced=force)
     if options.json:
@@ -77,7 +78,7 @@ def check(options: CommandOptions) -> None:
     from tertulia.config import build
 
     loaded = locations.load_config(options)
-    build.check(loaded.config)
+    build.check(loaded.config, locations.platforms_folder())
     if options.json:
         output.print_json({"config": loaded.path, "variables": loaded.variables, "valid": True})
     elif loaded.path is None:

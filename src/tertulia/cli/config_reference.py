@@ -15,7 +15,10 @@ import msgspec
 from msgspec import NODEFAULT, inspect
 
 from tertulia.cli.output import display_json
-from tertulia.config.schema import PLATFORM_SECTIONS, Config, PlatformConfig
+from tertulia.config.load import settable_fields, struct_types
+from tertulia.config.schema import Config
+from tertulia.platforms.registry import PLATFORMS, built_in_names
+from tertulia.platforms.settings import PlatformSettings
 
 _HEAD = """\
 # The configuration
@@ -57,53 +60,97 @@ def reference() -> str:
     """Return the whole page."""
     lines = [_HEAD.rstrip()]
     for field in msgspec.structs.fields(Config):
+        structs = struct_types(inspect.type_info(field.type))
         if field.name == "platforms":
-            lines += _section(PlatformConfig, "platforms.NAME")
-            for name, kind in PLATFORM_SECTIONS.items():
-                lines += _section(kind, f"platforms.{name}")
+            lines += _section(_struct_type(PlatformSettings), "platforms.NAME")
+            for name in sorted(built_in_names()):
+                if PLATFORMS[name].settings is not PlatformSettings:
+                    lines += _section(_struct_type(PLATFORMS[name].settings), f"platforms.{name}")
+        elif len(structs) > 1:
+            lines += _tagged_section(structs, field.name)
         else:
-            lines += _section(field.type, field.name)
+            lines += _section(structs[0], field.name)
     return "\n".join(lines) + "\n"
 
 
-def _section(kind: type, path: str, *, is_list: bool = False) -> Iterator[str]:
+def _tagged_section(structs: list[inspect.StructType], path: str) -> Iterator[str]:
+    """Yield a section whose keys depend on the value of one key, the tag."""
+    key, default = structs[0].tag_field, structs[0].tag
+    yield from ("", f"## [{path}]", "", f"The keys depend on `{key}`; default: `{default}`.")
+    inner_sections: dict[str, list[str]] = {}
+    for struct in structs:
+        summary, _ = _parse_docstring(struct.cls)
+        yield from ("", f'### {key} = "{struct.tag}"', "", summary, "")
+        yield from _table(struct)
+        inner_sections |= {name: [*lines] for name, lines in _inner_sections(struct, path)}
+    for lines in inner_sections.values():
+        yield from lines
+
+
+def _section(struct: inspect.StructType, path: str, *, is_list: bool = False) -> Iterator[str]:
     """Yield a section with its keys, followed by the sections of its inner tables."""
-    summary, descriptions = _parse_docstring(kind)
+    summary, _ = _parse_docstring(struct.cls)
     yield from ("", f"## {f'[[{path}]]' if is_list else f'[{path}]'}", "", summary, "")
+    yield from _table(struct)
+    for _, lines in _inner_sections(struct, path):
+        yield from lines
+
+
+def _table(struct: inspect.StructType) -> Iterator[str]:
+    """Yield the table of the keys; required ones first, inherited ones last."""
     yield from ("| key | values | default | |", "|---|---|---|---|")
-    inner_sections: list[Iterator[str]] = []
-    for field in msgspec.structs.fields(kind):
-        allowed = inspect.type_info(field.type)
-        inner = _inner_table(allowed)
-        if inner is not None:
-            name = f"{path}.{field.name}"
-            is_table = isinstance(_unwrap(allowed), inspect.DictType)
-            is_many = isinstance(_unwrap(allowed), inspect.VarTupleType)
-            inner_sections.append(
-                _section(inner, f"{name}.NAME" if is_table else name, is_list=is_many)
-            )
+    _, descriptions = _parse_docstring(struct.cls)
+
+    def rank(field: inspect.Field) -> tuple[bool, bool, int]:
+        classes = [
+            kind for kind in struct.cls.__mro__ if field.name in source.get_annotations(kind)
+        ]
+        return not field.required, field.name != "enabled", -len(classes[-1].__mro__)
+
+    fields = settable_fields(struct).items()
+    for key, field in sorted(fields, key=lambda item: rank(item[1])):
         description = descriptions.get(field.name, "")
-        yield f"| `{field.name}` | {_values(allowed)} | {_default(field)} | {description} |"
-    for section in inner_sections:
-        yield from section
+        yield f"| `{key}` | {_values(field.type)} | {_default(field)} | {description} |"
+
+
+def _inner_sections(struct: inspect.StructType, path: str) -> Iterator[tuple[str, Iterator[str]]]:
+    """Yield the path and the lines of each table inside a section."""
+    for key, field in settable_fields(struct).items():
+        inner = _inner_table(field.type)
+        if inner is not None:
+            is_table = isinstance(_unwrap(field.type), inspect.DictType)
+            is_list = isinstance(_unwrap(field.type), inspect.VarTupleType)
+            name = f"{path}.{key}.NAME" if is_table else f"{path}.{key}"
+            yield name, _section(inner, name, is_list=is_list)
+
+
+def _struct_type(kind: type) -> inspect.StructType:
+    struct = inspect.type_info(kind)
+    assert isinstance(struct, inspect.StructType)
+    return struct
 
 
 def _parse_docstring(kind: type) -> tuple[str, dict[str, str]]:
-    """Return the summary of a class and the descriptions of its keys, both from its docstring."""
+    """Return the summary of a class and the descriptions of its keys, own and inherited."""
+    descriptions: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if issubclass(base, msgspec.Struct):
+            descriptions |= _parse_keys(source.cleandoc(base.__doc__ or ""))
     text = source.cleandoc(kind.__doc__ or "")
-    summary, _, table = text.partition("\n\n")
+    summary = text if not _parse_keys(text) else text.partition("\n\n")[0]
+    return " ".join(summary.split()), descriptions
+
+
+def _parse_keys(text: str) -> dict[str, str]:
     descriptions: dict[str, str] = {}
     name = ""
-    for line in table.splitlines():
+    for line in text.splitlines():
         match = re.match(r"(\w+) {2,}(\S.*)", line)
         if match:
-            name, descriptions[match[1]] = match[1], match[2]
+            name, descriptions[match[1]] = match[1], match[2].replace("|", "\\|")
         elif name and line.startswith("  "):
-            descriptions[name] += f" {line.strip()}"
-    if not descriptions and table:
-        summary = " ".join(text.split())
-    escaped = {name: text.replace("|", "\\|") for name, text in descriptions.items()}
-    return " ".join(summary.split()), escaped
+            descriptions[name] += f" {line.strip()}".replace("|", "\\|")
+    return descriptions
 
 
 def _unwrap(kind: inspect.Type) -> inspect.Type:
@@ -115,14 +162,14 @@ def _unwrap(kind: inspect.Type) -> inspect.Type:
     return kind
 
 
-def _inner_table(kind: inspect.Type) -> type | None:
-    """Return the class of the tables that a key contains, or None if it contains none."""
+def _inner_table(kind: inspect.Type) -> inspect.StructType | None:
+    """Return the type of the tables that a key contains, or None if it contains none."""
     kind = _unwrap(kind)
     if isinstance(kind, inspect.VarTupleType):
         kind = _unwrap(kind.item_type)
     elif isinstance(kind, inspect.DictType):
         kind = _unwrap(kind.value_type)
-    return kind.cls if isinstance(kind, inspect.StructType) else None
+    return kind if isinstance(kind, inspect.StructType) else None
 
 
 def _values(kind: inspect.Type) -> str:

@@ -70,6 +70,11 @@ def data_folder() -> str:
     return str(platformdirs.user_data_path("tertulia", appauthor=False))
 
 
+def platforms_folder() -> str:
+    """Return the folder that contains the state of each platform's adapter."""
+    return os.path.join(data_folder(), "platforms")
+
+
 def nearest_existing_folder(location: str) -> str:
     """Return the folder of a store, or its nearest parent that exists.
 
@@ -96,7 +101,7 @@ def open_existing_store(options: CommandOptions) -> Store:
 
 def store_settings(options: CommandOptions) -> Settings:
     """Return the store's settings from the configuration, with a shorter wait for locks."""
-    settings = load_config(options).config.settings
+    settings = load_config(options).config.store_settings
     return msgspec.structs.replace(settings, busy_seconds=min(settings.busy_seconds, _BUSY_SECONDS))
 
 

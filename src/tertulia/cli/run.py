@@ -10,6 +10,7 @@ import click
 from tertulia.cli import locations
 from tertulia.cli.options import CliCommand, CommandOptions
 from tertulia.cli.wizard import create_config
+from tertulia.core.source import LOCAL
 from tertulia.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ async def _run(options: CommandOptions, config: Config, *, has_terminal: bool) -
     from tertulia.config.build import build_adapters, build_agent, build_http_settings
 
     agent = build_agent(config.agent)
-    adapters: list[Adapter] = build_adapters(config)
-    http = build_http_settings(config)
-    serves_terminal = has_terminal and config.local.enabled
+    adapters: list[Adapter] = build_adapters(config, locations.platforms_folder())
+    http = build_http_settings(config, adapters)
+    serves_terminal = has_terminal and config.platform(LOCAL).enabled
     if not adapters and not serves_terminal and http is None:
         raise ConfigError(
             "There is nothing to serve: no platform is enabled, and there is no terminal.",

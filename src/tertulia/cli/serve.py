@@ -36,7 +36,7 @@ def open_store(options: CommandOptions, config: Config) -> PendingStore:
     location = locations.store_location(options)
     locations.local_zone()
     locations.create_private_file(location)
-    return aio.open(location, settings=config.settings)
+    return aio.open(location, settings=config.store_settings)
 
 
 async def serve_gateway(
@@ -61,7 +61,7 @@ async def serve_gateway(
         store,
         logged_agent,
         adapters,
-        rules=config.rules,
+        settings=config.gateway_settings,
         flush=_memory_flush(config, store, logged_agent),
         folder=os.path.join(locations.data_folder(), "schedules"),
         processes=_process_registry(config, store),
@@ -111,7 +111,7 @@ def _process_registry(config: Config, store: aio.Store) -> ProcessRegistry | Non
         store.sync,
         folder,
         work=work,
-        rules=config.processes.rules(),
+        settings=config.processes,
         environment=build_environment(config.processes, work),
     )
 

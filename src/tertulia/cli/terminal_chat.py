@@ -8,11 +8,12 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from tertulia.cli import output
+from tertulia.agents.agent_options import CommandAgentOptions, ModelOptions
+from tertulia.cli import locations, output
 from tertulia.cli.options import CommandOptions
-from tertulia.config.schema import AgentConfig, Config
+from tertulia.config.schema import AgentSection, Config
 from tertulia.core.message import ASSISTANT, text_of
-from tertulia.core.source import Source
+from tertulia.core.source import LOCAL, Source
 from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.storage.connect import public_name
 
@@ -27,9 +28,13 @@ _ANSWER_SEARCH_LIMIT = 200  # newest messages among which the answer to the last
 
 def terminal_adapter(config: Config, store: aio.Store) -> TerminalAdapter:
     """Return the adapter that reads from and prints to this terminal."""
+    from tertulia.config.build import build_adapter
     from tertulia.platforms.terminal import TerminalAdapter
 
-    return TerminalAdapter(settled=_answer_waiter(store), history=_history_file(config))
+    terminal = build_adapter(config, LOCAL, locations.platforms_folder())
+    assert isinstance(terminal, TerminalAdapter)
+    terminal.settled = _answer_waiter(store)
+    return terminal
 
 
 async def print_greeting(options: CommandOptions, store: aio.Store, config: Config) -> None:
@@ -63,29 +68,9 @@ async def has_unfinished_work(store: aio.Store) -> bool:
             return True
     for state in ("waiting", "sending"):
         deliveries = (await store.outbox.find(state=state, limit=50)).items
-        if any(delivery.platform == "local" for delivery in deliveries):
+        if any(delivery.platform == LOCAL for delivery in deliveries):
             return True
     return False
-
-
-def _history_file(config: Config) -> str | None:
-    """Return the file that keeps the typed lines, readable by this user only.
-
-    None if the input is no terminal, the history is turned off, or the file cannot be created; then
-    the lines are remembered until the program ends.
-    """
-    if not sys.stdin.isatty() or config.local.history == "":
-        return None
-    import platformdirs
-
-    folder = platformdirs.user_state_path("tertulia", appauthor=False)
-    path = os.path.expanduser(config.local.history or str(folder / "history"))
-    try:
-        os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
-    except OSError:
-        return None
-    return path
 
 
 def _answer_waiter(store: aio.Store) -> Callable[[str | None], Awaitable[str | None]]:
@@ -114,10 +99,10 @@ def _get_answer(store: Store, message_id: str) -> str | None:
     return answers[-1] if answers else None
 
 
-def _agent_name(agent: AgentConfig) -> str:
-    if agent.model:
+def _agent_name(agent: AgentSection) -> str:
+    if isinstance(agent, ModelOptions):
         return f"{agent.model} ({agent.kind})"
-    if agent.command:
+    if isinstance(agent, CommandAgentOptions):
         return f"the program {clean_for_prompt(os.path.basename(agent.command[0]), 60)}"
     return "an agent over HTTP" if agent.kind == "http" else f"the {agent.kind}"
 

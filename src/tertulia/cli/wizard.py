@@ -138,9 +138,9 @@ def write_config(path: str, text: str, *, is_forced: bool = False) -> None:
 
 def _agent_examples(agent: dict[str, object]) -> list[str]:
     """Return comments that show other agents, if this is the default one."""
-    from tertulia.config.schema import AgentConfig
+    from tertulia.config.schema import Config
 
-    if agent != {"kind": AgentConfig().kind}:
+    if agent != {"kind": Config().agent.kind}:
         return []
     return [
         '# kind = "openai"         # or "anthropic", "command", "http"',

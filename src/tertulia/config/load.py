@@ -1,8 +1,9 @@
 """Read the configuration, and report every mistake with the line or the variable it is in.
 
-The values are checked against the types in `schema.py`, so that the allowed keys and values are
-defined once. A key path is a tuple such as `("store", "policies", "default", "mode")`. Its origin,
-a line of the file or a variable, is looked up only to report a mistake.
+The values are checked against the types of the sections, so that the allowed keys and values are
+defined once; a field that is marked `RUNTIME_ONLY` is no key. A key path is a tuple such as
+`("store", "policies", "default", "mode")`. Its origin, a line of the file or a variable, is looked
+up only to report a mistake.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import inspect
+from msgspec.structs import fields
 
-from tertulia.config import schema as sections
-from tertulia.config.schema import Config, PlatformConfig
+from tertulia.config.schema import Config
 from tertulia.errors import ConfigError
 from tertulia.platforms.registry import PLATFORMS
 
@@ -74,6 +75,13 @@ class Origin:
         """Record that a variable set this key."""
         self._variables[key_path] = name
 
+    def resolve_path(self, key_path: KeyPath, path: str) -> str:
+        """Return a path in the file relative to its folder; any other path or URL unchanged."""
+        if not self.path or not path or "://" in path or key_path in self._variables:
+            return path
+        folder = os.path.dirname(os.path.abspath(self.path))
+        return os.path.join(folder, os.path.expanduser(path))
+
     def describe(self, key_path: KeyPath) -> str:
         """Return the variable, or the file and its line, with the key, for an error message."""
         key = dotted(key_path)
@@ -94,13 +102,12 @@ class ConfigReader:
 
     def config(self, values: Mapping[str, Any]) -> Config:
         """Return the configuration; raise `ConfigError` for the first mistake."""
-        plain = {name: value for name, value in values.items() if name != "platforms"}
-        names = [field.name for field in msgspec.structs.fields(Config)]
-        self._require_allowed(plain, names, ())
-        types = {field.name: field.type for field in msgspec.structs.fields(Config)}
+        types = {field.name: inspect.type_info(field.type) for field in fields(Config)}
+        self._require_allowed(values, types, ())
         read_sections = {
-            name: self.value(inspect.type_info(types[name]), value, (name,))
-            for name, value in plain.items()
+            name: self.value(types[name], value, (name,))
+            for name, value in values.items()
+            if name != "platforms"
         }
         return Config(**read_sections, platforms=self._platforms(values.get("platforms", {})))
 
@@ -108,11 +115,16 @@ class ConfigReader:
         """Return a value converted to a type; raise a `ConfigError` that names its key."""
         if isinstance(kind, inspect.Metadata):
             inner = self.value(kind.type, value, key_path)
-            return HiddenValue(inner) if (kind.extra or {}).get("is_secret") else inner
+            extra = kind.extra or {}
+            if extra.get("is_path"):
+                return self._origin.resolve_path(key_path, inner)
+            return HiddenValue(inner) if extra.get("is_secret") else inner
+        if isinstance(kind, inspect.UnionType) and len(struct_types(kind)) > 1:
+            return self._tagged(kind, value, key_path)
         if isinstance(kind, inspect.UnionType):
             return self.value(_without_none(kind), value, key_path)
         if isinstance(kind, inspect.StructType):
-            return self._struct(kind.cls, value, key_path)
+            return self._struct(kind, value, key_path)
         if isinstance(kind, inspect.DictType):
             table = self._table(value, key_path)
             return {
@@ -134,27 +146,50 @@ class ConfigReader:
         platforms = {}
         for name, section in self._table(value, ("platforms",)).items():
             self._require_allowed([name], PLATFORMS, ("platforms",))
-            kind = sections.PLATFORM_SECTIONS.get(name, PlatformConfig)
-            platforms[name] = self._struct(kind, section, ("platforms", name))
+            platforms[name] = self._struct(_platform_type(name), section, ("platforms", name))
         return platforms
 
-    def _struct(self, kind: type, value: Any, key_path: KeyPath) -> Any:
+    def _tagged(self, kind: inspect.UnionType, value: Any, key_path: KeyPath) -> Any:
+        """Return the struct whose tag the table names; without a tag, the first one."""
         table = self._table(value, key_path)
-        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-        self._require_allowed(table, fields, key_path)
+        by_tag = {str(struct.tag): struct for struct in struct_types(kind)}
+        first, *_ = by_tag.values()
+        tag_key = str(first.tag_field)
+        tag = self._choice(sorted(by_tag), table.get(tag_key, str(first.tag)), (*key_path, tag_key))
+        struct = by_tag[tag]
+        all_keys = {key: None for other in by_tag.values() for key in settable_fields(other)}
+        self._require_allowed(table, [tag_key, *all_keys], key_path)
+        names = settable_fields(struct)
+        for name in table:
+            if name != tag_key and name not in names:
+                problem = f"is no key of the {tag_key} {tag!r}"
+                raise self._invalid(
+                    (*key_path, name), problem, f"It takes: {', '.join(sorted(names))}."
+                )
+        for name, field in names.items():
+            if field.required and not table.get(name):
+                problem = f"is {tag!r}, which needs {name}"
+                raise self._invalid((*key_path, tag_key), problem, f"Set {name}.")
+        keys = {name: item for name, item in table.items() if name != tag_key}
+        return self._struct(struct, keys, key_path)
+
+    def _struct(self, kind: inspect.StructType, value: Any, key_path: KeyPath) -> Any:
+        table = self._table(value, key_path)
+        names = settable_fields(kind)
+        self._require_allowed(table, names, key_path)
         values = {
-            field.name: self.value(inspect.type_info(field.type), table[name], (*key_path, name))
-            for name, field in fields.items()
+            field.name: self.value(field.type, table[name], (*key_path, name))
+            for name, field in names.items()
             if name in table
         }
-        for name, field in fields.items():
+        for name, field in names.items():
             if field.required and name not in table:
                 raise self._invalid(key_path, f"has no {name}", f"Add: {name} = …")
         try:
-            return kind(**values)
+            return kind.cls(**values)
         except ConfigError as problem:
             field_name = problem.data.get("field")
-            at = (*key_path, field_name) if field_name in fields else key_path
+            at = (*key_path, field_name) if field_name in names else key_path
             message = f"{self._origin.describe(at)}: {problem.message}"
             raise ConfigError(message, hint=problem.hint, field=dotted(at)) from problem
 
@@ -241,35 +276,12 @@ def _read_file(path: str) -> tuple[dict[str, Any], Origin]:
         raise ConfigError(
             f"{path} is not TOML: {problem}.", hint="Correct that line.", field="config"
         ) from problem
-    _resolve_paths(os.path.dirname(os.path.abspath(path)), values)
-    return values, Origin(path, dict(_key_lines(text)))
-
-
-_PATH_KEYS = (
-    ("store", "where"),
-    ("log", "file"),
-    ("agent", "folder"),
-    ("processes", "folder"),
-    ("processes", "ssh", "identity"),
-    ("processes", "ssh", "known_hosts"),
-)
-
-
-def _resolve_paths(folder: str, values: dict[str, Any]) -> None:
-    """Make relative paths start at the folder of the configuration file."""
-    for *parents, name in _PATH_KEYS:
-        table: Any = values
-        for section in parents:
-            table = table.get(section) if isinstance(table, dict) else None
-        if not isinstance(table, dict):
-            continue
-        path = table.get(name)
-        if isinstance(path, str) and path and "://" not in path:
-            table[name] = os.path.join(folder, os.path.expanduser(path))
+    # The first line of a key wins: a later header repeats its parents.
+    return values, Origin(path, dict(reversed([*_key_lines(text)])))
 
 
 def _key_lines(text: str) -> Iterator[tuple[KeyPath, int]]:
-    """Yield every key path in a TOML text with its line number.
+    """Yield every key path in a TOML text with its line number; a header has all its parents.
 
     A statement is the shortest run of lines that is valid TOML by itself.
     """
@@ -284,7 +296,8 @@ def _key_lines(text: str) -> Iterator[tuple[KeyPath, int]]:
             continue
         if re.match(r"\s*\[", statement):
             header = _header_path(values, counts)
-            yield header, first
+            for length in range(1, len(header) + 1):
+                yield header[:length], first
         else:
             for key_path in _key_paths(values):
                 yield (*header, *key_path), first
@@ -345,7 +358,7 @@ def _apply_variables(
 def variables() -> dict[str, KeyPath]:
     """Return the key path that each variable sets: TERTULIA_AGENT_MODEL sets agent.model."""
     key_paths: dict[str, KeyPath] = {f"{PREFIX}STORE": ("store", "where")}
-    for section in msgspec.structs.fields(Config):
+    for section in fields(Config):
         kind = inspect.type_info(section.type)
         for key_path in _leaf_paths(kind, (section.name,)):
             key_paths[PREFIX + "_".join(map(str, key_path)).upper()] = key_path
@@ -353,11 +366,20 @@ def variables() -> dict[str, KeyPath]:
 
 
 def _leaf_paths(kind: inspect.Type, key_path: KeyPath) -> Iterator[KeyPath]:
-    if isinstance(kind, inspect.StructType):
-        for field in kind.fields:
-            yield from _leaf_paths(field.type, (*key_path, field.name))
-    elif not _is_table(kind):
+    structs = _section_types(kind)
+    for struct in structs:
+        if struct.tag_field is not None:
+            yield (*key_path, struct.tag_field)
+        for name, field in settable_fields(struct).items():
+            yield from _leaf_paths(field.type, (*key_path, name))
+    if not structs and not _is_table(kind):
         yield key_path
+
+
+def _section_types(kind: inspect.Type) -> list[inspect.StructType]:
+    """Return the structs of a section that is always there; an optional table has no variables."""
+    has_none = isinstance(kind, inspect.UnionType) and kind.includes_none
+    return [] if has_none else struct_types(kind)
 
 
 def _is_table(kind: inspect.Type) -> bool:
@@ -374,16 +396,17 @@ def _platform_key_path(name: str) -> KeyPath | None:
     if rest == name.removeprefix(PREFIX).lower():
         return None
     for platform in PLATFORMS:
-        kind = sections.PLATFORM_SECTIONS.get(platform, PlatformConfig)
-        for field in msgspec.structs.fields(kind):
-            if rest == f"{platform}_{field.name}".replace("-", "_"):
-                return ("platforms", platform, field.name)
+        prefix = platform.replace("-", "_") + "_"
+        if rest.startswith(prefix):  # before the platform is loaded
+            key = rest.removeprefix(prefix)
+            if key in settable_fields(_platform_type(platform)):
+                return ("platforms", platform, key)
     return None
 
 
 def _refuse_misspelt(name: str, key_paths: Mapping[str, KeyPath]) -> None:
     """Raise `ConfigError` if a name starts like a section; other variables are not ours."""
-    prefixes = {f"{PREFIX}{field.name.upper()}_" for field in msgspec.structs.fields(Config)}
+    prefixes = {f"{PREFIX}{field.name.upper()}_" for field in fields(Config)}
     if any(name.startswith(prefix) for prefix in prefixes):
         raise ConfigError(
             f"Unknown setting in environment variable {name}.",
@@ -395,11 +418,14 @@ def _refuse_misspelt(name: str, key_paths: Mapping[str, KeyPath]) -> None:
 def _type_at(key_path: KeyPath) -> inspect.Type:
     kind: inspect.Type = inspect.type_info(Config)
     if key_path[0] == "platforms":
-        section = sections.PLATFORM_SECTIONS.get(str(key_path[1]), PlatformConfig)
-        kind, key_path = inspect.type_info(section), key_path[2:]
+        kind, key_path = _platform_type(str(key_path[1])), key_path[2:]
     for name in key_path:
-        assert isinstance(kind, inspect.StructType)
-        kind = next(field.type for field in kind.fields if field.name == name)
+        types = {
+            key: field.type
+            for struct in struct_types(kind)
+            for key, field in settable_fields(struct).items()
+        }
+        kind = types.get(str(name), inspect.StrType())  # the key of a tag is a text
     return kind
 
 
@@ -434,16 +460,21 @@ def _put(values: dict[str, Any], key_path: KeyPath, value: Any) -> None:
 
 def to_redacted_dict(config: Config) -> dict[str, Any]:
     """Return the configuration as plain values, with its secrets replaced."""
-    values = {
-        field.name: _plain_value(inspect.type_info(field.type), getattr(config, field.name))
-        for field in msgspec.structs.fields(Config)
-        if field.name != "platforms"
+    return {
+        field.name: {name: _plain_struct(section) for name, section in config.platforms.items()}
+        if field.name == "platforms"
+        else _plain_struct(getattr(config, field.name))
+        for field in fields(Config)
     }
-    values["platforms"] = {
-        name: _plain_value(inspect.type_info(type(section)), section)
-        for name, section in config.platforms.items()
+
+
+def _plain_struct(value: msgspec.Struct) -> dict[str, Any]:
+    kind = _struct_type(type(value))
+    tag = {} if kind.tag_field is None else {kind.tag_field: kind.tag}
+    return tag | {
+        name: _plain_value(field.type, getattr(value, field.name))
+        for name, field in settable_fields(kind).items()
     }
-    return values
 
 
 def _plain_value(kind: inspect.Type, value: Any) -> Any:  # noqa: PLR0911
@@ -459,10 +490,7 @@ def _plain_value(kind: inspect.Type, value: Any) -> Any:  # noqa: PLR0911
     if isinstance(kind, inspect.UnionType):
         return _plain_value(_without_none(kind), value)
     if isinstance(kind, inspect.StructType):
-        return {
-            field.name: _plain_value(field.type, getattr(value, field.name))
-            for field in kind.fields
-        }
+        return _plain_struct(value)
     if isinstance(kind, inspect.DictType):
         return {name: _plain_value(kind.value_type, item) for name, item in value.items()}
     if isinstance(kind, inspect.VarTupleType):
@@ -480,6 +508,34 @@ def _without_password(address: str) -> str:
 
 
 # -- types and hints
+
+
+def struct_types(kind: inspect.Type) -> list[inspect.StructType]:
+    """Return the structs that a value of this type may be: none, one, or one for each tag."""
+    types = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+    return [item for item in types if isinstance(item, inspect.StructType)]
+
+
+def settable_fields(kind: inspect.StructType) -> dict[str, inspect.Field]:
+    """Return the fields that the configuration can set, by their keys."""
+    return {
+        field.encode_name: field
+        for field in kind.fields
+        if not (
+            isinstance(field.type, inspect.Metadata)
+            and (field.type.extra or {}).get("is_runtime_only")
+        )
+    }
+
+
+def _struct_type(struct: type[msgspec.Struct]) -> inspect.StructType:
+    kind = inspect.type_info(struct)
+    assert isinstance(kind, inspect.StructType)
+    return kind
+
+
+def _platform_type(name: str) -> inspect.StructType:
+    return _struct_type(PLATFORMS[name].settings)
 
 
 def _without_none(kind: inspect.UnionType) -> inspect.Type:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Literal
+from typing import Annotated, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
+from msgspec import Meta
 
 from tertulia.core import validate
 from tertulia.core.budget import Budget
@@ -17,25 +18,33 @@ from tertulia.errors import ConfigError
 
 Durability = Literal["safe", "fast"]
 
+RUNTIME_ONLY = Meta(extra={"is_runtime_only": True})
+"""Marks a field of a settings class that a program sets; the configuration file cannot."""
+
+FilePath = Annotated[str, Meta(extra={"is_path": True})]
+"""A path; in the configuration file, a relative one starts at the folder of that file."""
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a store, all optional; `tertulia.open("talk.db")` works without any.
 
     policies                  when sessions end by themselves
-    group_sessions_per_user   each person in a group has a separate conversation
-    thread_sessions_shared    all people in a thread share one conversation
+    group_sessions_per_user   whether each person in a group has a conversation of their own
+    thread_sessions_shared    whether a thread is one conversation for everybody in it
     agent                     the name of the agent; the second part of every key
-    zone                      time zone of daily resets and usage by day; None: the machine's
+    zone                      the time zone of daily resets and of usage by day; default: that of
+                              the machine
     homes                     the default chat of each platform
     platforms                 names of the connected platforms, as shown to the agent
-    redact_pii                ids and phone numbers leave the store as hashes
+    redact_pii                whether ids and phone numbers leave the store as hashes only
     durability                "safe" survives power loss, "fast" only the end of the process
-    lease_seconds             time without a sign of life after which a turn may be taken over
-    budgets                   limits that refuse a turn before its model is called
-    remember                  sessions that a policy ends are queued in `store.flushes` for memory
+    lease_seconds             how long a turn may be silent before another process may take it over
+    budgets                   limits; a turn over its budget is refused before its model is called
+    remember                  whether sessions that a policy ended are queued to be written to
+                              memory
     has_active_processes      called with a key before a policy ends its session
-    protection_hours          how long a running process keeps an expired session current
-    busy_seconds              how long to wait for another program that locks the file
+    protection_hours          how long after its due end a running process keeps a session open
+    busy_seconds              how long to wait while another program locks the file
     """
 
     policies: Policies = Policies()
@@ -44,13 +53,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = "main"
     zone: str | None = None
     homes: Mapping[str, HomeChannel] = {}
-    platforms: tuple[str, ...] = ()
+    platforms: Annotated[tuple[str, ...], RUNTIME_ONLY] = ()
     redact_pii: bool = False
     durability: Durability = "safe"
     lease_seconds: float = 60
     budgets: tuple[Budget, ...] = ()
     remember: bool = False
-    has_active_processes: Callable[[str], bool] | None = None
+    has_active_processes: Annotated[Callable[[str], bool] | None, RUNTIME_ONLY] = None
     protection_hours: float = 24
     busy_seconds: float = 30
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from tertulia.core.source import LOCAL, Source
-from tertulia.gateway.settings import PlatformSettings
 from tertulia.platforms.base import Incoming
+from tertulia.platforms.settings import PlatformSettings
 from tertulia.records.people import Role
 
 Verdict = Literal["welcome", "stranger", "ignored"]

@@ -34,7 +34,7 @@ class Gateway:
         agent: Agent,
         adapters: Sequence[Adapter],
         *,
-        rules: GatewaySettings | None = None,
+        settings: GatewaySettings | None = None,
         tools: Sequence[Tool] = (),
         flush: Flush | None = None,
         folder: str | None = None,
@@ -42,12 +42,12 @@ class Gateway:
     ) -> None:
         self.store = store
         self.agent = agent
-        self.rules = rules or GatewaySettings()
+        self.settings = settings or GatewaySettings()
         self.adapters = {adapter.name: adapter for adapter in adapters}
         self.pipeline = Pipeline(
-            store, agent, self.adapters, self.rules, tuple(tools), processes, folder
+            store, agent, self.adapters, self.settings, tuple(tools), processes, folder
         )
-        self.expiry_watcher = ExpiryWatcher(store, every=self.rules.watch_seconds, flush=flush)
+        self.expiry_watcher = ExpiryWatcher(store, every=self.settings.watch_seconds, flush=flush)
         self.process_poller = ProcessPoller(processes)
         self._stop_requested = asyncio.Event()
 
@@ -84,14 +84,14 @@ class Gateway:
 
     async def _drain_turns(self) -> None:
         workers = (self.pipeline.inbox_worker, self.pipeline.schedule_worker)
-        drains = (worker.drain(self.rules.drain_seconds) for worker in workers)
+        drains = (worker.drain(self.settings.drain_seconds) for worker in workers)
         cancelled = sum(await asyncio.gather(*drains))
         if cancelled:
             log.warning("%s turns were cut off, they continue with the next start", cancelled)
 
     async def _drain_deliveries(self) -> None:
         try:
-            await self.pipeline.delivery_worker.drain(self.rules.drain_seconds)
+            await self.pipeline.delivery_worker.drain(self.settings.drain_seconds)
         except Error as problem:
             log.warning("outbox claim failed, the rest is sent with the next start: %s", problem)
 

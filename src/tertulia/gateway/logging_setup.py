@@ -11,12 +11,13 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from tertulia.agents.base import Agent, Event, ModelUsage, Request, Step, running
 from tertulia.core.text.redact import Redactor
 from tertulia.core.text.secret_patterns import hide_secrets
 from tertulia.errors import AgentStopped, ConfigError, Error
+from tertulia.gateway.settings import LogSettings
 
 NAME = "tertulia"
 
@@ -24,17 +25,6 @@ log = logging.getLogger("tertulia.turns")
 
 # Fields that contain the key of a conversation; the ids in it are replaced by pseudonyms.
 _KEYS = frozenset(("key",))
-
-
-class LogSettings(Protocol):
-    """Level, format and file of the log."""
-
-    @property
-    def level(self) -> str: ...
-    @property
-    def format(self) -> str: ...
-    @property
-    def file(self) -> str | None: ...
 
 
 class LoggedAgent:

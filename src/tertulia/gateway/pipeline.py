@@ -75,7 +75,7 @@ class Pipeline:
         store: aio.Store,
         agent: Agent,
         adapters: Mapping[str, Adapter],
-        rules: GatewaySettings,
+        settings: GatewaySettings,
         tools: tuple[Tool, ...] = (),
         processes: ProcessRegistry | None = None,
         folder: str | None = None,
@@ -83,16 +83,16 @@ class Pipeline:
         self.store = store
         self.agent = agent
         self.adapters = adapters
-        self.rules = rules
+        self.settings = settings
         self.tools = tools
         self.processes = processes
-        self.interrupts = Interrupts(store, rules)
+        self.interrupts = Interrupts(store, settings)
         self.metrics: Metrics = NullMetrics()
         lease = store.settings.lease_seconds
-        self.inbox_worker = Worker("inbox", store.inbox, self.answer, rules.turns, lease=lease)
+        self.inbox_worker = Worker("inbox", store.inbox, self.answer, settings.turns, lease=lease)
         run = ScheduleRunner(self, adapters, folder).run
         self.schedule_worker = Worker("schedule", store.schedules, run, MAX_RUNS, lease=lease)
-        self.delivery_worker = DeliveryWorker(store, adapters, rules.sends)
+        self.delivery_worker = DeliveryWorker(store, adapters, settings.sends)
 
     def start(self) -> PipelineTasks:
         """Start every loop as a task of its own; each one runs until it is cancelled."""
@@ -159,11 +159,11 @@ class Pipeline:
 
     def _admit(self, incoming: Incoming) -> access.Verdict:
         role = self._role(incoming.source)
-        return access.decide(incoming, role, self.rules.of(incoming.source.platform))
+        return access.decide(incoming, role, self.settings.of(incoming.source.platform))
 
     def _role(self, source: Source) -> Role:
         stored = self.store.sync.people.role_of(source)
-        return access.role_of(source, stored, self.rules.of(source.platform))
+        return access.role_of(source, stored, self.settings.of(source.platform))
 
     async def _offer_pairing(self, incoming: Incoming) -> None:
         """Send a pairing code to an unknown person, unless there were too many requests lately."""
@@ -191,7 +191,7 @@ class Pipeline:
             # Without an id it could not be recognised after a crash, nor be deleted with the rest.
             message_id=incoming.message_id or uuid.uuid4().hex,
             media=incoming.media,
-            gather_seconds=0 if command is not None else self.rules.gather_seconds,
+            gather_seconds=0 if command is not None else self.settings.gather_seconds,
         )
 
     # -- claim: take items from the queues; each becomes a task
@@ -220,17 +220,17 @@ class Pipeline:
             log.info("message %s was continued by another node: %s", item.id, problem.message)
         except Error as problem:
             log.warning("message %s was not answered: %s", item.id, problem)
-            gives_up = item.attempts >= self.rules.tries and not problem.retryable
+            gives_up = item.attempts >= self.settings.tries and not problem.retryable
             await self._fail(item, problem, 2.0**item.attempts, gives_up=gives_up)
         except Exception:
             log.exception("message %s was not answered", item.id)
-            gives_up = item.attempts >= self.rules.tries
+            gives_up = item.attempts >= self.settings.tries
             await self._fail(item, _BUG, 2.0**item.attempts, gives_up=gives_up)
 
     async def _answer(self, item: InboxItem) -> None:
         """Run the command or the turn of a claimed message, then mark the message done."""
         command = commands.parse(item.text)
-        if item.attempts > self.rules.tries * 4:
+        if item.attempts > self.settings.tries * 4:
             # Every node that claimed it has died: one message must not end all nodes.
             await self._fail(item, _STOPPED, 0, gives_up=True)
             return
@@ -254,7 +254,7 @@ class Pipeline:
         self, source: Source, command: commands.ParsedCommand
     ) -> commands.CommandReply:
         role = await self.store.run_batched(self._role, source)
-        context = commands.CommandContext(self.store.sync, source, self.rules, role)
+        context = commands.CommandContext(self.store.sync, source, self.settings, role)
         return await asyncio.to_thread(commands.run, context, command)
 
     async def _fail(
@@ -316,7 +316,9 @@ class Pipeline:
     async def _agent_turn(self, item: InboxItem) -> AgentTurn:
         adapter = self.adapters.get(item.source.platform)
         tools = await self.tools_for(item.source, item.key)
-        return AgentTurn(self.store, self.agent, adapter, self.rules, tools, metrics=self.metrics)
+        return AgentTurn(
+            self.store, self.agent, adapter, self.settings, tools, metrics=self.metrics
+        )
 
     async def tools_for(
         self, source: Source, key: str, *, can_schedule: bool = True

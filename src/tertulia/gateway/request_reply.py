@@ -194,7 +194,7 @@ class Responder:
             pipeline.store,
             pipeline.agent,
             None,
-            pipeline.rules,
+            pipeline.settings,
             tools,
             metrics=pipeline.metrics,
             delivers=False,

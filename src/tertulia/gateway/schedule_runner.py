@@ -87,7 +87,7 @@ class ScheduleRunner:
 
     async def _may_write(self, origin: Source) -> bool:
         """Return whether the creator may write now; it is decided anew for each run."""
-        settings = self._pipeline.rules.of(origin.platform)
+        settings = self._pipeline.settings.of(origin.platform)
         role = access.role_of(origin, await self._store.people.role_of(origin), settings)
         incoming = Incoming(source=origin, text=None, is_addressed=True)
         return access.decide(incoming, role, settings) == "welcome"

@@ -1,53 +1,38 @@
-"""Settings of a gateway: frozen values, read from the configuration."""
+"""Settings of a gateway and of its log: frozen values, read from the configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from tertulia.core.settings import RUNTIME_ONLY, FilePath
 from tertulia.errors import ConfigError
-
-Admission = Literal["everyone", "paired", "nobody"]
-"""People who may write in private: anybody, people the owner let in, or only the allow list."""
-
-Groups = Literal["mention", "always", "never"]
-"""Messages of a group that are answered: those that address the agent, all, or none."""
+from tertulia.platforms.settings import PlatformSettings
 
 DuringTurn = Literal["queue", "interrupt", "steer"]
 """Effect of a message that arrives during a turn: wait, end the turn, or be taken into it."""
-
-
-class PlatformSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Access control of one platform.
-
-    `allow` and `owners` list people by id; these are let in whatever `admission` is.
-    """
-
-    admission: Admission = "paired"
-    groups: Groups = "mention"
-    allow: tuple[str, ...] = ()
-    owners: tuple[str, ...] = ()
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a gateway.
 
     platforms         access control by platform; a platform that is not listed has the defaults
-    meanwhile         effect of a message that arrives during a turn
-    gather_seconds    messages of a person within this time are answered together
-    turns             maximum number of turns in progress at once on this node
-    history_tokens    maximum tokens of history shown to the model
-    history_messages  maximum messages of history shown to the model
-    compact_turns     number of newest turns that compaction leaves as they are
-    tries             tries of a message before it is given up
-    sends             tries of a delivery before it is given up
-    watch_seconds     time between two searches for expired sessions
-    drain_seconds     time that turns in progress get to finish when the gateway stops
+    meanwhile         what a message does that arrives during a turn: wait in the queue (queue),
+                      end the turn (interrupt), or become part of it (steer)
+    gather_seconds    messages that a person sends within this time are answered together
+    turns             how many turns may run at the same time on this node
+    history_tokens    the largest history a model gets, in tokens
+    history_messages  the largest history a model gets, in messages
+    compact_turns     how many of the newest turns a compaction leaves unchanged
+    tries             how many times a message is tried before it is given up
+    sends             how many times a delivery is tried before it is given up
+    watch_seconds     how often to look for sessions that their policy ends
+    drain_seconds     how long running turns may continue after the program is asked to stop
     """
 
-    platforms: Mapping[str, PlatformSettings] = {}
+    platforms: Annotated[Mapping[str, PlatformSettings], RUNTIME_ONLY] = {}
     meanwhile: DuringTurn = "queue"
     gather_seconds: float = 0.0
     turns: int = 64
@@ -72,6 +57,19 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     def of(self, platform: str) -> PlatformSettings:
         """Return the settings of a platform, or the defaults."""
         return self.platforms.get(platform, PlatformSettings())
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The log. It never contains keys, tokens or texts of messages; ids are pseudonyms.
+
+    level    the lowest level that is logged
+    format   text: lines for people; json: one JSON object per line
+    file     the log file; default: standard error
+    """
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+    file: FilePath | None = None
 
 
 def _invalid(name: str, value: object, hint: str) -> ConfigError:

@@ -2,14 +2,31 @@
 
 `app.py` builds the application. `routing.py` defines what an operation is and does the work that
 every operation shares (token, limits, decoding, errors). Each of the modules `turns`, `openai_api`,
-`sessions`, `schedules`, `processes`, `deliveries`, `inbox`, `people`, `web`, `webhook` and `health`
-defines a table of operations.
+`sessions`, `schedules`, `processes`, `deliveries`, `inbox`, `people`, `web`, `webhook`, `platforms`
+and `health` defines a table of operations.
 """
 
 from __future__ import annotations
 
-from tertulia.http.app import Api, application
-from tertulia.http.server import serve
+from typing import TYPE_CHECKING, Any
+
 from tertulia.http.settings import HttpSettings, Token
 
+if TYPE_CHECKING:
+    from tertulia.http.app import Api, application
+    from tertulia.http.server import serve
+
 __all__ = ["Api", "HttpSettings", "Token", "application", "serve"]
+
+
+def __getattr__(name: str) -> Any:
+    # The settings are a section of the configuration, which is read without the extra, too.
+    if name in ("Api", "application"):
+        from tertulia.http import app
+
+        return getattr(app, name)
+    if name == "serve":
+        from tertulia.http.server import serve
+
+        return serve
+    raise AttributeError(f"module 'tertulia.http' has no attribute {name!r}")

@@ -20,6 +20,7 @@ from tertulia.http import (
     inbox,
     openai_api,
     people,
+    platforms,
     processes,
     schedules,
     sessions,
@@ -102,6 +103,7 @@ TABLE: tuple[Operation, ...] = (
     *people.TABLE,
     *web.TABLE,
     *webhook.TABLE,
+    *platforms.TABLE,
     *health.TABLE,
 )
 

@@ -76,8 +76,8 @@ class Authenticator:
     def __init__(
         self, settings: HttpSettings, *, now: Callable[[], float] = time.monotonic
     ) -> None:
-        self._tokens = [(_digest(token.secret), token) for token in settings.tokens]
-        self._rate = settings.rate
+        self._tokens = [(_digest(token.resolve_secret()), token) for token in settings.tokens]
+        self._rate = settings.requests_per_minute
         self._now = now
         self._buckets: dict[str, tuple[float, float]] = {}
 

@@ -1,68 +1,103 @@
-"""Settings of the HTTP server; frozen values, built from the configuration."""
+"""Settings of the HTTP server: frozen values, read from the configuration."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
+from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from tertulia.config.http_schema import HttpConfig
+from tertulia.core.secret import Secret
 from tertulia.errors import ConfigError
 from tertulia.records.people import ROLES, Role
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _SHORTEST_SECRET = 16
-_DEFAULTS = HttpConfig()  # the same defaults as in the configuration file
 
 
-class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """Access for the holder of `secret`, who writes as `name` with the rights of `role`."""
+class Token(
+    msgspec.Struct, frozen=True, kw_only=True, rename={"secret": "token", "secret_env": "token_env"}
+):
+    """A token that gives access. Set either `token` or `token_env`.
+
+    name         the name of its holder, in logs and as the author of messages
+    role         the rights of its holder
+    secret       the token itself; better kept out of the file
+    secret_env   the environment variable that contains it
+    """
 
     name: str
-    secret: str
     role: Role = "member"
+    secret: Secret | None = None
+    secret_env: str | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ConfigError(
                 f"Invalid token name {self.name!r}.",
                 hint="Use up to 64 of a-z, 0-9, '_', '.' and '-', starting with a letter or digit.",
-                field="tokens",
+                field="name",
             )
         if self.role not in ROLES:
             raise ConfigError(
                 f"Invalid role {self.role!r} of the token {self.name}.",
                 hint=f"Allowed: {', '.join(ROLES)}.",
-                field="tokens",
+                field="role",
             )
-        _check_secret(self.secret, self.name)
+        if (self.secret is None) == (self.secret_env is None):
+            problem = "has no value" if self.secret is None else "has two values"
+            raise ConfigError(
+                f"The token {self.name!r} {problem}.",
+                hint="Give either token or token_env.",
+                field="token",
+            )
+        if self.secret is not None:
+            _check_secret(self.secret, self.name)
 
     def __repr__(self) -> str:
         return f"Token(name={self.name!r}, role={self.role!r})"
+
+    def resolve_secret(self, environ: Mapping[str, str] = os.environ) -> str:
+        """Return the secret, from its variable if it names one; raise `ConfigError` if invalid."""
+        if self.secret_env is None:
+            assert self.secret is not None
+            return self.secret
+        secret = environ.get(self.secret_env)
+        if not secret:
+            raise ConfigError(
+                f"http.tokens: the variable {self.secret_env} of the token {self.name!r} is empty.",
+                hint=f"Set it: export {self.secret_env}=…",
+                field="http.tokens",
+            )
+        _check_secret(secret, self.name)
+        return secret
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The address the server listens on, its tokens and its limits.
 
-    host             the address to listen on; other than loopback only with tokens
-    port             the port to listen on; 0 chooses a free one
-    tokens           the tokens that give access; without any, everybody on this machine is the
-                     owner
-    max_body         the largest request body in bytes
-    rate             requests per minute for each token
-    read_seconds     how long the request body may take to arrive
-    wait_seconds     how long a request waits for another turn of its conversation
-    stream_seconds   how long an event stream may stay open; clients reconnect
-    ping_seconds     how often an idle stream sends a comment to keep the connection open
-    drain_seconds    how long running requests may continue after the server is asked to stop
+    host                  the address to listen on; other than loopback only with tokens
+    port                  the port to listen on; 0: any free one
+    tokens                the tokens that give access; without any, everybody on this machine is
+                          the owner
+    max_body              the largest request body in bytes
+    requests_per_minute   how many requests one token may make in a minute
+    read_seconds          how long the request body may take to arrive
+    wait_seconds          how long a request waits for another turn of its conversation
+    stream_seconds        how long an event stream may stay open; clients reconnect
+    ping_seconds          how often an idle stream sends a comment to keep the connection open
+    drain_seconds         how long running requests may continue after the server is asked to stop
     """
 
-    host: str = _DEFAULTS.host
-    port: int = _DEFAULTS.port
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8460
     tokens: tuple[Token, ...] = ()
-    max_body: int = _DEFAULTS.max_body
-    rate: int = _DEFAULTS.requests_per_minute
+    max_body: Annotated[int, Meta(ge=1024)] = 8_388_608
+    requests_per_minute: Annotated[int, Meta(ge=1)] = 240
     read_seconds: float = 30.0
     wait_seconds: float = 30.0
     stream_seconds: float = 3600.0
@@ -71,7 +106,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in (
-            "max_body", "rate", "read_seconds", "wait_seconds", "stream_seconds",
+            "max_body", "requests_per_minute", "read_seconds", "wait_seconds", "stream_seconds",
             "ping_seconds", "drain_seconds",
         ):  # fmt: skip
             if not getattr(self, name) > 0:
@@ -80,22 +115,18 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
                 )
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port is {self.port!r}.", hint="Allowed: 0 to 65535.", field="port")
-        for field, values in (
-            ("name", [token.name for token in self.tokens]),
-            ("secret", [token.secret for token in self.tokens]),
-        ):
-            if len(set(values)) < len(values):
-                raise ConfigError(
-                    f"Two tokens have the same {field}.",
-                    hint=f"Give each token its own {field}.",
-                    field="tokens",
-                )
+        _refuse_repeated("name", [token.name for token in self.tokens])
+        _refuse_repeated("secret", [token.secret for token in self.tokens if token.secret])
         if not self.tokens and not is_loopback(self.host):
             raise ConfigError(
                 f"Without tokens the server would be open to everybody who reaches {self.host}.",
                 hint="Add a token, or listen on 127.0.0.1.",
                 field="host",
             )
+
+    def check_secrets(self) -> None:
+        """Raise `ConfigError` if the variable of a token is empty, or two have the same secret."""
+        _refuse_repeated("secret", [token.resolve_secret() for token in self.tokens])
 
 
 def is_loopback(host: str) -> bool:
@@ -108,6 +139,15 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def _refuse_repeated(field: str, values: list[str]) -> None:
+    if len(set(values)) < len(values):
+        raise ConfigError(
+            f"Two tokens have the same {field}.",
+            hint=f"Give each token its own {field}.",
+            field="tokens",
+        )
+
+
 def _check_secret(secret: str, name: str) -> None:
     """Raise `ConfigError` for a secret that is easy to guess; the message does not contain it."""
     if len(secret) < _SHORTEST_SECRET or not secret.isascii() or not secret.isprintable():
@@ -115,5 +155,5 @@ def _check_secret(secret: str, name: str) -> None:
             f"The secret of the token {name} is too short, or not printable ASCII.",
             hint=f"Use at least {_SHORTEST_SECRET} letters and digits:"
             " python -c 'import secrets; print(secrets.token_urlsafe(32))'",
-            field="tokens",
+            field="token",
         )

@@ -20,6 +20,8 @@ An adapter promises:
 7.  **`listen` ends when it is cancelled**, and `close` releases all resources. `listen` itself
     reconnects when a connection breaks.
 8.  **`show` never fails and never waits long**: a missed update does no harm.
+9.  **`respond` checks who calls**, if the adapter `needs_http`: requests to /platforms/NAME have
+    no token of the gateway, so the adapter verifies the signature or the secret of its platform.
 
 The gateway, which runs the adapter, promises that only one call of `listen` runs at a time (again
 after it failed), that `send` is called for one message of a chat at a time and in order, and that
@@ -29,12 +31,13 @@ after it failed), that `send` is called for one message of a chat at a time and 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from tertulia.core.source import Source
+from tertulia.errors import NotFound
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +72,23 @@ class StreamUpdate(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of the platform to /platforms/NAME; names of headers are in small letters."""
+
+    method: str
+    headers: Mapping[str, str]
+    query: Mapping[str, str] = {}
+    body: bytes = b""
+
+
+class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """The response to a request of the platform."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = "text/plain; charset=utf-8"
+
+
 class MenuEntry(msgspec.Struct, frozen=True):
     """A command, for platforms that show a menu of commands."""
 
@@ -80,10 +100,14 @@ Receive = Callable[[Incoming], Awaitable[None]]
 
 
 class Adapter(ABC):
-    """The adapter of one chat app; the module docstring lists its promises."""
+    """The adapter of one chat app; the module docstring lists its promises.
+
+    `needs_http`: people or the platform reach it through the HTTP server of the gateway.
+    """
 
     name: str
     is_idempotent: bool = False
+    needs_http: bool = False
 
     @abstractmethod
     async def listen(self, receive: Receive) -> None:
@@ -100,6 +124,10 @@ class Adapter(ABC):
     async def fill_menu(self, entries: tuple[MenuEntry, ...]) -> None:
         """Tell the platform the list of commands."""
         return
+
+    async def respond(self, request: HttpRequest) -> HttpResponse:
+        """Answer a request to /platforms/NAME; raise an `Error` to refuse it."""
+        raise NotFound(f"{self.name} takes no requests here.", hint="See docs/http.md.")
 
     async def close(self) -> None:
         """Close connections and release other resources."""

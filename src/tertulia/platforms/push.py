@@ -12,6 +12,8 @@ from tertulia.platforms.base import Adapter, Incoming, Receive
 class PushAdapter(Adapter):
     """Hands pushed messages to the gateway while it listens, one at a time for each chat."""
 
+    needs_http = True
+
     def __init__(self) -> None:
         self._receive: Receive | None = None
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()

@@ -1,104 +1,41 @@
 """The registry of platforms.
 
-The built-in platforms are listed here as data. Others are registered by a call of `register`, or by
-an installed package with an entry point in the group `tertulia.platforms` that has the name of the
-platform and refers to its `Platform`:
+A built-in platform is a module of this package with the name of the platform, which defines
+`PLATFORM` (see `definition.py`); there is no list of them. Others are registered by a call of
+`register`, or by an installed package with an entry point in the group `tertulia.platforms` that
+has the name of the platform and refers to its definition:
 
     [project.entry-points."tertulia.platforms"]
-    matrix = "tertulia_matrix:MATRIX"
+    matrix = "tertulia_matrix:PLATFORM"
 
+Names are listed without importing anything: a module is imported when its platform is first used.
 Entry points are read only when a name is neither built in nor registered.
 """
 
 from __future__ import annotations
 
+import pkgutil
 import re
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tertulia import platforms
 from tertulia.core.platform import Platform
 from tertulia.core.policy import Policies, ResetPolicy
-from tertulia.core.source import LOCAL
 from tertulia.errors import ConfigError
+from tertulia.platforms.definition import PlatformDefinition
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "tertulia.platforms"
+# The modules of the package that several platforms use; every other module is a platform.
+SHARED_MODULES = frozenset({"base", "definition", "push", "registry", "settings", "terminal"})
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _RESERVED = frozenset({"origin"})  # it is a delivery target with its own meaning
-
-_LIMITS_NOTE = "Promise nothing of the kind; say so if you are asked for it."
-_BUILT_IN = (
-    Platform(LOCAL, "Local", length_limit=None, markdown="markdown"),
-    Platform(
-        "telegram",
-        "Telegram",
-        length_limit=4096,
-        # Reports differ on the unit, code points or UTF-16 units; a text that fits in UTF-16
-        # units fits in both.
-        length_unit="utf16",
-        markdown="html",
-        threads=True,
-        edits=True,
-        typing=True,
-        media=True,
-        commands=True,
-    ),
-    Platform(
-        "discord",
-        "Discord",
-        length_limit=2000,
-        markdown="markdown",
-        threads=True,
-        edits=True,
-        typing=True,
-        media=True,
-        commands=True,
-        mentions_need_raw_ids=True,
-        notes=(
-            "You have no access to Discord's own APIs.",
-            "You cannot search channel history or pin messages.",
-            "You cannot manage channels, roles or members.",
-            _LIMITS_NOTE,
-        ),
-    ),
-    Platform(
-        "slack",
-        "Slack",
-        length_limit=40_000,
-        markdown="mrkdwn",
-        threads=True,
-        edits=True,
-        media=True,
-        mentions_need_raw_ids=True,
-        notes=(
-            "You have no access to Slack's own APIs.",
-            "You cannot search channel history or pin messages.",
-            "You cannot manage channels or members.",
-            _LIMITS_NOTE,
-        ),
-    ),
-    Platform("whatsapp", "WhatsApp", length_limit=4096, markdown="simple", typing=True, media=True),
-    # Receiving apps truncate or drop longer bodies without telling the sender.
-    Platform(
-        "signal",
-        "Signal",
-        length_limit=2000,
-        length_unit="bytes",
-        edits=True,
-        typing=True,
-        media=True,
-    ),
-    Platform(
-        "web", "Web", length_limit=None, markdown="markdown", edits=True, typing=True, media=True
-    ),
-    Platform("api", "API", length_limit=None, markdown="markdown", media=True, notify=False),
-    Platform("webhook", "Webhook", length_limit=None, markdown="markdown", notify=False),
-)
-
 
 # Platforms of agent SDKs: the program names each conversation and asks for it by that name again,
 # so none of them ends by itself, unless a policy is configured for its platform.
@@ -106,27 +43,32 @@ AGENT_SDK_PLATFORMS = ("openai-agents", "pydantic-ai", "agent-framework", "claud
 _NEVER = ResetPolicy("none")
 
 
-class Platforms(Mapping[str, Platform]):
+class Platforms(Mapping[str, PlatformDefinition]):
     """All platforms by name: built in, registered, or from an installed package."""
 
     def __init__(self) -> None:
-        self._loaded = {platform.name: platform for platform in _BUILT_IN}
+        self._loaded: dict[str, PlatformDefinition] = {}
 
-    def __getitem__(self, name: str) -> Platform:
+    def __getitem__(self, name: str) -> PlatformDefinition:
         if name not in self._loaded:
-            self._loaded[name] = _load(_entry_points()[name])
+            if name in built_in_names():
+                module = f"{platforms.__name__}.{name}"
+                self._loaded[name] = _load(name, module, partial(_import_definition, module))
+            else:
+                point = _entry_points()[name]
+                self._loaded[name] = _load(name, point.value, point.load)
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._loaded or name in _entry_points()
+        return name in self._loaded or name in built_in_names() or name in _entry_points()
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._loaded, **_entry_points()})
+        return iter(sorted({*built_in_names(), *self._loaded, *_entry_points()}))
 
     def __len__(self) -> int:
-        return len({**self._loaded, **_entry_points()})
+        return len({*built_in_names(), *self._loaded, *_entry_points()})
 
-    def add(self, platform: Platform) -> None:
+    def add(self, platform: PlatformDefinition) -> None:
         self._loaded[platform.name] = platform
 
 
@@ -138,7 +80,7 @@ def platform(name: str) -> Platform:
     return PLATFORMS[name] if name in PLATFORMS else Platform(name)
 
 
-def register(platform: Platform) -> None:
+def register(platform: PlatformDefinition) -> None:
     """Register a platform, replacing one of the same name; raise `ConfigError` for a bad name."""
     if not _NAME.fullmatch(platform.name) or platform.name in _RESERVED:
         raise ConfigError(
@@ -165,6 +107,13 @@ def policies(configured: Policies) -> Policies:
 
 
 @cache
+def built_in_names() -> frozenset[str]:
+    """Return the names of the platforms in this package; none of them is imported for it."""
+    modules = {module.name for module in pkgutil.iter_modules(platforms.__path__)}
+    return frozenset(modules - SHARED_MODULES)
+
+
+@cache
 def _entry_points() -> dict[str, EntryPoint]:
     # Slow to import, and needed only for names that are not built in.
     from importlib.metadata import entry_points
@@ -173,20 +122,23 @@ def _entry_points() -> dict[str, EntryPoint]:
     return {point.name: point for point in points if point.name not in _RESERVED}
 
 
-def _load(point: EntryPoint) -> Platform:
+def _import_definition(module: str) -> object:
+    return import_module(module).PLATFORM
+
+
+def _load(name: str, location: str, load: Callable[[], object]) -> PlatformDefinition:
     try:
-        loaded = point.load()
+        definition = load()
     except Exception as error:
         raise ConfigError(
-            f"The platform {point.name!r} could not be loaded from {point.value!r}: {error}.",
+            f"The platform {name!r} could not be loaded from {location!r}: {error}.",
             hint="Repair or uninstall the package that provides it.",
-            field=point.name,
+            field=name,
         ) from error
-    if isinstance(loaded, Platform) and loaded.name == point.name:
-        return loaded
+    if isinstance(definition, PlatformDefinition) and definition.name == name:
+        return definition
     raise ConfigError(
-        f"The entry point {point.name!r} of {GROUP} refers to {point.value!r}, "
-        f"which is not a platform of that name.",
-        hint=f"It must refer to a tertulia Platform({point.name!r}, …).",
-        field=point.name,
+        f"The platform {name!r} refers to {location!r}, which is not a platform of that name.",
+        hint=f"It must refer to a tertulia PlatformDefinition({name!r}, …).",
+        field=name,
     )

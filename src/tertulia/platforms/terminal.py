@@ -68,7 +68,7 @@ class TerminalAdapter(Adapter):
     ) -> None:
         self.finished = asyncio.Event()
         self.problem: Exception | None = None
-        self._settled = settled
+        self.settled = settled
         self._stdin = stdin or sys.stdin
         self._stdout = stdout or sys.stdout
         self._is_terminal = terminal is not None or (self._stdin.isatty() and self._stdout.isatty())
@@ -270,12 +270,12 @@ class TerminalAdapter(Adapter):
                 self._texts.clear()
                 await receive(incoming)
                 answer = await self._settle(incoming.message_id)
-                if self._settled is not None:
+                if self.settled is not None:
                     self._print_missing_answer(answer)
         await self._settle(None)  # also messages left unanswered by an earlier run
 
     async def _settle(self, message_id: str | None) -> str | None:
-        return None if self._settled is None else await self._settled(message_id)
+        return None if self.settled is None else await self.settled(message_id)
 
     def _print_missing_answer(self, answer: str | None) -> None:
         """Print the stored answer if another program with this conversation has shown it."""

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 
 from tertulia.core.source import Source
 from tertulia.errors import PlatformUnavailable
-from tertulia.platforms.base import Outgoing, StreamUpdate
+from tertulia.platforms.base import Adapter, Outgoing, StreamUpdate
+from tertulia.platforms.definition import BuildContext, PlatformDefinition
 from tertulia.platforms.push import PushAdapter
 
 Chat = tuple[str, str]
@@ -98,3 +99,20 @@ class WebAdapter(PushAdapter):
         """Send the progress of a turn to the open pages of its chat."""
         for page in tuple(self._streams.get((source.account, source.chat_id), ())):
             page.put(update)
+
+
+def build(context: BuildContext) -> Adapter:
+    """Return the adapter of web pages."""
+    return WebAdapter()
+
+
+PLATFORM = PlatformDefinition(
+    "web",
+    "Web",
+    length_limit=None,
+    markdown="markdown",
+    edits=True,
+    typing=True,
+    media=True,
+    build=build,
+)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
+from tertulia.core.secret import Secret
 from tertulia.core.source import Source
 from tertulia.errors import (
     AccessDenied,
@@ -32,8 +33,10 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
-from tertulia.platforms.base import Incoming, Outgoing
+from tertulia.platforms.base import Adapter, Incoming, Outgoing
+from tertulia.platforms.definition import BuildContext, PlatformDefinition
 from tertulia.platforms.push import PushAdapter
+from tertulia.platforms.settings import PlatformSettings
 
 if TYPE_CHECKING:
     import httpx2
@@ -44,6 +47,21 @@ WINDOW_SECONDS: Final = 300
 _LONGEST_PAUSE: Final = 3600.0
 
 _Id = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class WebhookSettings(PlatformSettings, frozen=True, kw_only=True):
+    """Another program that posts signed messages and receives signed answers.
+
+    secret          the secret both sides sign with; better kept out of the file
+    secret_env      the environment variable that contains it
+    url             the address answers are posted to; default: no answer is sent
+    is_idempotent   whether that program ignores a delivery it has already received
+    """
+
+    secret: Secret | None = None
+    secret_env: str | None = None
+    url: str | None = None
+    is_idempotent: bool = False
 
 
 class WebhookRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,3 +248,22 @@ def _library() -> Any:
             hint="Install it: pip install 'tertulia[http]'.",
         ) from problem
     return httpx2
+
+
+def build(context: BuildContext) -> Adapter:
+    """Return the adapter of the other program."""
+    settings: WebhookSettings = context.settings
+    return WebhookAdapter(
+        context.require_secret("secret"), url=settings.url, is_idempotent=settings.is_idempotent
+    )
+
+
+PLATFORM = PlatformDefinition(
+    "webhook",
+    "Webhook",
+    length_limit=None,
+    markdown="markdown",
+    notify=False,
+    settings=WebhookSettings,
+    build=build,
+)

@@ -101,7 +101,7 @@ def tools_for(
     Notices about the programs are sent to `origin`; without it, they are only written to the
     transcript.
     """
-    if not registry.rules.allows(role):
+    if not registry.settings.allows(role):
         return ()
     process_tools = _ProcessTools(registry, origin, key)
     return (

@@ -84,19 +84,19 @@ class ProcessRegistry:
         folder: str | os.PathLike[str],
         *,
         work: str | os.PathLike[str] | None = None,
-        rules: ProcessSettings | None = None,
+        settings: ProcessSettings | None = None,
         environment: Environment | None = None,
         node: str | None = None,
     ) -> None:
         if os.name != "posix":
             raise ConfigError("Background programs need Linux, macOS or another Unix.")
-        self.rules = rules or ProcessSettings()
+        self.settings = settings or ProcessSettings()
         self.node = node or platform.node()
         self._store = store
         self._records = store.processes
         self._folder = os.path.abspath(os.fspath(folder))
         local = LocalMachine(
-            os.fspath(work or os.path.join(self._folder, "work")), passed=self.rules.variables
+            os.fspath(work or os.path.join(self._folder, "work")), passed=self.settings.variables
         )
         self._environment: Environment = environment or local
         # Local programs from before another environment was configured are still managed.
@@ -158,7 +158,7 @@ class ProcessRegistry:
             if is_awaited:
                 self._awaited[process_id] += 1
         # Recorded before it is started: after a crash from here on, the program can be found.
-        self._records.begin(process, at_most=self.rules.at_most)
+        self._records.begin(process, at_most=self.settings.at_most)
         spec = {
             "argv": launch.argv,
             "cwd": launch.cwd,
@@ -248,7 +248,7 @@ class ProcessRegistry:
 
     def clamp_wait(self, seconds: float | None) -> tuple[float, str]:
         """Return the seconds to wait instead of the requested ones, and a note if they differ."""
-        longest = self.rules.longest_seconds
+        longest = self.settings.longest_seconds
         if seconds is None or math.isnan(seconds):
             return longest, ""
         if seconds > longest:
@@ -354,7 +354,7 @@ class ProcessRegistry:
             process = self._refresh(process)
             self._send_output_notice(process)
             return process
-        retention = timedelta(minutes=self.rules.keep_minutes)
+        retention = timedelta(minutes=self.settings.keep_minutes)
         is_old = process.ended_at is not None and self._store.now() - process.ended_at > retention
         if is_old and not termination.has_supervisor(process):
             self._remove(process)

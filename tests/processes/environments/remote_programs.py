@@ -5,17 +5,15 @@ from __future__ import annotations
 import psutil
 
 from tertulia.processes.environments.ssh import SshHost
+from tertulia.processes.settings import SshSettings
 from tertulia.processes.supervisor import VARIABLE
 from tests.servers.ssh import SshServer
 
 
 def ssh_host(server: SshServer, **options: str) -> SshHost:
     """Return the environment of a test server."""
-    return SshHost(
-        "ana@127.0.0.1",
-        **{"port": server.port, "identity": server.identity, "known_hosts": server.known_hosts}
-        | options,  # type: ignore[arg-type]
-    )
+    values = {"port": server.port, "identity": server.identity, "known_hosts": server.known_hosts}
+    return SshHost(SshSettings(destination="ana@127.0.0.1", **values | options))  # type: ignore[arg-type]
 
 
 def processes_with_id(process_id: str) -> list[psutil.Process]:

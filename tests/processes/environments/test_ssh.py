@@ -14,7 +14,7 @@ import pytest
 from tertulia.errors import ConfigError, PlaceUnavailable
 from tertulia.processes.agent_tools import tools_for
 from tertulia.processes.environments.base import Environment
-from tertulia.processes.environments.ssh import SshHost
+from tertulia.processes.settings import SshSettings
 from tests.processes.environments.remote_programs import processes_with_id, ssh_host
 from tests.processes.process_fixtures import ANA, Conversation, open_conversation, wait_until
 from tests.processes.test_agent_tools import call_tool
@@ -163,4 +163,4 @@ class TestSsh:
     @pytest.mark.parametrize("destination", ["", "-oProxyCommand=id", "a b", " a"])
     def test_invalid_destination_is_refused(self, destination: str) -> None:
         with pytest.raises(ConfigError, match="names no host"):
-            SshHost(destination)
+            SshSettings(destination=destination)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Mapping
 
-from tertulia.errors import ConfigError
 from tertulia.processes.environments.base import Command, Launch
 from tertulia.processes.environments.remote import client_launch, kill_argv, remote_argv
+from tertulia.processes.settings import SshSettings
 
 _CONNECT_SECONDS = 10
 _ALIVE_SECONDS = 15
@@ -18,32 +17,13 @@ _ALIVE_SECONDS = 15
 class SshHost:
     """Programs run on another machine, reached with the `ssh` of the system.
 
-    `destination` is an argument of ssh: a name from its configuration, or user@host. ssh cannot ask
-    questions: the key needs no password or is loaded in an SSH agent, and the host is in
-    known_hosts. `folder` is relative to the home folder there, and is created if it is missing.
+    ssh cannot ask questions: the key needs no password or is loaded in an SSH agent, and the host
+    is in known_hosts.
     """
 
-    def __init__(
-        self,
-        destination: str,
-        *,
-        folder: str = ".",
-        port: int | None = None,
-        identity: str | None = None,
-        known_hosts: str | None = None,
-    ) -> None:
-        if not re.fullmatch(r"[^-\s][^\s]*", destination):
-            raise ConfigError(
-                f"Invalid SSH destination {destination!r}: it names no host.",
-                hint="Use user@host, or a name of the SSH configuration.",
-                field="destination",
-            )
-        self.name = f"ssh {destination}"
-        self._destination = destination
-        self._folder = folder
-        self._port = port
-        self._identity = identity
-        self._known_hosts = known_hosts
+    def __init__(self, settings: SshSettings) -> None:
+        self.name = f"ssh {settings.destination}"
+        self._settings = settings
 
     def launch(
         self,
@@ -54,10 +34,12 @@ class SshHost:
         variables: Mapping[str, str],
         pty: bool,
     ) -> Launch:
-        words = remote_argv(command, process_id, self._folder, cwd, variables)
+        words = remote_argv(command, process_id, self._settings.folder, cwd, variables)
         # Given twice, -t forces a terminal there although ssh itself has none.
         argv = [*self._ssh("-tt" if pty else "-T"), f"exec {shlex.join(words)}"]
-        display_folder = f"{self._destination}:{os.path.join(self._folder, cwd or '')}"
+        display_folder = (
+            f"{self._settings.destination}:{os.path.join(self._settings.folder, cwd or '')}"
+        )
         return client_launch(argv, process_id, display_folder, pty=pty)
 
     def probe_launch(self) -> Launch | None:
@@ -70,8 +52,8 @@ class SshHost:
         if exit_code != 255:
             return ""
         return (
-            f"ssh exits with 255 if the connection to {self._destination} was lost; then the"
-            " program may still be running there: kill ends it."
+            f"ssh exits with 255 if the connection to {self._settings.destination} was lost; then"
+            " the program may still be running there: kill ends it."
         )
 
     def _ssh(self, terminal: str) -> list[str]:
@@ -84,13 +66,13 @@ class SshHost:
             "ForwardAgent": "no",
             "EscapeChar": "none",
         }
-        if self._known_hosts is not None:
-            options["UserKnownHostsFile"] = os.path.expanduser(self._known_hosts)
+        if self._settings.known_hosts is not None:
+            options["UserKnownHostsFile"] = os.path.expanduser(self._settings.known_hosts)
             options["GlobalKnownHostsFile"] = os.devnull
-        if self._identity is not None:
-            options["IdentityFile"] = os.path.expanduser(self._identity)
+        if self._settings.identity is not None:
+            options["IdentityFile"] = os.path.expanduser(self._settings.identity)
             options["IdentitiesOnly"] = "yes"
-        if self._port is not None:
-            options["Port"] = self._port
+        if self._settings.port is not None:
+            options["Port"] = self._settings.port
         arguments = [f"-o{name}={value}" for name, value in options.items()]
-        return ["ssh", *arguments, terminal, "--", self._destination]
+        return ["ssh", *arguments, terminal, "--", self._settings.destination]

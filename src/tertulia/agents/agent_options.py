@@ -1,0 +1,171 @@
+"""The options of each kind of agent. They are also its section [agent] in the configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from tertulia.agents.transport import Limits, Retry
+from tertulia.core.history.formats import Format
+from tertulia.core.secret import Secret, refuse_two_values, resolve_secret
+from tertulia.core.settings import FilePath
+from tertulia.errors import ConfigError
+
+OPENAI_URL = "https://api.openai.com/v1"
+ANTHROPIC_URL = "https://api.anthropic.com"
+
+# Fields of the body of a call that the agent sets itself, so they cannot be options.
+_RESERVED_FIELDS = frozenset(("model", "messages", "system", "tools", "stream"))
+
+_Address = Annotated[str, Meta(extra={"is_address": True})]
+
+
+class AgentOptions(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """Options of every agent.
+
+    tool_seconds     how long a tool may take
+    """
+
+    tool_seconds: Annotated[float, Meta(gt=0)] = 300.0
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of the agent, such as "openai"."""
+        return str(self.__struct_config__.tag)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"  # keys, headers and arguments are secret
+
+
+class ParrotOptions(AgentOptions, frozen=True, kw_only=True, tag="parrot"):
+    """No model: the parrot shows its own input."""
+
+
+class StepOptions(AgentOptions, frozen=True, kw_only=True):
+    """Options of the agents that get a history and answer in steps.
+
+    history_tokens   the largest history that is sent, in tokens
+    max_steps        how many model calls one answer may take
+    limits           how long an answer may take, in seconds, and how large it may be, in bytes
+    """
+
+    history_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_steps: Annotated[int, Meta(ge=1)] = 30
+    limits: Limits = Limits()
+
+
+class RemoteOptions(StepOptions, frozen=True, kw_only=True):
+    """Options of the agents behind a server.
+
+    headers          sent with every call
+    retry            how often, and how soon, a failed call is repeated
+    """
+
+    headers: Mapping[str, Secret] = {}
+    retry: Retry = Retry()
+
+
+class ModelOptions(RemoteOptions, frozen=True, kw_only=True):
+    """Options of the agents that call a model.
+
+    model            the name of the model
+    base_url         the address of the API
+    api_key          the API key; better kept out of the file
+    api_key_env      the environment variable that contains the API key
+    provider         the provider whose prices are used
+    instructions     the first part of the system prompt
+    max_tokens       the longest answer, in tokens
+    options          sent unchanged with every call, such as { temperature = 0.2 }
+    """
+
+    model: str
+    base_url: _Address
+    api_key: Secret | None = None
+    api_key_env: str | None = None
+    provider: str | None = None
+    instructions: str = ""
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    options: Mapping[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        refuse_two_values(self, "api_key")
+        if reserved := _RESERVED_FIELDS & self.options.keys():
+            raise ConfigError(
+                f"The options of {self.kind} contain {', '.join(sorted(reserved))}.",
+                hint="The agent sets these fields itself; remove them from the options.",
+                field="options",
+            )
+
+    def resolve_api_key(self, environ: Mapping[str, str] = os.environ) -> str | None:
+        """Return the API key, or None if none is set.
+
+        Raises `ConfigError` if the variable in `api_key_env` is not set.
+        """
+        return resolve_secret(self, "api_key", environ, section="agent")
+
+
+class OpenAIOptions(ModelOptions, frozen=True, kw_only=True, tag="openai"):
+    """Any server with the OpenAI Chat Completions API.
+
+    provider          the provider whose prices are used; default: openai at its own address
+    sends_reasoning   whether the reasoning of the model is sent back to it; default: only to a
+                      server that itself uses the field `reasoning_content`, since others reject it
+    """
+
+    base_url: _Address = OPENAI_URL
+    sends_reasoning: bool | None = None
+
+
+class AnthropicOptions(ModelOptions, frozen=True, kw_only=True, tag="anthropic"):
+    """Any server with the Anthropic Messages API.
+
+    caches   whether the prompt is marked so that its unchanged beginning is read from the
+             provider's cache
+    """
+
+    base_url: _Address = ANTHROPIC_URL
+    provider: str | None = "anthropic"
+    max_tokens: Annotated[int, Meta(ge=1)] = 8192
+    caches: bool = True
+
+
+class CommandAgentOptions(StepOptions, frozen=True, kw_only=True, tag="command"):
+    """A program that uses standard input and output.
+
+    command         the program and its arguments
+    folder          the working directory of the program
+    variables       environment variables added to those of the gateway
+    format          the format of the history
+    grace_seconds   how long the program may take to end before it is killed
+    """
+
+    # The arguments of a program may contain a secret.
+    command: Annotated[tuple[str, ...], Meta(extra={"is_command": True})]
+    folder: FilePath | None = None
+    variables: Mapping[str, Secret] = {}
+    format: Format = "openai"
+    grace_seconds: Annotated[float, Meta(ge=0)] = 2.0
+
+    def __post_init__(self) -> None:
+        command: object = self.command
+        if isinstance(command, str) or not command:
+            raise ConfigError(
+                f"Invalid command of an agent: {command!r}.",
+                hint='Give the program and its arguments as a list: ["python", "my_agent.py"].',
+                field="command",
+            )
+
+
+class HttpAgentOptions(RemoteOptions, frozen=True, kw_only=True, tag="http"):
+    """An HTTP endpoint of your own.
+
+    url       the address of the endpoint
+    format    the format of the history
+    """
+
+    url: _Address
+    format: Format = "openai"

@@ -1,0 +1,54 @@
+"""The platform `local`: the terminal of this machine. `terminal.py` has its adapter."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from tertulia.core.source import LOCAL
+from tertulia.platforms.base import Adapter
+from tertulia.platforms.definition import BuildContext, PlatformDefinition
+from tertulia.platforms.settings import PlatformSection
+
+
+class LocalSettings(PlatformSection, frozen=True, kw_only=True):
+    """The terminal of this machine. The person who uses it is the owner.
+
+    enabled   whether `tertulia run` answers in its terminal, if it has one
+    history   the file with the lines typed before; default: a file in the state folder; "": no file
+    """
+
+    history: str | None = None
+
+
+def build(context: BuildContext) -> Adapter:
+    """Return the adapter that reads from and prints to this terminal."""
+    # The adapter needs asyncio, which a program that only uses the store does not load.
+    from tertulia.platforms.terminal import TerminalAdapter
+
+    return TerminalAdapter(history=_history_file(context.settings))
+
+
+def _history_file(settings: LocalSettings) -> str | None:
+    """Return the file that keeps the typed lines, readable by this user only.
+
+    None if the input is no terminal, the history is turned off, or the file cannot be created; then
+    the lines are remembered until the program ends.
+    """
+    if not sys.stdin.isatty() or settings.history == "":
+        return None
+    import platformdirs
+
+    folder = platformdirs.user_state_path("tertulia", appauthor=False)
+    path = os.path.expanduser(settings.history or str(folder / "history"))
+    try:
+        os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
+    except OSError:
+        return None
+    return path
+
+
+PLATFORM = PlatformDefinition(
+    LOCAL, "Local", length_limit=None, markdown="markdown", settings=LocalSettings, build=build
+)
