@@ -115,7 +115,7 @@ class Document:
             "seq": message.seq,
             "turn": message.turn,
             "kind": message.kind,
-            "at": message.at.isoformat().replace("+00:00", "Z"),
+            "at": format.utc_text(message.at),
             "author": self._redaction.author(message),
         }
 
