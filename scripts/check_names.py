@@ -15,7 +15,8 @@ import sys
 import tokenize
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +49,17 @@ class Module(NamedTuple):
     def package(self) -> str:
         """The first folder below the package, or the module itself at the top."""
         return self.path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+    @property
+    def inner_package(self) -> str:
+        """The package whose private names the module may use."""
+        return inner_package(self.path.relative_to(SOURCE).with_suffix("").parts)
+
+
+def inner_package(parts: Sequence[str]) -> str:
+    """Return the first folder of a path below the package, and the second where those are apart."""
+    is_apart = parts[0] in RULES["private_in_folders"] and SOURCE.joinpath(*parts[:2]).is_dir()
+    return ".".join(parts[:2] if is_apart else parts[:1])
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -216,43 +228,148 @@ def _modules(places: list[tuple[Path, int]]) -> str:
 
 
 def check_private_access(modules: list[Module]) -> list[Problem]:
-    """Return accesses to private names that another package defines, beyond those listed."""
-    own: dict[str, set[str]] = defaultdict(set)
+    """Return accesses to private names that the own package does not define alone.
+
+    An object is known to be of the own module if it is `self`, `cls`, `super()`, a class of that
+    module or a parameter annotated with one. On any other object, a private name must be defined
+    in the own package and in no other one; `[private]` in the rules excuses names that no package
+    defines.
+    """
+    owners: dict[str, set[str]] = defaultdict(set)
     for module in modules:
-        own[module.package] |= _private_definitions(module.tree)
-    everywhere = set().union(*own.values())
-    allowed: dict[str, int] = RULES["private"]
-    problems = []
-    for module in modules:
-        foreign = everywhere - own[module.package]
-        accesses = list(_private_accesses(module, foreign))
-        if len(accesses) > allowed.get(str(module.path.relative_to(ROOT)), 0):
-            problems.extend(accesses)
-    return problems
+        for name in _private_definitions(module.tree):
+            owners[name].add(module.inner_package)
+    return [problem for module in modules for problem in _private_accesses(module, owners)]
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
 
 
 def _private_definitions(tree: ast.Module) -> set[str]:
+    """Return the private names that a module defines, with the attributes of `self` and `cls`."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, Function | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            names.add(node.attr)
+            if ast.unparse(node.value) in ("self", "cls"):
+                names.add(node.attr)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
-    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+    return set(filter(_is_private, names))
 
 
-def _private_accesses(module: Module, foreign: set[str]) -> Iterator[Problem]:
+def _private_accesses(module: Module, owners: dict[str, set[str]]) -> Iterator[Problem]:
+    own_objects = _own_objects(module.tree)
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Attribute) and node.attr in foreign:
-            yield Problem(module.path, node.lineno, f"uses {ast.unparse(node)} of another package")
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tertulia."):
-            package = (node.module or "").split(".")[1]
-            for alias in node.names:
-                if re.match("_(?!_)", alias.name) and package != module.package:
-                    text = f"imports {node.module}.{alias.name}"
-                    yield Problem(module.path, node.lineno, text)
+        for expression, name in _private_uses(node):
+            if ast.unparse(expression) in own_objects:
+                continue
+            owning = owners.get(name, set())
+            if owning == {module.inner_package} or (not owning and name in RULES["private"]):
+                continue
+            text = f"uses the private {ast.unparse(expression)}.{name}"
+            yield Problem(module.path, expression.lineno, text)
+        yield from _private_imports(module, node)
+
+
+def _own_objects(tree: ast.Module) -> set[str]:
+    """Return the names that stand for an object or a class of this module, wherever they stand.
+
+    A parameter counts if each one of that name is annotated with such a class, and nothing else
+    is assigned to the name. In a union one of the classes is enough: `isinstance` tells which.
+    """
+    classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    annotations: dict[str, set[str]] = defaultdict(set)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            text = "" if node.annotation is None else ast.unparse(node.annotation)
+            own = classes.intersection(text.split(" | "))
+            annotations[node.arg].add(next(iter(own), ""))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            annotations[node.id].add("")
+    parameters = {name for name, texts in annotations.items() if texts <= classes}
+    return {"self", "cls", "super()", *classes, *parameters}
+
+
+def _private_uses(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+    """Yield each private name that an expression reads or writes, and the object it belongs to."""
+    if isinstance(node, ast.Attribute) and _is_private(node.attr):
+        yield node.value, node.attr
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) in _BY_NAME and len(node.args) > 1:
+        name = node.args[1]
+        if isinstance(name, ast.Constant) and _is_private(str(name.value)):
+            yield node.args[0], str(name.value)
+
+
+_BY_NAME = ("getattr", "setattr", "hasattr", "delattr")
+
+
+def _private_imports(module: Module, node: ast.AST) -> Iterator[Problem]:
+    """Yield imports of private names, and of names of private modules, from another package."""
+    if not isinstance(node, ast.Import | ast.ImportFrom):
+        return
+    prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+    for name in (prefix + alias.name for alias in node.names):
+        parts = name.split(".")
+        private = next((index for index, part in enumerate(parts) if _is_private(part)), None)
+        # The package that a private name belongs to is the one it stands in.
+        if private is None or parts[0] != "tertulia":
+            continue
+        if inner_package(parts[1:private]) != module.inner_package:
+            yield Problem(module.path, node.lineno, f"imports {name}")
+
+
+def check_statement_calls(modules: list[Module]) -> list[Problem]:
+    """Return uses of the database outside the packages that may name statements and tables.
+
+    Other packages hand a transaction to functions of `records` and `storage`: they call no
+    statement on it, and take no `db` from a store's context.
+    """
+    problems = []
+    for module in modules:
+        if module.package in RULES["statement_packages"]:
+            continue
+        uses = list(_database_uses(module))
+        if str(module.path.relative_to(ROOT)) not in RULES["statements"]:
+            problems.extend(uses)
+        elif not uses:
+            problems.append(Problem(module.path, 1, "needs no exception in [statements]"))
+    return problems
+
+
+def _database_uses(module: Module) -> Iterator[Problem]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.expr) and (text := _database_use(node)) is not None:
+            yield Problem(module.path, node.lineno, f"uses the database: {text}")
+
+
+_STATEMENT_CALLS = ("run", "changed", "one", "all", "many")
+
+
+def _database_use(node: ast.expr) -> str | None:
+    """Return the text of a statement call or of an access to a context's database."""
+    if isinstance(node, ast.Attribute) and node.attr == "db":
+        is_context = ast.unparse(node.value).split(".")[-1].strip("_") == "context"
+        return ast.unparse(node) if is_context else None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return None
+    if node.func.attr not in _STATEMENT_CALLS:
+        return None
+    statement = node.args[0] if node.args else None
+    is_named = isinstance(statement, ast.Constant) and statement.value in statement_names()
+    return ast.unparse(node.func) if is_named or ast.unparse(node.func.value) == "tx" else None
+
+
+@cache
+def statement_names() -> frozenset[str]:
+    """Return the names of all SQL statements."""
+    files = SOURCE.glob("storage/sql/*/*.sql")
+    texts = [path.read_text("utf-8") for path in files]
+    return frozenset(
+        name for text in texts for name in re.findall(r"^-- name: (\w+)", text, re.MULTILINE)
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -282,6 +399,7 @@ def main(arguments: list[str]) -> int:
         ("file names used for two things", check_file_names),
         ("class names used for two things", check_class_names),
         ("uses of another package's private names", check_private_access),
+        ("uses of the database outside records and storage", check_statement_calls),
     ]:
         problems = rule(modules)
         is_broken |= bool(problems)

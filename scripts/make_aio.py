@@ -60,7 +60,7 @@ STORE = '''
         self.sync = store
         self.settings = store.settings
         self.path = store.path
-        self._executor = executor
+        self.executor = executor
         self.sessions = Sessions(store.sessions, executor)
         self.usage = UsageLedger(store.usage, executor)
         self.people = People(store.people, executor)
@@ -83,16 +83,16 @@ STORE = '''
 
     async def close(self) -> None:
         """Close the store. Every call that returned is stored already."""
-        await self._executor.run(self.sync.close)
-        self._executor.stop()
+        await self.executor.run(self.sync.close)
+        self.executor.stop()
 
     def run_batched(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run a short function that calls the sync store, in one thread and commit with others."""
-        return self._executor.run_batched(call, *args, **kwargs)
+        return self.executor.run_batched(call, *args, **kwargs)
 
     def transcript(self, session_id: str) -> Transcript:
         """Return the transcript of a session."""
-        return Transcript(self.sync.transcript(session_id), self._executor)
+        return Transcript(self.sync.transcript(session_id), self.executor)
 
     def turn(
         self,
@@ -107,7 +107,7 @@ STORE = '''
         control = self.sync.turn_control(
             source, text, message_id=message_id, media=media, wait=wait
         )
-        return Turn(control, self._executor)
+        return Turn(control, self.executor)
 
     def turn_control(
         self,
@@ -122,24 +122,24 @@ STORE = '''
         control = self.sync.turn_control(
             source, text, message_id=message_id, media=media, wait=wait
         )
-        return TurnControl(control, self._executor)
+        return TurnControl(control, self.executor)
 
     def for_person(self, source: Source) -> PersonView:
         """Return a view of the store with only the sessions that a source's user may see."""
-        return PersonView(self.sync.for_person(source), self._executor)
+        return PersonView(self.sync.for_person(source), self.executor)
 '''
 
 RECORD = """
     def __init__(self, record: {module}.{name}, executor: ThreadExecutor) -> None:
         self.sync = record
-        self._executor = executor
+        self.executor = executor
 """
 
 PERSON_VIEW = '''
     async def transcript(self, session_id: str) -> Transcript:
         """Return the transcript of a session; raise `NotFound` if this person may not see it."""
         return Transcript(
-            await self._executor.run(self.sync.transcript, session_id), self._executor
+            await self.executor.run(self.sync.transcript, session_id), self.executor
         )
 '''
 
@@ -185,7 +185,7 @@ def _method_text(item: ast.FunctionDef, batched: Set[str]) -> str:
     call = f"self.sync.{item.name}"
     if waits:
         runner = "run_batched" if item.name in batched else "run"
-        result = f"await self._executor.{runner}({', '.join([call, *arguments])})"
+        result = f"await self.executor.{runner}({', '.join([call, *arguments])})"
     else:
         result = f"{call}({', '.join(arguments)})"
     returns = ast.unparse(item.returns) if item.returns else "None"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.testing import CliRunner
 
-from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
+from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option, session_filters
 
 
 @click.group(cls=CommandGroup)
@@ -46,3 +46,16 @@ def test_bytes_that_are_not_utf8_are_replaced() -> None:
 def test_short_help_is_the_first_sentence() -> None:
     assert "Print the options." in invoke("--help")
     assert "not part" not in invoke("--help")
+
+
+def test_session_filters_limit_minutes_to_a_time_that_exists() -> None:
+    @click.command()
+    @session_filters
+    def find(**filters: object) -> None:
+        click.echo(str(filters))
+
+    result = CliRunner().invoke(find, ["--active-minutes", str(10**30), "--key", "k"])
+    assert result.exit_code == 0, result.output
+    assert "'active_minutes': 52560000" in result.output
+    assert "'key': 'k'" in result.output
+    assert CliRunner().invoke(find, ["--active-minutes", "0"]).exit_code == 2

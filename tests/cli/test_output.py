@@ -14,6 +14,7 @@ from rich.status import Status
 
 import tertulia
 from tertulia.cli import output
+from tertulia.cli.options import CommandOptions
 from tests.cli.conftest import CommandLine
 
 ANYTHING = st.text(st.characters())
@@ -113,3 +114,27 @@ def test_missing_rich_is_reported_with_the_extra(
     text = cli("sessions", "list", expect=2).stderr
     assert "The package rich" in text
     assert "pip install 'tertulia[cli]'" in text
+
+
+def test_items_are_printed_as_json_table_or_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    options = CommandOptions()
+
+    def printed(items: list[int]) -> str:
+        output.print_items(
+            options, items, lambda item: {"id": item}, lambda items: f"{len(items)} rows", "none"
+        )
+        return capsys.readouterr().out.strip()
+
+    assert [printed([]), printed([1, 2])] == ["none", "2 rows"]
+    options.json = True
+    assert json.loads(printed([])) == []
+    assert json.loads(printed([1])) == [{"id": 1}]
+
+
+def test_a_result_is_printed_as_json_or_as_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    options = CommandOptions()
+    output.print_result(options, {"a": 1}, "A is 1.")
+    assert capsys.readouterr().out == "A is 1.\n"
+    options.json = True
+    output.print_result(options, {"a": 1}, "A is 1.")
+    assert json.loads(capsys.readouterr().out) == {"a": 1}

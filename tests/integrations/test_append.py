@@ -47,50 +47,9 @@ def test_a_missing_session_is_not_found(store: Store) -> None:
         append_lines(store, "20260101_000000_00000000", line)
 
 
-def test_a_mark_finds_its_message_until_it_is_deleted(store: Store) -> None:
-    session_id = open_session(store)
-    mark = append.make_mark("sdk", "entry 1")
-    append_lines(store, session_id, append.to_log_line({"role": "user"}, None, (mark,)))
-    db = store.context.db
-    assert db.read(lambda tx: append.is_stored(tx, mark))
-    ((_, seq),) = db.read(lambda tx: append.find_positions(tx, mark))
-    assert seq == 1
-    store.sessions.delete(session_id)
-    assert not db.read(lambda tx: append.is_stored(tx, mark))
-
-
-def test_different_parts_give_different_marks() -> None:
-    assert append.make_mark("a", "bc") != append.make_mark("ab", "c")
-    assert append.make_mark("a", "b") == append.make_mark("a", "b")
-
-
 def test_an_opener_returns_the_current_session_or_a_new_one(store: Store) -> None:
     session_id = open_session(store)
     for source, is_same in ((ANA, True), (BEN, False)):
         opener = append.SessionOpener.prepare(store.context, source, store.sessions.key(source))
         row = store.context.db.write(opener.open)
         assert (row.id == session_id) == is_same
-
-
-def test_metadata_is_replaced(store: Store) -> None:
-    key = store.sessions.key(ANA)
-    assert store.context.db.read(lambda tx: append.get_current_row(tx, key)) is None
-    session_id = open_session(store)
-    row = store.context.db.read(lambda tx: append.get_current_row(tx, key))
-    assert row is not None
-    store.context.db.write(lambda tx: append.set_metadata(tx, row, {"a": 1}))
-    assert dict(store.sessions.require(session_id).metadata) == {"a": 1}
-
-
-def test_ended_sessions_are_found_on_request(store: Store) -> None:
-    first = open_session(store)
-    second = store.sessions.open(ANA, force_new=True).id
-    key = store.sessions.key(ANA)
-
-    def ids(ended: bool) -> set[str]:
-        return store.context.db.read(
-            lambda tx: {row.id for row in append.find_sessions(tx, key=key, ended=ended)}
-        )
-
-    assert ids(ended=False) == {second}
-    assert ids(ended=True) == {first, second}

@@ -31,12 +31,12 @@ def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
 
 
 def session_ids(store: Store, **selection: Any) -> list[str]:
-    sessions = iterate.sessions(store.context.db, Selection(**selection))
+    sessions = iterate.sessions(store.context, Selection(**selection))
     return [session.id for session in sessions]
 
 
 def contents(store: Store, session_id: str) -> list[Any]:
-    return [message.body["content"] for message in iterate.messages(store.context.db, session_id)]
+    return [message.body["content"] for message in iterate.messages(store.context, session_id)]
 
 
 def write(store: Store, session_id: str, *texts: str) -> None:
@@ -57,7 +57,7 @@ def test_sessions_come_in_the_order_they_began(store: Store, clock: FakeClock) -
 def test_ids_keep_their_order_and_unknown_ones_raise_first(store: Store) -> None:
     first, second = store.sessions.open(ANA).id, store.sessions.open(BEN).id
     assert session_ids(store, ids=(second, first, second)) == [second, first]
-    sessions = iterate.sessions(store.context.db, Selection(ids=(first, "nobody")))
+    sessions = iterate.sessions(store.context, Selection(ids=(first, "nobody")))
     with pytest.raises(NotFound, match="nobody"):
         next(sessions)
 
@@ -72,7 +72,7 @@ def test_filters_cannot_be_combined_with_ids() -> None:
 def test_messages_are_those_of_the_view_when_the_loop_began(store: Store) -> None:
     session_id = store.sessions.open(ANA).id
     write(store, session_id, *map(str, range(iterate._MESSAGES + 1)))
-    messages = iterate.messages(store.context.db, session_id)
+    messages = iterate.messages(store.context, session_id)
     next(messages)
     write(store, session_id, "later")
     store.transcript(session_id).clear()
@@ -83,7 +83,7 @@ def test_messages_are_those_of_the_view_when_the_loop_began(store: Store) -> Non
 def test_session_deleted_during_the_loop_raises(store: Store) -> None:
     session_id = store.sessions.open(ANA).id
     write(store, session_id, *map(str, range(iterate._MESSAGES + 1)))
-    messages = iterate.messages(store.context.db, session_id)
+    messages = iterate.messages(store.context, session_id)
     next(messages)
     store.sessions.delete(session_id)
     with pytest.raises(NotFound):
@@ -95,9 +95,9 @@ def test_summary_counts_the_messages_it_replaces(store: Store) -> None:
     for number in range(4):
         with store.turn(ANA, f"question {number}") as turn:
             turn.add_assistant("answer")
-    assert iterate.summary(store.context.db, session_id) is None
+    assert iterate.summary(store.context, session_id) is None
     assert (
         store.transcript(session_id).compact(lambda bodies, previous: "in short", keep_turns=1)
         is not None
     )
-    assert iterate.summary(store.context.db, session_id) == ("in short", 6)
+    assert iterate.summary(store.context, session_id) == ("in short", 6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 
 import pytest
 
@@ -60,3 +61,11 @@ def test_errors_of_secondary_work_are_logged_and_not_raised(
     assert "no room" in caplog.text
     with pytest.raises(ZeroDivisionError):
         session_rows.log_errors(lambda: 1 / 0)
+
+
+def test_touch_stores_the_last_activity(store: Store) -> None:
+    session = store.sessions.open(ANA)
+    later = session.updated_at + timedelta(hours=1)
+    context = store.context
+    context.write(lambda tx: session_rows.touch(tx, session_rows.require(tx, session.id), later))
+    assert store.sessions.require(session.id).updated_at == later

@@ -9,6 +9,8 @@ import pytest
 
 import tertulia
 from tertulia import ConfigError, Settings, Source
+from tertulia.storage import installation
+from tertulia.storage.base import Transaction
 from tertulia.testing import FakeClock
 
 ANA = Source("telegram", "42", user_id="42")
@@ -55,3 +57,17 @@ def test_process_guard_of_the_settings_is_called_with_the_key(tmp_path: Path) ->
     with tertulia.open(tmp_path / "talk.db", settings=settings) as store:
         assert store.context.has_processes("busy")
         assert not store.context.has_processes("idle")
+
+
+def test_a_write_is_stored_whole_or_not_at_all(tmp_path: Path) -> None:
+    def put_then_fail(tx: Transaction) -> None:
+        installation.put(tx, "note", "lost")
+        raise LookupError
+
+    with tertulia.open(tmp_path / "talk.db") as store:
+        with pytest.raises(LookupError):
+            store.context.write(put_then_fail)
+        assert store.context.read(lambda tx: installation.get(tx, "note")) is None
+        store.context.write(lambda tx: installation.put(tx, "note", "kept"))
+    with tertulia.open(tmp_path / "talk.db") as store:
+        assert store.context.read(lambda tx: installation.get(tx, "note")) == "kept"

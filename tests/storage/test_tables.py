@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 import tertulia
-from tertulia import Settings, Source
+from tertulia import Settings, Source, StoreError
 from tertulia.storage import statements, tables
 from tertulia.storage.base import Row, Transaction
 
@@ -47,3 +49,22 @@ def test_only_an_unused_store_is_empty(where: str) -> None:
         assert store.context.db.read(tables.is_empty)
         store.sessions.open(Source("telegram", "1"))
         assert not store.context.db.read(tables.is_empty)
+
+
+def test_rows_are_deleted_by_their_keys(where: str) -> None:
+    people = next(table for table in tables.TABLES if table.name == "people")
+    with tertulia.open(where, settings=Settings(zone="UTC")) as store:
+        for number in range(3):
+            store.sessions.open(Source("telegram", f"{number}", user_id=f"{number}"))
+        context = store.context
+        first, *rest = context.read(lambda tx: people.page_after(tx, people.lowest_key))
+        assert context.read(tables.count_rows) > 0
+        context.write(lambda tx: people.delete(tx, rest))
+        assert context.read(lambda tx: people.page_after(tx, people.lowest_key)) == [first]
+
+
+def test_a_store_that_was_closed_for_good_takes_no_writes(where: str) -> None:
+    with tertulia.open(where) as store:
+        store.context.write(tables.close_for_good)
+        with pytest.raises(StoreError):
+            store.sessions.open(Source("telegram", "1"))

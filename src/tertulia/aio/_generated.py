@@ -48,7 +48,7 @@ class Sessions:
 
     def __init__(self, record: sync_sessions.Sessions, executor: ThreadExecutor) -> None:
         self.sync = record
-        self._executor = executor
+        self.executor = executor
 
     async def open(self, source: Source, *, force_new: bool = False) -> Session:
         """Return the current session of a source, or a new one.
@@ -56,7 +56,7 @@ class Sessions:
         A new one begins if there is none, if the policy ends the current one, or if it is forced.
         Activity is touched in the same transaction. Two callers at once get the same session.
         """
-        return await self._executor.run(self.sync.open, source, force_new=force_new)
+        return await self.executor.run(self.sync.open, source, force_new=force_new)
 
     def key(self, source: Source) -> str:
         """Return the key of a source under this store's settings."""
@@ -64,7 +64,7 @@ class Sessions:
 
     async def conversation(self, source: Source) -> str:
         """Return the key of a source, or the shared one if its chat is linked."""
-        return await self._executor.run(self.sync.conversation, source)
+        return await self.executor.run(self.sync.conversation, source)
 
     def is_shared(self, source: Source) -> bool:
         """Return whether several people write in the session of a source."""
@@ -72,52 +72,52 @@ class Sessions:
 
     async def get(self, session_id: str) -> Session | None:
         """Return that session, or None."""
-        return await self._executor.run(self.sync.get, session_id)
+        return await self.executor.run(self.sync.get, session_id)
 
     async def require(self, session_id: str) -> Session:
         """Return that session; raise `NotFound` if there is none."""
-        return await self._executor.run(self.sync.require, session_id)
+        return await self.executor.run(self.sync.require, session_id)
 
     async def current(self, key: str) -> Session | None:
         """Return the current session of a key as stored, or None; no policy is applied."""
-        return await self._executor.run(self.sync.current, key)
+        return await self.executor.run(self.sync.current, key)
 
     async def reset(self, key: str) -> Session | None:
         """End the current session of a key and begin a new one; None for an unknown key."""
-        return await self._executor.run(self.sync.reset, key)
+        return await self.executor.run(self.sync.reset, key)
 
     async def switch(self, key: str, session_id: str) -> Session:
         """Make an earlier session of the same key current again, and return it.
 
         Raise `NotFound`, and `AccessDenied` if it belongs to another key.
         """
-        return await self._executor.run(self.sync.switch, key, session_id)
+        return await self.executor.run(self.sync.switch, key, session_id)
 
     async def fork(self, session_id: str, at: int | None = None) -> Session:
         """Begin a new current session with the same past, up to and including message `at`.
 
         No message is copied: the fork shows the messages of the session it came from.
         """
-        return await self._executor.run(self.sync.fork, session_id, at)
+        return await self.executor.run(self.sync.fork, session_id, at)
 
     async def end(self, session_id: str, reason: str) -> Session:
         """End a session and return it; one that has ended stays as it is. Raise `NotFound`."""
-        return await self._executor.run(self.sync.end, session_id, reason)
+        return await self.executor.run(self.sync.end, session_id, reason)
 
     async def expire(self, session_id: str) -> Session | None:
         """End a session if its policy would now, and return it.
 
         Return None if not: a user wrote, a turn or a process runs in it, or it has ended.
         """
-        return await self._executor.run(self.sync.expire, session_id)
+        return await self.executor.run(self.sync.expire, session_id)
 
     async def rename(self, session_id: str, title: str | None) -> Session:
         """Set the title of a session, unique among its owner's sessions; None removes it."""
-        return await self._executor.run(self.sync.rename, session_id, title)
+        return await self.executor.run(self.sync.rename, session_id, title)
 
     async def suggest_title(self, session_id: str) -> str | None:
         """Return a free title made of the user's first words; None if there are no words."""
-        return await self._executor.run(self.sync.suggest_title, session_id)
+        return await self.executor.run(self.sync.suggest_title, session_id)
 
     async def set_metadata(
         self, session_id: str, metadata: Mapping[str, Any], *, version: int | None = None
@@ -126,21 +126,21 @@ class Sessions:
 
         With a version, raise `StaleWrite` unless the session is still at it.
         """
-        return await self._executor.run(
+        return await self.executor.run(
             self.sync.set_metadata, session_id, metadata, version=version
         )
 
     async def delete(self, session_id: str) -> None:
         """Delete a session with all its content; only its usage stays in the ledger."""
-        await self._executor.run(self.sync.delete, session_id)
+        await self.executor.run(self.sync.delete, session_id)
 
     async def count(self) -> int:
         """Return the number of sessions, ended ones included."""
-        return await self._executor.run(self.sync.count)
+        return await self.executor.run(self.sync.count)
 
     async def has_any(self) -> bool:
         """Return whether there is any session, ended ones included."""
-        return await self._executor.run(self.sync.has_any)
+        return await self.executor.run(self.sync.has_any)
 
     async def find(
         self,
@@ -155,7 +155,7 @@ class Sessions:
         cursor: str | None = None,
     ) -> Page[Session]:
         """Return a page by newest activity. `text` is searched in titles, names and messages."""
-        return await self._executor.run(
+        return await self.executor.run(
             self.sync.find,
             active_minutes=active_minutes,
             platform=platform,
@@ -169,15 +169,15 @@ class Sessions:
 
     async def ended(self, *, before: datetime, limit: int = 100) -> list[str]:
         """Return the ids of sessions that ended before a time, the oldest first."""
-        return await self._executor.run(self.sync.ended, before=before, limit=limit)
+        return await self.executor.run(self.sync.ended, before=before, limit=limit)
 
     async def expired(self, limit: int = 100, cursor: str | None = None) -> Page[Session]:
         """Return a page of the sessions that their policy would end now, longest inactive first."""
-        return await self._executor.run(self.sync.expired, limit, cursor)
+        return await self.executor.run(self.sync.expired, limit, cursor)
 
     async def explain(self, session_id: str) -> str:
         """Describe in lines for people why the session began, continued and ended."""
-        return await self._executor.run(self.sync.explain, session_id)
+        return await self.executor.run(self.sync.explain, session_id)
 
 
 class Transcript:
@@ -185,25 +185,25 @@ class Transcript:
 
     def __init__(self, record: sync_transcript.Transcript, executor: ThreadExecutor) -> None:
         self.sync = record
-        self._executor = executor
+        self.executor = executor
 
     async def append(self, message: Mapping[str, Any]) -> int:
         """Store a message; return its sequence number."""
-        return await self._executor.run(self.sync.append, message)
+        return await self.executor.run(self.sync.append, message)
 
     async def extend(
         self, messages: Iterable[Mapping[str, Any]], usage: Usage | None = None
     ) -> int:
         """Store messages and their usage in one transaction; return the last sequence number."""
-        return await self._executor.run(self.sync.extend, messages, usage)
+        return await self.executor.run(self.sync.extend, messages, usage)
 
     async def load(self, *, newest: int | None = None) -> list[dict[str, Any]]:
         """Return the visible messages as they were given; with `newest` only that many."""
-        return await self._executor.run(self.sync.load, newest=newest)
+        return await self.executor.run(self.sync.load, newest=newest)
 
     async def entries(self, *, newest: int | None = None) -> list[Message]:
         """Return the visible messages with sequence number, turn, time and author."""
-        return await self._executor.run(self.sync.entries, newest=newest)
+        return await self.executor.run(self.sync.entries, newest=newest)
 
     async def history(
         self,
@@ -217,51 +217,51 @@ class Transcript:
         `max_tokens` is kept by estimate. `timestamps` puts the time before the text of the user
         ("user") or of both sides ("all"). Formats: openai, responses, anthropic, text.
         """
-        return await self._executor.run(
+        return await self.executor.run(
             self.sync.history, max_messages, max_tokens, timestamps, format
         )
 
     async def count(self) -> int:
         """Return how many messages are visible."""
-        return await self._executor.run(self.sync.count)
+        return await self.executor.run(self.sync.count)
 
     async def rewrite(self, messages: Iterable[Mapping[str, Any]]) -> None:
         """Show these messages instead of the visible ones."""
-        await self._executor.run(self.sync.rewrite, messages)
+        await self.executor.run(self.sync.rewrite, messages)
 
     async def clear(self) -> None:
         """Hide all messages."""
-        await self._executor.run(self.sync.clear)
+        await self.executor.run(self.sync.clear)
 
     async def undo(self, turns: int = 1) -> int:
         """Hide the newest turns, each from the user's message on; return how many there were."""
-        return await self._executor.run(self.sync.undo, turns)
+        return await self.executor.run(self.sync.undo, turns)
 
     async def redo(self) -> bool:
         """Show again the turns of the last undo; return whether that was possible.
 
         It is not if nothing was undone, or if a message was stored since.
         """
-        return await self._executor.run(self.sync.redo)
+        return await self.executor.run(self.sync.redo)
 
     async def keep_recent(self, n: int) -> None:
         """Show only the newest `n` messages, and the ones before them in the same turn."""
-        await self._executor.run(self.sync.keep_recent, n)
+        await self.executor.run(self.sync.keep_recent, n)
 
     async def edit(self, seq: int, message: Mapping[str, Any]) -> None:
         """Show another message instead of message `seq`, in the same turn; raise `NotFound`."""
-        await self._executor.run(self.sync.edit, seq, message)
+        await self.executor.run(self.sync.edit, seq, message)
 
     async def remove(self, seq: int) -> None:
         """Hide message `seq`; raise `NotFound` if it is not visible."""
-        await self._executor.run(self.sync.remove, seq)
+        await self.executor.run(self.sync.remove, seq)
 
     async def pop(self, *, skip: Sequence[str] = ()) -> Message | None:
         """Hide the newest message and return it; None if there is none.
 
         Rows of the kinds in `skip` that follow it are hidden with it.
         """
-        return await self._executor.run(self.sync.pop, skip=skip)
+        return await self.executor.run(self.sync.pop, skip=skip)
 
     async def compact(
         self, summarise: Summariser | None = None, *, keep_turns: int = 4, within: float = 60.0
@@ -271,21 +271,21 @@ class Transcript:
         Without a summariser, an extract of the messages is the summary. On any failure nothing
         changes. `restore` of the revision before undoes a compaction.
         """
-        return await self._executor.run(
+        return await self.executor.run(
             self.sync.compact, summarise, keep_turns=keep_turns, within=within
         )
 
     async def revisions(self) -> list[Revision]:
         """Return every revision of the transcript, oldest first."""
-        return await self._executor.run(self.sync.revisions)
+        return await self.executor.run(self.sync.revisions)
 
     async def at(self, n: int) -> list[dict[str, Any]]:
         """Return the messages that revision `n` shows; raise `NotFound`."""
-        return await self._executor.run(self.sync.at, n)
+        return await self.executor.run(self.sync.at, n)
 
     async def restore(self, n: int) -> None:
         """Show what revision `n` shows, to undo a clear, a rewrite or any other change."""
-        await self._executor.run(self.sync.restore, n)
+        await self.executor.run(self.sync.restore, n)
 
 
 class UsageLedger:
@@ -293,11 +293,11 @@ class UsageLedger:
 
     def __init__(self, record: sync_usage.UsageLedger, executor: ThreadExecutor) -> None:
         self.sync = record
-        self._executor = executor
+        self.executor = executor
 
     async def add(self, session_id: str, usage: Usage) -> None:
         """Enter one model call; raise `NotFound` if there is no such session."""
-        await self._executor.run(self.sync.add, session_id, usage)
+        await self.executor.run(self.sync.add, session_id, usage)
 
     async def sum(
         self, by: Grouping = "day", since: datetime | None = None, until: datetime | None = None
@@ -307,7 +307,7 @@ class UsageLedger:
         A sum whose `cost_status` is "unknown" contains calls without a price: its cost is the sum
         of the others, or None.
         """
-        return await self._executor.run(self.sync.sum, by, since, until)
+        return await self.executor.run(self.sync.sum, by, since, until)
 
 
 class People:
@@ -315,7 +315,7 @@ class People:
 
     def __init__(self, record: sync_people.People, executor: ThreadExecutor) -> None:
         self.sync = record
-        self._executor = executor
+        self.executor = executor
 
     def person_of(self, source: Source) -> str | None:
         """Return the identity of a source's user, or None if the source names no user.
@@ -326,36 +326,36 @@ class People:
 
     async def get(self, person: str) -> Person | None:
         """Return the stored person of an identity or user id, or None."""
-        return await self._executor.run(self.sync.get, person)
+        return await self.executor.run(self.sync.get, person)
 
     async def find(
         self, *, role: Role | None = None, limit: int = 100, after: str = ""
     ) -> list[Person]:
         """Return people in the order of their identities, beginning after `after`."""
-        return await self._executor.run(self.sync.find, role=role, limit=limit, after=after)
+        return await self.executor.run(self.sync.find, role=role, limit=limit, after=after)
 
     async def set_zone(self, person: str, zone: str | None) -> None:
         """Set the time zone of a person, which daily resets follow.
 
         Raise `ConfigError` for an unknown zone, `NotFound` for an unknown person.
         """
-        await self._executor.run(self.sync.set_zone, person, zone)
+        await self.executor.run(self.sync.set_zone, person, zone)
 
     async def set_role(self, person: str, role: Role) -> None:
         """Set the role of a person; raise `NotFound` for an unknown person."""
-        await self._executor.run(self.sync.set_role, person, role)
+        await self.executor.run(self.sync.set_role, person, role)
 
     async def role_of(self, source: Source) -> Role:
         """Return the role of a source's user: owner on the terminal, guest if unknown."""
-        return await self._executor.run_batched(self.sync.role_of, source)
+        return await self.executor.run_batched(self.sync.role_of, source)
 
     async def remember(self, source: Source, *, role: Role) -> None:
         """Store a source's user with a role; raise `ConfigError` if the source names no user."""
-        await self._executor.run(self.sync.remember, source, role=role)
+        await self.executor.run(self.sync.remember, source, role=role)
 
     async def require_role(self, source: Source, role: Role) -> None:
         """Raise `AccessDenied` unless a source's user has that role or a higher one."""
-        await self._executor.run(self.sync.require_role, source, role)
+        await self.executor.run(self.sync.require_role, source, role)
 
     async def request_pairing(self, source: Source) -> str | None:
         """Return a pairing code that an unknown user can show to the owner, or None.
@@ -363,11 +363,11 @@ class People:
         A code is valid for one hour, a person gets one every ten minutes, and at most three are
         pending at a time on a platform. Beyond these limits the result is None, without a reason.
         """
-        return await self._executor.run(self.sync.request_pairing, source)
+        return await self.executor.run(self.sync.request_pairing, source)
 
     async def pending_pairings(self) -> list[Pairing]:
         """Return the pairing requests whose code is still valid."""
-        return await self._executor.run(self.sync.pending_pairings)
+        return await self.executor.run(self.sync.pending_pairings)
 
     async def approve(self, code: str, *, role: Role = "member", by: str = "owner") -> Person:
         """Give the person with this code a role, and return the person.
@@ -375,7 +375,7 @@ class People:
         Raise `NotFound` for a wrong code; five wrong codes lock `by` out for an hour
         (`AccessDenied`).
         """
-        return await self._executor.run(self.sync.approve, code, role=role, by=by)
+        return await self.executor.run(self.sync.approve, code, role=role, by=by)
 
     async def offer_link(self, source: Source) -> str:
         """Return a code that links this direct message with the chat where it is typed.
@@ -383,7 +383,7 @@ class People:
         Typing it proves that both chats belong to the same person. Raise `IllegalMove` in a group,
         or if a code was made less than ten minutes ago.
         """
-        return await self._executor.run(self.sync.offer_link, source)
+        return await self.executor.run(self.sync.offer_link, source)
 
     async def accept_link(self, source: Source, code: str) -> str:
         """Link this direct message with the conversation the code was made in; return its key.
@@ -391,15 +391,15 @@ class People:
         Raise `NotFound` for a wrong code, `AccessDenied` after five, `IllegalMove` in a group or in
         the chat where the code was made.
         """
-        return await self._executor.run(self.sync.accept_link, source, code)
+        return await self.executor.run(self.sync.accept_link, source, code)
 
     async def unlink(self, source: Source) -> bool:
         """Give this direct message its own conversation again; return whether it was linked."""
-        return await self._executor.run(self.sync.unlink, source)
+        return await self.executor.run(self.sync.unlink, source)
 
     async def linked(self, source: Source) -> list[str]:
         """Return the keys that share the conversation of this direct message, its own included."""
-        return await self._executor.run(self.sync.linked, source)
+        return await self.executor.run(self.sync.linked, source)
 
 
 class Inbox:
@@ -407,7 +407,7 @@ class Inbox:
 
     def __init__(self, record: sync_inbox.Inbox, executor: ThreadExecutor) -> None:
         self.sync = record
-        self._executor = executor
+        self.executor = executor
 
     async def put(
         self,
@@ -424,7 +424,7 @@ class Inbox:
         With `gather_seconds` the message waits that long for more: further messages of the same
         user in that time are added to it and answered together with it.
         """
-        return await self._executor.run_batched(
+        return await self.executor.run_batched(
             self.sync.put,
             source,
             text,
@@ -438,23 +438,23 @@ class Inbox:
 
         Renew a claim that takes longer than the lease, or another worker gets the message.
         """
-        return await self._executor.run_batched(self.sync.claim, limit, lease_seconds=lease_seconds)
+        return await self.executor.run_batched(self.sync.claim, limit, lease_seconds=lease_seconds)
 
     async def wait(self, seconds: float) -> bool:
         """Wait until something can be claimed; return False if nothing can after `seconds`."""
-        return await self._executor.run(self.sync.wait, seconds)
+        return await self.executor.run(self.sync.wait, seconds)
 
     async def renew(self, item: InboxItem, *, lease_seconds: float = 60) -> None:
         """Extend the lease of a claim; raise `StaleWrite` if another worker has the message."""
-        await self._executor.run_batched(self.sync.renew, item, lease_seconds=lease_seconds)
+        await self.executor.run_batched(self.sync.renew, item, lease_seconds=lease_seconds)
 
     async def done(self, item: InboxItem) -> None:
         """Settle a claimed message as answered; raise `StaleWrite` if the claim was lost."""
-        await self._executor.run_batched(self.sync.done, item)
+        await self.executor.run_batched(self.sync.done, item)
 
     async def dismiss(self, item: InboxItem) -> None:
         """Settle a waiting message that needs no answer; raise `StaleWrite` if it was claimed."""
-        await self._executor.run_batched(self.sync.dismiss, item)
+        await self.executor.run_batched(self.sync.dismiss, item)
 
     async def failed(
         self,
@@ -469,7 +469,7 @@ class Inbox:
         It is tried again after `retry_after` seconds, or never with `for_good`. Raise `StaleWrite`
         if the claim was lost.
         """
-        await self._executor.run_batched(
+        await self.executor.run_batched(
             self.sync.failed, item, problem, retry_after=retry_after, for_good=for_good
         )
 
@@ -482,7 +482,7 @@ class Inbox:
         cursor: str | None = None,
     ) -> Page[InboxItem]:
         """Return a page of accepted messages, oldest first."""
-        return await self._executor.run(
+        return await self.executor.run(
             self.sync.find, state=state, key=key, limit=limit, cursor=cursor
         )
 
@@ -492,7 +492,7 @@ class Outbox:
 
     def __init__(self, record: sync_outbox.Outbox, executor: ThreadExecutor) -> None:
         self.sync = record
-        self._executor = executor
+        self.executor = executor
 
     async def put(
         self,
@@ -507,7 +507,7 @@ class Outbox:
 
         A text that is too long for its platform is put in as several parts; the first is returned.
         """
-        return await self._executor.run_batched(
+        return await self.executor.run_batched(
             self.sync.put, text, to, origin=origin, session_id=session_id, delivery=delivery
         )
 
@@ -526,7 +526,7 @@ class Outbox:
         `platforms` only deliveries to these are claimed. `idempotent` names platforms that drop a
         delivery they have had: there, the deliveries of a lost sender are sent again.
         """
-        return await self._executor.run_batched(
+        return await self.executor.run_batched(
             self.sync.claim,
             limit,
             lease_seconds=lease_seconds,
@@ -536,15 +536,15 @@ class Outbox:
 
     async def wait(self, seconds: float, *, platforms: Collection[str] | None = None) -> bool:
         """Wait until something can be claimed; return False if nothing can after `seconds`."""
-        return await self._executor.run(self.sync.wait, seconds, platforms=platforms)
+        return await self.executor.run(self.sync.wait, seconds, platforms=platforms)
 
     async def renew(self, delivery: Delivery, *, lease_seconds: float = 60) -> None:
         """Extend the lease of a claim; raise `StaleWrite` if the claim was lost."""
-        await self._executor.run_batched(self.sync.renew, delivery, lease_seconds=lease_seconds)
+        await self.executor.run_batched(self.sync.renew, delivery, lease_seconds=lease_seconds)
 
     async def done(self, delivery: Delivery) -> Delivery:
         """Settle a claimed delivery as sent; raise `StaleWrite` if the claim was lost."""
-        return await self._executor.run_batched(self.sync.done, delivery)
+        return await self.executor.run_batched(self.sync.done, delivery)
 
     async def failed(
         self,
@@ -559,7 +559,7 @@ class Outbox:
         By `outcome` it is tried again after `retry_after` seconds ("retry"), is never sent
         ("dead"), or may have arrived ("unknown").
         """
-        return await self._executor.run_batched(
+        return await self.executor.run_batched(
             self.sync.failed, delivery, problem, retry_after=retry_after, outcome=outcome
         )
 
@@ -572,7 +572,7 @@ class Outbox:
         cursor: str | None = None,
     ) -> Page[Delivery]:
         """Return a page of deliveries in the order they were put in."""
-        return await self._executor.run(
+        return await self.executor.run(
             self.sync.find, state=state, session_id=session_id, limit=limit, cursor=cursor
         )
 
@@ -582,15 +582,15 @@ class MemoryFlushes:
 
     def __init__(self, record: sync_memory_flushes.MemoryFlushes, executor: ThreadExecutor) -> None:
         self.sync = record
-        self._executor = executor
+        self.executor = executor
 
     async def claim(self, limit: int = 10, *, lease_seconds: float = 300) -> list[Session]:
         """Claim sessions whose memory is due; no other worker gets them while the lease lasts."""
-        return await self._executor.run(self.sync.claim, limit, lease_seconds=lease_seconds)
+        return await self.executor.run(self.sync.claim, limit, lease_seconds=lease_seconds)
 
     async def done(self, session_id: str) -> None:
         """Settle a session as saved; raise `NotFound` if there is no such session."""
-        await self._executor.run(self.sync.done, session_id)
+        await self.executor.run(self.sync.done, session_id)
 
 
 class Schedules:
@@ -601,7 +601,7 @@ class Schedules:
 
     def __init__(self, record: sync_schedules.Schedules, executor: ThreadExecutor) -> None:
         self.sync = record
-        self._executor = executor
+        self.executor = executor
 
     async def create(
         self,
@@ -619,7 +619,7 @@ class Schedules:
         Times are in `zone`, else in the user's zone, else in the store's. Raise `ConfigError` for
         a time, target or task that is not valid.
         """
-        return await self._executor.run(
+        return await self.executor.run(
             self.sync.create,
             source,
             when,
@@ -632,42 +632,42 @@ class Schedules:
 
     async def get(self, schedule_id: int, *, by: Source | None = None) -> Schedule | None:
         """Return a schedule, or None."""
-        return await self._executor.run(self.sync.get, schedule_id, by=by)
+        return await self.executor.run(self.sync.get, schedule_id, by=by)
 
     async def require(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
         """Return a schedule; raise `NotFound` if there is none."""
-        return await self._executor.run(self.sync.require, schedule_id, by=by)
+        return await self.executor.run(self.sync.require, schedule_id, by=by)
 
     async def find(
         self, *, by: Source | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page[Schedule]:
         """Return a page of schedules in the order they were created."""
-        return await self._executor.run(self.sync.find, by=by, limit=limit, cursor=cursor)
+        return await self.executor.run(self.sync.find, by=by, limit=limit, cursor=cursor)
 
     async def pause(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
         """Pause a schedule until it is resumed; a run in progress continues.
 
         Raise `IllegalMove` if the schedule is over.
         """
-        return await self._executor.run(self.sync.pause, schedule_id, by=by)
+        return await self.executor.run(self.sync.pause, schedule_id, by=by)
 
     async def resume(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
         """Resume a schedule from now on; times missed during the pause are not run.
 
         Raise `IllegalMove` if no planned time is left.
         """
-        return await self._executor.run(self.sync.resume, schedule_id, by=by)
+        return await self.executor.run(self.sync.resume, schedule_id, by=by)
 
     async def remove(self, schedule_id: int, *, by: Source | None = None) -> None:
         """Delete a schedule and the history of its runs; delivered results stay in their chats."""
-        await self._executor.run(self.sync.remove, schedule_id, by=by)
+        await self.executor.run(self.sync.remove, schedule_id, by=by)
 
     async def run_now(self, schedule_id: int, *, by: Source | None = None) -> ScheduleRun:
         """Put in a run that is due at once, whatever the schedule's state, and return it.
 
         The planned times do not change.
         """
-        return await self._executor.run(self.sync.run_now, schedule_id, by=by)
+        return await self.executor.run(self.sync.run_now, schedule_id, by=by)
 
     async def history(
         self,
@@ -678,7 +678,7 @@ class Schedules:
         cursor: str | None = None,
     ) -> Page[ScheduleRun]:
         """Return a page of a schedule's runs, the newest first."""
-        return await self._executor.run(
+        return await self.executor.run(
             self.sync.history, schedule_id, by=by, limit=limit, cursor=cursor
         )
 
@@ -687,15 +687,15 @@ class Schedules:
 
         Renew a claim that takes longer than the lease, or another worker gets the run.
         """
-        return await self._executor.run(self.sync.claim, limit, lease_seconds=lease_seconds)
+        return await self.executor.run(self.sync.claim, limit, lease_seconds=lease_seconds)
 
     async def wait(self, seconds: float) -> bool:
         """Wait until something can be claimed; return False if nothing can after `seconds`."""
-        return await self._executor.run(self.sync.wait, seconds)
+        return await self.executor.run(self.sync.wait, seconds)
 
     async def renew(self, occurrence: ScheduleRun, *, lease_seconds: float = 60) -> None:
         """Extend the lease of a claim; raise `StaleWrite` if the claim was lost."""
-        await self._executor.run(self.sync.renew, occurrence, lease_seconds=lease_seconds)
+        await self.executor.run(self.sync.renew, occurrence, lease_seconds=lease_seconds)
 
     async def deliver(
         self, occurrence: ScheduleRun, text: str, *, session_id: str | None = None
@@ -706,14 +706,14 @@ class Schedules:
         conversation of the target, unless the run was in that conversation. Raise `ConfigError` if
         there is no such target, `StaleWrite` if the claim was lost.
         """
-        await self._executor.run(self.sync.deliver, occurrence, text, session_id=session_id)
+        await self.executor.run(self.sync.deliver, occurrence, text, session_id=session_id)
 
     async def report(self, occurrence: ScheduleRun, text: str) -> None:
         """Deliver a remark about a run to the chat where its schedule was created.
 
         Each run can have one remark: a second one is not delivered.
         """
-        await self._executor.run(self.sync.report, occurrence, text)
+        await self.executor.run(self.sync.report, occurrence, text)
 
     async def done(
         self,
@@ -727,7 +727,7 @@ class Schedules:
 
         Raise `StaleWrite` if the claim was lost.
         """
-        await self._executor.run(
+        await self.executor.run(
             self.sync.done, occurrence, result, session_id=session_id, problem=problem
         )
 
@@ -743,7 +743,7 @@ class Schedules:
 
         It is tried again after `retry_after` seconds, or never with `for_good`.
         """
-        await self._executor.run(
+        await self.executor.run(
             self.sync.failed, occurrence, problem, retry_after=retry_after, for_good=for_good
         )
 
@@ -753,18 +753,18 @@ class Processes:
 
     def __init__(self, record: sync_processes.Processes, executor: ThreadExecutor) -> None:
         self.sync = record
-        self._executor = executor
+        self.executor = executor
 
     async def begin(self, process: Process, *, at_most: int = 64) -> Process:
         """Store a program that is about to be started.
 
         Raise `IllegalMove` if `at_most` programs are running on its node already.
         """
-        return await self._executor.run(self.sync.begin, process, at_most=at_most)
+        return await self.executor.run(self.sync.begin, process, at_most=at_most)
 
     async def began(self, process_id: str, identity: Identity) -> Process:
         """Store that a program runs now, with its pids; raise `NotFound` for an unknown id."""
-        return await self._executor.run(self.sync.began, process_id, identity)
+        return await self.executor.run(self.sync.began, process_id, identity)
 
     async def end(
         self,
@@ -778,7 +778,7 @@ class Processes:
 
         Return False, and do nothing, if its end is stored already.
         """
-        return await self._executor.run(
+        return await self.executor.run(
             self.sync.end, process, state, exit_code=exit_code, news=news
         )
 
@@ -788,27 +788,27 @@ class Processes:
         `told` is how many bytes of the output are reported to it, this report included.
         Return False, and do nothing, if another node has reported meanwhile.
         """
-        return await self._executor.run(self.sync.report, process, news, told=told)
+        return await self.executor.run(self.sync.report, process, news, told=told)
 
     async def get(self, process_id: str) -> Process | None:
         """Return the program with that id, or None."""
-        return await self._executor.run(self.sync.get, process_id)
+        return await self.executor.run(self.sync.get, process_id)
 
     async def require(self, process_id: str) -> Process:
         """Return the program with that id; raise `NotFound` if there is none."""
-        return await self._executor.run(self.sync.require, process_id)
+        return await self.executor.run(self.sync.require, process_id)
 
     async def find(self, *, key: str | None = None) -> list[Process]:
         """Return the programs of a conversation, or all without a key, in the order they began."""
-        return await self._executor.run(self.sync.find, key=key)
+        return await self.executor.run(self.sync.find, key=key)
 
     async def of_node(self, node: str) -> list[Process]:
         """Return the programs of one node, including those whose conversation was deleted."""
-        return await self._executor.run(self.sync.of_node, node)
+        return await self.executor.run(self.sync.of_node, node)
 
     async def delete(self, process_id: str) -> None:
         """Delete a program from the store; an unknown id changes nothing."""
-        await self._executor.run(self.sync.delete, process_id)
+        await self.executor.run(self.sync.delete, process_id)
 
 
 class PersonView:
@@ -816,32 +816,30 @@ class PersonView:
 
     def __init__(self, record: sync_person_view.PersonView, executor: ThreadExecutor) -> None:
         self.sync = record
-        self._executor = executor
+        self.executor = executor
 
     async def transcript(self, session_id: str) -> Transcript:
         """Return the transcript of a session; raise `NotFound` if this person may not see it."""
-        return Transcript(
-            await self._executor.run(self.sync.transcript, session_id), self._executor
-        )
+        return Transcript(await self.executor.run(self.sync.transcript, session_id), self.executor)
 
     async def find(self, **filters: Any) -> Page[Session]:
         """Return a page of this person's sessions, newest activity first.
 
         The filters are those of `Sessions.find`; `person` is ignored.
         """
-        return await self._executor.run(self.sync.find, **filters)
+        return await self.executor.run(self.sync.find, **filters)
 
     async def search(self, query: str, *, limit: int = 20, cursor: str | None = None) -> Page[Hit]:
         """Return a page of matching messages that this person may see; see `Store.search`."""
-        return await self._executor.run(self.sync.search, query, limit=limit, cursor=cursor)
+        return await self.executor.run(self.sync.search, query, limit=limit, cursor=cursor)
 
     async def get(self, session_id: str) -> Session | None:
         """Return a session, or None if it does not exist or this person may not see it."""
-        return await self._executor.run(self.sync.get, session_id)
+        return await self.executor.run(self.sync.get, session_id)
 
     async def require(self, session_id: str) -> Session:
         """Return a session; raise `NotFound` if there is none that this person may see."""
-        return await self._executor.run(self.sync.require, session_id)
+        return await self.executor.run(self.sync.require, session_id)
 
 
 class Store:
@@ -851,7 +849,7 @@ class Store:
         self.sync = store
         self.settings = store.settings
         self.path = store.path
-        self._executor = executor
+        self.executor = executor
         self.sessions = Sessions(store.sessions, executor)
         self.usage = UsageLedger(store.usage, executor)
         self.people = People(store.people, executor)
@@ -874,16 +872,16 @@ class Store:
 
     async def close(self) -> None:
         """Close the store. Every call that returned is stored already."""
-        await self._executor.run(self.sync.close)
-        self._executor.stop()
+        await self.executor.run(self.sync.close)
+        self.executor.stop()
 
     def run_batched(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Run a short function that calls the sync store, in one thread and commit with others."""
-        return self._executor.run_batched(call, *args, **kwargs)
+        return self.executor.run_batched(call, *args, **kwargs)
 
     def transcript(self, session_id: str) -> Transcript:
         """Return the transcript of a session."""
-        return Transcript(self.sync.transcript(session_id), self._executor)
+        return Transcript(self.sync.transcript(session_id), self.executor)
 
     def turn(
         self,
@@ -898,7 +896,7 @@ class Store:
         control = self.sync.turn_control(
             source, text, message_id=message_id, media=media, wait=wait
         )
-        return Turn(control, self._executor)
+        return Turn(control, self.executor)
 
     def turn_control(
         self,
@@ -913,11 +911,11 @@ class Store:
         control = self.sync.turn_control(
             source, text, message_id=message_id, media=media, wait=wait
         )
-        return TurnControl(control, self._executor)
+        return TurnControl(control, self.executor)
 
     def for_person(self, source: Source) -> PersonView:
         """Return a view of the store with only the sessions that a source's user may see."""
-        return PersonView(self.sync.for_person(source), self._executor)
+        return PersonView(self.sync.for_person(source), self.executor)
 
     async def search(
         self,
@@ -934,7 +932,7 @@ class Store:
         Case and accents are ignored. `"a phrase"` matches these words next to each other, `begin*`
         matches every word that begins so. With `person` only that person's sessions are searched.
         """
-        return await self._executor.run(
+        return await self.executor.run(
             self.sync.search,
             query,
             person=person,
@@ -949,11 +947,11 @@ class Store:
 
         `source` is where the current message came from; without it, the origin of the session.
         """
-        return await self._executor.run(self.sync.context_prompt, session, source)
+        return await self.executor.run(self.sync.context_prompt, session, source)
 
     async def expunge(self, *, ended_before: datetime) -> int:
         """Delete every session that ended before a time, permanently; return how many."""
-        return await self._executor.run(self.sync.expunge, ended_before=ended_before)
+        return await self.executor.run(self.sync.expunge, ended_before=ended_before)
 
     def now(self) -> datetime:
         """Return the current time of the store's clock."""
@@ -961,22 +959,22 @@ class Store:
 
     async def check(self) -> list[str]:
         """Return a description of every fault in the store; an empty list if there is none."""
-        return await self._executor.run(self.sync.check)
+        return await self.executor.run(self.sync.check)
 
     async def backup(
         self, target: str | os.PathLike[str], *, progress: Progress | None = None
     ) -> None:
         """Copy the store to a new file; it can be in use meanwhile."""
-        await self._executor.run(self.sync.backup, target, progress=progress)
+        await self.executor.run(self.sync.backup, target, progress=progress)
 
     async def vacuum(self) -> tuple[int, int]:
         """Free unused disk space; return the size in bytes before and after."""
-        return await self._executor.run(self.sync.vacuum)
+        return await self.executor.run(self.sync.vacuum)
 
     async def rebuild_search(self) -> None:
         """Clear the search index and build it again from the messages."""
-        await self._executor.run(self.sync.rebuild_search)
+        await self.executor.run(self.sync.rebuild_search)
 
     async def settle(self) -> None:
         """Index all messages that are not indexed yet, and return when that is done."""
-        await self._executor.run(self.sync.settle)
+        await self.executor.run(self.sync.settle)

@@ -182,6 +182,11 @@ class TurnControl(Turn):
         return self._control
 
     @property
+    def executor(self) -> ThreadExecutor:
+        """The threads that its calls run in."""
+        return self._executor
+
+    @property
     def is_interrupted(self) -> bool:
         """With `duplicate`: the message was never answered, and its turn cannot be resumed."""
         return self._control.is_interrupted

@@ -8,11 +8,9 @@ import click
 
 from tertulia.cli import locations, output
 from tertulia.cli.completion import session_ids
-from tertulia.cli.options import TEXT, CliCommand, CommandOptions, json_option
+from tertulia.cli.options import TEXT, CliCommand, CommandOptions, json_option, session_filters
 from tertulia.cli.sessions import EXPORT_FORMATS
-from tertulia.core.session import STATES, State
-
-_HUNDRED_YEARS_IN_MINUTES = 52_560_000
+from tertulia.core.session import State
 
 
 @click.command(cls=CliCommand)
@@ -33,22 +31,7 @@ _HUNDRED_YEARS_IN_MINUTES = 52_560_000
     required=True,
     help="A new file for an archive, else a new folder.",
 )
-@click.option("--platform", type=TEXT, help="Only sessions of a platform, such as telegram.")
-@click.option("--key", type=TEXT, help="Only sessions of one conversation.")
-@click.option("--person", type=TEXT, help="Only sessions of a person, such as telegram:42.")
-@click.option(
-    "--state",
-    type=click.Choice(STATES),
-    default="all",
-    show_default=True,
-    help="Only sessions in this state.",
-)
-@click.option(
-    "--active-minutes",
-    metavar="N",
-    type=click.IntRange(1),
-    help="Only sessions with activity in the last N minutes.",
-)
+@session_filters
 @click.option("--redact", is_flag=True, help="Without ids and phone numbers; not in an archive.")
 @click.option("--force", is_flag=True, help="Replace existing files of the same names.")
 @json_option
@@ -96,25 +79,18 @@ def export(
             force=force,
             progress=progress,
         )
-    if options.json:
-        output.print_json(
-            {
-                "form": result.form,
-                "path": result.path,
-                "sessions": result.sessions,
-                "messages": result.messages,
-            }
-        )
-    else:
-        counts = f"{_count(result.sessions, 'session')} with {_count(result.messages, 'message')}"
-        output.print_text(options, f"{counts} written to {result.path}.")
+    fields = {
+        "form": result.form,
+        "path": result.path,
+        "sessions": result.sessions,
+        "messages": result.messages,
+    }
+    counts = f"{_count(result.sessions, 'session')} with {_count(result.messages, 'message')}"
+    output.print_result(options, fields, f"{counts} written to {result.path}.")
 
 
 def _minutes_ago(minutes: int | None) -> datetime | None:
-    """Return that time; at most a hundred years ago, which is as early as needed."""
-    if minutes is None:
-        return None
-    return datetime.now(UTC) - timedelta(minutes=min(minutes, _HUNDRED_YEARS_IN_MINUTES))
+    return None if minutes is None else datetime.now(UTC) - timedelta(minutes=minutes)
 
 
 def _count(number: int, noun: str) -> str:

@@ -11,9 +11,12 @@ from typing import Any, TypeVar
 
 import click
 
+from tertulia.core.session import STATES
+
 F = TypeVar("F")
 
 _MAX_SENTENCE_LENGTH = 200
+_HUNDRED_YEARS_IN_MINUTES = 52_560_000
 
 
 class CommandOptions:
@@ -52,6 +55,39 @@ def json_option(command: F) -> F:
         help="Print JSON for programs, errors too.",
     )
     return option(command)  # type: ignore[type-var]
+
+
+def session_filters(command: F) -> F:
+    """Add the options that select sessions to a command."""
+    options = (
+        click.option(
+            "--platform", type=TEXT, help="Only sessions of a platform, such as telegram."
+        ),
+        click.option("--key", type=TEXT, help="Only sessions of one conversation."),
+        click.option("--person", type=TEXT, help="Only sessions of a person, such as telegram:42."),
+        click.option(
+            "--state",
+            type=click.Choice(STATES),
+            default="all",
+            show_default=True,
+            help="Only sessions in this state.",
+        ),
+        click.option(
+            "--active-minutes",
+            metavar="N",
+            type=click.IntRange(1),
+            callback=_limit_minutes,
+            help="Only sessions with activity in the last N minutes.",
+        ),
+    )
+    for option in reversed(options):  # the last one that is added is listed first
+        command = option(command)  # type: ignore[type-var]
+    return command
+
+
+def _limit_minutes(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
+    """Return at most a hundred years: earlier than any session, and a time datetime can hold."""
+    return None if value is None else min(value, _HUNDRED_YEARS_IN_MINUTES)
 
 
 class CliCommand(click.Command):

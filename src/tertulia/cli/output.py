@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+T = TypeVar("T")
+
 __all__ = [
     "ask_yes_no",
     "cell",
@@ -34,8 +36,10 @@ __all__ = [
     "new_table",
     "plain_text",
     "print_indented",
+    "print_items",
     "print_json",
     "print_renderables",
+    "print_result",
     "print_text",
     "progress_bar",
     "spinner",
@@ -80,6 +84,30 @@ def console(options: CommandOptions, *, errors: bool = False) -> Console:
 def print_text(options: CommandOptions, text: str) -> None:
     """Print a text for people, with everything that acts on a terminal replaced."""
     console(options).print(display_text(text), soft_wrap=True)
+
+
+def print_result(options: CommandOptions, value: Any, sentence: str) -> None:
+    """Print a value with `--json`, else a sentence that says the same."""
+    if options.json:
+        print_json(value)
+    else:
+        print_text(options, sentence)
+
+
+def print_items(
+    options: CommandOptions,
+    items: Sequence[T],
+    to_dict: Callable[[T], dict[str, Any]],
+    to_table: Callable[[Sequence[T]], RenderableType],
+    nothing: str,
+) -> None:
+    """Print items as JSON with `--json`, else as a table, or the text `nothing` without any."""
+    if options.json:
+        print_json([to_dict(item) for item in items])
+    elif not items:
+        print_text(options, nothing)
+    else:
+        print_renderables(options, to_table(items))
 
 
 def print_renderables(options: CommandOptions, *renderables: RenderableType) -> None:

@@ -70,10 +70,8 @@ def approve(options: CommandOptions, code: str, role: Literal["member", "owner"]
     """Allow the person who shows CODE to write."""
     with locations.open_existing_store(options) as store:
         person = store.people.approve(code, role=role, by="local")
-    if options.json:
-        output.print_json(to_dict(person))
-    else:
-        output.print_text(options, f"{_display_name(person)} may write now, as {person.role}.")
+    sentence = f"{_display_name(person)} may write now, as {person.role}."
+    output.print_result(options, to_dict(person), sentence)
 
 
 @pair.command()
@@ -86,10 +84,7 @@ def revoke(options: CommandOptions, person_id: str) -> None:
         store.people.set_role(person_id, "guest")
         person = store.people.get(person_id)
     assert person is not None
-    if options.json:
-        output.print_json(to_dict(person))
-    else:
-        output.print_text(options, f"{_display_name(person)} may no longer write.")
+    output.print_result(options, to_dict(person), f"{_display_name(person)} may no longer write.")
 
 
 def to_dict(person: Person) -> dict[str, Any]:
@@ -99,7 +94,7 @@ def to_dict(person: Person) -> dict[str, Any]:
         "platform": person.platform,
         "name": person.name,
         "role": person.role,
-        "since": person.created_at.isoformat().replace("+00:00", "Z"),
+        "since": format.utc_text(person.created_at),
     }
 
 
@@ -108,8 +103,8 @@ def pairing_to_dict(pairing: Pairing) -> dict[str, Any]:
     return {
         "id": pairing.person,
         "platform": pairing.platform,
-        "asked_at": pairing.asked_at.isoformat().replace("+00:00", "Z"),
-        "until": pairing.until.isoformat().replace("+00:00", "Z"),
+        "asked_at": format.utc_text(pairing.asked_at),
+        "until": format.utc_text(pairing.until),
     }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +12,9 @@ from tertulia.cli.options import CliCommand, CommandOptions, json_option
 from tertulia.core.text import format
 from tertulia.processes import messages
 from tertulia.records.processes import Process
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 @click.command(cls=CliCommand)
@@ -23,12 +27,10 @@ def ps(options: CommandOptions) -> None:
     """
     with locations.open_existing_store(options) as store:
         processes = store.processes.find()
-    if options.json:
-        output.print_json([to_dict(process) for process in processes])
-        return
-    if not processes:
-        output.print_text(options, "There are no processes.")
-        return
+    output.print_items(options, processes, to_dict, _table, "There are no processes.")
+
+
+def _table(processes: Sequence[Process]) -> Table:
     zone = locations.local_zone()
     # Machine and conversation are printed with --json only; a terminal is too narrow for all.
     table = output.new_table("id", "state", "began", "command", elastic="command")
@@ -40,12 +42,11 @@ def ps(options: CommandOptions) -> None:
             format.format_time(process.began_at, zone),
             output.cell(process.command),
         )
-    output.print_renderables(options, table)
+    return table
 
 
 def to_dict(process: Process) -> dict[str, Any]:
     """Return a process for JSON output."""
-    ended_at = process.ended_at
     return {
         "id": process.id,
         "state": process.state,
@@ -57,6 +58,6 @@ def to_dict(process: Process) -> dict[str, Any]:
         "machine": process.node,
         "environment": process.environment,
         "pid": process.pid,
-        "since": process.began_at.isoformat().replace("+00:00", "Z"),
-        "ended": None if ended_at is None else ended_at.isoformat().replace("+00:00", "Z"),
+        "since": format.utc_text(process.began_at),
+        "ended": format.utc_text(process.ended_at),
     }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -12,7 +12,10 @@ from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 from tertulia.core.schedule import MISFIRES, Misfire, describe_rule
 from tertulia.core.source import Source
 from tertulia.core.text import format
-from tertulia.records.schedules import Schedule, ScheduleRun
+from tertulia.records.schedules import Schedule, ScheduleRun, Schedules
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 @click.group(cls=CommandGroup)
@@ -23,6 +26,7 @@ def schedules() -> None:
 _limit = click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most."
 )
+_id_argument = click.argument("schedule_id", metavar="SCHEDULE", type=int)
 
 
 @schedules.command("list")
@@ -33,12 +37,11 @@ def list_(options: CommandOptions, limit: int) -> None:
     """List the schedules of all people."""
     with locations.open_existing_store(options) as store:
         items = store.schedules.find(limit=limit).items
-    if options.json:
-        output.print_json([to_dict(schedule) for schedule in items])
-        return
-    if not items:
-        output.print_text(options, "Nothing is planned. Plan a task with: tertulia schedules add")
-        return
+    nothing = "Nothing is planned. Plan a task with: tertulia schedules add"
+    output.print_items(options, items, to_dict, _schedule_table, nothing)
+
+
+def _schedule_table(items: Sequence[Schedule]) -> Table:
     zone = locations.local_zone()
     table = output.new_table("id", "owner", "when", "next", "target", "task", elastic="task")
     for schedule in items:
@@ -54,7 +57,7 @@ def list_(options: CommandOptions, limit: int) -> None:
             output.cell(schedule.target),
             output.cell(schedule.task),
         )
-    output.print_renderables(options, table)
+    return table
 
 
 @schedules.command()
@@ -88,29 +91,25 @@ def add(
 
 
 @schedules.command()
-@click.argument("schedule_id", metavar="SCHEDULE", type=int)
+@_id_argument
 @json_option
 @click.pass_obj
 def pause(options: CommandOptions, schedule_id: int) -> None:
     """Stop running SCHEDULE until it is resumed."""
-    with locations.open_existing_store(options) as store:
-        schedule = store.schedules.pause(schedule_id)
-    _report(options, schedule, "is paused")
+    _change(options, schedule_id, Schedules.pause, "is paused")
 
 
 @schedules.command()
-@click.argument("schedule_id", metavar="SCHEDULE", type=int)
+@_id_argument
 @json_option
 @click.pass_obj
 def resume(options: CommandOptions, schedule_id: int) -> None:
     """Run SCHEDULE again, from now on."""
-    with locations.open_existing_store(options) as store:
-        schedule = store.schedules.resume(schedule_id)
-    _report(options, schedule, "is active again")
+    _change(options, schedule_id, Schedules.resume, "is active again")
 
 
 @schedules.command()
-@click.argument("schedule_id", metavar="SCHEDULE", type=int)
+@_id_argument
 @json_option
 @click.pass_obj
 def remove(options: CommandOptions, schedule_id: int) -> None:
@@ -122,21 +121,19 @@ def remove(options: CommandOptions, schedule_id: int) -> None:
 
 
 @schedules.command()
-@click.argument("schedule_id", metavar="SCHEDULE", type=int)
+@_id_argument
 @json_option
 @click.pass_obj
 def run(options: CommandOptions, schedule_id: int) -> None:
     """Run SCHEDULE now, in the gateway that is running or the next one that starts."""
     with locations.open_existing_store(options) as store:
         schedule_run = store.schedules.run_now(schedule_id)
-    if options.json:
-        output.print_json(run_to_dict(schedule_run))
-    else:
-        output.print_text(options, f"Schedule {schedule_id} runs as soon as a gateway is running.")
+    sentence = f"Schedule {schedule_id} runs as soon as a gateway is running."
+    output.print_result(options, run_to_dict(schedule_run), sentence)
 
 
 @schedules.command()
-@click.argument("schedule_id", metavar="SCHEDULE", type=int)
+@_id_argument
 @_limit
 @json_option
 @click.pass_obj
@@ -144,12 +141,11 @@ def history(options: CommandOptions, schedule_id: int, limit: int) -> None:
     """Show the runs of SCHEDULE, the newest first."""
     with locations.open_existing_store(options) as store:
         runs = store.schedules.history(schedule_id, limit=limit).items
-    if options.json:
-        output.print_json([run_to_dict(schedule_run) for schedule_run in runs])
-        return
-    if not runs:
-        output.print_text(options, f"Schedule {schedule_id} has not run yet.")
-        return
+    nothing = f"Schedule {schedule_id} has not run yet."
+    output.print_items(options, runs, run_to_dict, _run_table, nothing)
+
+
+def _run_table(runs: Sequence[ScheduleRun]) -> Table:
     zone = locations.local_zone()
     table = output.new_table(
         "run", "planned", "state", "attempts", "session", "result", elastic="result"
@@ -163,7 +159,7 @@ def history(options: CommandOptions, schedule_id: int, limit: int) -> None:
             output.cell(schedule_run.session_id or ""),
             output.cell(schedule_run.problem or schedule_run.result or ""),
         )
-    output.print_renderables(options, table)
+    return table
 
 
 def to_dict(schedule: Schedule) -> dict[str, Any]:
@@ -177,8 +173,8 @@ def to_dict(schedule: Schedule) -> dict[str, Any]:
         "session": schedule.session,
         "misfire": schedule.misfire,
         "state": schedule.state,
-        "next_at": _utc_text(schedule.next_at),
-        "created_at": _utc_text(schedule.created_at),
+        "next_at": format.utc_text(schedule.next_at),
+        "created_at": format.utc_text(schedule.created_at),
     }
 
 
@@ -187,31 +183,37 @@ def run_to_dict(run: ScheduleRun) -> dict[str, Any]:
     return {
         "id": run.id,
         "schedule": run.schedule.id,
-        "planned_at": _utc_text(run.planned_at),
-        "since": _utc_text(run.since),
+        "planned_at": format.utc_text(run.planned_at),
+        "since": format.utc_text(run.since),
         "is_manual": run.is_manual,
         "state": run.state,
         "attempts": run.attempts,
-        "ended_at": _utc_text(run.ended_at),
+        "ended_at": format.utc_text(run.ended_at),
         "session_id": run.session_id,
         "result": run.result,
         "problem": run.problem,
     }
 
 
-def _utc_text(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat().replace("+00:00", "Z")
+def _change(
+    options: CommandOptions,
+    schedule_id: int,
+    call: Callable[[Schedules, int], Schedule],
+    change: str,
+) -> None:
+    """Change a schedule and print it."""
+    with locations.open_existing_store(options) as store:
+        schedule = call(store.schedules, schedule_id)
+    _report(options, schedule, change)
 
 
 def _report(
     options: CommandOptions, schedule: Schedule, change: str, *, with_next: bool = True
 ) -> None:
     """Print a schedule and its change; with `with_next` also the time of its next run."""
-    if options.json:
-        output.print_json(to_dict(schedule))
-        return
     next_run = ""
     if with_next and schedule.state == "active" and schedule.next_at is not None:
         next_run = f", next {format.format_time(schedule.next_at, locations.local_zone())}"
     rule = describe_rule(schedule.rule)
-    output.print_text(options, f"Schedule {schedule.id} ({rule}) {change}{next_run}.")
+    sentence = f"Schedule {schedule.id} ({rule}) {change}{next_run}."
+    output.print_result(options, to_dict(schedule), sentence)

@@ -12,9 +12,9 @@ import click
 from tertulia.cli import locations, output, session_view
 from tertulia.cli.completion import session_ids
 from tertulia.cli.errors import NEGATIVE_RESULT
-from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
+from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option, session_filters
 from tertulia.core import title as titles
-from tertulia.core.session import STATES, Session
+from tertulia.core.session import Session
 from tertulia.errors import ConfigError, NotFound
 from tertulia.records.sessions.find import PAGE_LIMIT
 from tertulia.store import Store
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 DEFAULT_NEWEST = 20
-
-_HUNDRED_YEARS_IN_MINUTES = 52_560_000
 
 ExportFormat = Literal["jsonl", "json", "nanobot", "markdown", "html"]
 EXPORT_FORMATS = ("jsonl", "json", "nanobot", "markdown", "html")
@@ -39,24 +37,9 @@ _id_argument = click.argument("session_id", metavar="ID", type=TEXT, shell_compl
 
 
 @sessions.command("list")
-@click.option("--platform", type=TEXT, help="Only sessions of a platform, such as telegram.")
-@click.option("--key", type=TEXT, help="Only sessions of one conversation.")
-@click.option("--person", type=TEXT, help="Only sessions of a person, such as telegram:42.")
-@click.option(
-    "--state",
-    type=click.Choice(STATES),
-    default="all",
-    show_default=True,
-    help="Only sessions in this state.",
-)
+@session_filters
 @click.option(
     "--text", type=TEXT, help="Only sessions with these words in title, name or messages."
-)
-@click.option(
-    "--active-minutes",
-    metavar="N",
-    type=click.IntRange(1),
-    help="Only sessions with activity in the last N minutes.",
 )
 @click.option(
     "--limit",
@@ -73,9 +56,6 @@ _id_argument = click.argument("session_id", metavar="ID", type=TEXT, shell_compl
 @click.pass_obj
 def list_(options: CommandOptions, /, **filters: Any) -> None:
     """List sessions, newest activity first."""
-    if filters["active_minutes"] is not None:
-        # Earlier than any stored session, and a time that datetime can represent.
-        filters["active_minutes"] = min(filters["active_minutes"], _HUNDRED_YEARS_IN_MINUTES)
     with (
         locations.open_existing_store(options) as store,
         output.spinner(options, "Searching sessions …"),
@@ -169,10 +149,7 @@ def explain(options: CommandOptions, session_id: str) -> None:
     """Explain why a session began, continued and ended."""
     with locations.open_existing_store(options) as store:
         text = store.sessions.explain(session_id)
-    if options.json:
-        output.print_json({"id": session_id, "lines": text.splitlines()})
-    else:
-        output.print_text(options, text)
+    output.print_result(options, {"id": session_id, "lines": text.splitlines()}, text)
 
 
 @sessions.command()
@@ -188,10 +165,7 @@ def rename(options: CommandOptions, session_id: str, title: tuple[str, ...], cle
         raise click.UsageError(
             f"Give either a title of up to {titles.MAX_LENGTH} characters, or --clear."
         )
-    with (
-        locations.open_existing_store(options) as store,
-        output.spinner(options, "Waiting for the store …"),
-    ):
+    with _open_to_write(options) as store:
         session = store.sessions.rename(session_id, None if clear else text)
     change = f"is now called {session.title!r}" if session.title else "has no title now"
     _report(options, session, f"{session.id} {change}.")
@@ -209,10 +183,7 @@ def rename(options: CommandOptions, session_id: str, title: tuple[str, ...], cle
 @click.pass_obj
 def fork(options: CommandOptions, session_id: str, at: int | None) -> None:
     """Start a new session with the same messages; it becomes the current one."""
-    with (
-        locations.open_existing_store(options) as store,
-        output.spinner(options, "Waiting for the store …"),
-    ):
+    with _open_to_write(options) as store:
         store.sessions.require(session_id)
         try:
             session = store.sessions.fork(session_id, at=at)
@@ -228,10 +199,7 @@ def fork(options: CommandOptions, session_id: str, at: int | None) -> None:
 @click.pass_obj
 def resume(options: CommandOptions, session_id: str) -> None:
     """Make an earlier session the current one of its conversation again."""
-    with (
-        locations.open_existing_store(options) as store,
-        output.spinner(options, "Waiting for the store …"),
-    ):
+    with _open_to_write(options) as store:
         before = store.sessions.require(session_id)
         session = store.sessions.switch(before.key, session_id)
     change = "was already current" if before.ended_at is None else "is current again"
@@ -299,17 +267,20 @@ def delete(options: CommandOptions, session_id: str, yes: bool) -> None:
             _confirm(f"Delete {session_id} ({name}) with {_count_text(length)} for good?")
         with output.spinner(options, "Deleting …"):
             store.sessions.delete(session_id)
-    if options.json:
-        output.print_json({"deleted": session_id, "messages": length})
-    else:
-        output.print_text(options, f"{session_id} is deleted, with {_count_text(length)}.")
+    sentence = f"{session_id} is deleted, with {_count_text(length)}."
+    output.print_result(options, {"deleted": session_id, "messages": length}, sentence)
+
+
+@contextmanager
+def _open_to_write(options: CommandOptions) -> Iterator[Store]:
+    """Open the store for a change, which may have to wait for other programs."""
+    waiting = output.spinner(options, "Waiting for the store …")
+    with locations.open_existing_store(options) as store, waiting:
+        yield store
 
 
 def _report(options: CommandOptions, session: Session, sentence: str) -> None:
-    if options.json:
-        output.print_json(session_view.to_dict(session))
-    else:
-        output.print_text(options, sentence)
+    output.print_result(options, session_view.to_dict(session), sentence)
 
 
 def _count_messages(store: Store, sessions: Sequence[Session]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from tertulia.cli.output import display_json, display_line, display_text, print_
 from tertulia.cli.session_view import to_dict as session_to_dict
 from tertulia.core.message import ASSISTANT, TOOL, USER, Message
 from tertulia.core.session import Session
+from tertulia.core.text.format import utc_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,7 +34,7 @@ def to_dict(session: Session, messages: Sequence[Message]) -> dict[str, Any]:
                 "seq": message.seq,
                 "turn": message.turn,
                 "kind": message.kind,
-                "at": message.at.isoformat().replace("+00:00", "Z"),
+                "at": utc_text(message.at),
                 "author": message.author,
             }
             for message in messages

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from tertulia import aio
-from tertulia.aio._generated import PersonView, Transcript
+from tertulia.aio import PersonView, Transcript
 from tertulia.core import keys
 from tertulia.core.session import Session
 from tertulia.core.source import Source

@@ -8,7 +8,7 @@ import msgspec
 
 from tertulia.core import cursor as cursors
 from tertulia.core.session import Page
-from tertulia.errors import ConfigError, IllegalMove, NotFound
+from tertulia.errors import IllegalMove, NotFound
 from tertulia.http.parameters import Count, Cursor, Text
 from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.queues.outbox import Delivery, DeliveryState
@@ -29,10 +29,9 @@ class SettleRequest(msgspec.Struct, frozen=True):
 
 async def list_deliveries(call: ApiCall) -> Page[Delivery]:
     query: DeliveryQuery = call.query
-    page: Page[Delivery] = await call.api.store.outbox.find(
+    return await call.api.store.outbox.find(
         state=query.state, session_id=query.session_id, limit=query.limit, cursor=query.cursor
     )
-    return page
 
 
 async def settle_delivery(call: ApiCall) -> Delivery:
@@ -45,24 +44,15 @@ async def settle_delivery(call: ApiCall) -> Delivery:
     outbox = call.api.store.outbox
     body: SettleRequest = call.body
     if body.outcome == "sent":
-        settled: Delivery = await outbox.done(delivery)
-    else:
-        settled = await outbox.failed(delivery, "settled by hand", outcome=body.outcome)
-    return settled
+        return await outbox.done(delivery)
+    return await outbox.failed(delivery, "settled by hand", outcome=body.outcome)
 
 
 async def _require_delivery(call: ApiCall) -> Delivery:
-    text = call.path["id"]
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise ConfigError(
-            f"{text[:40]!r} is not the number of a delivery.",
-            hint="GET /deliveries lists them with their ids.",
-        )
-    number = int(text)
+    number = call.number("delivery", "GET /deliveries")
     page = await call.api.store.outbox.find(limit=1, cursor=cursors.encode(number - 1))
-    for item in page.items:
-        if item.id == number:
-            delivery: Delivery = item
+    for delivery in page.items:
+        if delivery.id == number:
             return delivery
     raise NotFound(f"There is no delivery {number}.")
 

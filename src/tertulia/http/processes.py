@@ -19,7 +19,7 @@ from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.processes import Process, ProcessState
 
 if TYPE_CHECKING:
-    from tertulia.processes.registry import ProcessRegistry, ProcessStatus  # needs Unix
+    from tertulia.processes.registry import ProcessRegistry  # needs Unix
 
 _LOG_PAGE: Final = 10_000  # characters of a log in one response
 
@@ -68,7 +68,7 @@ async def list_processes(call: ApiCall) -> ProcessList:
 
 
 async def list_session_processes(call: ApiCall) -> ProcessList:
-    session = await call.scope.require_session(call.path["id"])
+    session = await call.session()
     return _process_list(await call.api.store.processes.find(key=session.key))
 
 
@@ -78,7 +78,7 @@ async def get_process(call: ApiCall) -> ProcessInfo:
 
 async def read_log(call: ApiCall) -> ProcessLog:
     query: LogQuery = call.query
-    status: ProcessStatus = await asyncio.to_thread(
+    status = await asyncio.to_thread(
         _require_registry(call).log, call.path["id"],
         before=query.before, after=query.after, limit=query.limit,
     )  # fmt: skip
@@ -98,7 +98,7 @@ async def kill_process(call: ApiCall) -> ProcessInfo:
 
 
 def _require_registry(call: ApiCall) -> ProcessRegistry:
-    registry: ProcessRegistry | None = call.api.gateway.pipeline.processes
+    registry = call.api.gateway.pipeline.processes
     if registry is None:
         raise IllegalMove(
             "This gateway does not run processes.", hint="Set: enabled = true under [processes]"

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tertulia.core.session import Session
 from tertulia.errors import ConfigError, Error
 from tertulia.http.auth import Caller, Scope
 from tertulia.http.errors import BodyTooLarge, BodyTooSlow, ErrorBody, error_response, json_response
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     """One request, authenticated and decoded."""
 
-    api: Any
+    api: Api
     caller: Caller
     request: Request
     path: dict[str, str]
@@ -39,6 +40,20 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def scope(self) -> Scope:
         return Scope(self.api.store, self.caller)
+
+    async def session(self) -> Session:
+        """Return the session in the path; raise `NotFound` if the caller may not see it."""
+        return await self.scope.require_session(self.path["id"])
+
+    def number(self, noun: str, listing: str) -> int:
+        """Return the number in the path, the id of a `noun`; raise `ConfigError` for other text."""
+        text = self.path["id"]
+        if not text.isascii() or not text.isdigit() or len(text) > 18:
+            raise ConfigError(
+                f"{text[:40]!r} is not the number of a {noun}.",
+                hint=f"{listing} lists them with their ids.",
+            )
+        return int(text)
 
 
 Act = Callable[[ApiCall], Awaitable[Any]]

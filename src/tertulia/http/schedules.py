@@ -13,7 +13,7 @@ from tertulia.core.schedule import Misfire, describe_rule
 from tertulia.core.session import Page
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN
-from tertulia.errors import ConfigError, NotFound
+from tertulia.errors import NotFound
 from tertulia.gateway import schedule_tool
 from tertulia.http.auth import API, WEB
 from tertulia.http.conversation_id import check_name
@@ -148,21 +148,16 @@ async def list_runs(call: ApiCall) -> Page[RunInfo]:
 
 async def _require_schedule(call: ApiCall) -> Schedule:
     """Return the schedule in the path; raise `NotFound` if the caller may not see it."""
-    text = call.path["id"]
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise ConfigError(
-            f"{text[:40]!r} is not the number of a schedule.",
-            hint="GET /schedules lists them with their ids.",
-        )
+    number = call.number("schedule", "GET /schedules")
     caller = call.caller
     creators: list[Source | None] = [None] if caller.is_owner else [
         caller.source(API), caller.source(WEB),
     ]  # fmt: skip
     for creator in creators:
-        schedule: Schedule | None = await call.api.store.schedules.get(int(text), by=creator)
+        schedule = await call.api.store.schedules.get(number, by=creator)
         if schedule is not None:
             return schedule
-    raise NotFound(f"There is no schedule {int(text)}.", hint="See GET /schedules.")
+    raise NotFound(f"There is no schedule {number}.", hint="See GET /schedules.")
 
 
 def _schedule_info(schedule: Schedule) -> ScheduleInfo:

@@ -101,59 +101,53 @@ class UsageSums(msgspec.Struct, frozen=True):
 
 async def list_sessions(call: ApiCall) -> Page[Session]:
     query: SessionQuery = call.query
-    filters = {
+    filters: dict[str, Any] = {
         "state": query.state, "text": query.text, "limit": query.limit, "cursor": query.cursor,
     }  # fmt: skip
     if call.caller.is_owner:
-        page: Page[Session] = await call.api.store.sessions.find(
+        return await call.api.store.sessions.find(
             platform=query.platform, key=query.key, person=query.person, **filters
         )
-        return page
     _refuse_owner_filters(query.key, query.person)
     return await call.scope.own_view(_own_platform(query.platform)).find(**filters)
 
 
 async def get_session(call: ApiCall) -> Session:
-    return await call.scope.require_session(call.path["id"])
+    return await call.session()
 
 
 async def rename_session(call: ApiCall) -> Session:
-    session = await call.scope.require_session(call.path["id"])
-    renamed: Session = await call.api.store.sessions.rename(session.id, call.body.title)
-    return renamed
+    session = await call.session()
+    return await call.api.store.sessions.rename(session.id, call.body.title)
 
 
 async def end_session(call: ApiCall) -> Session:
-    session = await call.scope.require_session(call.path["id"])
-    ended: Session = await call.api.store.sessions.end(session.id, call.body.reason)
-    return ended
+    session = await call.session()
+    return await call.api.store.sessions.end(session.id, call.body.reason)
 
 
-async def reset_session(call: ApiCall) -> Session:
-    session = await call.scope.require_session(call.path["id"])
-    current: Session = await call.api.store.sessions.reset(session.key)
-    return current
+async def reset_session(call: ApiCall) -> Session | None:
+    session = await call.session()
+    return await call.api.store.sessions.reset(session.key)
 
 
 async def resume_session(call: ApiCall) -> Session:
-    session = await call.scope.require_session(call.path["id"])
-    current: Session = await call.api.store.sessions.switch(session.key, session.id)
-    return current
+    session = await call.session()
+    return await call.api.store.sessions.switch(session.key, session.id)
 
 
 async def fork_session(call: ApiCall) -> Session:
-    session = await call.scope.require_session(call.path["id"])
-    fork: Session = await call.api.store.sessions.fork(session.id, call.body.at)
-    return fork
+    session = await call.session()
+    return await call.api.store.sessions.fork(session.id, call.body.at)
 
 
 async def delete_session(call: ApiCall) -> None:
-    session = await call.scope.require_session(call.path["id"])
+    session = await call.session()
     await call.api.store.sessions.delete(session.id)
 
 
 async def explain_session(call: ApiCall) -> Explanation:
-    session = await call.scope.require_session(call.path["id"])
+    session = await call.session()
     return Explanation(await call.api.store.sessions.explain(session.id))
 
 
@@ -175,7 +169,7 @@ async def read_history(call: ApiCall) -> HistoryReply:
 async def search_messages(call: ApiCall) -> Page[Hit]:
     query: SearchQuery = call.query
     if call.caller.is_owner:
-        page: Page[Hit] = await call.api.store.search(
+        return await call.api.store.search(
             query.q,
             platform=query.platform,
             person=query.person,
@@ -183,7 +177,6 @@ async def search_messages(call: ApiCall) -> Page[Hit]:
             limit=query.limit,
             cursor=query.cursor,
         )
-        return page
     _refuse_owner_filters(query.key, query.person)
     view = call.scope.own_view(_own_platform(query.platform))
     return await view.search(query.q, limit=query.limit, cursor=query.cursor)

@@ -1,31 +1,24 @@
 """Appending to a conversation without a turn, for SDKs that pass entries after the fact.
 
-One call is one transaction. A message may have marks: lookup keys that find its position again and
-that are deleted with it. They are stored as blobs of the message.
+One call is one transaction. A message may have marks that find it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from hashlib import blake2b
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import msgspec
-
-from tertulia.core.message import USER, Blob, Draft, draft, to_json
+from tertulia.core.message import USER, Draft, draft
 from tertulia.core.source import Source
 from tertulia.records import session_rows
-from tertulia.records.sessions.find import find_rows
 from tertulia.records.sessions.open import NeedsGuard, OpenSession
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import insert_messages
+from tertulia.records.transcript.marks import add_marks
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import SessionRow, parse_body, session_row, to_micros
-
-_MAX_INTEGER = 2**63 - 1
-_PAGE = 500
+from tertulia.storage.rows import SessionRow, to_micros
 
 
 class LogLine(NamedTuple):
@@ -39,32 +32,7 @@ def to_log_line(
     message: Mapping[str, Any], kind: str | None = None, marks: Sequence[str] = ()
 ) -> LogLine:
     """Return a message with its marks, ready to be stored."""
-    message_draft = draft(message)
-    mark_blobs = tuple(Blob(mark, 0, b"") for mark in marks)
-    blobs = (*message_draft.blobs, *mark_blobs)
-    return LogLine(msgspec.structs.replace(message_draft, blobs=blobs), kind)
-
-
-def make_mark(*parts: str) -> str:
-    """Return the mark for some parts; different parts give different marks."""
-    raw = to_json(parts).encode("utf-8")
-    return f"mark:{blake2b(raw, digest_size=20).hexdigest()}"
-
-
-def find_positions(tx: Transaction, mark: str) -> list[tuple[int, int]]:
-    """Return the log and the sequence number of every message with a mark, oldest first."""
-    return [(log, seq) for log, seq in tx.all("places_of_blob", {"hash": mark})]
-
-
-def is_stored(tx: Transaction, mark: str) -> bool:
-    """Return whether a message has that mark."""
-    return bool(find_positions(tx, mark))
-
-
-def get_current_row(tx: Transaction, key: str) -> SessionRow | None:
-    """Return the row of the current session of a key, or None."""
-    row = tx.one("session_current", {"key": key})
-    return None if row is None else session_row(row)
+    return LogLine(add_marks(draft(message), marks), kind)
 
 
 class SessionOpener(NamedTuple):
@@ -129,41 +97,3 @@ def append_lines(
             kind=kind,
         )
     return int(last_seq)
-
-
-def read_metadata(row: SessionRow) -> dict[str, Any]:
-    """Return the metadata of a session."""
-    return parse_body(row.metadata)
-
-
-def set_metadata(tx: Transaction, row: SessionRow, values: Mapping[str, Any]) -> None:
-    """Replace the metadata of a session."""
-    params = {"ref": row.ref, "metadata": to_json(values), "version": None}
-    tx.run("session_set_metadata", params)
-
-
-def find_sessions(
-    tx: Transaction,
-    *,
-    person: str | None = None,
-    key: str | None = None,
-    platform: str | None = None,
-    ended: bool = False,
-) -> Iterable[SessionRow]:
-    """Yield current sessions by newest activity; with `ended`, also sessions that have ended."""
-    before = _MAX_INTEGER, _MAX_INTEGER
-    while True:
-        filters = {
-            "platform": platform,
-            "key": key,
-            "person": person,
-            "active_since": None,
-            "before_at": before[0],
-            "before_ref": before[1],
-            "limit": _PAGE,
-        }
-        rows = find_rows(tx, filters, "all" if ended else "current", None)
-        yield from rows
-        if len(rows) < _PAGE:
-            return
-        before = rows[-1].updated_at, rows[-1].ref

@@ -22,6 +22,9 @@ from tertulia.integrations.missing_extra import missing_extra
 from tertulia.integrations.payload import attach_payload, from_payload, is_payload, to_payload
 from tertulia.integrations.store_access import AnyStore, get_current_session, unwrap_store
 from tertulia.records.sessions import delete
+from tertulia.records.sessions.find import iterate_rows
+from tertulia.records.transcript import marks
+from tertulia.records.transcript.replace import set_metadata
 from tertulia.records.usage import add_in, charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros, parse_body, to_micros
@@ -113,10 +116,10 @@ class TertuliaSessionStore(SessionStore):
             if not key.get("subpath"):
                 sdk_entries = [entry.sdk_entry for entry in new_entries]
                 summary = fold_session_summary(_summary(row), key, sdk_entries)
-                metadata = {**append.read_metadata(row), FIELD: {"summary": summary}}
-                append.set_metadata(tx, row, metadata)
+                metadata = {**parse_body(row.metadata), FIELD: {"summary": summary}}
+                set_metadata(tx, row, metadata)
 
-        context.db.write(work)
+        context.write(work)
         context.notify_indexer()
 
     def _load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
@@ -129,7 +132,9 @@ class TertuliaSessionStore(SessionStore):
     def _rows(self, source: Source) -> list[tuple[SessionRow, Source]]:
         """Return the current sessions that have the same owner as a source."""
         person = keys.person_of(source)
-        rows = self._store.context.db.read(lambda tx: list(append.find_sessions(tx, person=person)))
+        rows = self._store.context.read(
+            lambda tx: list(iterate_rows(tx, person=person, state="current"))
+        )
         return [(row, Source.from_dict(parse_body(row.origin))) for row in rows]
 
     def _delete(self, key: SessionKey) -> None:
@@ -137,13 +142,13 @@ class TertuliaSessionStore(SessionStore):
         helpers = keys.person_of(_helper_source(key["project_key"], key["session_id"]))
 
         def work(tx: Transaction) -> None:
-            rows = list(append.find_sessions(tx, key=session_key, ended=True))
+            rows = list(iterate_rows(tx, key=session_key))
             if not key.get("subpath"):
-                rows += append.find_sessions(tx, person=helpers, ended=True)
+                rows += iterate_rows(tx, person=helpers)
             for row in rows:
                 delete.delete_session(tx, row)
 
-        self._store.context.db.write(work)
+        self._store.context.write(work)
 
 
 class _TranscriptEntry:
@@ -153,17 +158,17 @@ class _TranscriptEntry:
         self.sdk_entry = sdk_entry
         fields: Mapping[str, Any] = sdk_entry
         uuid = fields.get("uuid")
-        self.mark = append.make_mark(FIELD, key, uuid) if isinstance(uuid, str) else None
+        self.mark = marks.make_mark(FIELD, key, uuid) if isinstance(uuid, str) else None
         message = fields.get("message")
         self.message: Mapping[str, Any] = message if isinstance(message, Mapping) else {}
         self.usage = _usage(self.message) if fields.get("type") == "assistant" else None
         call_id = self.message.get("id")
         has_id = self.usage is not None and isinstance(call_id, str)
-        self.call_mark = append.make_mark(FIELD, "call", key, str(call_id)) if has_id else None
+        self.call_mark = marks.make_mark(FIELD, "call", key, str(call_id)) if has_id else None
         self.lines = self._lines(fields)
 
     def is_stored(self, tx: Transaction) -> bool:
-        return self.mark is not None and append.is_stored(tx, self.mark)
+        return self.mark is not None and marks.is_stored(tx, self.mark)
 
     def _lines(self, fields: Mapping[str, Any]) -> list[append.LogLine]:
         messages = attach_payload(
@@ -171,21 +176,21 @@ class _TranscriptEntry:
         )
         is_message = fields.get("type") in ("user", "assistant") and self.message
         kind = None if is_message and fields.get("isMeta") is not True else INTERNAL
-        marks = [mark for mark in (self.mark, self.call_mark) if mark is not None]
+        own_marks = [mark for mark in (self.mark, self.call_mark) if mark is not None]
         return [
-            append.to_log_line(message, kind, () if index else marks)
+            append.to_log_line(message, kind, () if index else own_marks)
             for index, message in enumerate(messages)
         ]
 
 
 def _unique(batch: Iterable[_TranscriptEntry]) -> Iterable[_TranscriptEntry]:
     """Yield the entries of a batch without repeated ones."""
-    marks: set[str] = set()
+    stored: set[str] = set()
     for entry in batch:
-        if entry.mark is None or entry.mark not in marks:
+        if entry.mark is None or entry.mark not in stored:
             yield entry
         if entry.mark is not None:
-            marks.add(entry.mark)
+            stored.add(entry.mark)
 
 
 def _new_usages(tx: Transaction, entries: Iterable[_TranscriptEntry]) -> list[Usage]:
@@ -198,7 +203,7 @@ def _new_usages(tx: Transaction, entries: Iterable[_TranscriptEntry]) -> list[Us
     for index, entry in enumerate(entries):
         if entry.usage is None:
             continue
-        if entry.call_mark is not None and append.is_stored(tx, entry.call_mark):
+        if entry.call_mark is not None and marks.is_stored(tx, entry.call_mark):
             continue
         usages[entry.call_mark or str(index)] = entry.usage
     return list(usages.values())
@@ -217,7 +222,7 @@ def _helper_source(project: str, session: str, subpath: str | None = None) -> So
 
 
 def _summary(row: SessionRow) -> SessionSummaryEntry | None:
-    fields = append.read_metadata(row).get(FIELD)
+    fields = parse_body(row.metadata).get(FIELD)
     summary = fields.get("summary") if isinstance(fields, Mapping) else None
     return cast(SessionSummaryEntry, summary) if isinstance(summary, Mapping) else None
 

@@ -129,7 +129,7 @@ class TertuliaSession:
         await self._executor.run(self._clear)
 
     def close(self) -> Closed:
-        """Release the leases that this session is_payload; the store stays open. May be awaited."""
+        """Release the leases that this session holds; the store stays open. May be awaited."""
         self._is_closed = True
         for owner in self._run_usage.owners():
             if self._conversation is not None:

@@ -9,7 +9,7 @@ Each entry of the SDK is stored as the payload of our messages for it. The recor
 is stored in the metadata of its session. Its head is the newest visible entry, so operations such
 as `undo` move it too, and change its revision. A branch is a revision of the transcript, and only
 `delete` destroys anything. The SDK loads, runs and saves, and a late save raises its conflict: that
-cycle cannot hold a lease. With the helper functions, the run is_payload the lease of the turn:
+cycle cannot hold a lease. With the helper functions, the run has the lease of the turn:
 
     with store.turn(source, text) as turn:
         result = agent.run_sync(message_history=message_history(turn))
@@ -44,15 +44,18 @@ from tertulia.integrations.payload import (
 from tertulia.integrations.store_access import AnyStore, unwrap_store
 from tertulia.records import session_rows
 from tertulia.records.sessions import delete
+from tertulia.records.sessions.find import iterate_rows
+from tertulia.records.transcript import marks
 from tertulia.records.transcript.read import read_messages
+from tertulia.records.transcript.replace import current, set_metadata
 from tertulia.records.transcript.revisions import add_revision
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.records.turns.control import TurnControl
-from tertulia.records.turns.interrupted import close_interrupted
+from tertulia.records.turns.interrupted import revoke_open_turn
 from tertulia.records.turns.turn import Turn, control_of
 from tertulia.records.usage import add_in, charge
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import CurrentView, SessionRow, to_micros
+from tertulia.storage.rows import CurrentView, SessionRow, parse_body, to_micros
 from tertulia.store import Store
 
 try:
@@ -104,13 +107,13 @@ class TertuliaConversationStore(ConversationStore):
 
     def __init__(self, store: AnyStore, *, wait: float = 30.0) -> None:
         self._store, self._executor = unwrap_store(store)
-        self._db = self._store.context.db
+        self._context = self._store.context
         self._wait = wait
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Return the record of a conversation, or None."""
         key = self._store.sessions.key(self.source(conversation_id))
-        return await self._executor.run(self._db.read, lambda tx: _get_record(tx, key))
+        return await self._executor.run(self._context.read, lambda tx: _get_record(tx, key))
 
     async def read_records(
         self, *, scope: str | None = None, limit: int | None = None
@@ -128,7 +131,7 @@ class TertuliaConversationStore(ConversationStore):
         """Store a record and its new entries in one transaction.
 
         Raises `ConversationConflict` if the stored revision differs from `expected_revision`, and
-        `SessionBusy` if a turn is_payload the session for longer than `wait` seconds.
+        `SessionBusy` if a turn holds the session for longer than `wait` seconds.
         """
         save = _Save(self._store, self.source(record.conversation_id, record.scope), record)
         entries = [_NewEntry(entry) for entry in new_entries]
@@ -141,7 +144,7 @@ class TertuliaConversationStore(ConversationStore):
                     key=save.key,
                 )
             await asyncio.sleep(_PAUSE)
-        self._store.context.notify_indexer()
+        self._context.notify_indexer()
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Delete a conversation and its entries permanently.
@@ -151,16 +154,18 @@ class TertuliaConversationStore(ConversationStore):
         key = self._store.sessions.key(self.source(conversation_id))
 
         def work(tx: Transaction) -> None:
-            stored, row = _get_record(tx, key), append.get_current_row(tx, key)
+            stored, row = _get_record(tx, key), current(tx, key)
             if stored is None or row is None or stored.revision != expected_revision:
                 raise ConversationConflict(conversation_id)
             delete.delete_session(tx, row)
 
-        await self._executor.run(self._db.write, work)
+        await self._executor.run(self._context.write, work)
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
         """Return the entry with that id. Raises `EntryNotFound`, a `LookupError`, if absent."""
-        row = await self._executor.run(self._db.read, lambda tx: _require_entry_row(tx, entry_id))
+        row = await self._executor.run(
+            self._context.read, lambda tx: _require_entry_row(tx, entry_id)
+        )
         return _entry(row)
 
     async def read_history(
@@ -172,7 +177,7 @@ class TertuliaConversationStore(ConversationStore):
         """
         if head_id is None or limit == 0:
             return []
-        groups = await self._executor.run(self._db.read, lambda tx: _chain(tx, head_id, limit))
+        groups = await self._executor.run(self._context.read, lambda tx: _chain(tx, head_id, limit))
         return [_entry(group[0]) for group in groups]
 
     def source(self, conversation_id: str, scope: str | None = None) -> Source:
@@ -187,14 +192,14 @@ class TertuliaConversationStore(ConversationStore):
 
         def work(tx: Transaction) -> None:
             records.clear()  # the database may run this again
-            for row in append.find_sessions(tx, person=person, platform=PLATFORM):
+            for row in iterate_rows(tx, person=person, platform=PLATFORM, state="current"):
                 record = _record_of(tx, row)
                 if record is not None and (scope is None or record.scope == scope):
                     if limit is not None and len(records) >= limit:
                         return
                     records.append(record)
 
-        self._db.read(work)
+        self._context.read(work)
         return records
 
 
@@ -236,13 +241,13 @@ async def message_history_async(
 ) -> list[ModelMessage]:
     """Return the same as `message_history`, for `tertulia.aio`."""
     record = async_control_of(of) if isinstance(of, aio.Turn) else of
-    return await record._executor.run(message_history, record.sync, newest=newest)
+    return await record.executor.run(message_history, record.sync, newest=newest)
 
 
 async def add_run_async(turn: aio.Turn, result: AgentRunResult[Any]) -> None:
     """Do the same as `add_run`, for `tertulia.aio`."""
     control = async_control_of(turn)
-    await control._executor.run(add_run, control.sync, result)
+    await control.executor.run(add_run, control.sync, result)
 
 
 class _NewEntry:
@@ -285,12 +290,12 @@ class _Save:
                     hint="The scope of a conversation cannot change; fork it into another scope.",
                 )
             row = opener.open(tx)
-            if _is_leased(tx, row):
+            if session_rows.has_running_turn(tx, row):
                 return False
             self._write(tx, row, entries, opener)
             return True
 
-        return bool(self._context.db.write(work))
+        return bool(self._context.write(work))
 
     def _write(
         self,
@@ -300,8 +305,7 @@ class _Save:
         opener: append.SessionOpener,
     ) -> None:
         if row.open_turn is not None:
-            close_interrupted(tx, row, opener.now)
-            tx.run("session_revoke_lease", {"ref": row.ref})
+            revoke_open_turn(tx, row, opener.now)
         base = entries[0].parent_id if entries else self._record.head_id
         lines = [line for entry in entries for line in entry.lines]
         self._check_head(tx, entries)
@@ -313,7 +317,7 @@ class _Save:
                 tx, row.id, lines, now=opener.now, active_at=self._record.updated_at
             )
         else:
-            tx.run("session_touch", {"ref": row.ref, "now": to_micros(self._record.updated_at)})
+            session_rows.touch(tx, row, self._record.updated_at)
         for entry in entries:
             if entry.cost is not None:
                 add_in(tx, row.id, entry.cost, to_micros(opener.now))
@@ -353,11 +357,12 @@ class _Save:
         number = session_rows.current_view(tx, row.id).number
         stored = {"record": _record.dump_python(self._record, mode="json"), "revision": number}
         new_row = session_rows.require(tx, row.id)
-        append.set_metadata(tx, new_row, {**append.read_metadata(new_row), FIELD: stored})
+        metadata = {**parse_body(new_row.metadata), FIELD: stored}
+        set_metadata(tx, new_row, metadata)
 
 
 def _get_record(tx: Transaction, key: str) -> ConversationRecord | None:
-    row = append.get_current_row(tx, key)
+    row = current(tx, key)
     return None if row is None else _record_of(tx, row)
 
 
@@ -367,7 +372,7 @@ def _record_of(tx: Transaction, row: SessionRow) -> ConversationRecord | None:
     Its head is the newest visible entry: if another operation has moved the view since the record
     was stored, the head, the branches and the revision are adjusted.
     """
-    stored = append.read_metadata(row).get(FIELD)
+    stored = parse_body(row.metadata).get(FIELD)
     if not isinstance(stored, dict):
         return None
     record = _record.validate_python(stored["record"])
@@ -465,14 +470,9 @@ def _get_position(
     tx: Transaction, entry_id: str, *, log: int | None = None
 ) -> tuple[int, int] | None:
     """Return the log and sequence number of an entry, in `log` if it is there; None if absent."""
-    positions = append.find_positions(tx, append.make_mark(FIELD, entry_id))
+    positions = marks.find_positions(tx, marks.make_mark(FIELD, entry_id))
     first = positions[0] if positions else None
     return next((position for position in positions if position[0] == log), first)
-
-
-def _is_leased(tx: Transaction, row: SessionRow) -> bool:
-    (now,) = tx.one("db_now") or (0,)
-    return row.lease_until > int(now)
 
 
 def _spans(rows: Sequence[Message]) -> list[Span]:
@@ -492,7 +492,7 @@ def _copy_lines(group: Sequence[Message]) -> list[append.LogLine]:
 
 
 def _lines(messages: Sequence[dict[str, Any]], entry_id: str) -> list[append.LogLine]:
-    mark = append.make_mark(FIELD, entry_id)
+    mark = marks.make_mark(FIELD, entry_id)
     return [
         append.to_log_line(message, None, () if index else (mark,))
         for index, message in enumerate(messages)

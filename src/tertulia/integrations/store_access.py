@@ -40,7 +40,7 @@ def unwrap_store(store: AnyStore) -> tuple[Store, ThreadExecutor]:
     """
     value: object = store  # callers without a type checker may pass anything
     if isinstance(value, aio.Store):
-        return value.sync, value._executor
+        return value.sync, value.executor
     if isinstance(value, Store):
         return value, LoopExecutor()
     raise ConfigError(
@@ -57,7 +57,7 @@ def get_current_session(store: Store, source: Source) -> Session | None:
     """
     context = store.context
     key = store.sessions.key(source)
-    session = store.sessions.current(context.db.read(lambda tx: linked_key(tx, source, key)))
+    session = store.sessions.current(context.read(lambda tx: linked_key(tx, source, key)))
     if session is None:
         return None
     policy = context.settings.policies.for_chat(session.origin.platform, session.origin.chat_type)

@@ -21,7 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
@@ -38,7 +38,7 @@ from tertulia.errors import (
     StoreUnavailable,
 )
 from tertulia.processes import messages, supervisor, termination
-from tertulia.processes.environments.base import Command, Environment, Launch
+from tertulia.processes.environments.base import Command, Environment, Launch, Program
 from tertulia.processes.environments.local import LocalMachine
 from tertulia.processes.output_files import OutputChunk, OutputFiles
 from tertulia.processes.settings import ProcessSettings
@@ -131,9 +131,8 @@ class ProcessRegistry:
         With `is_awaited` there is no notice of its end: the caller waits for it and removes it.
         """
         process_id = f"p{secrets.token_hex(4)}"
-        launch = self._environment.launch(
-            command, process_id=process_id, cwd=cwd, variables=variables or {}, pty=pty
-        )
+        program = Program(command, process_id, cwd, variables or {}, pty)
+        launch = self._environment.launch(program)
         self._require_reachable()
         session = self._store.sessions.current(key)
         now = self._store.now()
@@ -255,16 +254,20 @@ class ProcessRegistry:
             return longest, messages.shortened_wait_note(seconds, longest)
         return max(0.0, seconds), ""
 
-    @contextmanager
-    def without_end_notice(self, process_id: str) -> Iterator[None]:
+    def without_end_notice(self, process_id: str) -> AbstractContextManager[None]:
         """Suppress the notice of the end of a program while the block runs."""
+        return self._counted(self._awaited, process_id)
+
+    @contextmanager
+    def _counted(self, blocks: Counter[str], process_id: str) -> Iterator[None]:
+        """Count the blocks that run for a program."""
         with self._lock:
-            self._awaited[process_id] += 1
+            blocks[process_id] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._awaited -= Counter([process_id])  # removes the entry at zero
+                blocks -= Counter([process_id])  # in place; removes the entry at zero
 
     # -- writing and killing
 
@@ -302,16 +305,9 @@ class ProcessRegistry:
             self._records.end(process, "killed", exit_code=end.get("exit_code"))
         return self._records.require(process.id)
 
-    @contextmanager
-    def _recording_kill(self, process_id: str) -> Iterator[None]:
+    def _recording_kill(self, process_id: str) -> AbstractContextManager[None]:
         """Keep a concurrent check from recording the end as `exited` before `kill` records it."""
-        with self._lock:
-            self._being_killed[process_id] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._being_killed -= Counter([process_id])
+        return self._counted(self._being_killed, process_id)
 
     def remove(self, process_id: str) -> None:
         """Kill a program if it runs, and delete it with its output."""

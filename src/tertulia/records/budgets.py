@@ -8,6 +8,7 @@ from tertulia.core.budget import Budget
 from tertulia.core.usage import NANO
 from tertulia.errors import BudgetExceeded
 from tertulia.records.store_context import StoreContext
+from tertulia.storage import installation
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros
 
@@ -76,15 +77,14 @@ def add_new_usage(tx: Transaction, context: StoreContext) -> None:
     # Waits for transactions that have taken a ledger id and not committed yet: rows are added in
     # the order of their ids, so a row that appeared later with a lower id would never be added.
     tx.lock(LEDGER)
-    row = tx.one("installation_get", {"name": "spending_upto"})
-    upto = int(row[0]) if row else 0
+    upto = int(installation.get(tx, "spending_upto") or 0)
     while rows := tx.all("usage_since", {"after": upto, "limit": _BATCH}):
         for id_, at, platform, person, tokens, cost in rows:
             day = from_micros(at).astimezone(context.zone).toordinal()
             spending = {"day": day, "tokens": tokens, "cost": cost}
             tx.run("spending_add", {**spending, "platform": platform, "person": person})
             upto = id_
-        tx.run("installation_set", {"name": "spending_upto", "value": str(upto)})
+        installation.put(tx, "spending_upto", str(upto))
 
 
 def _first_day(budget: Budget, local: datetime) -> int:

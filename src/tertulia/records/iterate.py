@@ -19,9 +19,10 @@ from tertulia.core.session import STATES, Session, State
 from tertulia.errors import ConfigError
 from tertulia.records import session_rows
 from tertulia.records.people import resolve_person
+from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.read import read_summary
 from tertulia.storage import rows
-from tertulia.storage.base import Database, Row, Transaction
+from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import session_row, to_micros
 
 # How many are read in one transaction.
@@ -62,7 +63,7 @@ class SessionSummary(NamedTuple):
     messages: int
 
 
-def sessions(db: Database, selection: Selection) -> Iterator[Session]:
+def sessions(context: StoreContext, selection: Selection) -> Iterator[Session]:
     """Yield the selected sessions in the order they began.
 
     Raise `NotFound` before the first one if one of `ids` is unknown.
@@ -70,28 +71,28 @@ def sessions(db: Database, selection: Selection) -> Iterator[Session]:
     if selection.ids:
         unique = tuple(dict.fromkeys(selection.ids))
         for name in unique:
-            db.read(partial(session_rows.require, session_id=name))
+            context.read(partial(session_rows.require, session_id=name))
         for name in unique:
-            yield db.read(partial(session_rows.require, session_id=name)).session()
+            yield context.read(partial(session_rows.require, session_id=name)).session()
         return
-    params = db.read(lambda tx: _params(tx, selection))
-    while page := _read_page(db, params):
+    params = context.read(lambda tx: _params(tx, selection))
+    while page := _read_page(context, params):
         for row in page:
             yield session_row(row).session()
         params["after"] = page[-1][0]
 
 
-def messages(db: Database, session_id: str) -> Iterator[Message]:
+def messages(context: StoreContext, session_id: str) -> Iterator[Message]:
     """Yield the messages in the view of a session, oldest first; `NotFound` if it is unknown."""
-    for log, first, last in db.read(lambda tx: _spans(tx, session_id)):
+    for log, first, last in context.read(lambda tx: _spans(tx, session_id)):
         for start in range(first, last + 1, _MESSAGES):
             part = Span(log, start, min(last, start + _MESSAGES - 1))
-            for row in db.read(partial(_rows, session_id=session_id, part=part)):
+            for row in context.read(partial(_rows, session_id=session_id, part=part)):
                 # The large parts of a message are read only when it is reached.
-                yield db.read(partial(rows.message_from_row, row))
+                yield context.read(partial(rows.message_from_row, row))
 
 
-def summary(db: Database, session_id: str) -> SessionSummary | None:
+def summary(context: StoreContext, session_id: str) -> SessionSummary | None:
     """Return the summary of a session's oldest messages, or None if none were summarised."""
 
     def work(tx: Transaction) -> SessionSummary | None:
@@ -103,7 +104,7 @@ def summary(db: Database, session_id: str) -> SessionSummary | None:
         count = current.view.count(current.last_seq) - after_summary
         return SessionSummary(text_of(message.body), count)
 
-    return db.read(work)
+    return context.read(work)
 
 
 def _params(tx: Transaction, selection: Selection) -> dict[str, object]:
@@ -119,8 +120,8 @@ def _params(tx: Transaction, selection: Selection) -> dict[str, object]:
     }
 
 
-def _read_page(db: Database, params: dict[str, object]) -> list[Row]:
-    return db.read(lambda tx: tx.all("sessions_in_order", params))
+def _read_page(context: StoreContext, params: dict[str, object]) -> list[Row]:
+    return context.read(lambda tx: tx.all("sessions_in_order", params))
 
 
 def _spans(tx: Transaction, session_id: str) -> list[Span]:

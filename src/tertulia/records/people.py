@@ -18,6 +18,7 @@ from tertulia.core.text.storable import storable
 from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
 from tertulia.records import session_rows
 from tertulia.records.store_context import StoreContext
+from tertulia.storage import installation
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
@@ -303,9 +304,7 @@ class People:
         return row
 
     def _secret(self, tx: Transaction) -> bytes:
-        row = tx.one("installation_get", {"name": "secret"})
-        assert row is not None
-        return bytes.fromhex(row[0])
+        return bytes.fromhex(installation.require(tx, "secret"))
 
 
 def _check_role(role: str) -> None:

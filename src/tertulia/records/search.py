@@ -22,7 +22,7 @@ from tertulia.core.text import search_terms
 from tertulia.errors import StoreError
 from tertulia.records import session_rows
 from tertulia.records.people import resolve_person
-from tertulia.storage import rows
+from tertulia.storage import installation, rows
 from tertulia.storage.base import Database, Row, Transaction
 from tertulia.storage.rows import load_body, parse_view
 
@@ -111,8 +111,7 @@ class Search:
             return
 
         def work(tx: Transaction) -> None:
-            row = tx.one("installation_get", {"name": "search_rule"})
-            if row is None or row[0] != str(search_terms.RULE_VERSION):
+            if installation.get(tx, "search_rule") != str(search_terms.RULE_VERSION):
                 _clear(tx)
 
         self._db.write(work)
@@ -122,7 +121,7 @@ class Search:
 def _clear(tx: Transaction) -> None:
     for statement in ("search_clear", "cards_clear", "sessions_clear_indexed", "unindexed_put_all"):
         tx.run(statement)
-    tx.run("installation_set", {"name": "search_rule", "value": str(search_terms.RULE_VERSION)})
+    installation.put(tx, "search_rule", str(search_terms.RULE_VERSION))
 
 
 class _Query(NamedTuple):

@@ -126,6 +126,11 @@ def insert_session(
     return row
 
 
+def touch(tx: Transaction, row: SessionRow, at: datetime) -> None:
+    """Store when the user of a session was last active."""
+    tx.run("session_touch", {"ref": row.ref, "now": to_micros(at)})
+
+
 def mark_ended(tx: Transaction, row: SessionRow, reason: str, now: datetime) -> None:
     """Mark a session as ended, and record the event."""
     tx.run("session_end", {"ref": row.ref, "reason": reason, "now": to_micros(now)})

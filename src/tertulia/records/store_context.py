@@ -1,15 +1,28 @@
-"""The context that all records of one open store share: database, settings, clock, time zone."""
+"""The context that all records of one open store share: database, settings, clock, time zone.
+
+`Store.context` is also the inner interface for the other packages that work on a store (`compat`,
+`integrations`, `transfer`). They may rely on these promises:
+
+1. `read(work)` and `write(work)` run `work` in one transaction, with the promises of
+   `tertulia.storage.base`: all or nothing, durable, serial, and `work` may run more than once.
+2. `work` gets the transaction only to pass it to functions of `records` and `storage`. Statements,
+   tables and the database itself are theirs; `make lint` refuses them elsewhere.
+3. After a write that stored messages, `notify_indexer()` makes them searchable soon.
+4. `settings`, `clock` and `zone` do not change while the store is open.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import tzinfo
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tertulia.core.clock import Clock
 from tertulia.core.settings import Settings, require_zone
 from tertulia.core.text.redact import Redactor
-from tertulia.storage.base import Database
+from tertulia.storage.base import Database, Transaction
+
+T = TypeVar("T")
 
 
 class StoreContext(NamedTuple):
@@ -22,6 +35,14 @@ class StoreContext(NamedTuple):
     notify_indexer: Callable[[], None]  # wakes the indexer: there are new messages
     index_new_messages: Callable[[], object]  # indexes new messages, in a bounded number of steps
     redactor: Callable[[], Redactor | None]  # for prompts and logs; None if redaction is off
+
+    def read(self, work: Callable[[Transaction], T]) -> T:
+        """Run a function in one read transaction and return its result."""
+        return self.db.read(work)
+
+    def write(self, work: Callable[[Transaction], T]) -> T:
+        """Run a function in one write transaction and return its result when it is stored."""
+        return self.db.write(work)
 
     def redacted_key(self, key: str) -> str:
         """Return a key as logs may show it: redacted if `Settings.redact_pii` is on."""

@@ -16,7 +16,10 @@ from tertulia.storage.base import Row, Transaction
 _PAGE = 500
 _MESSAGES_PAGE = 200
 _BLOBS_PAGE = 1  # a blob may be a film
-LOWEST_KEY: Mapping[type, int | str] = {int: -(2**63), str: ""}
+_LOWEST: Mapping[type, int | str] = {int: -(2**63), str: ""}
+
+# The values of the columns that identify a row, by name.
+Key = Mapping[str, Any]
 
 # Tables that are not copied.
 NOT_COPIED = {
@@ -44,21 +47,33 @@ class Table(NamedTuple):
     page: int = _PAGE
     added: Mapping[str, Any] = {}
 
+    @property
+    def lowest_key(self) -> Key:
+        """A key before the first row."""
+        return {name: _LOWEST[kind] for name, kind in self.key.items()}
+
+    def key_of(self, row: Row) -> Key:
+        """Return the key of a row."""
+        return {name: row[self.columns.index(name)] for name in self.key}
+
     def pages(self, tx: Transaction) -> Iterator[list[Row]]:
         """Yield all rows in pages."""
-        indexes = [self.columns.index(name) for name in self.key]
-        after = {name: LOWEST_KEY[kind] for name, kind in self.key.items()}
+        after = self.lowest_key
         while rows := self.page_after(tx, after):
             yield rows
-            after = dict(zip(self.key, (rows[-1][index] for index in indexes), strict=True))
+            after = self.key_of(rows[-1])
 
-    def page_after(self, tx: Transaction, key: Mapping[str, Any]) -> list[Row]:
+    def page_after(self, tx: Transaction, key: Key) -> list[Row]:
         """Return the page of rows that follow a key."""
         return tx.all(f"copy_{self.name}_page", {**key, "limit": self.page})
 
     def put(self, tx: Transaction, rows: Iterable[Row]) -> None:
         """Insert rows as they were read."""
         tx.many(f"copy_{self.name}_put", rows)
+
+    def delete(self, tx: Transaction, rows: Iterable[Row]) -> None:
+        """Delete rows by their keys."""
+        tx.many(f"move_{self.name}_drop", map(self.key_of, rows))
 
     def is_empty(self, tx: Transaction) -> bool:
         return next(self.pages(tx), None) is None
@@ -202,6 +217,20 @@ TABLES: tuple[Table, ...] = (
 def is_empty(tx: Transaction) -> bool:
     """Return whether the store was never used."""
     return all(table.is_empty(tx) for table in TABLES if table is not INSTALLATION)
+
+
+def count_rows(tx: Transaction) -> int:
+    """Return about how many rows a copy has; small tables are not counted."""
+    (count,) = tx.one("copy_count") or (0,)
+    return int(count)
+
+
+def close_for_good(tx: Transaction) -> None:
+    """Take the sessions away from a store that was moved.
+
+    A process that still has it open finds no table to write to, so no write is lost there.
+    """
+    tx.run("move_rename_sessions")
 
 
 def finish_copy(tx: Transaction) -> None:

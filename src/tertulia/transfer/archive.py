@@ -102,11 +102,11 @@ def write_archive(
     """Write one consistent state of a store to a new file, while the store is in use."""
     with new_file(path, force=force) as partial:
         # After a lost connection the function runs again and rewrites the file from the start.
-        return store.context.db.read(lambda tx: _write_zip(tx, partial, _now(store), progress))
+        return store.context.read(lambda tx: _write_zip(tx, partial, _now(store), progress))
 
 
 def _write_zip(tx: Transaction, path: str, now: datetime, progress: Progress | None) -> Manifest:
-    step = _counter(progress, lambda: _count(tx))
+    step = _counter(progress, lambda: tables.count_rows(tx))
     with open(path, "wb") as file:
         with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
             parts = tuple(_write_table(tx, table, archive, step) for table in TABLES)
@@ -183,9 +183,9 @@ def restore(
         return _restore_rows(name, lambda table, rows: table.put(tx, rows), progress, tx)
 
     if dry_run:
-        store.context.db.read(lambda tx: _require_empty(tx, store))
+        store.context.read(lambda tx: _require_empty(tx, store))
         return check(path, progress=progress)
-    manifest = store.context.db.write(work)
+    manifest = store.context.write(work)
     store.__dict__.pop(
         "redactor", None
     )  # its secret, and so its pseudonyms, now come from the archive
@@ -381,11 +381,6 @@ def _schema() -> tuple[str, ...]:
 
 def _now(store: Store) -> datetime:
     return store.context.clock.now()
-
-
-def _count(tx: Transaction) -> int:
-    row = tx.one("copy_count")
-    return int(row[0]) if row else 0
 
 
 def _counter(progress: Progress | None, total: Callable[[], int]) -> Callable[[int], None]:

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
 from tertulia.core.settings import Settings
 from tertulia.errors import IllegalMove, NotAStore, StoreCorrupt, StoreError
-from tertulia.storage import tables
+from tertulia.storage import installation, tables
 from tertulia.storage.base import Database, Row, Transaction
 from tertulia.storage.connect import open_database, public_name
-from tertulia.storage.tables import TABLES, Table
+from tertulia.storage.tables import TABLES, Key, Table
 from tertulia.transfer.atomic_file import Progress
 
 MOVING = "moving"  # set in an incomplete target: a hash of the secret of the store it comes from
@@ -32,7 +32,6 @@ _ONLINE_PASSES = 2
 
 _encode = msgspec.json.Encoder().encode
 
-Key = Mapping[str, Any]
 # Runs a function in a transaction of one store and returns its rows.
 Reader = Callable[[Callable[[Transaction], list[Row]]], list[Row]]
 
@@ -91,27 +90,27 @@ class _Move:
         if self._old.identity == self._new.identity:
             raise IllegalMove("A store cannot be moved to itself.", hint="Name another database.")
         is_closed = self._is_closed(target)
-        if not (is_closed and self._new.read(lambda tx: _installation_value(tx, MOVING)) is None):
+        if not (is_closed and self._new.read(lambda tx: installation.get(tx, MOVING)) is None):
             self._claim_target()
         if not is_closed:
-            rows = self._old.read(lambda tx: _require_value(tx, "copy_count"))
+            rows = self._old.read(tables.count_rows)
             self._total = rows * (_ONLINE_PASSES + 1)
             for _ in range(_ONLINE_PASSES):
                 self._copy_tables(self._old.read)
             self._old.exclusive(lambda tx: self._finish(tx, target))
         sums = {table.name: self._sum_of_new(table) for table in TABLES}
-        self._new.write(lambda tx: tx.run("installation_delete", {"name": MOVING}))
+        self._new.write(lambda tx: installation.delete(tx, MOVING))
         return MoveReport(self._old.name, target, sums)
 
     # -- marks in both stores
 
     def _claim_target(self) -> None:
         """Mark the target as incomplete; raise `NotAStore` if it is in use."""
-        secret = self._old.read(lambda tx: _require_value(tx, "installation_get", name="secret"))
+        secret = self._old.read(lambda tx: installation.require(tx, "secret"))
         mark = hashlib.sha256(secret.encode()).hexdigest()
 
         def work(tx: Transaction) -> None:
-            moving = _installation_value(tx, MOVING)
+            moving = installation.get(tx, MOVING)
             if moving is None and not tables.is_empty(tx):
                 raise NotAStore(
                     f"{self._new.name} already holds a store.",
@@ -122,13 +121,13 @@ class _Move:
                     f"Another store is being moved to {self._new.name}.",
                     hint="Finish that move first, or give another database.",
                 )
-            tx.run("installation_set", {"name": MOVING, "value": mark})
+            installation.put(tx, MOVING, mark)
 
         self._new.write(work)
 
     def _is_closed(self, target: str) -> bool:
         """Return whether the source is closed already and only the last step is missing."""
-        moved_to = self._old.read(lambda tx: _installation_value(tx, MOVED_TO))
+        moved_to = self._old.read(lambda tx: installation.get(tx, MOVED_TO))
         if moved_to is not None and moved_to != target:
             raise IllegalMove(
                 f"This store was moved to {moved_to}.", hint="Move the store there instead."
@@ -147,8 +146,8 @@ class _Move:
                     hint="The old store is unchanged. Run the move again.",
                 )
         self._new.write(tables.finish_copy)
-        tx.run("installation_set", {"name": MOVED_TO, "value": target})
-        tx.run("move_rename_sessions")
+        installation.put(tx, MOVED_TO, target)
+        tables.close_for_good(tx)
 
     # -- rows
 
@@ -163,10 +162,10 @@ class _Move:
         """
         summing = _RunningSum()
         different: list[tuple[Key, Key]] = []
-        after = _lowest(table)
+        after = table.lowest_key
         while rows := _page(table, after, read):
             summing.add(rows)
-            last = _key(table, rows[-1])
+            last = table.key_of(rows[-1])
             copied = list(_rows_between(table, after, last, self._new.read))
             if copied != rows:
                 different.append((after, last))
@@ -180,8 +179,7 @@ class _Move:
         return summing.total()
 
     def _drop(self, table: Table, rows: list[Row]) -> None:
-        keys = [_key(table, row) for row in rows]
-        self._new.write(lambda tx: tx.many(f"move_{table.name}_drop", keys))
+        self._new.write(lambda tx: table.delete(tx, rows))
 
     def _put(self, table: Table, rows: list[Row], is_last: bool) -> None:
         try:
@@ -194,10 +192,10 @@ class _Move:
 
     def _sum_of_new(self, table: Table) -> TableSum:
         summing = _RunningSum()
-        after = _lowest(table)
+        after = table.lowest_key
         while rows := _page(table, after, self._new.read):
             summing.add(rows)
-            after = _key(table, rows[-1])
+            after = table.key_of(rows[-1])
         return summing.total()
 
     def _advance(self, rows: int) -> None:
@@ -229,27 +227,7 @@ def _rows_between(table: Table, after: Key, last: Key, read: Reader) -> Iterator
     end = tuple(last.values())
     while rows := _page(table, after, read):
         for row in rows:
-            if tuple(_key(table, row).values()) > end:
+            if tuple(table.key_of(row).values()) > end:
                 return
             yield row
-        after = _key(table, rows[-1])
-
-
-def _lowest(table: Table) -> Key:
-    return {name: tables.LOWEST_KEY[kind] for name, kind in table.key.items()}
-
-
-def _key(table: Table, row: Row) -> Key:
-    return {name: row[table.columns.index(name)] for name in table.key}
-
-
-def _installation_value(tx: Transaction, name: str) -> str | None:
-    row = tx.one("installation_get", {"name": name})
-    return None if row is None else row[0]
-
-
-def _require_value(tx: Transaction, statement: str, **params: Any) -> Any:
-    row = tx.one(statement, params)
-    if row is None:
-        raise StoreError(f"The statement {statement} returned no row.")
-    return row[0]
+        after = table.key_of(rows[-1])

@@ -49,3 +49,8 @@ def test_small_amounts_have_four_decimals(amount: float, text: str) -> None:
 )
 def test_cost_shows_how_certain_it_is(usage: Usage, text: str) -> None:
     assert formats.format_cost(usage) == text
+
+
+def test_utc_text_ends_in_z() -> None:
+    assert formats.utc_text(datetime(2026, 3, 4, 12, 30, tzinfo=UTC)) == "2026-03-04T12:30:00Z"
+    assert formats.utc_text(None) is None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tertulia import ConfigError, Session, Source, Store
+from tertulia.core.session import State
+from tertulia.records.sessions import find
 from tertulia.records.sessions.find import PAGE_LIMIT, FindExpired, find_within
 from tertulia.testing import FakeClock
 from tests.records.store_inspection import ANA, BEN
@@ -82,3 +84,19 @@ def test_a_session_with_a_running_turn_is_not_expired(store: Store, clock: FakeC
         assert store.sessions.expired().items == ()
         turn.add_assistant("hi")
     assert [item.id for item in store.sessions.expired().items] == [turn.session.id]
+
+
+def test_every_session_of_a_key_is_found_across_pages(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find, "PAGE_LIMIT", 2)
+    ids = [store.sessions.open(ANA, force_new=True).id for _ in range(5)]
+    store.sessions.open(BEN)
+    key = store.sessions.key(ANA)
+
+    def read(state: State) -> list[str]:
+        rows = store.context.read(lambda tx: list(find.iterate_rows(tx, key=key, state=state)))
+        return [row.id for row in rows]
+
+    assert read("all") == ids[::-1]
+    assert read("current") == ids[-1:]

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from tertulia import IllegalMove, Store, Turn
+from tertulia import IllegalMove, LeaseLost, Store, Turn
+from tertulia.records import session_rows
+from tertulia.records.turns.interrupted import revoke_open_turn
+from tertulia.storage.base import Transaction
 from tertulia.testing import Handles
 from tests.records.store_inspection import (
     ANA,
@@ -84,3 +87,18 @@ def test_calls_with_few_fields_are_closed_too(store: Store, bare: dict[str, Any]
     rows = log_of(store, turn.session)
     assert interrupted(rows) == ["c1", "c1"]
     assert faults_of(turn.history()) == []
+
+
+def test_a_revoked_turn_can_write_nothing_more(store: Store) -> None:
+    def revoke(tx: Transaction) -> None:
+        row = session_rows.require(tx, turn.session.id)
+        revoke_open_turn(tx, row, store.now())
+
+    turn = store.turn(ANA, "look")
+    turn.__enter__()
+    turn.add_assistant(None, tool_calls=[call("c1")])
+    store.context.write(revoke)
+    with pytest.raises(LeaseLost):
+        turn.add_tool_result("c1", "blue")
+    assert interrupted(log_of(store, turn.session)) == ["c1"]
+    assert turn_states(store) == ["interrupted"]

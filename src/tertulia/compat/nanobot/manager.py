@@ -126,7 +126,7 @@ class SessionManager:
                 base = None  # the caller changed the key: it is another session now
             context = self.store.context
             now = context.clock.now()
-            saved = context.db.write(lambda tx: _save(tx, self.store, session, base, now))
+            saved = context.write(lambda tx: _save(tx, self.store, session, base, now))
             if saved is not None:
                 context.notify_indexer()
                 _update_value(session, saved)
@@ -266,7 +266,7 @@ class SessionManager:
             metadata = _without_import_note(from_json(row.metadata))
             return _StoredSession(row, snapshot, bodies, copy_json(bodies), metadata)
 
-        stored = self.store.context.db.read(work)
+        stored = self.store.context.read(work)
         if stored is None:
             return Session(key), _empty_base(key)
         created_at, updated_at = map(from_micros, (stored.row.created_at, stored.row.updated_at))

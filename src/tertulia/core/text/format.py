@@ -27,6 +27,11 @@ def format_time(time: datetime, zone: tzinfo) -> str:
     return f"{time.astimezone(zone):%Y-%m-%d %H:%M:%S}"
 
 
+def utc_text(moment: datetime | None) -> str | None:
+    """Return a time in UTC as JSON has it, ending in Z; None for None."""
+    return None if moment is None else moment.isoformat().replace("+00:00", "Z")
+
+
 def format_dollars(amount: float) -> str:
     """Return an amount in dollars, small amounts with four decimals."""
     if 0 < amount < 0.0001:

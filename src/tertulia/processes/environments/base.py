@@ -23,6 +23,16 @@ Command = str | Sequence[str]
 """A command line for the shell, or a program with its arguments."""
 
 
+class Program(NamedTuple):
+    """A program to start: its command, its working directory and its environment variables."""
+
+    command: Command
+    process_id: str
+    cwd: str | None
+    variables: Mapping[str, str]
+    pty: bool
+
+
 class Launch(NamedTuple):
     """A command that this machine runs; `display_folder` is its folder as shown to people."""
 
@@ -38,16 +48,8 @@ class Environment(Protocol):
     name: str
     """Its name in the store, which identifies it after a restart."""
 
-    def launch(
-        self,
-        command: Command,
-        *,
-        process_id: str,
-        cwd: str | None,
-        variables: Mapping[str, str],
-        pty: bool,
-    ) -> Launch:
-        """Return the launch that starts a command there."""
+    def launch(self, program: Program) -> Launch:
+        """Return the launch that starts a program there."""
         ...
 
     def probe_launch(self) -> Launch | None:

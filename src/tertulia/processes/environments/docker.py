@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from tertulia.errors import ConfigError
-from tertulia.processes.environments.base import Command, Launch
-from tertulia.processes.environments.remote import client_launch, kill_argv, remote_argv
+from tertulia.processes.environments.base import Launch, Program
+from tertulia.processes.environments.remote import (
+    client_launch,
+    kill_argv,
+    program_launch,
+    remote_argv,
+)
 from tertulia.processes.settings import DEFAULT_DOCKER_OPTIONS
 
 # A container that has ended is removed already, which is not an error; so the script checks
@@ -31,19 +36,17 @@ class DockerContainer:
         self._folder = folder
         self._docker = docker
 
-    def launch(
-        self,
-        command: Command,
-        *,
-        process_id: str,
-        cwd: str | None,
-        variables: Mapping[str, str],
-        pty: bool,
-    ) -> Launch:
-        words = remote_argv(command, process_id, self._folder, cwd, variables)
-        argv = [self._docker, "exec", "-i", *(["-t"] if pty else []), self._container, *words]
-        display_folder = f"{self._container}:{os.path.join(self._folder, cwd or '')}"
-        return client_launch(argv, process_id, display_folder, pty=pty)
+    def launch(self, program: Program) -> Launch:
+        words = remote_argv(program, self._folder)
+        argv = [
+            self._docker,
+            "exec",
+            "-i",
+            *(["-t"] if program.pty else []),
+            self._container,
+            *words,
+        ]
+        return program_launch(argv, program, self._container, self._folder)
 
     def probe_launch(self) -> Launch | None:
         return client_launch([self._docker, "exec", self._container, "true"])
@@ -76,27 +79,18 @@ class DockerImage:
         self._options = options
         self._docker = docker
 
-    def launch(
-        self,
-        command: Command,
-        *,
-        process_id: str,
-        cwd: str | None,
-        variables: Mapping[str, str],
-        pty: bool,
-    ) -> Launch:
+    def launch(self, program: Program) -> Launch:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         argv = [
-            *(self._docker, "run", "--rm", "--init", "-i", *(["-t"] if pty else [])),
-            f"--name={_container_name(process_id)}",
+            *(self._docker, "run", "--rm", "--init", "-i", *(["-t"] if program.pty else [])),
+            f"--name={_container_name(program.process_id)}",
             f"--user={os.getuid()}:{os.getgid()}",
             f"--mount=type=bind,source={self._folder},target=/work",
             *self._options,
             self._image,
-            *remote_argv(command, process_id, "/work", cwd, variables),
+            *remote_argv(program, "/work"),
         ]
-        display_folder = f"{self._image}:{os.path.join('/work', cwd or '')}"
-        return client_launch(argv, process_id, display_folder, pty=pty)
+        return program_launch(argv, program, self._image, "/work")
 
     def probe_launch(self) -> Launch | None:
         return client_launch([self._docker, "version", "--format={{.Server.Version}}"])

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Final
 
 from tertulia.errors import AccessDenied, NotFound
-from tertulia.processes.environments.base import Command, Launch, command_words, inherited_variables
+from tertulia.processes.environments.base import (
+    Command,
+    Launch,
+    Program,
+    command_words,
+    inherited_variables,
+)
 from tertulia.processes.supervisor import VARIABLE
 
 LOCAL: Final = "here"
@@ -28,21 +34,14 @@ class LocalMachine:
         self._folder = os.path.realpath(os.path.expanduser(folder))
         self._passed = passed
 
-    def launch(
-        self,
-        command: Command,
-        *,
-        process_id: str,
-        cwd: str | None,
-        variables: Mapping[str, str],
-        pty: bool,
-    ) -> Launch:
-        """Return the launch of a command; a string is run by bash, or else by sh."""
-        environment = {**inherited_variables(self._passed), **variables, VARIABLE: process_id}
-        if pty:
+    def launch(self, program: Program) -> Launch:
+        """Return the launch of a program; a command line is run by bash, or else by sh."""
+        own = {**program.variables, VARIABLE: program.process_id}
+        environment = {**inherited_variables(self._passed), **own}
+        if program.pty:
             environment.setdefault("TERM", "xterm-256color")
-        folder = self._resolve(cwd)
-        return Launch(_argv(command), folder, environment, folder)
+        folder = self._resolve(program.cwd)
+        return Launch(_argv(program.command), folder, environment, folder)
 
     def probe_launch(self) -> Launch | None:
         return None

@@ -9,12 +9,12 @@ environment. `docker run` needs none of this, because the whole container belong
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
 from typing import Final
 
 from tertulia.errors import ConfigError
-from tertulia.processes.environments.base import Command, Launch, command_words, inherited_variables
+from tertulia.processes.environments.base import Launch, Program, command_words, inherited_variables
 from tertulia.processes.supervisor import VARIABLE
 
 # Environment variables of the gateway for ssh and docker themselves; programs there get none.
@@ -59,13 +59,12 @@ echo $#
 """
 
 
-def remote_argv(
-    command: Command, process_id: str, folder: str, cwd: str | None, variables: Mapping[str, str]
-) -> list[str]:
-    """Return the words that run a command there, in its folder and with its variables."""
-    words = command_words(command)
-    program = ["sh", "-c", _RUN_SHELL, *words] if isinstance(command, str) else words
-    environment = {**variables, VARIABLE: process_id}
+def remote_argv(program: Program, folder: str) -> list[str]:
+    """Return the words that run a program there, in its folder and with its variables."""
+    words = command_words(program.command)
+    if isinstance(program.command, str):
+        words = ["sh", "-c", _RUN_SHELL, *words]
+    environment = {**program.variables, VARIABLE: program.process_id}
     for name in environment:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ConfigError(
@@ -74,7 +73,7 @@ def remote_argv(
                 field="variables",
             )
     assignments = [f"{name}={value}" for name, value in environment.items()]
-    return ["sh", "-c", _START_SCRIPT, "sh", folder, cwd or ".", *assignments, *program]
+    return ["sh", "-c", _START_SCRIPT, "sh", folder, program.cwd or ".", *assignments, *words]
 
 
 def kill_argv(process_id: str) -> list[str]:
@@ -82,13 +81,15 @@ def kill_argv(process_id: str) -> list[str]:
     return ["sh", "-c", _KILL_SCRIPT, f"{VARIABLE}={process_id}"]
 
 
-def client_launch(
-    argv: list[str], process_id: str | None = None, display_folder: str = "", *, pty: bool = False
-) -> Launch:
+def client_launch(argv: list[str]) -> Launch:
     """Return the launch of a client on this machine, such as ssh or docker."""
-    variables = inherited_variables(_CLIENT_VARIABLES)
-    if process_id is not None:
-        variables[VARIABLE] = process_id
-    if pty:
-        variables["TERM"] = "xterm-256color"
-    return Launch(argv, "/", variables, display_folder)
+    return Launch(argv, "/", inherited_variables(_CLIENT_VARIABLES))
+
+
+def program_launch(argv: list[str], program: Program, machine: str, folder: str) -> Launch:
+    """Return the launch of a client that runs a program in a folder of another machine."""
+    launch = client_launch(argv)
+    launch.variables[VARIABLE] = program.process_id
+    if program.pty:
+        launch.variables["TERM"] = "xterm-256color"
+    return launch._replace(display_folder=f"{machine}:{os.path.join(folder, program.cwd or '')}")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
 
-from tertulia.processes.environments.base import Command, Launch
-from tertulia.processes.environments.remote import client_launch, kill_argv, remote_argv
+from tertulia.processes.environments.base import Launch, Program
+from tertulia.processes.environments.remote import (
+    client_launch,
+    kill_argv,
+    program_launch,
+    remote_argv,
+)
 from tertulia.processes.settings import SshSettings
 
 _CONNECT_SECONDS = 10
@@ -25,22 +29,11 @@ class SshHost:
         self.name = f"ssh {settings.destination}"
         self._settings = settings
 
-    def launch(
-        self,
-        command: Command,
-        *,
-        process_id: str,
-        cwd: str | None,
-        variables: Mapping[str, str],
-        pty: bool,
-    ) -> Launch:
-        words = remote_argv(command, process_id, self._settings.folder, cwd, variables)
+    def launch(self, program: Program) -> Launch:
+        words = remote_argv(program, self._settings.folder)
         # Given twice, -t forces a terminal there although ssh itself has none.
-        argv = [*self._ssh("-tt" if pty else "-T"), f"exec {shlex.join(words)}"]
-        display_folder = (
-            f"{self._settings.destination}:{os.path.join(self._settings.folder, cwd or '')}"
-        )
-        return client_launch(argv, process_id, display_folder, pty=pty)
+        argv = [*self._ssh("-tt" if program.pty else "-T"), f"exec {shlex.join(words)}"]
+        return program_launch(argv, program, self._settings.destination, self._settings.folder)
 
     def probe_launch(self) -> Launch | None:
         return client_launch([*self._ssh("-T"), "true"])

@@ -87,6 +87,26 @@ def find_rows(
     return sorted(matches, key=_activity_order, reverse=True)[: params["limit"]]
 
 
+def iterate_rows(
+    tx: Transaction,
+    *,
+    person: str | None = None,
+    key: str | None = None,
+    platform: str | None = None,
+    state: State = "all",
+) -> Iterator[SessionRow]:
+    """Yield every session of a person, a key or a platform, newest activity first."""
+    filters = {"platform": platform, "key": key, "person": person, "active_since": None}
+    before = _FAR, _FAR
+    while True:
+        bounds = {"before_at": before[0], "before_ref": before[1], "limit": PAGE_LIMIT}
+        rows = find_rows(tx, {**filters, **bounds}, state, None)
+        yield from rows
+        if len(rows) < PAGE_LIMIT:
+            return
+        before = _activity_order(rows[-1])
+
+
 class FindExpired(NamedTuple):
     """A search for sessions that their policy would end now."""
 

@@ -13,7 +13,7 @@ from tertulia.records import budgets, session_rows
 from tertulia.records.sessions.open import AUTOMATIC, NeedsGuard, OpenSession
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import insert_messages
-from tertulia.records.turns.interrupted import close_interrupted
+from tertulia.records.turns.interrupted import close_interrupted, revoke_open_turn
 from tertulia.records.turns.lease import TurnRef, lease_micros
 from tertulia.records.turns.local_turns import LocalTurns
 from tertulia.records.turns.user_message import UserMessage
@@ -136,8 +136,7 @@ class EnterTurn(NamedTuple):
         self._drop_ticket(tx)
         row = session_rows.require(tx, earlier.session_id)
         if earlier.state == "open" and row.open_turn == earlier.number:
-            close_interrupted(tx, row, self.now)
-            tx.run("session_revoke_lease", {"ref": row.ref})
+            revoke_open_turn(tx, row, self.now)
         answer = _text_at(tx, earlier.ref, earlier.answer_seq)
         return AlreadyAnswered(row, answer, earlier.is_interrupted and answer is None)
 

@@ -43,6 +43,12 @@ def close_interrupted(tx: Transaction, row: SessionRow, now: datetime) -> int:
     return last_seq
 
 
+def revoke_open_turn(tx: Transaction, row: SessionRow, now: datetime) -> None:
+    """Close the turn that was left open in a session, and its lease: it can write nothing more."""
+    close_interrupted(tx, row, now)
+    tx.run("session_revoke_lease", {"ref": row.ref})
+
+
 def interrupted_results(tx: Transaction, ref: int, last_seq: int, turn: int) -> list[Draft]:
     """Return a result for each call of a turn that has none."""
     params = {"ref": ref, "last": last_seq, "turn": turn}

@@ -35,7 +35,7 @@ from tertulia.core.text.search_terms import Phrase
 from tertulia.errors import ConfigError, IllegalMove, StoreError, StoreUnavailable
 from tertulia.storage import inspection, statements
 from tertulia.storage.base import Params, Progress, Row, Transaction
-from tertulia.storage.notify import notifier_of
+from tertulia.storage.handle import DatabaseHandle
 from tertulia.storage.postgres import migrate
 from tertulia.storage.postgres.errors import FOREIGN, translate_errors
 from tertulia.storage.postgres.notify import CHANNEL, Listener
@@ -102,7 +102,7 @@ class PostgresTransaction:
         return self._connection.execute(self._sql[statement], params)
 
 
-class PostgresDatabase:
+class PostgresDatabase(DatabaseHandle):
     """A store in a PostgreSQL database."""
 
     has_one_writer = False
@@ -115,21 +115,18 @@ class PostgresDatabase:
         busy_seconds: float = 30.0,
         idle_seconds: float = 60.0,
     ) -> None:
-        self._name = public_name(dsn)
+        super().__init__(public_name(dsn), dsn)
+        self._dsn = dsn
         self._sql = statements.load_for_psycopg(migrate.DIALECT)
         self._sql_in_lane = {
             name: sql.replace(_ROW_LOCK, "for update of sessions")
             for name, sql in self._sql.items()
         }
-        self._pid = os.getpid()
-        self._closed = False
         self._calls = 0
         self._no_calls = threading.Condition()
         self._busy_seconds = busy_seconds
-        self._dsn = dsn
         self._idle_seconds = idle_seconds
         self._limits_query = _limits_query(safe, idle_seconds)
-        self._notifier = notifier_of(self.identity)
         self._listener = Listener(dsn, self._notifier)
         try:
             with self._connect() as connection:
@@ -235,25 +232,10 @@ class PostgresDatabase:
             # Waiters poll anyway.
             log.debug("notification of other processes failed, they will poll: %s", problem)
 
-    def notifications(self, channel: str) -> int:
-        return self._notifier.notifications(channel)
-
     def wait(self, channel: str, since: int, seconds: float) -> None:
         self._check_usable()
         self._listener.start()
         self._notifier.wait(channel, since, seconds)
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def identity(self) -> str:
-        return self._dsn
 
     def check(self) -> list[str]:
         return self.read(lambda tx: inspection.find_violations(self._sql, tx.all))
@@ -443,15 +425,6 @@ class PostgresDatabase:
                 connection.rollback()
             except psycopg.OperationalError:
                 connection.close()
-
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise StoreError("The store is closed.", hint="Open it again with tertulia.open(…).")
-        if os.getpid() != self._pid:
-            raise StoreError(
-                "This store was opened before the process forked.",
-                hint="Open it again in the new process.",
-            )
 
 
 class _ConnectionLost(Exception):

@@ -7,7 +7,6 @@ from psycopg import errors as pg
 from psycopg_pool import PoolTimeout
 
 from tertulia.errors import (
-    ConfigError,
     Error,
     SchemaMismatch,
     StoreCorrupt,
@@ -15,8 +14,9 @@ from tertulia.errors import (
     StoreFull,
     StoreUnavailable,
 )
+from tertulia.storage.error_kinds import ErrorKind, find_kind, invalid_value
 
-_KINDS: tuple[tuple[type[Exception], type[StoreError], str, str], ...] = (
+_KINDS: tuple[ErrorKind, ...] = (
     (
         pg.DiskFull,
         StoreFull,
@@ -123,14 +123,8 @@ def translate_errors(problem: Exception, where: str) -> Error:
     if isinstance(problem, UnicodeEncodeError | OverflowError | pg.UndefinedFunction) or (
         type(problem) is psycopg.DataError
     ):
-        return ConfigError(
-            f"A value cannot be stored or searched for: {text}.",
-            hint="Give valid Unicode text, and numbers below 2⁶³.",
-        )
-    for kind, error_class, message, hint in _KINDS:
-        if isinstance(problem, kind):
-            return error_class(f"{message} ({where}: {text}).", hint=hint, where=where)
-    return StoreError(
+        return invalid_value(text)
+    return find_kind(problem, _KINDS, where, text) or StoreError(
         f"PostgreSQL refused ({where}: {type(problem).__name__}: {text}).",
         hint="Nothing of this call was stored.",
         where=where,

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from tertulia.storage import statements
+from tertulia.storage import migration, statements
 from tertulia.storage.inspection import Inspection, pending_migrations, with_counts
 from tertulia.storage.postgres import migrate
 from tertulia.storage.postgres.errors import translate_errors
@@ -28,7 +28,7 @@ def inspect_store(dsn: str, name: str) -> Inspection:
 def _inspect(connection: psycopg.Connection[Any], name: str) -> Inspection:
     migrate.refuse_old_server(connection, name)
     applied = migrate.applied_migrations(connection)
-    migrate.refuse_newer(applied, name)
+    migration.refuse_newer(applied, migrate.DIALECT, name)
     inspection = Inspection(
         applied,
         pending_migrations(applied, migrate.DIALECT),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 
-from tertulia.core.text import search_terms
 from tertulia.errors import SchemaMismatch
-from tertulia.storage import statements
+from tertulia.storage import migration
 
 DIALECT = "postgres"
 OLDEST_SERVER = 140_000
@@ -41,43 +38,17 @@ def apply_migrations(connection: psycopg.Connection[Any], where: str) -> list[st
     Of several processes that start at once, exactly one applies them.
     """
     refuse_old_server(connection, where)
-    scripts = statements.migrations(DIALECT)
-    names = [name for name, _ in scripts]
-    if applied_migrations(connection) == names:
+    if applied_migrations(connection) == migration.names(DIALECT):
         return []
     with connection.transaction():
         connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK_ID,))
         applied = applied_migrations(connection)
-        refuse_newer(applied, where)
-        missing = [(name, script) for name, script in scripts if name not in applied]
+        migration.refuse_newer(applied, DIALECT, where)
         if not applied:
             connection.execute(
                 "create table migrations (name text primary key, applied_at text not null)"
             )
-        for name, script in missing:
-            connection.execute(script)
-            connection.execute(
-                "insert into migrations (name, applied_at) values (%s, %s)",
-                (name, datetime.now(UTC).isoformat(timespec="seconds")),
-            )
-        if not applied:
-            connection.execute(
-                "insert into installation (name, value) values ('secret', %s), ('search_rule', %s)",
-                (os.urandom(32).hex(), str(search_terms.RULE_VERSION)),
-            )
-    return [name for name, _ in missing]
-
-
-def refuse_newer(applied: list[str], where: str) -> None:
-    """Raise SchemaMismatch if the store has migrations that this program does not have."""
-    ours = {name for name, _ in statements.migrations(DIALECT)}
-    unknown = [name for name in applied if name not in ours]
-    if unknown:
-        raise SchemaMismatch(
-            f"{where} was written by a newer Tertulia (it has {unknown[-1]}).",
-            hint="Upgrade this program: pip install --upgrade tertulia.",
-            where=where,
-        )
+        return migration.apply_missing(connection.execute, DIALECT, applied, placeholder="%s")
 
 
 def refuse_old_server(connection: psycopg.Connection[Any], where: str) -> None:

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 import apsw
 
 from tertulia.core.text.search_terms import Phrase
-from tertulia.errors import ConfigError, IllegalMove, StoreError
+from tertulia.errors import ConfigError, IllegalMove
 from tertulia.storage import statements
 from tertulia.storage.base import Params, Progress, Row, Transaction
-from tertulia.storage.notify import notifier_of
+from tertulia.storage.handle import DatabaseHandle
 from tertulia.storage.sqlite import maintenance, migrate
 from tertulia.storage.sqlite.errors import FOREIGN, translate_errors
 from tertulia.storage.sqlite.group_commit import GroupCommit, Job
@@ -71,7 +71,7 @@ class SqliteTransaction:
         )
 
 
-class SqliteDatabase:
+class SqliteDatabase(DatabaseHandle):
     """A store in a SQLite file."""
 
     has_one_writer = True
@@ -81,8 +81,6 @@ class SqliteDatabase:
         self._safe = safe
         self._busy_seconds = busy_seconds
         self._sql = statements.load(migrate.DIALECT)
-        self._pid = os.getpid()
-        self._closed = False
         self._reading: dict[object, int] = {}
         self._readers: deque[tuple[apsw.Connection, SqliteTransaction]] = deque()
         try:
@@ -95,10 +93,10 @@ class SqliteDatabase:
                 hint="Give a path, such as talk.db.",
                 field="where",
             ) from problem
+        super().__init__(path, os.path.realpath(path))
         tx = SqliteTransaction(self._writer, self._sql)
         self._group = GroupCommit(self._writer, tx, path, self._check_usable)
         self._writer.set_busy_handler(busy_handler(busy_seconds, self._group.waiting_since))
-        self._notifier = notifier_of(self.identity)
 
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T:
         # `lane` is ignored: the file has one writer at a time.
@@ -159,9 +157,6 @@ class SqliteDatabase:
         else:
             self._notifier.notify(channel)
 
-    def notifications(self, channel: str) -> int:
-        return self._notifier.notifications(channel)
-
     def wait(self, channel: str, since: int, seconds: float) -> None:
         """Wait for a notification of this process, or for a commit of another process.
 
@@ -182,18 +177,6 @@ class SqliteDatabase:
                 self._put_back(*reader)
         except FOREIGN as problem:
             raise translate_errors(problem, self.path) from problem
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
-
-    @property
-    def name(self) -> str:
-        return self.path
-
-    @property
-    def identity(self) -> str:
-        return os.path.realpath(self.path)
 
     def check(self) -> list[str]:
         return maintenance.check(self)
@@ -249,13 +232,4 @@ class SqliteDatabase:
             raise IllegalMove(
                 "The store cannot be closed from within one of its calls.",
                 hint="Close it when the call is over; from a signal handler, raise SystemExit.",
-            )
-
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise StoreError("The store is closed.", hint="Open it again with tertulia.open(…).")
-        if os.getpid() != self._pid:
-            raise StoreError(
-                "This store was opened before the process forked.",
-                hint="Open it again in the new process.",
             )

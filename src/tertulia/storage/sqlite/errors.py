@@ -5,7 +5,6 @@ from __future__ import annotations
 import apsw
 
 from tertulia.errors import (
-    ConfigError,
     Error,
     NotAStore,
     SchemaMismatch,
@@ -14,12 +13,13 @@ from tertulia.errors import (
     StoreFull,
     StoreUnavailable,
 )
+from tertulia.storage.error_kinds import ErrorKind, find_kind, invalid_value
 
 # The errors that the driver raises: SQLite's own, and Python's for values that no column can hold
 # (invalid Unicode, too large numbers). `translate_errors` accepts all of them.
 FOREIGN = (apsw.Error, UnicodeError, OverflowError)
 
-_KINDS: tuple[tuple[type[apsw.Error], type[StoreError], str, str], ...] = (
+_KINDS: tuple[ErrorKind, ...] = (
     (
         apsw.BusyError,
         StoreUnavailable,
@@ -82,13 +82,9 @@ def translate_errors(problem: Exception, where: str) -> Error:
     if isinstance(problem, UnicodeDecodeError):
         return translate_errors(apsw.CorruptError(str(problem)), where)
     if isinstance(problem, UnicodeEncodeError | OverflowError):
-        return ConfigError(
-            f"A value cannot be stored or searched for: {problem}.",
-            hint="Give valid Unicode text, and numbers below 2⁶³.",
-        )
-    for kind, error_class, message, hint in _KINDS:
-        if isinstance(problem, kind):
-            return error_class(f"{message} ({where}: {problem}).", hint=hint, where=where)
+        return invalid_value(str(problem))
+    if (error := find_kind(problem, _KINDS, where, str(problem))) is not None:
+        return error
     if isinstance(problem, apsw.SQLError) and "no such table" in str(problem):
         # SQLite has one error code for every fault of a statement, so only the text tells this one.
         # Our statements are tested against the schema, so a missing table means another schema.

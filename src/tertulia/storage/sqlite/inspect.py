@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import apsw
 
 from tertulia.errors import NotAStore
-from tertulia.storage import statements
+from tertulia.storage import migration, statements
 from tertulia.storage.inspection import Inspection, pending_migrations, with_counts
 from tertulia.storage.sqlite import migrate
 from tertulia.storage.sqlite.errors import translate_errors
@@ -51,8 +51,8 @@ def _inspect(connection: apsw.Connection, path: str, for_damage: bool) -> Inspec
             hint="Name another file; this one was not changed.",
             where=path,
         )
-    migrate.refuse_newer(connection, path)
     applied = migrate.applied_migrations(connection)
+    migration.refuse_newer(applied, migrate.DIALECT, path)
     inspection = Inspection(
         applied,
         pending_migrations(applied, migrate.DIALECT),

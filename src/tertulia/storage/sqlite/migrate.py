@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import apsw
 
-from tertulia.core.text import search_terms
-from tertulia.errors import SchemaMismatch
-from tertulia.storage import statements
+from tertulia.storage import migration
 
 DIALECT = "sqlite"
 APPLICATION_ID = 0x74727475  # "trtu"
@@ -25,18 +21,6 @@ def applied_migrations(connection: apsw.Connection) -> list[str]:
     return [name for (name,) in connection.execute("select name from migrations order by name")]
 
 
-def refuse_newer(connection: apsw.Connection, path: str) -> None:
-    """Raise SchemaMismatch if the store has migrations that this program does not have."""
-    ours = {name for name, _ in statements.migrations(DIALECT)}
-    unknown = [name for name in applied_migrations(connection) if name not in ours]
-    if unknown:
-        raise SchemaMismatch(
-            f"{path} was written by a newer Tertulia (it has {unknown[-1]}).",
-            hint="Upgrade this program: pip install --upgrade tertulia. The file was not changed.",
-            where=path,
-        )
-
-
 def apply_migrations(
     connection: apsw.Connection, path: str, wait: Callable[[int], bool] = lambda attempts: False
 ) -> list[str]:
@@ -46,33 +30,20 @@ def apply_migrations(
     number of earlier attempts while another process does: it pauses, and returns whether to go on
     waiting.
     """
-    scripts = statements.migrations(DIALECT)
-    if not _begin(connection, [name for name, _ in scripts], wait):
+    if not _begin(connection, migration.names(DIALECT), wait):
         return []
     try:
-        refuse_newer(connection, path)
-        applied = set(applied_migrations(connection))
+        applied = applied_migrations(connection)
+        migration.refuse_newer(applied, DIALECT, path)
         if not applied:
             _create(connection)
-        missing = [(name, script) for name, script in scripts if name not in applied]
-        for name, script in missing:
-            connection.execute(script)
-            connection.execute(
-                "insert into migrations (name, applied_at) values (?, ?)",
-                (name, datetime.now(UTC).isoformat(timespec="seconds")),
-            )
-        if not applied:
-            # Redaction is keyed with this secret: a plain hash of a phone number can be guessed.
-            connection.execute(
-                "insert into installation (name, value) values ('secret', ?), ('search_rule', ?)",
-                (os.urandom(32).hex(), str(search_terms.RULE_VERSION)),
-            )
+        missing = migration.apply_missing(connection.execute, DIALECT, applied, placeholder="?")
         connection.execute("commit")
     except BaseException:
         if connection.in_transaction:
             connection.execute("rollback")
         raise
-    return [name for name, _ in missing]
+    return missing
 
 
 def _begin(connection: apsw.Connection, ours: list[str], wait: Callable[[int], bool]) -> bool:

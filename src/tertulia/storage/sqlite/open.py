@@ -12,6 +12,7 @@ from collections.abc import Callable
 import apsw
 
 from tertulia.errors import NotAStore, StoreUnavailable
+from tertulia.storage import migration
 from tertulia.storage.sqlite import migrate
 
 _CACHE_KILOBYTES = 16_000
@@ -130,7 +131,8 @@ def refuse_foreign_file(path: str, busy_seconds: float) -> None:
                 where=path,
             )
         if not is_empty:
-            migrate.refuse_newer(connection, path)
+            applied = migrate.applied_migrations(connection)
+            migration.refuse_newer(applied, migrate.DIALECT, path)
     finally:
         connection.close()
 

@@ -88,7 +88,7 @@ class Document:
             stream.write("\n")
 
     def _read(self) -> Iterator[Message]:
-        for message in iterate.messages(self._store.context.db, self._session.id):
+        for message in iterate.messages(self._store.context, self._session.id):
             self.messages += 1
             yield message
 
@@ -104,7 +104,7 @@ class Document:
         yield '  "messages": ['
         yield from _json_list_lines(self._redaction.body(message.body) for message in self._read())
         yield '  ],\n  "places": ['
-        again = iterate.messages(self._store.context.db, self._session.id)
+        again = iterate.messages(self._store.context, self._session.id)
         # Messages added between the two readings are not in the list above: leave them out.
         pairs = zip(again, range(self.messages))  # noqa: B905
         yield from _json_list_lines(self._position(message) for message, _ in pairs)
@@ -115,12 +115,12 @@ class Document:
             "seq": message.seq,
             "turn": message.turn,
             "kind": message.kind,
-            "at": message.at.isoformat().replace("+00:00", "Z"),
+            "at": format.utc_text(message.at),
             "author": self._redaction.author(message),
         }
 
     def _nanobot(self) -> Iterator[str]:
-        summary = iterate.summary(self._store.context.db, self._session.id)
+        summary = iterate.summary(self._store.context, self._session.id)
         return nanobot.nanobot_lines(
             self._session, self._read(), summary, zone=self._zone, key=self._key
         )
@@ -174,7 +174,7 @@ def export_to(
             )
         manifest = archive.write_archive(store, target, force=force, progress=progress)
         return ExportReport(form, target, manifest.rows("sessions"), manifest.rows("messages"))
-    sessions = _with_first_read(iterate.sessions(store.context.db, selection))
+    sessions = _with_first_read(iterate.sessions(store.context, selection))
     new_folder(target, force=force)
     return _ExportFolder(store, form, target, is_redacted, force).write(sessions, progress)  # type: ignore[arg-type]
 

@@ -22,6 +22,7 @@ from tertulia.records.usage import Charge
 from tertulia.transfer.importers import model
 from tertulia.transfer.importers.model import ForeignMessage, ForeignSession, Totals, text
 from tertulia.transfer.importers.normalise import MessageNormaliser
+from tertulia.transfer.importers.reader import Reader
 from tertulia.transfer.importers.safe_files import SafeFolder, is_invalid, parse_json
 from tertulia.transfer.importers.sessions_json import json_of, read_index
 from tertulia.transfer.importers.sqlite_copy import SqliteCopy, copy_database
@@ -77,13 +78,11 @@ class _HermesSession(NamedTuple):
         return DATABASE if self.in_database or self.file is None else self.file
 
 
-class Hermes:
+class Hermes(Reader):
     """Reads the sessions in a home folder of Hermes, or in its `sessions` folder."""
 
     def __init__(self, folder: SafeFolder, timestamps: TimestampParser) -> None:
-        self._folder = folder
-        self._findings = folder.findings
-        self._timestamps = timestamps
+        super().__init__(folder, timestamps)
         self._under = "sessions/" if folder.is_folder("sessions") else ""
         if not self._under and folder.exists("sessions"):
             folder.refuses("sessions")
@@ -299,7 +298,7 @@ class Hermes:
         return origin
 
 
-class _HermesTranscript:
+class _HermesTranscript(Reader):
     """The messages of one session, from its file or from the database."""
 
     def __init__(
@@ -309,9 +308,7 @@ class _HermesTranscript:
         stored: _HermesSession,
         copy: SqliteCopy | None,
     ) -> None:
-        self._folder = folder
-        self._findings = folder.findings
-        self._timestamps = timestamps
+        super().__init__(folder, timestamps)
         self._stored = stored
         self._copy = copy
         self._metas: list[Fields] = []

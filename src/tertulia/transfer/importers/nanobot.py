@@ -28,6 +28,7 @@ from tertulia.transfer.importers.model import (
     text,
 )
 from tertulia.transfer.importers.normalise import MessageNormaliser
+from tertulia.transfer.importers.reader import Reader
 from tertulia.transfer.importers.safe_files import SafeFolder
 from tertulia.transfer.importers.timestamps import TimestampParser
 
@@ -91,13 +92,8 @@ class _Head(NamedTuple):
         return _stem(self.file) in (_lossy(self.key), _encoded(self.key))
 
 
-class Nanobot:
+class Nanobot(Reader):
     """Reads the sessions below a folder of nanobot."""
-
-    def __init__(self, folder: SafeFolder, timestamps: TimestampParser) -> None:
-        self._folder = folder
-        self._findings = folder.findings
-        self._timestamps = timestamps
 
     def sessions(self) -> Iterator[ForeignSession]:
         """Yield every session; of several files with one key, the newest is current."""
@@ -185,15 +181,13 @@ def _import_names(heads: list[_Head]) -> dict[str, str]:
     return names
 
 
-class _NanobotTranscript:
+class _NanobotTranscript(Reader):
     """Reads the messages of one transcript file."""
 
     def __init__(
         self, folder: SafeFolder, timestamps: TimestampParser, head: _Head, *, is_current: bool
     ) -> None:
-        self._folder = folder
-        self._findings = folder.findings
-        self._timestamps = timestamps
+        super().__init__(folder, timestamps)
         self._head = head
         self._is_current = is_current
         self._record = head.record

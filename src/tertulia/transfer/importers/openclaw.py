@@ -26,6 +26,7 @@ from tertulia.records.usage import Charge
 from tertulia.transfer.importers import model
 from tertulia.transfer.importers.model import ForeignMessage, ForeignSession, Totals, text
 from tertulia.transfer.importers.normalise import MessageNormaliser
+from tertulia.transfer.importers.reader import Reader
 from tertulia.transfer.importers.safe_files import Line, SafeFolder, is_invalid, parse_json
 from tertulia.transfer.importers.sessions_json import read_index
 from tertulia.transfer.importers.sqlite_copy import SqliteCopy, copy_database
@@ -65,13 +66,8 @@ class _AgentSession(NamedTuple):
     in_database: bool = False
 
 
-class OpenClaw:
+class OpenClaw(Reader):
     """Reads the sessions of all agents below a folder of OpenClaw, or of one agent."""
-
-    def __init__(self, folder: SafeFolder, timestamps: TimestampParser) -> None:
-        self._folder = folder
-        self._findings = folder.findings
-        self._timestamps = timestamps
 
     def sessions(self) -> Iterator[ForeignSession]:
         """Yield every session of every agent."""
@@ -311,7 +307,7 @@ def _numbered(lines: Iterator[Line]) -> Iterator[tuple[int, Fields]]:
             yield number, line.value
 
 
-class _OpenClawTranscript:
+class _OpenClawTranscript(Reader):
     """Reads the messages of one session from its entries."""
 
     def __init__(
@@ -321,9 +317,7 @@ class _OpenClawTranscript:
         stored: _AgentSession,
         tree: _EntryTree,
     ) -> None:
-        self._folder = folder
-        self._findings = folder.findings
-        self._timestamps = timestamps
+        super().__init__(folder, timestamps)
         self._stored = stored
         self._tree = tree
         self._other_entries: list[Fields] = []
