@@ -7,7 +7,7 @@ import pytest
 from tertulia import NotFound, Store
 from tertulia.core.message import INTERNAL
 from tertulia.integrations import append
-from tests.records.store_inspection import ANA, BEN, log_of
+from tests.records.store_inspection import ANA, log_of
 
 
 def open_session(store: Store) -> str:
@@ -60,14 +60,6 @@ def test_a_mark_finds_its_message_until_it_is_deleted(store: Store) -> None:
 def test_different_parts_give_different_marks() -> None:
     assert append.make_mark("a", "bc") != append.make_mark("ab", "c")
     assert append.make_mark("a", "b") == append.make_mark("a", "b")
-
-
-def test_an_opener_returns_the_current_session_or_a_new_one(store: Store) -> None:
-    session_id = open_session(store)
-    for source, is_same in ((ANA, True), (BEN, False)):
-        opener = append.SessionOpener.prepare(store.context, source, store.sessions.key(source))
-        row = store.context.db.write(opener.open)
-        assert (row.id == session_id) == is_same
 
 
 def test_metadata_is_replaced(store: Store) -> None:

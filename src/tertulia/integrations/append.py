@@ -15,11 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tertulia.core.message import USER, Blob, Draft, draft, to_json
-from tertulia.core.source import Source
 from tertulia.records import session_rows
 from tertulia.records.sessions.find import find_rows
-from tertulia.records.sessions.open import NeedsGuard, OpenSession
-from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import insert_messages
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, parse_body, session_row, to_micros
@@ -65,29 +62,6 @@ def get_current_row(tx: Transaction, key: str) -> SessionRow | None:
     """Return the row of the current session of a key, or None."""
     row = tx.one("session_current", {"key": key})
     return None if row is None else session_row(row)
-
-
-class SessionOpener(NamedTuple):
-    """The values that opening a session needs before its transaction begins."""
-
-    context: StoreContext
-    source: Source
-    key: str
-    now: datetime
-    has_processes: bool
-
-    @classmethod
-    def prepare(cls, context: StoreContext, source: Source, key: str) -> SessionOpener:
-        return cls(context, source, key, context.clock.now(), context.has_processes(key))
-
-    def open(self, tx: Transaction) -> SessionRow:
-        """Return the row of the current session; open a new one if its policy has expired it."""
-        attempt = OpenSession(
-            self.context, self.source, self.key, self.now, False, self.has_processes
-        )
-        result = attempt.find(tx)
-        assert not isinstance(result, NeedsGuard)  # `has_processes` already answers the guard
-        return result[0]
 
 
 def append_lines(

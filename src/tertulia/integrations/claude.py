@@ -21,7 +21,9 @@ from tertulia.integrations import append, content_parts
 from tertulia.integrations.missing_extra import missing_extra
 from tertulia.integrations.payload import attach_payload, from_payload, is_payload, to_payload
 from tertulia.integrations.store_access import AnyStore, get_current_session, unwrap_store
+from tertulia.records.process_check import ProcessAnswers, write_with_process_check
 from tertulia.records.sessions import delete
+from tertulia.records.sessions.open import OpenSession
 from tertulia.records.usage import add_in, charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros, parse_body, to_micros
@@ -97,26 +99,25 @@ class TertuliaSessionStore(SessionStore):
         context, source = self._store.context, self.source(key)
         session_key = self._store.sessions.key(source)
         batch = [_TranscriptEntry(session_key, entry) for entry in entries]
-        opener = append.SessionOpener.prepare(context, source, session_key)
+        now = context.clock.now()
 
-        def work(tx: Transaction) -> None:
-            row = opener.open(tx)
+        def work(tx: Transaction, answers: ProcessAnswers) -> None:
+            row, _ = OpenSession(context, source, session_key, now, answers=answers).find(tx)
             new_entries = [entry for entry in _unique(batch) if not entry.is_stored(tx)]
             if not new_entries:
                 return
             usages = _new_usages(tx, new_entries)
             lines = [line for entry in new_entries for line in entry.lines]
-            active_at = _write_time(opener.now, row)
-            append.append_lines(tx, row.id, lines, now=opener.now, active_at=active_at)
+            append.append_lines(tx, row.id, lines, now=now, active_at=_write_time(now, row))
             for usage in usages:
-                add_in(tx, row.id, charge(usage), to_micros(opener.now))
+                add_in(tx, row.id, charge(usage), to_micros(now))
             if not key.get("subpath"):
                 sdk_entries = [entry.sdk_entry for entry in new_entries]
                 summary = fold_session_summary(_summary(row), key, sdk_entries)
                 metadata = {**append.read_metadata(row), FIELD: {"summary": summary}}
                 append.set_metadata(tx, row, metadata)
 
-        context.db.write(work)
+        write_with_process_check(context, work)
         context.notify_indexer()
 
     def _load(self, key: SessionKey) -> list[SessionStoreEntry] | None:

@@ -22,6 +22,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final
 
 from tertulia import aio
@@ -43,7 +44,9 @@ from tertulia.integrations.payload import (
 )
 from tertulia.integrations.store_access import AnyStore, unwrap_store
 from tertulia.records import session_rows
+from tertulia.records.process_check import ProcessAnswers, write_with_process_check
 from tertulia.records.sessions import delete
+from tertulia.records.sessions.open import OpenSession
 from tertulia.records.transcript.read import read_messages
 from tertulia.records.transcript.revisions import add_revision
 from tertulia.records.transcript.transcript import Transcript
@@ -272,9 +275,9 @@ class _Save:
 
         Raises `ConversationConflict` if the stored revision differs from `expected`.
         """
-        opener = append.SessionOpener.prepare(self._context, self._source, self.key)
+        now = self._context.clock.now()
 
-        def work(tx: Transaction) -> bool:
+        def work(tx: Transaction, answers: ProcessAnswers) -> bool:
             stored = _get_record(tx, self.key)
             if (None if stored is None else stored.revision) != expected:
                 raise ConversationConflict(self._record.conversation_id)
@@ -284,39 +287,34 @@ class _Save:
                     f"not {self._record.scope!r}.",
                     hint="The scope of a conversation cannot change; fork it into another scope.",
                 )
-            row = opener.open(tx)
+            opening = OpenSession(self._context, self._source, self.key, now, answers=answers)
+            row, _ = opening.find(tx)
             if _is_leased(tx, row):
                 return False
-            self._write(tx, row, entries, opener)
+            self._write(tx, row, entries, now)
             return True
 
-        return bool(self._context.db.write(work))
+        return write_with_process_check(self._context, work)
 
     def _write(
-        self,
-        tx: Transaction,
-        row: SessionRow,
-        entries: Sequence[_NewEntry],
-        opener: append.SessionOpener,
+        self, tx: Transaction, row: SessionRow, entries: Sequence[_NewEntry], now: datetime
     ) -> None:
         if row.open_turn is not None:
-            close_interrupted(tx, row, opener.now)
+            close_interrupted(tx, row, now)
             tx.run("session_revoke_lease", {"ref": row.ref})
         base = entries[0].parent_id if entries else self._record.head_id
         lines = [line for entry in entries for line in entry.lines]
         self._check_head(tx, entries)
         current_view = session_rows.current_view(tx, row.id)
         if base != _head(tx, current_view):
-            lines = self._show_branch(tx, current_view, base, opener) + lines
+            lines = self._show_branch(tx, current_view, base, now) + lines
         if lines:
-            append.append_lines(
-                tx, row.id, lines, now=opener.now, active_at=self._record.updated_at
-            )
+            append.append_lines(tx, row.id, lines, now=now, active_at=self._record.updated_at)
         else:
             tx.run("session_touch", {"ref": row.ref, "now": to_micros(self._record.updated_at)})
         for entry in entries:
             if entry.cost is not None:
-                add_in(tx, row.id, entry.cost, to_micros(opener.now))
+                add_in(tx, row.id, entry.cost, to_micros(now))
         self._put_record(tx, row)
 
     def _check_head(self, tx: Transaction, entries: Sequence[_NewEntry]) -> None:
@@ -329,11 +327,7 @@ class _Save:
                 raise ConversationConflict(self._record.conversation_id)
 
     def _show_branch(
-        self,
-        tx: Transaction,
-        current_view: CurrentView,
-        base: str | None,
-        opener: append.SessionOpener,
+        self, tx: Transaction, current_view: CurrentView, base: str | None, now: datetime
     ) -> list[append.LogLine]:
         """Make the history up to an entry visible.
 
@@ -344,8 +338,7 @@ class _Save:
         groups = [] if base is None else _chain(tx, base, None, log=log)
         own_rows = [row for group in groups for row in group if row.session == log]
         view = view_of_spans(_spans(own_rows), log, last_seq)
-        now = to_micros(opener.now)
-        add_revision(tx, current_view, view, "branch", now, before=last_seq)
+        add_revision(tx, current_view, view, "branch", to_micros(now), before=last_seq)
         other_groups = [group for group in groups if group[0].session != log]
         return [line for group in other_groups for line in _copy_lines(group)]
 

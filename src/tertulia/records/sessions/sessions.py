@@ -17,6 +17,7 @@ from tertulia.core.text.storable import storable
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.people import linked_key
+from tertulia.records.process_check import ProcessAnswers, is_protected, write_with_process_check
 from tertulia.records.sessions import delete
 from tertulia.records.sessions.find import FindExpired, find_within
 from tertulia.records.sessions.open import (
@@ -26,7 +27,6 @@ from tertulia.records.sessions.open import (
     can_be_protected,
     end_session,
     expiry_reason,
-    has_running_process,
 )
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.read import read_messages
@@ -55,17 +55,15 @@ class Sessions:
         A new one begins if there is none, if the policy ends the current one, or if it is forced.
         Activity is touched in the same transaction. Two callers at once get the same session.
         """
-        key = self.key(source)
-        has_processes: bool | None = None
-        while True:
-            attempt = OpenSession(self._context, source, key, self._now(), force_new, has_processes)
-            result = self._db.write(attempt.open, lane=session_rows.lane_of(attempt.key))
-            if isinstance(result, Session):
-                if result.created_at == result.updated_at:
-                    self._log("began", result)
-                return result
-            # The guard is foreign code: call it outside the transaction, then run that again.
-            has_processes = self._context.has_processes(result.key)
+        key, now = self.key(source), self._now()
+
+        def work(tx: Transaction, answers: ProcessAnswers) -> Session:
+            return OpenSession(self._context, source, key, now, force_new, answers).open(tx)
+
+        session = write_with_process_check(self._context, work, lane=session_rows.lane_of(key))
+        if session.created_at == session.updated_at:
+            self._log("began", session)
+        return session
 
     def key(self, source: Source) -> str:
         """Return the key of a source under this store's settings."""
@@ -206,11 +204,9 @@ class Sessions:
 
         Return None if not: a user wrote, a turn or a process runs in it, or it has ended.
         """
-        guard = self._context.settings.has_active_processes
-        is_guarded = guard is not None and guard(self.require(session_id).key)
         now = self._now()
 
-        def work(tx: Transaction) -> Session | None:
+        def work(tx: Transaction, answers: ProcessAnswers) -> Session | None:
             row = session_rows.require(tx, session_id)
             current = tx.one("session_current", {"key": row.key})
             if current is None or current[0] != row.ref or session_rows.has_running_turn(tx, row):
@@ -218,14 +214,14 @@ class Sessions:
             reason = expiry_reason(self._context, row, now, current[-1])
             if reason is None:
                 return None
-            if can_be_protected(self._context, row, now, current[-1]) and (
-                is_guarded or has_running_process(tx, row.key)
+            if can_be_protected(self._context, row, now, current[-1]) and is_protected(
+                tx, self._context, row.key, answers
             ):
                 return None
             end_session(tx, self._context, row, reason, now)
             return session_rows.require(tx, session_id).session()
 
-        session = self._db.write(work)
+        session = write_with_process_check(self._context, work)
         if session is not None:
             self._log(f"ended ({session.end_reason})", session)
         return session

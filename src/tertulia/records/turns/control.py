@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -33,9 +33,9 @@ from tertulia.core.usage import Usage
 from tertulia.errors import BudgetExceeded, Error, IllegalMove, SessionBusy
 from tertulia.records import budgets, session_rows
 from tertulia.records.people import linked_key
+from tertulia.records.process_check import write_with_process_check
 from tertulia.records.queues import inbox, outbox
 from tertulia.records.queues.inbox import InboxItem
-from tertulia.records.sessions.open import NeedsGuard
 from tertulia.records.sessions.sessions import Sessions
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.transcript import Transcript
@@ -52,7 +52,6 @@ from tertulia.records.turns.local_turns import LocalTurns
 from tertulia.records.turns.ticket import Ticket
 from tertulia.records.turns.user_message import UserMessage
 from tertulia.records.turns.write import (
-    NeedsProcessCheck,
     WriteStep,
     call_name,
     call_to_dict,
@@ -416,23 +415,16 @@ class TurnControl:
             raise IllegalMove("The turn was entered before.", hint="Make another: store.turn(…).")
 
     def _enter_once(self) -> OpenedTurn | AlreadyAnswered:
-        """Run the transaction; run it again if it must know first whether processes run."""
-        has_processes: bool | None = None
-        while True:
-            attempt = EnterTurn(
-                self._context,
-                self._local_turns,
-                self._message,
-                self._drafts,
-                self._key,
-                self._context.clock.now(),
-                self._ticket.id,
-                has_processes,
-            )
-            entry = self._db.write(attempt.enter, lane=self._lane)
-            if not isinstance(entry, NeedsGuard):
-                return entry
-            has_processes = self._context.has_processes(entry.key)
+        attempt = EnterTurn(
+            self._context,
+            self._local_turns,
+            self._message,
+            self._drafts,
+            self._key,
+            self._context.clock.now(),
+            self._ticket.id,
+        )
+        return write_with_process_check(self._context, attempt.enter, lane=self._lane)
 
     @cached_property
     def _drafts(self) -> list[Draft]:
@@ -518,7 +510,7 @@ class TurnControl:
             is_last,
             is_after,
         )
-        last_seq = self._run_step(step)
+        last_seq = write_with_process_check(self._context, step.write, lane=self._lane)
         if is_last and self.inbox_item is not None:
             self.inbox_item, self.has_settled_item = None, True
             self._db.notify(inbox.CHANNEL)
@@ -527,15 +519,6 @@ class TurnControl:
         if deliveries:
             self._db.notify(outbox.CHANNEL)
         return last_seq
-
-    def _run_step(self, step: WriteStep) -> int:
-        """Run the transaction; the process guard, if it is needed, is called between two runs."""
-        has_processes: bool | None = None
-        while True:
-            try:
-                return self._db.write(partial(step.write, has_processes), lane=self._lane)
-            except NeedsProcessCheck as needed:
-                has_processes = self._context.has_processes(needed.key)
 
     def _close(self, turn: TurnRef, failed: bool, keep_calls: bool) -> None:
         """Close a turn without an answer, or with calls that have no result."""

@@ -10,7 +10,8 @@ from tertulia.core.message import Draft, text_of, to_json
 from tertulia.core.session import Notice
 from tertulia.core.source import Source
 from tertulia.records import budgets, session_rows
-from tertulia.records.sessions.open import AUTOMATIC, NeedsGuard, OpenSession
+from tertulia.records.process_check import ProcessAnswers
+from tertulia.records.sessions.open import AUTOMATIC, OpenSession
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import insert_messages
 from tertulia.records.turns.interrupted import close_interrupted
@@ -79,12 +80,12 @@ class EnterTurn(NamedTuple):
     key: str
     now: datetime
     ticket: int | None
-    has_processes: bool | None
 
-    def enter(self, tx: Transaction) -> OpenedTurn | AlreadyAnswered | NeedsGuard:
+    def enter(self, tx: Transaction, answers: ProcessAnswers) -> OpenedTurn | AlreadyAnswered:
         """Begin the turn, or return the answer that the message had before.
 
-        Raise `SessionHeld` if it has to wait, and `BudgetExceeded`; then nothing is stored.
+        Raise `SessionHeld` if it has to wait, `BudgetExceeded`, and `NeedsProcessCheck`; then
+        nothing is stored.
         """
         dedupe_key = self.message.dedupe_key
         columns = tx.one("turn_by_dedupe_key", {"arrival": dedupe_key}) if dedupe_key else None
@@ -92,12 +93,9 @@ class EnterTurn(NamedTuple):
         if earlier is not None and not self._can_resume(tx, earlier):
             return self._already_answered(tx, earlier)
         attempt = OpenSession(
-            self.context, self.message.source, self.key, self.now, False, self.has_processes
+            self.context, self.message.source, self.key, self.now, answers=answers
         )
-        opened = attempt.find(tx)
-        if isinstance(opened, NeedsGuard):
-            return opened
-        row, notice = opened
+        row, notice = attempt.find(tx)
         self._check_queue(tx, row)
         budgets.require_budget(tx, self.context, row, keys.person_of(self.message.source), self.now)
         if row.open_turn is not None:

@@ -13,6 +13,7 @@ from tertulia.core.source import LOCAL, Source
 from tertulia.errors import IllegalMove
 from tertulia.records import budgets, cross_posts, session_rows
 from tertulia.records.people import linked_key
+from tertulia.records.process_check import ProcessAnswers
 from tertulia.records.queues import inbox, outbox
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.store_context import StoreContext
@@ -21,14 +22,6 @@ from tertulia.records.turns.lease import TurnRef, append_params, close_turn_row,
 from tertulia.records.usage import Charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
-
-
-class NeedsProcessCheck(Exception):
-    """A transaction must know first whether processes run for `key`; nothing was stored."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__()
-        self.key = key
 
 
 class WriteStep(NamedTuple):
@@ -51,11 +44,11 @@ class WriteStep(NamedTuple):
     is_last: bool
     is_after: bool
 
-    def write(self, has_processes: bool | None, tx: Transaction) -> int:
+    def write(self, tx: Transaction, answers: ProcessAnswers) -> int:
         """Store the step; return the last sequence number.
 
         Raise `LeaseLost` if another turn took over, `NotFound` if the session was deleted, and
-        `NeedsProcessCheck` if `has_processes` is None and has to be known.
+        `NeedsProcessCheck` if a delivery may end a session that a process may protect.
         """
         turn, now = self.turn, to_micros(self.now)
         count = len(self.interrupted) + len(self.drafts)
@@ -75,7 +68,7 @@ class WriteStep(NamedTuple):
         if self.cost is not None:
             self._insert_usage(tx, self.cost, platform, owner, now)
         if self.deliveries:
-            self._put_deliveries(tx, has_processes)
+            self._put_deliveries(tx, answers)
         if self.is_last:
             close_turn_row(tx, turn, "answered", now, last_seq)
             if self.inbox_item is not None:
@@ -110,7 +103,7 @@ class WriteStep(NamedTuple):
         }
         tx.run("usage_insert", params)
 
-    def _put_deliveries(self, tx: Transaction, has_processes: bool | None) -> None:
+    def _put_deliveries(self, tx: Transaction, answers: ProcessAnswers) -> None:
         """Put the deliveries into the outbox, and record them in the conversation they go to."""
         first, origin = self.deliveries[0], self.source
         here = (origin.platform, origin.chat_id or None, origin.thread_id)
@@ -122,11 +115,9 @@ class WriteStep(NamedTuple):
             if key != self.session_key:
                 tx.lock(session_rows.lane_of(key))
                 cross_post = cross_posts.CrossPost(
-                    self.context, source, self.delivered_text, self.now, has_processes
+                    self.context, source, self.delivered_text, self.now, answers
                 )
-                guard = cross_post.record(tx, except_session=self.turn.session_id)
-                if guard is not None:
-                    raise NeedsProcessCheck(guard.key)
+                cross_post.record(tx, except_session=self.turn.session_id)
         outbox.put_in(tx, self.deliveries, to_micros(self.now))
 
 
