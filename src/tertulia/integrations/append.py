@@ -7,39 +7,30 @@ that are deleted with it. They are stored as blobs of the message.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from hashlib import blake2b
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from tertulia.core.message import USER, Blob, Draft, draft, to_json
-from tertulia.records import session_rows
+from tertulia.core.message import Blob, draft, to_json
 from tertulia.records.sessions.find import find_rows
-from tertulia.records.transcript.log import insert_messages
+from tertulia.records.transcript.log import Entry
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import SessionRow, parse_body, session_row, to_micros
+from tertulia.storage.rows import SessionRow, parse_body, session_row
 
 _MAX_INTEGER = 2**63 - 1
 _PAGE = 500
 
 
-class LogLine(NamedTuple):
-    """A message that is ready to be stored, and the kind of its row."""
-
-    draft: Draft
-    kind: str | None = None
-
-
-def to_log_line(
+def to_entry(
     message: Mapping[str, Any], kind: str | None = None, marks: Sequence[str] = ()
-) -> LogLine:
-    """Return a message with its marks, ready to be stored."""
+) -> Entry:
+    """Return a message with its marks, ready to be stored; one with a kind begins no turn."""
     message_draft = draft(message)
     mark_blobs = tuple(Blob(mark, 0, b"") for mark in marks)
     blobs = (*message_draft.blobs, *mark_blobs)
-    return LogLine(msgspec.structs.replace(message_draft, blobs=blobs), kind)
+    marked = msgspec.structs.replace(message_draft, blobs=blobs)
+    return Entry(marked, kind, is_inside_turn=kind is not None)
 
 
 def make_mark(*parts: str) -> str:
@@ -62,47 +53,6 @@ def get_current_row(tx: Transaction, key: str) -> SessionRow | None:
     """Return the row of the current session of a key, or None."""
     row = tx.one("session_current", {"key": key})
     return None if row is None else session_row(row)
-
-
-def append_lines(
-    tx: Transaction,
-    session_id: str,
-    lines: Sequence[LogLine],
-    *,
-    now: datetime,
-    active_at: datetime,
-) -> int:
-    """Append lines and return the last sequence number. Each user message begins a turn.
-
-    Raises `NotFound` if there is no such session.
-    """
-    begins_turn = [line.draft.role == USER and line.kind is None for line in lines]
-    params = {
-        "id": session_id,
-        "count": len(lines),
-        "turns": sum(begins_turn),
-        "is_activity": True,
-        "now": to_micros(active_at),
-    }
-    row = tx.one("session_append", params)
-    if row is None:
-        raise session_rows.session_not_found(session_id)
-    ref, last_seq, turn = row[:3]
-    number, seq = turn - sum(begins_turn), last_seq - len(lines)
-    turns = [number := number + is_first for is_first in begins_turn]
-    for kind, group in groupby(zip(lines, turns, strict=True), key=lambda pair: pair[0].kind):
-        pairs = list(group)
-        seq += len(pairs)
-        insert_messages(
-            tx,
-            ref,
-            seq,
-            [line.draft for line, _ in pairs],
-            to_micros(now),
-            turns=[turn_number for _, turn_number in pairs],
-            kind=kind,
-        )
-    return int(last_seq)
 
 
 def read_metadata(row: SessionRow) -> dict[str, Any]:

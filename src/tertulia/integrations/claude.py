@@ -24,6 +24,7 @@ from tertulia.integrations.store_access import AnyStore, get_current_session, un
 from tertulia.records.process_check import ProcessAnswers, write_with_process_check
 from tertulia.records.sessions import delete
 from tertulia.records.sessions.open import OpenSession
+from tertulia.records.transcript.log import Entry, append_messages
 from tertulia.records.usage import add_in, charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros, parse_body, to_micros
@@ -108,7 +109,10 @@ class TertuliaSessionStore(SessionStore):
                 return
             usages = _new_usages(tx, new_entries)
             lines = [line for entry in new_entries for line in entry.lines]
-            append.append_lines(tx, row.id, lines, now=now, active_at=_write_time(now, row))
+            append_messages(
+                tx, row.id, lines, to_micros(now), is_activity=True,
+                active_at=to_micros(_write_time(now, row)),
+            )  # fmt: skip
             for usage in usages:
                 add_in(tx, row.id, charge(usage), to_micros(now))
             if not key.get("subpath"):
@@ -166,7 +170,7 @@ class _TranscriptEntry:
     def is_stored(self, tx: Transaction) -> bool:
         return self.mark is not None and append.is_stored(tx, self.mark)
 
-    def _lines(self, fields: Mapping[str, Any]) -> list[append.LogLine]:
+    def _lines(self, fields: Mapping[str, Any]) -> list[Entry]:
         messages = attach_payload(
             _to_messages(fields, self.message), FIELD, to_payload(self.sdk_entry)
         )
@@ -174,7 +178,7 @@ class _TranscriptEntry:
         kind = None if is_message and fields.get("isMeta") is not True else INTERNAL
         marks = [mark for mark in (self.mark, self.call_mark) if mark is not None]
         return [
-            append.to_log_line(message, kind, () if index else marks)
+            append.to_entry(message, kind, () if index else marks)
             for index, message in enumerate(messages)
         ]
 

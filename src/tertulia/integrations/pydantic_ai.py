@@ -47,6 +47,7 @@ from tertulia.records import session_rows
 from tertulia.records.process_check import ProcessAnswers, write_with_process_check
 from tertulia.records.sessions import delete
 from tertulia.records.sessions.open import OpenSession
+from tertulia.records.transcript.log import Entry, append_messages
 from tertulia.records.transcript.read import read_messages
 from tertulia.records.transcript.revisions import add_revision
 from tertulia.records.transcript.transcript import Transcript
@@ -309,7 +310,10 @@ class _Save:
         if base != _head(tx, current_view):
             lines = self._show_branch(tx, current_view, base, now) + lines
         if lines:
-            append.append_lines(tx, row.id, lines, now=now, active_at=self._record.updated_at)
+            append_messages(
+                tx, row.id, lines, to_micros(now), is_activity=True,
+                active_at=to_micros(self._record.updated_at),
+            )  # fmt: skip
         else:
             tx.run("session_touch", {"ref": row.ref, "now": to_micros(self._record.updated_at)})
         for entry in entries:
@@ -328,7 +332,7 @@ class _Save:
 
     def _show_branch(
         self, tx: Transaction, current_view: CurrentView, base: str | None, now: datetime
-    ) -> list[append.LogLine]:
+    ) -> list[Entry]:
         """Make the history up to an entry visible.
 
         Returns copies of the lines of that history that are in other sessions; the caller appends
@@ -478,16 +482,16 @@ def _spans(rows: Sequence[Message]) -> list[Span]:
     return spans
 
 
-def _copy_lines(group: Sequence[Message]) -> list[append.LogLine]:
+def _copy_lines(group: Sequence[Message]) -> list[Entry]:
     entry_id = _entry_id(group[0])
     assert entry_id is not None
     return _lines([row.body for row in group], entry_id)
 
 
-def _lines(messages: Sequence[dict[str, Any]], entry_id: str) -> list[append.LogLine]:
+def _lines(messages: Sequence[dict[str, Any]], entry_id: str) -> list[Entry]:
     mark = append.make_mark(FIELD, entry_id)
     return [
-        append.to_log_line(message, None, () if index else (mark,))
+        append.to_entry(message, None, () if index else (mark,))
         for index, message in enumerate(messages)
     ]
 

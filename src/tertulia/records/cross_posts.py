@@ -17,7 +17,7 @@ from tertulia.records.process_check import ProcessAnswers
 from tertulia.records.queues.outbox import Delivery
 from tertulia.records.sessions.open import OpenSession
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript.log import append_messages
+from tertulia.records.transcript.log import Entry, append_messages
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
 
@@ -69,5 +69,5 @@ class CrossPost(NamedTuple):
         )
         session_id = opening.find(tx)[0].id
         if session_id != except_session:
-            drafts = [draft({"role": ASSISTANT, "content": self.text})]
-            append_messages(tx, session_id, drafts, None, to_micros(self.now), kinds=[DELIVERY])
+            entry = Entry(draft({"role": ASSISTANT, "content": self.text}), DELIVERY)
+            append_messages(tx, session_id, [entry], to_micros(self.now))

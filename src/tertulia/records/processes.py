@@ -23,7 +23,7 @@ from tertulia.errors import IllegalMove, NotFound
 from tertulia.records import session_rows
 from tertulia.records.queues import outbox
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript.log import append_messages
+from tertulia.records.transcript.log import Entry, append_messages
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, session_row, to_micros
 
@@ -228,9 +228,7 @@ class Processes:
         if current is not None:
             session_id = session_row(current).id
             message = draft({"role": ASSISTANT, "content": news})
-            append_messages(
-                tx, session_id, [message], None, now, is_activity=False, kinds=[DELIVERY]
-            )
+            append_messages(tx, session_id, [Entry(message, DELIVERY)], now, is_activity=False)
         if process.origin is None:
             return
         parts = outbox.build_deliveries(

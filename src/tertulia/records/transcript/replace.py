@@ -19,7 +19,7 @@ from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, NotFound
 from tertulia.records import session_rows
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript.log import append_messages, insert_messages
+from tertulia.records.transcript.log import Entry, append_messages
 from tertulia.records.transcript.read import read_messages
 from tertulia.records.transcript.revisions import add_revision
 from tertulia.storage.base import Transaction
@@ -60,12 +60,12 @@ Part = int | Mapping[str, Any]
 
 def append(context: StoreContext, session_id: str, message: Mapping[str, Any]) -> None:
     """Store a message; an unknown session id becomes a session of its own."""
-    drafts = [draft(message)]
+    entry = Entry(draft(message))
     now = context.clock.now().astimezone(UTC)
 
     def work(tx: Transaction) -> None:
         _adopt(tx, context, session_id, now)
-        append_messages(tx, session_id, drafts, None, to_micros(now))
+        append_messages(tx, session_id, [entry], to_micros(now))
 
     context.db.write(work)
     context.notify_indexer()
@@ -197,19 +197,18 @@ def apply(
     """
     micros = to_micros(now)
     current = session_rows.current_view_of(tx, row.ref)
-    new = [part for part in parts if not isinstance(part, int)]
     positions = _positions(stored, parts, current)
-    if new:
-        new_positions = [
-            position
-            for position, part in zip(positions, parts, strict=True)
-            if not isinstance(part, int)
-        ]
-        _insert(tx, row, new, new_positions, micros)
+    entries = [
+        Entry(draft(part), kind_of(part), position.turn)
+        for position, part in zip(positions, parts, strict=True)
+        if not isinstance(part, int)
+    ]
+    if entries:
+        append_messages(tx, row.id, entries, micros, is_activity=False)
     applied = Snapshot(positions, _offset(stored, positions, offset))
     is_extended = positions[: len(stored.positions)] == stored.positions
     if not is_extended or applied.offset != stored.offset:
-        _add_revision(tx, current, applied, len(new), micros)
+        _add_revision(tx, current, applied, len(entries), micros)
     return applied
 
 
@@ -229,33 +228,6 @@ def _positions(stored: Snapshot, parts: Sequence[Part], current: CurrentView) ->
             turn = positions[-1].turn if positions else turns
         positions.append(LogPosition(current.ref, seq, turn))
     return positions
-
-
-def _insert(
-    tx: Transaction,
-    row: SessionRow,
-    messages: Sequence[Mapping[str, Any]],
-    positions: Sequence[LogPosition],
-    micros: int,
-) -> None:
-    drafts = [draft(message) for message in messages]
-    params = {
-        "id": row.id,
-        "count": len(drafts),
-        "turns": sum(item.role == USER for item in drafts),
-        "is_activity": False,
-        "now": micros,
-    }
-    tx.one("session_append", params)
-    insert_messages(
-        tx,
-        row.ref,
-        positions[-1].seq,
-        drafts,
-        micros,
-        turns=[position.turn for position in positions],
-        kinds=[kind_of(message) for message in messages],
-    )
 
 
 def _offset(stored: Snapshot, positions: Sequence[LogPosition], offset: int) -> int:

@@ -38,6 +38,7 @@ from tertulia.records.queues import inbox, outbox
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.sessions.sessions import Sessions
 from tertulia.records.store_context import StoreContext
+from tertulia.records.transcript.log import Entry
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.records.turns.enter import (
     AlreadyAnswered,
@@ -182,9 +183,7 @@ class TurnControl:
             delivered_text=text or "",
             kind=DELIVERY if self._is_unprompted and not calls else None,
             is_last=is_last,
-            interrupted=[
-                interrupted_result(call_id, self._calls[call_id]) for call_id in open_calls
-            ],
+            open_calls=open_calls,
         )
         if is_last:
             self._unanswered = []
@@ -485,23 +484,22 @@ class TurnControl:
         author: str | None = None,
         also: Callable[[Transaction], None] | None = None,
         is_last: bool = False,
-        interrupted: Sequence[Draft] = (),
+        open_calls: Sequence[str] = (),
     ) -> int:
         """Append to the turn under its epoch, in one transaction; return the last number."""
         turn, entry = self._turn, self._entry
         if turn is None or entry is None:
             raise self._outside_error()
         is_after = not self._is_open and not drafts
+        entries = [interrupted_result(id_, self._calls[id_], turn.number) for id_ in open_calls]
+        entries += [Entry(item, kind, turn.number, author=author) for item in drafts]
         step = WriteStep(
             self._context,
             turn,
             self._message.source,
             entry.row.key,
             self._context.clock.now(),
-            drafts,
-            interrupted,
-            kind,
-            author,
+            entries,
             None if usage is None else charge(usage),
             deliveries,
             delivered_text,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tertulia.core import keys
 from tertulia.core.history.repair import UNNAMED_TOOL, tool_name
-from tertulia.core.message import INTERRUPTED, Draft, ToolCall
+from tertulia.core.message import ToolCall
 from tertulia.core.source import LOCAL, Source
 from tertulia.errors import IllegalMove
 from tertulia.records import budgets, cross_posts, session_rows
@@ -17,7 +17,7 @@ from tertulia.records.process_check import ProcessAnswers
 from tertulia.records.queues import inbox, outbox
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript.log import insert_messages
+from tertulia.records.transcript.log import Entry, append_with
 from tertulia.records.turns.lease import TurnRef, append_params, close_turn_row, lease_lost
 from tertulia.records.usage import Charge
 from tertulia.storage.base import Transaction
@@ -32,10 +32,7 @@ class WriteStep(NamedTuple):
     source: Source
     session_key: str
     now: datetime
-    drafts: Sequence[Draft]
-    interrupted: Sequence[Draft]  # results of calls that the answer leaves open
-    kind: str | None
-    author: str | None
+    entries: Sequence[Entry]
     cost: Charge | None
     deliveries: Sequence[outbox.Delivery]
     delivered_text: str
@@ -51,18 +48,12 @@ class WriteStep(NamedTuple):
         `NeedsProcessCheck` if a delivery may end a session that a process may protect.
         """
         turn, now = self.turn, to_micros(self.now)
-        count = len(self.interrupted) + len(self.drafts)
-        params = append_params(
-            self.context, turn, count, is_last=self.is_last, is_after=self.is_after
-        )
-        if self.cost is None:
-            row = tx.one("turn_append", params)
-        else:
-            row = tx.one("turn_append_with_usage", {**params, **self.cost})
+        params = append_params(self.context, turn, is_last=self.is_last, is_after=self.is_after)
+        statement = "turn_append" if self.cost is None else "turn_append_with_usage"
+        row = append_with(tx, statement, {**params, **(self.cost or {})}, self.entries, now)
         if row is None:
             raise lease_lost(tx, turn.session_id)
-        last_seq, is_awaited, platform, owner = row
-        self._insert(tx, last_seq, now, is_awaited)
+        _, last_seq, _, _, platform, owner = row
         if self.also is not None:
             self.also(tx)
         if self.cost is not None:
@@ -74,19 +65,6 @@ class WriteStep(NamedTuple):
             if self.inbox_item is not None:
                 inbox.settle_answered(tx, self.inbox_item)
         return int(last_seq)
-
-    def _insert(self, tx: Transaction, last_seq: int, now: int, is_awaited: bool) -> None:
-        turn, drafts = self.turn, self.drafts
-        if self.interrupted:
-            insert_messages(
-                tx, turn.ref, last_seq - len(drafts), self.interrupted, now,
-                turns=[turn.number] * len(self.interrupted), kind=INTERRUPTED,
-            )  # fmt: skip
-        if drafts:
-            insert_messages(
-                tx, turn.ref, last_seq, drafts, now, turns=[turn.number] * len(drafts),
-                kind=self.kind, author=self.author, is_awaited=is_awaited,
-            )  # fmt: skip
 
     def _insert_usage(
         self, tx: Transaction, cost: Charge, platform: str, owner: str | None, now: int
