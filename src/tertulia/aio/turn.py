@@ -186,6 +186,11 @@ class TurnControl(Turn):
         """With `duplicate`: the message was never answered, and its turn cannot be resumed."""
         return self._control.is_interrupted
 
+    @property
+    def has_settled_item(self) -> bool:
+        """True if the answer has settled the inbox item that the turn was made with."""
+        return self._control.has_settled_item
+
     async def extend(
         self,
         messages: Sequence[Mapping[str, Any]],

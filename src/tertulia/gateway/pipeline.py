@@ -288,11 +288,11 @@ class Pipeline:
             message_id=item.message_id,
             media=message.media,
             wait=self.store.settings.lease_seconds,
+            inbox_item=item,
         )
         try:
             async with turn:
                 if not turn.duplicate:
-                    turn.sync.inbox_item = item
                     await self._run_agent(agent_turn, turn, item, message.text or "")
         except BudgetExceeded as refusal:
             await self._reply(item, replies.refused(refusal))

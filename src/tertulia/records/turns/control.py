@@ -91,6 +91,7 @@ class TurnControl:
         *,
         wait: float,
         prompt: Callable[[Session, UserMessage], str],
+        inbox_item: InboxItem | None = None,
     ) -> None:
         self._context = context
         self._db = context.db
@@ -118,7 +119,7 @@ class TurnControl:
         self.is_interrupted = False
         self.answer: str | None = None
         # The claimed inbox item that the answer settles, in the same transaction.
-        self.inbox_item: InboxItem | None = None
+        self._inbox_item = inbox_item
         self.has_settled_item = False
         # Called by the thread that renews leases, for a turn that no `with` block holds.
         self.is_abandoned: Callable[[], bool] | None = None
@@ -359,7 +360,7 @@ class TurnControl:
             self._is_open,
             self.answer,
             self._answer_seq,
-            self.inbox_item,
+            self._inbox_item,
             self.has_settled_item,
             dict(self._calls),
             list(self._unanswered),
@@ -368,7 +369,7 @@ class TurnControl:
     @state.setter
     def state(self, state: TurnState) -> None:
         self._is_open, self.answer, self._answer_seq = state[:3]
-        self.inbox_item, self.has_settled_item = state.inbox_item, state.has_settled_item
+        self._inbox_item, self.has_settled_item = state.inbox_item, state.has_settled_item
         self._calls, self._unanswered = state.calls, state.unanswered
 
     @property
@@ -504,13 +505,13 @@ class TurnControl:
             deliveries,
             delivered_text,
             also,
-            self.inbox_item,
+            self._inbox_item,
             is_last,
             is_after,
         )
         last_seq = write_with_process_check(self._context, step.write, lane=self._lane)
-        if is_last and self.inbox_item is not None:
-            self.inbox_item, self.has_settled_item = None, True
+        if is_last and self._inbox_item is not None:
+            self._inbox_item, self.has_settled_item = None, True
             self._db.notify(inbox.CHANNEL)
         if not is_after:
             self._is_open = not is_last
