@@ -60,16 +60,6 @@ def test_different_parts_give_different_marks() -> None:
     assert append.make_mark("a", "b") == append.make_mark("a", "b")
 
 
-def test_metadata_is_replaced(store: Store) -> None:
-    key = store.sessions.key(ANA)
-    assert store.context.db.read(lambda tx: append.get_current_row(tx, key)) is None
-    session_id = open_session(store)
-    row = store.context.db.read(lambda tx: append.get_current_row(tx, key))
-    assert row is not None
-    store.context.db.write(lambda tx: append.set_metadata(tx, row, {"a": 1}))
-    assert dict(store.sessions.require(session_id).metadata) == {"a": 1}
-
-
 def test_ended_sessions_are_found_on_request(store: Store) -> None:
     first = open_session(store)
     second = store.sessions.open(ANA, force_new=True).id

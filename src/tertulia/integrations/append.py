@@ -16,7 +16,7 @@ from tertulia.core.message import Blob, draft, to_json
 from tertulia.records.sessions.find import find_rows
 from tertulia.records.transcript.log import Entry
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import SessionRow, parse_body, session_row
+from tertulia.storage.rows import SessionRow, parse_body
 
 _MAX_INTEGER = 2**63 - 1
 _PAGE = 500
@@ -49,21 +49,9 @@ def is_stored(tx: Transaction, mark: str) -> bool:
     return bool(find_positions(tx, mark))
 
 
-def get_current_row(tx: Transaction, key: str) -> SessionRow | None:
-    """Return the row of the current session of a key, or None."""
-    row = tx.one("session_current", {"key": key})
-    return None if row is None else session_row(row)
-
-
 def read_metadata(row: SessionRow) -> dict[str, Any]:
     """Return the metadata of a session."""
     return parse_body(row.metadata)
-
-
-def set_metadata(tx: Transaction, row: SessionRow, values: Mapping[str, Any]) -> None:
-    """Replace the metadata of a session."""
-    params = {"ref": row.ref, "metadata": to_json(values), "version": None}
-    tx.run("session_set_metadata", params)
 
 
 def find_sessions(

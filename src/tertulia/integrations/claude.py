@@ -21,6 +21,7 @@ from tertulia.integrations import append, content_parts
 from tertulia.integrations.missing_extra import missing_extra
 from tertulia.integrations.payload import attach_payload, from_payload, is_payload, to_payload
 from tertulia.integrations.store_access import AnyStore, get_current_session, unwrap_store
+from tertulia.records import session_rows
 from tertulia.records.process_check import ProcessAnswers, write_with_process_check
 from tertulia.records.sessions import delete
 from tertulia.records.sessions.open import OpenSession
@@ -119,7 +120,7 @@ class TertuliaSessionStore(SessionStore):
                 sdk_entries = [entry.sdk_entry for entry in new_entries]
                 summary = fold_session_summary(_summary(row), key, sdk_entries)
                 metadata = {**append.read_metadata(row), FIELD: {"summary": summary}}
-                append.set_metadata(tx, row, metadata)
+                session_rows.set_metadata(tx, row, metadata)
 
         write_with_process_check(context, work)
         context.notify_indexer()

@@ -155,7 +155,7 @@ class TertuliaConversationStore(ConversationStore):
         key = self._store.sessions.key(self.source(conversation_id))
 
         def work(tx: Transaction) -> None:
-            stored, row = _get_record(tx, key), append.get_current_row(tx, key)
+            stored, row = _get_record(tx, key), session_rows.get_current(tx, key)
             if stored is None or row is None or stored.revision != expected_revision:
                 raise ConversationConflict(conversation_id)
             delete.delete_session(tx, row)
@@ -350,11 +350,11 @@ class _Save:
         number = session_rows.current_view(tx, row.id).number
         stored = {"record": _record.dump_python(self._record, mode="json"), "revision": number}
         new_row = session_rows.require(tx, row.id)
-        append.set_metadata(tx, new_row, {**append.read_metadata(new_row), FIELD: stored})
+        session_rows.set_metadata(tx, new_row, {**append.read_metadata(new_row), FIELD: stored})
 
 
 def _get_record(tx: Transaction, key: str) -> ConversationRecord | None:
-    row = append.get_current_row(tx, key)
+    row = session_rows.get_current(tx, key)
     return None if row is None else _record_of(tx, row)
 
 

@@ -29,7 +29,7 @@ from tertulia.records.transcript.log import Entry, add_messages, append_messages
 from tertulia.records.transcript.revisions import add_revision
 from tertulia.records.usage import Charge, add_in
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import CurrentView, SessionRow, from_micros, session_row, to_micros
+from tertulia.storage.rows import CurrentView, SessionRow, from_micros, to_micros
 
 IMPORTED = "imported"
 
@@ -118,7 +118,7 @@ class Imports:
         """
 
         def work(tx: Transaction) -> str | None:
-            current = _current(tx, key)
+            current = session_rows.get_current(tx, key)
             if current is None or _is_replaceable(tx, current, updated_at):
                 return None
             return current.id
@@ -247,7 +247,7 @@ def _apply_summary(
 ) -> None:
     """Finish an imported session. It becomes current only if no newer session has its key."""
     ended_at, reason = summary.ended_at, summary.end_reason
-    current = _current(tx, session.key) if ended_at is None else None
+    current = session_rows.get_current(tx, session.key) if ended_at is None else None
     if current is not None and _is_replaceable(tx, current, summary.updated_at):
         session_rows.mark_ended(
             tx, current, IMPORTED, from_micros(max(current.updated_at, summary.created_at))
@@ -279,11 +279,6 @@ def _apply_summary(
     session_rows.record_event(tx, ref, from_micros(now), IMPORTED, details)
 
 
-def _current(tx: Transaction, key: str) -> SessionRow | None:
-    row = tx.one("session_current", {"key": key})
-    return None if row is None else session_row(row)
-
-
 def _is_replaceable(tx: Transaction, current: SessionRow, updated_at: int) -> bool:
     """Return whether an imported session with that last activity may replace the current one.
 
@@ -309,11 +304,11 @@ def _free_title(
     tx: Transaction, ref: int, session: ImportedSession, title: str | None
 ) -> str | None:
     """Return the title, with a number appended if its owner has it already; None if it is empty."""
-    base_title = titles.title_line(storable(title) or "")[: titles.MAX_LENGTH].rstrip()
+    base_title = titles.title_line(storable(title or ""))[: titles.MAX_LENGTH].rstrip()
     owner = session.person or session.key
     number, candidate = 1, base_title
     while candidate:
-        if tx.one("session_title_exists", {"owner": owner, "title": candidate, "ref": ref}) is None:
+        if session_rows.is_title_free(tx, owner, candidate, ref=ref):
             return candidate
         number += 1
         suffix = f" ({number})"

@@ -537,7 +537,7 @@ def _lane(occurrence: ScheduleRun) -> str:
 
 
 def _valid_task(text: str) -> str:
-    task = (storable(text) or "").strip()
+    task = storable(text).strip()
     if not 1 <= len(task) <= MAX_TASK_CHARS:
         raise ConfigError(
             f"The task has {len(task)} characters.",

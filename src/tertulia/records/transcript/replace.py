@@ -12,18 +12,19 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from tertulia.core import keys
-from tertulia.core.history.view import Span, View, view_of_spans
-from tertulia.core.message import COMMAND, DELIVERY, INTERNAL, USER, draft, to_json
+from tertulia.core.history.view import Span, view_of_spans
+from tertulia.core.message import COMMAND, DELIVERY, INTERNAL, USER, draft
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, NotFound
 from tertulia.records import session_rows
+from tertulia.records.sessions.open import begin_session
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import Entry, append_messages
 from tertulia.records.transcript.read import read_messages
 from tertulia.records.transcript.revisions import add_revision
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import CurrentView, SessionRow, session_row, to_micros
+from tertulia.storage.rows import CurrentView, SessionRow, to_micros
 
 # The chat type of a transcript that belongs to no conversation.
 TRANSCRIPT: Final = "transcript"
@@ -100,34 +101,11 @@ def set_last_prompt(context: StoreContext, session_id: str, tokens: int) -> None
         raise session_rows.session_not_found(session_id)
 
 
-def begin(
-    tx: Transaction, context: StoreContext, source: Source, key: str, created_at: datetime
-) -> SessionRow:
-    """Insert a session that began at a given time; return its row."""
-    row = session_rows.insert_session(tx, context, source, key, created_at)
-    session_rows.insert_first_revision(tx, row.ref, View.whole(row.ref), "start", created_at, 0)
-    session_rows.record_event(tx, row.ref, created_at, "began", {})
-    return row
-
-
-def current(tx: Transaction, key: str) -> SessionRow | None:
-    """Return the current session of a key, or None."""
-    row = tx.one("session_current", {"key": key})
-    return None if row is None else session_row(row)
-
-
 def set_times(tx: Transaction, row: SessionRow, created_at: datetime, updated_at: datetime) -> None:
     """Store when a session began and when its user was last active, as another system knows it."""
     times = {"created_at": to_micros(created_at), "updated_at": to_micros(updated_at)}
     if times != {"created_at": row.created_at, "updated_at": row.updated_at}:
         tx.run("session_set_times", {"ref": row.ref, **times})
-
-
-def set_metadata(tx: Transaction, row: SessionRow, metadata: Mapping[str, Any]) -> None:
-    """Replace the metadata of a session, if it differs."""
-    text = to_json(metadata)
-    if text != row.metadata:
-        tx.run("session_set_metadata", {"ref": row.ref, "metadata": text, "version": None})
 
 
 def kind_of(message: Mapping[str, Any]) -> str | None:
@@ -278,6 +256,6 @@ def _adopt(tx: Transaction, context: StoreContext, session_id: str, now: datetim
         raise NotFound(f"Invalid session id {session_id!r}.", hint="Give the id of a session.")
     source = Source(LOCAL, session_id, chat_type=TRANSCRIPT)
     key = keys.session_key(source, agent=context.settings.agent)
-    row = begin(tx, context, source, key, now)
+    row = begin_session(tx, context, source, key, now)
     tx.run("session_set_id", {"ref": row.ref, "id": session_id})
     session_rows.mark_ended(tx, row, "adopted", now)

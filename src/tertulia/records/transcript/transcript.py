@@ -27,7 +27,12 @@ from tertulia.records import budgets, session_rows
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript import revisions
 from tertulia.records.transcript.log import Entry, add_messages, append_messages
-from tertulia.records.transcript.read import read_bodies, read_messages, read_recent
+from tertulia.records.transcript.read import (
+    read_bodies,
+    read_messages,
+    read_recent,
+    read_turn_number,
+)
 from tertulia.records.transcript.revisions import Cut, Revision
 from tertulia.records.usage import charge
 from tertulia.storage.base import Transaction
@@ -177,7 +182,7 @@ class Transcript:
         def work(tx: Transaction) -> None:
             current = session_rows.current_view(tx, self.session_id)
             log = revisions.locate(current, seq)
-            (turn,) = tx.one("message_turn", {"session": log, "seq": seq}) or (0,)
+            turn = read_turn_number(tx, log, seq)
             last = add_messages(tx, current.ref, [entry._replace(turn=turn)], now)
             spans = [
                 *current.view.before(log, seq, current.last_seq),

@@ -35,6 +35,7 @@ from tertulia.records import budgets, session_rows
 from tertulia.records.people import linked_key
 from tertulia.records.process_check import write_with_process_check
 from tertulia.records.queues import inbox, outbox
+from tertulia.records.queues.base import lease_micros
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.sessions.sessions import Sessions
 from tertulia.records.store_context import StoreContext
@@ -48,7 +49,7 @@ from tertulia.records.turns.enter import (
     author_of,
 )
 from tertulia.records.turns.interrupted import interrupted_result
-from tertulia.records.turns.lease import CloseTurn, TurnRef, lease_micros
+from tertulia.records.turns.lease import CloseTurn, TurnRef
 from tertulia.records.turns.local_turns import LocalTurns
 from tertulia.records.turns.ticket import Ticket
 from tertulia.records.turns.user_message import UserMessage
@@ -401,7 +402,10 @@ class TurnControl:
         turn = self._turn
         if turn is None or not self._is_open:
             return True
-        params = {**turn.epoch_params(), "lease": lease_micros(self._context)}
+        params = {
+            **turn.epoch_params(),
+            "lease": lease_micros(self._context.settings.lease_seconds),
+        }
         try:
             return self._db.write(lambda tx: tx.changed("turn_renew", params), lane=self._lane) > 0
         except Error as problem:
@@ -442,10 +446,10 @@ class TurnControl:
             # The refused transaction was rolled back, and the sums that it had updated with it.
             budgets.add_new_usage(tx, self._context)
             key = linked_key(tx, self._message.source, self._key)
-            row = tx.one("session_current", {"key": key})
+            row = session_rows.get_current(tx, key)
             if row is not None:
                 now = self._context.clock.now()
-                session_rows.record_event(tx, row[0], now, "refused", {"reason": refusal.message})
+                session_rows.record_event(tx, row.ref, now, "refused", {"reason": refusal.message})
 
         session_rows.log_errors(lambda: self._db.write(work))
 

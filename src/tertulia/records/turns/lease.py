@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tertulia.errors import LeaseLost
 from tertulia.records import session_rows
+from tertulia.records.queues.base import lease_micros
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import append_with
 from tertulia.records.turns.interrupted import interrupted_results
@@ -55,11 +56,6 @@ class CloseTurn(NamedTuple):
         close_turn_row(tx, turn, self.state, self.now, self.answer_seq)
 
 
-def lease_micros(context: StoreContext) -> int:
-    """Return the length of a lease in microseconds."""
-    return round(context.settings.lease_seconds * 1_000_000)
-
-
 def append_params(
     context: StoreContext, turn: TurnRef, *, is_last: bool, is_after: bool = False
 ) -> dict[str, Any]:
@@ -72,7 +68,7 @@ def append_params(
         "turn": turn.number,
         "is_last": is_last,
         "is_after": is_after,
-        "lease": lease_micros(context),
+        "lease": lease_micros(context.settings.lease_seconds),
     }
 
 
