@@ -100,11 +100,12 @@ def _insert(tx: Transaction, counted: Row, entries: Sequence[Entry], now: int) -
     ref, last_seq, turn, is_awaited = counted[:4]
     # One integer holds session and sequence number: decision 0001.
     position = (ref << 32) + last_seq - len(entries)
-    turn -= sum(entry.begins_turn for entry in entries)
+    begins_turn = [entry.begins_turn for entry in entries]
+    turn -= sum(begins_turn)
     rows = []
-    for entry in entries:
+    for entry, is_first in zip(entries, begins_turn, strict=True):
         item, position = entry.draft, position + 1
-        turn += entry.begins_turn
+        turn += is_first
         number = turn if entry.turn is None else entry.turn
         at = now if entry.at is None else entry.at
         rows.append(

@@ -30,11 +30,8 @@ from tertulia.core.usage import Usage
 from tertulia.records.turns.control import TurnControl
 
 
-class Turn:
-    """One exchange. Used in a `with` block; every call in it is durable when it returns.
-
-    It shows the calls of an exchange; `TurnControl` has the steps behind them (decision 0012).
-    """
+class TurnProperties:
+    """The values of a turn, in sync and in async code: reading them never waits."""
 
     def __init__(self, control: TurnControl) -> None:
         self._control = control
@@ -63,6 +60,13 @@ class Turn:
     def context_prompt(self) -> str:
         """The part of the system prompt that tells the agent which chat it is in."""
         return self._control.context_prompt
+
+
+class Turn(TurnProperties):
+    """One exchange. Used in a `with` block; every call in it is durable when it returns.
+
+    It shows the calls of an exchange; `TurnControl` has the steps behind them (decision 0012).
+    """
 
     def history(
         self,
