@@ -22,7 +22,7 @@ class Turn(TurnProperties):
     """One exchange. Used in an `async with` block; see `tertulia.Turn`."""
 
     def __init__(self, control: sync_turn.TurnControl, executor: ThreadExecutor) -> None:
-        super().__init__(control)
+        self._control = control
         self._executor = executor
 
     async def history(

@@ -33,8 +33,7 @@ from tertulia.records.turns.control import TurnControl
 class TurnProperties:
     """The values of a turn, in sync and in async code: reading them never waits."""
 
-    def __init__(self, control: TurnControl) -> None:
-        self._control = control
+    _control: TurnControl
 
     @property
     def session(self) -> Session:
@@ -67,6 +66,9 @@ class Turn(TurnProperties):
 
     It shows the calls of an exchange; `TurnControl` has the steps behind them (decision 0012).
     """
+
+    def __init__(self, control: TurnControl) -> None:
+        self._control = control
 
     def history(
         self,
