@@ -117,10 +117,11 @@ STORE = '''
         message_id: str | int | None = None,
         media: Sequence[Any] = (),
         wait: float = 30.0,
+        inbox_item: InboxItem | None = None,
     ) -> TurnControl:
         """Return a turn with the calls that gateways need; see `tertulia.Store.turn_control`."""
         control = self.sync.turn_control(
-            source, text, message_id=message_id, media=media, wait=wait
+            source, text, message_id=message_id, media=media, wait=wait, inbox_item=inbox_item
         )
         return TurnControl(control, self.executor)
 

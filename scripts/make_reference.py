@@ -119,7 +119,7 @@ def _calls() -> Iterator[str]:
     for module, name, expression in CALLS:
         node = _class(module, name)
         lines = [f"### {name}: `{expression}`", "", _summary(node), ""]
-        yield "\n".join((*lines, *map(_call, _functions(node))))
+        yield "\n".join((*lines, *map(_call, _methods(module, name))))
 
 
 def _values() -> Iterator[str]:
@@ -217,6 +217,16 @@ def _functions(node: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef]:
     """Return the public functions or methods."""
     functions = (item for item in node.body if isinstance(item, ast.FunctionDef))
     return (item for item in functions if not item.name.startswith("_"))
+
+
+def _methods(module: str, name: str) -> Iterator[ast.FunctionDef]:
+    """Return the public methods of a class, after those of its bases in the same module."""
+    node = _class(module, name)
+    classes = {item.name for item in _module(module).body if isinstance(item, ast.ClassDef)}
+    for base in node.bases:
+        if isinstance(base, ast.Name) and base.id in classes:
+            yield from _methods(module, base.id)
+    yield from _functions(node)
 
 
 def _has_decorator(item: ast.FunctionDef, word: str) -> bool:

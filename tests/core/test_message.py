@@ -23,6 +23,10 @@ def test_json_is_read_back(value: Any) -> None:
     assert from_json(to_json(value)) == value
 
 
+def test_role_contains_only_what_every_database_stores() -> None:
+    assert draft({"role": "a\0\ud800"}).role == "a\N{REPLACEMENT CHARACTER}?"
+
+
 def test_unpaired_surrogate_is_stored_as_ascii_and_read_back() -> None:
     text = to_json({"content": "\ud83d hi"})
     assert text.isascii()

@@ -24,7 +24,7 @@ from tertulia.core.history.repair import Block, build_blocks
 from tertulia.core.history.window import HistoryBudget, fit_history
 from tertulia.core.message import Message, draft
 from tertulia.records import session_rows
-from tertulia.records.transcript.log import insert_messages
+from tertulia.records.transcript.log import Entry, add_messages
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.storage.base import Transaction
 from tests.legality import generated_messages
@@ -185,9 +185,8 @@ class Conversation:
         """Add a row as commands, deliveries and bookkeeping do."""
 
         def work(tx: Transaction) -> None:
-            ref, last, turns = session_rows.current_view(tx, self.session.id)[:3]
-            tx.run("session_add_messages", {"ref": ref, "count": 1})
-            insert_messages(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
+            ref = session_rows.current_view(tx, self.session.id).ref
+            add_messages(tx, ref, [Entry(draft(body), kind)], 0)
 
         self.store.context.db.write(work)
 

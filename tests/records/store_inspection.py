@@ -43,14 +43,14 @@ class Row(NamedTuple):
 def open_apart(where: str | Path, settings: Settings = FAST, **options: Any) -> Store:
     """Open a handle that shares no local turns with others, as another process would."""
     store = without_index(tertulia.open(where, settings=settings, **options))
-    store._local_turns = LocalTurns()
+    store._records.local_turns = LocalTurns()
     return store
 
 
 def open_beside(handles: Handles) -> Store:
     """Open such a handle on the database and with the clock of `handles`."""
     store = handles.open()
-    store._local_turns = LocalTurns()
+    store._records.local_turns = LocalTurns()
     return store
 
 

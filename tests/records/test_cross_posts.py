@@ -10,8 +10,8 @@ import pytest
 import tertulia
 from tertulia import Settings, Source, Store
 from tertulia.records import cross_posts
+from tertulia.records.process_check import NO_ANSWERS, NeedsProcessCheck
 from tertulia.records.queues import outbox
-from tertulia.records.sessions.open import NeedsGuard
 from tertulia.testing import FakeClock
 
 ANA = Source("telegram", "42", user_id="42", account="work")
@@ -39,9 +39,8 @@ def source_of(store: Store, target: str) -> Source:
 
 
 def post(store: Store, source: Source, text: str, *, except_session: str | None = None) -> None:
-    cross_post = cross_posts.CrossPost(store.context, source, text, store.now(), False)
-    result = store.context.db.write(lambda tx: cross_post.record(tx, except_session=except_session))
-    assert result is None
+    cross_post = cross_posts.CrossPost(store.context, source, text, store.now(), NO_ANSWERS)
+    store.context.db.write(lambda tx: cross_post.record(tx, except_session=except_session))
 
 
 def test_delivery_to_the_origin_keeps_its_source(store: Store) -> None:
@@ -88,7 +87,7 @@ def test_unknown_processes_are_reported_to_the_caller(tmp_path: Path, clock: Fak
     with tertulia.open(tmp_path / "guarded.db", settings=settings, clock=clock) as store:
         store.sessions.open(ANA)
         clock.forward(days=1, hours=1)  # the policy is due, and a process could still keep it
-        cross_post = cross_posts.CrossPost(store.context, ANA, "hello", store.now(), None)
-        result = store.context.db.write(lambda tx: cross_post.record(tx, except_session=None))
-        assert isinstance(result, NeedsGuard)
-        assert result.key == store.sessions.key(ANA)
+        cross_post = cross_posts.CrossPost(store.context, ANA, "hello", store.now(), NO_ANSWERS)
+        with pytest.raises(NeedsProcessCheck) as needed:
+            store.context.db.write(lambda tx: cross_post.record(tx, except_session=None))
+        assert needed.value.key == store.sessions.key(ANA)

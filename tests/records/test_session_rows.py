@@ -8,9 +8,10 @@ from datetime import timedelta
 import pytest
 
 from tertulia import NotFound, Source, Store
-from tertulia.errors import ConfigError
+from tertulia.errors import ConfigError, StaleWrite
 from tertulia.records import session_rows
 from tertulia.storage.base import Transaction
+from tertulia.storage.rows import SessionRow
 from tests.records.store_inspection import ANA, let_lease_run_out
 
 GROUP = Source("telegram", "-100", chat_type="group", user_id="42")
@@ -20,6 +21,50 @@ def test_require_names_the_unknown_session(store: Store) -> None:
     with pytest.raises(NotFound, match="nobody") as caught:
         store.context.db.read(lambda tx: session_rows.require(tx, "nobody"))
     assert caught.value.code == "not_found"
+
+
+def test_current_session_is_found_by_its_key_until_it_ends(store: Store) -> None:
+    def get_current() -> SessionRow | None:
+        return store.context.db.read(lambda tx: session_rows.get_current(tx, session.key))
+
+    session = store.sessions.open(ANA)
+    row = get_current()
+    assert row is not None
+    assert row.id == session.id
+    store.sessions.end(session.id, "done")
+    assert get_current() is None
+
+
+def test_metadata_is_replaced_unless_the_version_is_old(store: Store) -> None:
+    session = store.sessions.open(ANA)
+
+    def replace_metadata(version: int | None) -> None:
+        def work(tx: Transaction) -> None:
+            row = session_rows.require(tx, session.id)
+            session_rows.set_metadata(tx, row, {"version": version}, version=version)
+
+        store.context.db.write(work)
+
+    replace_metadata(session.version)
+    with pytest.raises(StaleWrite):
+        replace_metadata(session.version)
+    assert dict(store.sessions.require(session.id).metadata) == {"version": session.version}
+    replace_metadata(None)
+    assert dict(store.sessions.require(session.id).metadata) == {"version": None}
+
+
+def test_title_is_free_unless_another_session_of_the_owner_has_it(store: Store) -> None:
+    session = store.sessions.rename(store.sessions.open(ANA).id, "Trip")
+    row = store.context.db.read(lambda tx: session_rows.require(tx, session.id))
+
+    def is_free(owner: str, ref: int) -> bool:
+        return store.context.db.read(
+            lambda tx: session_rows.is_title_free(tx, owner, "Trip", ref=ref)
+        )
+
+    assert is_free(row.owner, row.ref)
+    assert not is_free(row.owner, 0)
+    assert is_free("somebody else", 0)
 
 
 def test_a_session_id_begins_with_its_second(store: Store) -> None:

@@ -11,44 +11,19 @@ from typing import Any, Self
 from tertulia.aio.executor import P, T, ThreadExecutor
 from tertulia.core.history.formats import Format, Timestamps
 from tertulia.core.message import ToolCall
-from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
 from tertulia.errors import StoreError
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.turns import control as sync_turn
+from tertulia.records.turns.turn import TurnProperties
 
 
-class Turn:
+class Turn(TurnProperties):
     """One exchange. Used in an `async with` block; see `tertulia.Turn`."""
 
     def __init__(self, control: sync_turn.TurnControl, executor: ThreadExecutor) -> None:
         self._control = control
         self._executor = executor
-
-    @property
-    def session(self) -> Session:
-        """The session as it was when the turn began; `IllegalMove` before that."""
-        return self._control.session
-
-    @property
-    def notice(self) -> Notice | None:
-        """The notice that a policy ended the session before, or None; handed out once."""
-        return self._control.notice
-
-    @property
-    def duplicate(self) -> bool:
-        """True if the message had its turn before; then nothing can be written in this one."""
-        return self._control.duplicate
-
-    @property
-    def answer(self) -> str | None:
-        """The text of the answer, or None; with `duplicate`, the one that was stored before."""
-        return self._control.answer
-
-    @property
-    def context_prompt(self) -> str:
-        """The part of the system prompt that tells the agent which chat it is in."""
-        return self._control.context_prompt
 
     async def history(
         self,
@@ -190,6 +165,11 @@ class TurnControl(Turn):
     def is_interrupted(self) -> bool:
         """With `duplicate`: the message was never answered, and its turn cannot be resumed."""
         return self._control.is_interrupted
+
+    @property
+    def has_settled_item(self) -> bool:
+        """True if the answer has settled the inbox item that the turn was made with."""
+        return self._control.has_settled_item
 
     async def extend(
         self,

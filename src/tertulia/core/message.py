@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from tertulia.core.text.excerpt import short_repr
+from tertulia.core.text.storable import storable
 from tertulia.errors import IllegalMove
 
 USER = "user"
@@ -109,11 +111,11 @@ def draft(message: Mapping[str, Any]) -> Draft:
     role = value.get("role") if isinstance(value, dict | Mapping) else None
     if not isinstance(role, str) or not role:
         raise IllegalMove(
-            f"The message has no 'role': {_short(message)}.",
+            f"The message has no 'role': {short_repr(message)}.",
             hint="Give a dict such as {'role': 'user', 'content': 'hello'}.",
         )
     if role not in _ROLES:
-        role = _replace_surrogates(role)
+        role = storable(role)
     body = to_json(message)
     if len(body) <= INLINE_SIZE:
         return Draft(role, body)
@@ -215,12 +217,3 @@ def _check_nesting(value: object) -> None:
         if not level:
             return
     raise ValueError(f"it is nested more than {MAX_NESTING} levels deep")
-
-
-def _replace_surrogates(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"

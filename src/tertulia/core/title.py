@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
+from tertulia.core.text.excerpt import one_line
+
 MAX_LENGTH = 100
 _SUGGESTED_LENGTH = 60
 
 
 def title_line(text: str) -> str:
     """Return the text as a title is stored: one line, invisible characters removed."""
-    visible = (char for char in text if char.isprintable() or char.isspace())
-    return " ".join("".join(visible).split())
+    return one_line("".join(char for char in text if char.isprintable() or char.isspace()))
 
 
 def suggest_titles(text: str) -> Iterator[str]:

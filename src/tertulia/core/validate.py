@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from tertulia.core.source import Source
+from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import ConfigError
 
 
@@ -18,7 +19,7 @@ def source(value: object) -> None:
     """Raise `ConfigError` unless the value is a source, not for example a platform name."""
     if not isinstance(value, Source):
         raise ConfigError(
-            f"source is {_short(value)}.",
+            f"source is {short_repr(value)}.",
             hint="Give a Source, for example Source('telegram', '42', user_id='42').",
             field="source",
         )
@@ -27,7 +28,7 @@ def source(value: object) -> None:
 def text(name: str, value: object, *, optional: bool = False) -> None:
     """Raise `ConfigError` unless the value is text; None is allowed if it is optional."""
     if not isinstance(value, str) and not (optional and value is None):
-        raise ConfigError(f"{name} is {_short(value)}.", hint="Give text.", field=name)
+        raise ConfigError(f"{name} is {short_repr(value)}.", hint="Give text.", field=name)
 
 
 def integer(name: str, value: object, least: int, most: int | None = None) -> None:
@@ -36,13 +37,13 @@ def integer(name: str, value: object, least: int, most: int | None = None) -> No
     if is_integer and least <= value and (most is None or value <= most):  # type: ignore[operator]
         return
     allowed = f"Allowed: {least} to {most}." if most is not None else f"Give {least} or more."
-    raise ConfigError(f"{name} is {_short(value)}.", hint=allowed, field=name)
+    raise ConfigError(f"{name} is {short_repr(value)}.", hint=allowed, field=name)
 
 
 def number(name: str, value: object) -> None:
     """Raise `ConfigError` unless the value is a number other than NaN."""
     if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
-        raise ConfigError(f"{name} is {_short(value)}.", hint="Give a number.", field=name)
+        raise ConfigError(f"{name} is {short_repr(value)}.", hint="Give a number.", field=name)
 
 
 def aware_datetime(name: str, value: object) -> None:
@@ -55,10 +56,7 @@ def collection(name: str, value: object) -> None:
     """Raise `ConfigError` unless the value is a collection; text is refused, though iterable."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise ConfigError(
-            f"{name} is {_short(value)}.", hint="Give a list, also for a single item.", field=name
+            f"{name} is {short_repr(value)}.",
+            hint="Give a list, also for a single item.",
+            field=name,
         )
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"

@@ -8,6 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
+import msgspec
+
 from tertulia import aio
 from tertulia.agents.base import (
     Agent,
@@ -24,6 +26,7 @@ from tertulia.agents.base import running as run_agent
 from tertulia.aio.turn import TurnControl
 from tertulia.core.history.formats import Format
 from tertulia.core.session import Notice
+from tertulia.core.source import Source
 from tertulia.errors import AgentFailed, AgentStopped, ContextOverflow, Error, StaleWrite
 from tertulia.gateway import commands, replies
 from tertulia.gateway.interrupts import TurnSignals
@@ -31,13 +34,22 @@ from tertulia.gateway.metrics import Metrics, NullMetrics
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms import registry
 from tertulia.platforms.base import Adapter, StreamUpdate
-from tertulia.records.queues.inbox import InboxItem
 
 log = logging.getLogger("tertulia.gateway")
 
 _MAX_STEERED = 20  # messages taken into a turn at one time
 
 Observe = Callable[[Event], Awaitable[None]]
+
+
+class MessageToAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The message that the agent answers in a turn, from the inbox or from a caller that waits."""
+
+    source: Source
+    text: str
+    key: str  # of the conversation whose waiting messages may be taken into the turn
+    update_id: str  # names the turn in stream updates
+    is_retry: bool = False  # a node may have died while it answered
 
 
 class TurnHandedOver(Exception):
@@ -81,34 +93,32 @@ class AgentTurn:
         self._instructions = instructions
         self._observe = observe
 
-    async def run(
-        self, turn: TurnControl, signals: TurnSignals, item: InboxItem, text: str
-    ) -> None:
+    async def run(self, turn: TurnControl, signals: TurnSignals, message: MessageToAnswer) -> None:
         """Answer a message in its open turn.
 
         Raises an `AgentError` if the agent fails, and `TurnHandedOver` if an observer raised it.
         """
-        notice = await self._notice(turn, item)
-        can_notify = registry.platform(item.source.platform).notify and self._delivers
+        notice = await self._notice(turn, message)
+        can_notify = registry.platform(message.source.platform).notify and self._delivers
         if notice is not None and notice.notify and notice.had_activity and can_notify:
             delivery = f"notice:{turn.session.id}"
             await turn.deliver(replies.notice(notice), delivery=delivery)
-        await self._show(item, "began")
+        await self._show(message, "began")
         started, outcome = time.monotonic(), "interrupted"
         try:
-            await self._answer(turn, self._request(turn, signals, item, text), item)
+            await self._answer(turn, self._request(turn, signals, message), message)
             outcome = "answered"
         except TurnHandedOver:
             outcome = "handed_over"
             raise
         finally:
-            self._metrics.turn_ended(item.source.platform, outcome, time.monotonic() - started)
-            await self._show(item, "ended")
+            self._metrics.turn_ended(message.source.platform, outcome, time.monotonic() - started)
+            await self._show(message, "ended")
 
-    async def _notice(self, turn: TurnControl, item: InboxItem) -> Notice | None:
+    async def _notice(self, turn: TurnControl, message: MessageToAnswer) -> Notice | None:
         """Return why the session before ended; also if a node died before it had said so."""
         session = turn.session
-        if turn.notice is not None or item.attempts < 2 or session.parent_kind != "reset":
+        if turn.notice is not None or not message.is_retry or session.parent_kind != "reset":
             return turn.notice
         previous = await self._store.sessions.get(session.parent_id or "")
         if previous is None or previous.end_reason not in replies.REASONS:
@@ -117,14 +127,14 @@ class AgentTurn:
         policy = policies.for_chat(previous.origin.platform, previous.origin.chat_type)
         return Notice(previous.end_reason, True, previous.id, notify=policy.notify)
 
-    async def _answer(self, turn: TurnControl, request: Request, item: InboxItem) -> None:
+    async def _answer(self, turn: TurnControl, request: Request, message: MessageToAnswer) -> None:
         """Run the agent; if the history is too long for the model, compact it and run once more."""
         try:
-            await self._run_once(turn, request, item)
+            await self._run_once(turn, request, message)
         except ContextOverflow:
             if not await self._compact(turn):
                 raise
-            await self._run_once(turn, request, item)
+            await self._run_once(turn, request, message)
 
     async def _compact(self, turn: TurnControl) -> bool:
         """Summarise the older turns; return whether there was anything to summarise."""
@@ -134,15 +144,17 @@ class AgentTurn:
                 return True
         return False
 
-    async def _run_once(self, turn: TurnControl, request: Request, item: InboxItem) -> None:
+    async def _run_once(
+        self, turn: TurnControl, request: Request, message: MessageToAnswer
+    ) -> None:
         is_answered = False
         try:
             async with run_agent(self._agent, request) as events:
                 async for event in events:
                     if isinstance(event, Delta):
-                        await self._stream(event, item)
+                        await self._stream(event, message)
                         continue
-                    await self._store_event(turn, event, item)
+                    await self._store_event(turn, event, message)
                     is_answered = is_answered or (isinstance(event, Step) and not event.tool_calls)
         except AgentStopped as stopped:
             partial = getattr(stopped, "partial", None)
@@ -157,17 +169,17 @@ class AgentTurn:
             if not is_answered:
                 raise AgentFailed("The agent ended without an answer.")
 
-    async def _stream(self, delta: Delta, item: InboxItem) -> None:
+    async def _stream(self, delta: Delta, message: MessageToAnswer) -> None:
         """Show a piece of the answer. Deltas are frequent and are not stored."""
         if self._adapter is not None:
-            await self._show(item, "delta", delta.text)
+            await self._show(message, "delta", delta.text)
         if self._observe is not None:
             await self._observe(delta)
 
-    async def _store_event(self, turn: TurnControl, event: Event, item: InboxItem) -> None:
+    async def _store_event(self, turn: TurnControl, event: Event, message: MessageToAnswer) -> None:
         match event:
             case Step():
-                await self._store_step(turn, event, item)
+                await self._store_step(turn, event, message)
             case ToolResult(call_id, content):
                 await turn.add_tool_result(call_id, content)
             case ModelUsage(usage):
@@ -175,11 +187,11 @@ class AgentTurn:
             case Note(text) if self._delivers:
                 await turn.deliver(text)
         if isinstance(event, Step | ModelUsage) and event.usage is not None:
-            self._metrics.usage_stored(item.source.platform, event.usage)
+            self._metrics.usage_stored(message.source.platform, event.usage)
         if self._observe is not None:
             await self._observe(event)
 
-    async def _store_step(self, turn: TurnControl, step: Step, item: InboxItem) -> None:
+    async def _store_step(self, turn: TurnControl, step: Step, message: MessageToAnswer) -> None:
         await turn.add_assistant(
             step.text,
             tool_calls=step.tool_calls,
@@ -189,14 +201,14 @@ class AgentTurn:
             **step.extra,
         )
         for call in step.tool_calls:
-            await self._show(item, "tool", call.name)
+            await self._show(message, "tool", call.name)
 
     @property
     def _target(self) -> str | None:
         return "origin" if self._delivers else None
 
     def _request(
-        self, turn: TurnControl, signals: TurnSignals, item: InboxItem, text: str
+        self, turn: TurnControl, signals: TurnSignals, message: MessageToAnswer
     ) -> Request:
         async def history(
             *, format: Format = "openai", max_tokens: int | None = None
@@ -208,26 +220,26 @@ class AgentTurn:
             )
 
         async def steer() -> Sequence[str]:
-            return await self._steer(turn, item)
+            return await self._steer(turn, message)
 
         return Request(
-            text=text,
+            text=message.text,
             history=history,
             system="\n\n".join(filter(None, (turn.context_prompt, self._instructions))),
             tools=self._tools,
             session_id=turn.session.id,
             key=turn.session.key,
-            platform=item.source.platform,
+            platform=message.source.platform,
             stop=signals.stop,
             steer=steer,
         )
 
-    async def _steer(self, turn: TurnControl, item: InboxItem) -> Sequence[str]:
+    async def _steer(self, turn: TurnControl, message: MessageToAnswer) -> Sequence[str]:
         """Take waiting messages into the turn, up to the first command; return their texts."""
         texts: list[str] = []
         if self._settings.meanwhile != "steer":
             return texts
-        page = await self._store.inbox.find(key=item.key, state="waiting", limit=_MAX_STEERED)
+        page = await self._store.inbox.find(key=message.key, state="waiting", limit=_MAX_STEERED)
         for waiting in page.items:
             if commands.parse(waiting.text) is not None:
                 break
@@ -237,13 +249,16 @@ class AgentTurn:
         return texts
 
     async def _show(
-        self, item: InboxItem, kind: Literal["began", "delta", "tool", "ended"], text: str = ""
+        self,
+        message: MessageToAnswer,
+        kind: Literal["began", "delta", "tool", "ended"],
+        text: str = "",
     ) -> None:
         if self._adapter is None:
             return
         try:
-            update = StreamUpdate(kind=kind, turn=str(item.id), text=text)
-            await self._adapter.show(item.source, update)
+            update = StreamUpdate(kind=kind, turn=message.update_id, text=text)
+            await self._adapter.show(message.source, update)
         except Exception:
             # A bug in an adapter must not cost the answer; the update may be missed.
             log.exception("the adapter of %s has a bug, update skipped", self._adapter.name)

@@ -28,7 +28,7 @@ from tertulia.aio.turn import TurnControl
 from tertulia.core.source import Source
 from tertulia.errors import AgentError, BudgetExceeded, Conflict, Error, SessionBusy
 from tertulia.gateway import access, commands, replies, schedule_tool
-from tertulia.gateway.agent_turn import AgentTurn
+from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer
 from tertulia.gateway.deliveries import DeliveryWorker
 from tertulia.gateway.interrupts import Interrupts
 from tertulia.gateway.metrics import Metrics, NullMetrics
@@ -288,11 +288,11 @@ class Pipeline:
             message_id=item.message_id,
             media=message.media,
             wait=self.store.settings.lease_seconds,
+            inbox_item=item,
         )
         try:
             async with turn:
                 if not turn.duplicate:
-                    turn.sync.inbox_item = item
                     await self._run_agent(agent_turn, turn, item, message.text or "")
         except BudgetExceeded as refusal:
             await self._reply(item, replies.refused(refusal))
@@ -302,7 +302,7 @@ class Pipeline:
                 await self._reply(item, replies.failed(problem), about=turn.session.id)
         if turn.is_interrupted:
             await self._reply(item, replies.CUT_OFF, about=turn.session.id)
-        return turn.sync.has_settled_item
+        return turn.has_settled_item
 
     # -- agent: have the message answered; each event is stored before the next is requested
 
@@ -310,8 +310,15 @@ class Pipeline:
         self, agent_turn: AgentTurn, turn: TurnControl, item: InboxItem, text: str
     ) -> None:
         """Run the agent; the answer goes into the transcript and the outbox in one transaction."""
+        message = MessageToAnswer(
+            source=item.source,
+            text=text,
+            key=item.key,
+            update_id=str(item.id),
+            is_retry=item.attempts > 1,
+        )
         with self.interrupts.turn(item.key) as signals:
-            await agent_turn.run(turn, signals, item, text)
+            await agent_turn.run(turn, signals, message)
 
     async def _agent_turn(self, item: InboxItem) -> AgentTurn:
         adapter = self.adapters.get(item.source.platform)

@@ -24,9 +24,8 @@ from tertulia.core.message import INTERRUPTED, TOOL, USER, Message, ToolCall
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
 from tertulia.errors import Error, IllegalMove
-from tertulia.gateway.agent_turn import AgentTurn, Observe, TurnHandedOver
+from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer, Observe, TurnHandedOver
 from tertulia.gateway.interrupts import TurnSignals
-from tertulia.records.queues.inbox import InboxItem
 
 if TYPE_CHECKING:
     from tertulia.gateway.pipeline import Pipeline
@@ -175,7 +174,10 @@ class Responder:
                     await prepare(turn)
                 async with self._signals(turn.session.key, request.stop) as signals:
                     agent_turn = await self._agent_turn(request, observer, turn.session.key)
-                    await agent_turn.run(turn, signals, self._as_item(request, turn), text)
+                    message = MessageToAnswer(
+                        source=request.source, text=text, key=turn.session.key, update_id="0"
+                    )
+                    await agent_turn.run(turn, signals, message)
         except TurnHandedOver as handover:
             return AgentReply(
                 session_id=turn.session.id,
@@ -212,23 +214,6 @@ class Responder:
             finally:
                 forwarding.cancel()
                 await asyncio.gather(forwarding, return_exceptions=True)
-
-    def _as_item(self, request: AgentRequest, turn: TurnControl) -> InboxItem:
-        """Return the request as an `InboxItem`, which `AgentTurn` expects; it is not stored."""
-        now = self.store.now()
-        return InboxItem(
-            id=0,
-            key=turn.session.key,
-            source=request.source,
-            text=request.text,
-            message_id=request.message_id,
-            media=request.media,
-            state="taken",
-            attempts=1,
-            not_before=now,
-            received_at=now,
-            problem=None,
-        )
 
 
 class _Observer:

@@ -21,10 +21,13 @@ from tertulia.integrations import append, content_parts
 from tertulia.integrations.missing_extra import missing_extra
 from tertulia.integrations.payload import attach_payload, from_payload, is_payload, to_payload
 from tertulia.integrations.store_access import AnyStore, get_current_session, unwrap_store
+from tertulia.records import session_rows
+from tertulia.records.process_check import ProcessAnswers, write_with_process_check
 from tertulia.records.sessions import delete
 from tertulia.records.sessions.find import iterate_rows
+from tertulia.records.sessions.open import OpenSession
 from tertulia.records.transcript import marks
-from tertulia.records.transcript.replace import set_metadata
+from tertulia.records.transcript.log import Entry, append_messages
 from tertulia.records.usage import add_in, charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros, parse_body, to_micros
@@ -100,26 +103,28 @@ class TertuliaSessionStore(SessionStore):
         context, source = self._store.context, self.source(key)
         session_key = self._store.sessions.key(source)
         batch = [_TranscriptEntry(session_key, entry) for entry in entries]
-        opener = append.SessionOpener.prepare(context, source, session_key)
+        now = context.clock.now()
 
-        def work(tx: Transaction) -> None:
-            row = opener.open(tx)
+        def work(tx: Transaction, answers: ProcessAnswers) -> None:
+            row, _ = OpenSession(context, source, session_key, now, answers=answers).find(tx)
             new_entries = [entry for entry in _unique(batch) if not entry.is_stored(tx)]
             if not new_entries:
                 return
             usages = _new_usages(tx, new_entries)
             lines = [line for entry in new_entries for line in entry.lines]
-            active_at = _write_time(opener.now, row)
-            append.append_lines(tx, row.id, lines, now=opener.now, active_at=active_at)
+            append_messages(
+                tx, row.id, lines, to_micros(now), is_activity=True,
+                active_at=to_micros(_write_time(now, row)),
+            )  # fmt: skip
             for usage in usages:
-                add_in(tx, row.id, charge(usage), to_micros(opener.now))
+                add_in(tx, row.id, charge(usage), to_micros(now))
             if not key.get("subpath"):
                 sdk_entries = [entry.sdk_entry for entry in new_entries]
                 summary = fold_session_summary(_summary(row), key, sdk_entries)
                 metadata = {**parse_body(row.metadata), FIELD: {"summary": summary}}
-                set_metadata(tx, row, metadata)
+                session_rows.set_metadata(tx, row, metadata)
 
-        context.write(work)
+        write_with_process_check(context, work)
         context.notify_indexer()
 
     def _load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
@@ -170,7 +175,7 @@ class _TranscriptEntry:
     def is_stored(self, tx: Transaction) -> bool:
         return self.mark is not None and marks.is_stored(tx, self.mark)
 
-    def _lines(self, fields: Mapping[str, Any]) -> list[append.LogLine]:
+    def _lines(self, fields: Mapping[str, Any]) -> list[Entry]:
         messages = attach_payload(
             _to_messages(fields, self.message), FIELD, to_payload(self.sdk_entry)
         )
@@ -178,7 +183,7 @@ class _TranscriptEntry:
         kind = None if is_message and fields.get("isMeta") is not True else INTERNAL
         own_marks = [mark for mark in (self.mark, self.call_mark) if mark is not None]
         return [
-            append.to_log_line(message, kind, () if index else own_marks)
+            append.to_entry(message, kind, () if index else own_marks)
             for index, message in enumerate(messages)
         ]
 

@@ -22,6 +22,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final
 
 from tertulia import aio
@@ -43,11 +44,13 @@ from tertulia.integrations.payload import (
 )
 from tertulia.integrations.store_access import AnyStore, unwrap_store
 from tertulia.records import session_rows
+from tertulia.records.process_check import ProcessAnswers, write_with_process_check
 from tertulia.records.sessions import delete
 from tertulia.records.sessions.find import iterate_rows
+from tertulia.records.sessions.open import OpenSession
 from tertulia.records.transcript import marks
+from tertulia.records.transcript.log import Entry, append_messages
 from tertulia.records.transcript.read import read_messages
-from tertulia.records.transcript.replace import current, set_metadata
 from tertulia.records.transcript.revisions import add_revision
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.records.turns.control import TurnControl
@@ -154,7 +157,7 @@ class TertuliaConversationStore(ConversationStore):
         key = self._store.sessions.key(self.source(conversation_id))
 
         def work(tx: Transaction) -> None:
-            stored, row = _get_record(tx, key), current(tx, key)
+            stored, row = _get_record(tx, key), session_rows.get_current(tx, key)
             if stored is None or row is None or stored.revision != expected_revision:
                 raise ConversationConflict(conversation_id)
             delete.delete_session(tx, row)
@@ -277,9 +280,9 @@ class _Save:
 
         Raises `ConversationConflict` if the stored revision differs from `expected`.
         """
-        opener = append.SessionOpener.prepare(self._context, self._source, self.key)
+        now = self._context.clock.now()
 
-        def work(tx: Transaction) -> bool:
+        def work(tx: Transaction, answers: ProcessAnswers) -> bool:
             stored = _get_record(tx, self.key)
             if (None if stored is None else stored.revision) != expected:
                 raise ConversationConflict(self._record.conversation_id)
@@ -289,38 +292,36 @@ class _Save:
                     f"not {self._record.scope!r}.",
                     hint="The scope of a conversation cannot change; fork it into another scope.",
                 )
-            row = opener.open(tx)
+            opening = OpenSession(self._context, self._source, self.key, now, answers=answers)
+            row, _ = opening.find(tx)
             if session_rows.has_running_turn(tx, row):
                 return False
-            self._write(tx, row, entries, opener)
+            self._write(tx, row, entries, now)
             return True
 
-        return bool(self._context.write(work))
+        return write_with_process_check(self._context, work)
 
     def _write(
-        self,
-        tx: Transaction,
-        row: SessionRow,
-        entries: Sequence[_NewEntry],
-        opener: append.SessionOpener,
+        self, tx: Transaction, row: SessionRow, entries: Sequence[_NewEntry], now: datetime
     ) -> None:
         if row.open_turn is not None:
-            revoke_open_turn(tx, row, opener.now)
+            revoke_open_turn(tx, row, now)
         base = entries[0].parent_id if entries else self._record.head_id
         lines = [line for entry in entries for line in entry.lines]
         self._check_head(tx, entries)
         current_view = session_rows.current_view(tx, row.id)
         if base != _head(tx, current_view):
-            lines = self._show_branch(tx, current_view, base, opener) + lines
+            lines = self._show_branch(tx, current_view, base, now) + lines
         if lines:
-            append.append_lines(
-                tx, row.id, lines, now=opener.now, active_at=self._record.updated_at
-            )
+            append_messages(
+                tx, row.id, lines, to_micros(now), is_activity=True,
+                active_at=to_micros(self._record.updated_at),
+            )  # fmt: skip
         else:
             session_rows.touch(tx, row, self._record.updated_at)
         for entry in entries:
             if entry.cost is not None:
-                add_in(tx, row.id, entry.cost, to_micros(opener.now))
+                add_in(tx, row.id, entry.cost, to_micros(now))
         self._put_record(tx, row)
 
     def _check_head(self, tx: Transaction, entries: Sequence[_NewEntry]) -> None:
@@ -333,12 +334,8 @@ class _Save:
                 raise ConversationConflict(self._record.conversation_id)
 
     def _show_branch(
-        self,
-        tx: Transaction,
-        current_view: CurrentView,
-        base: str | None,
-        opener: append.SessionOpener,
-    ) -> list[append.LogLine]:
+        self, tx: Transaction, current_view: CurrentView, base: str | None, now: datetime
+    ) -> list[Entry]:
         """Make the history up to an entry visible.
 
         Returns copies of the lines of that history that are in other sessions; the caller appends
@@ -348,8 +345,7 @@ class _Save:
         groups = [] if base is None else _chain(tx, base, None, log=log)
         own_rows = [row for group in groups for row in group if row.session == log]
         view = view_of_spans(_spans(own_rows), log, last_seq)
-        now = to_micros(opener.now)
-        add_revision(tx, current_view, view, "branch", now, before=last_seq)
+        add_revision(tx, current_view, view, "branch", to_micros(now), before=last_seq)
         other_groups = [group for group in groups if group[0].session != log]
         return [line for group in other_groups for line in _copy_lines(group)]
 
@@ -358,11 +354,11 @@ class _Save:
         stored = {"record": _record.dump_python(self._record, mode="json"), "revision": number}
         new_row = session_rows.require(tx, row.id)
         metadata = {**parse_body(new_row.metadata), FIELD: stored}
-        set_metadata(tx, new_row, metadata)
+        session_rows.set_metadata(tx, new_row, metadata)
 
 
 def _get_record(tx: Transaction, key: str) -> ConversationRecord | None:
-    row = current(tx, key)
+    row = session_rows.get_current(tx, key)
     return None if row is None else _record_of(tx, row)
 
 
@@ -485,16 +481,16 @@ def _spans(rows: Sequence[Message]) -> list[Span]:
     return spans
 
 
-def _copy_lines(group: Sequence[Message]) -> list[append.LogLine]:
+def _copy_lines(group: Sequence[Message]) -> list[Entry]:
     entry_id = _entry_id(group[0])
     assert entry_id is not None
     return _lines([row.body for row in group], entry_id)
 
 
-def _lines(messages: Sequence[dict[str, Any]], entry_id: str) -> list[append.LogLine]:
+def _lines(messages: Sequence[dict[str, Any]], entry_id: str) -> list[Entry]:
     mark = marks.make_mark(FIELD, entry_id)
     return [
-        append.to_log_line(message, None, () if index else (mark,))
+        append.to_entry(message, None, () if index else (mark,))
         for index, message in enumerate(messages)
     ]
 

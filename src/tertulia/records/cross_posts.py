@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from tertulia.core.message import ASSISTANT, DELIVERY, draft
 from tertulia.core.source import CHAT_TYPES, Source
 from tertulia.records import session_rows
+from tertulia.records.process_check import ProcessAnswers
 from tertulia.records.queues.outbox import Delivery
-from tertulia.records.sessions.open import NeedsGuard, OpenSession
+from tertulia.records.sessions.open import OpenSession
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript.log import append_messages
+from tertulia.records.transcript.log import Entry, append_messages
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
 
@@ -53,29 +54,20 @@ class CrossPost(NamedTuple):
     source: Source
     text: str
     now: datetime
-    has_processes: bool | None
+    answers: ProcessAnswers
 
-    def record(self, tx: Transaction, *, except_session: str | None) -> NeedsGuard | None:
+    def record(self, tx: Transaction, *, except_session: str | None) -> None:
         """Append the text to the current session of the target, which its policy may end first.
 
         Do nothing if that session is `except_session`, whose transcript has the text already.
-        Return a `NeedsGuard` if the caller has to find out first whether processes run for the key.
+        Raise `NeedsProcessCheck` as `OpenSession.find` does.
         """
         key = session_rows.key_of(self.context, self.source)
         # The notice of a session that the policy ends here is kept for the next user message.
         opening = OpenSession(
-            self.context,
-            self.source,
-            key,
-            self.now,
-            False,
-            self.has_processes,
-            hands_out_notice=False,
+            self.context, self.source, key, self.now, answers=self.answers, hands_out_notice=False
         )
-        result = opening.find(tx)
-        if isinstance(result, NeedsGuard):
-            return result
-        if result[0].id != except_session:
-            drafts = [draft({"role": ASSISTANT, "content": self.text})]
-            append_messages(tx, result[0].id, drafts, None, to_micros(self.now), kinds=[DELIVERY])
-        return None
+        session_id = opening.find(tx)[0].id
+        if session_id != except_session:
+            entry = Entry(draft({"role": ASSISTANT, "content": self.text}), DELIVERY)
+            append_messages(tx, session_id, [entry], to_micros(self.now))

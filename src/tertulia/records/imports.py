@@ -25,11 +25,11 @@ from tertulia.core.text.storable import storable
 from tertulia.errors import StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript.log import append_messages, insert_messages
+from tertulia.records.transcript.log import Entry, add_messages, append_messages
 from tertulia.records.transcript.revisions import add_revision
-from tertulia.records.usage import Charge
+from tertulia.records.usage import Charge, add_in
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import CurrentView, SessionRow, from_micros, session_row, to_micros
+from tertulia.storage.rows import CurrentView, SessionRow, from_micros, to_micros
 
 IMPORTED = "imported"
 
@@ -118,7 +118,7 @@ class Imports:
         """
 
         def work(tx: Transaction) -> str | None:
-            current = _current(tx, key)
+            current = session_rows.get_current(tx, key)
             if current is None or _is_replaceable(tx, current, updated_at):
                 return None
             return current.id
@@ -172,13 +172,9 @@ def _store_batch(tx: Transaction, batch: ImportBatch, now: int) -> str:
             hint="Let one of them finish, then run the import again.",
         )
     session_id, ref = progress[:2] if progress else _insert_session(tx, batch.session, now)
-    drafts = [message.draft for message in batch.messages]
-    if drafts:
-        append_messages(
-            tx, session_id, drafts, None, now, is_activity=False,
-            times=[message.at for message in batch.messages],
-            kinds=[message.kind for message in batch.messages],
-        )  # fmt: skip
+    if batch.messages:
+        entries = [Entry(item.draft, item.kind, at=item.at) for item in batch.messages]
+        append_messages(tx, session_id, entries, now, is_activity=False)
     summary = batch.summary
     if summary is not None and batch.was_complete:
         tx.run("imported_session_set_updated", {"ref": ref, "updated_at": summary.updated_at})
@@ -186,7 +182,7 @@ def _store_batch(tx: Transaction, batch: ImportBatch, now: int) -> str:
         _apply_summary(tx, session_id, ref, batch.session, summary, now)
     advance = {
         "name": name,
-        "taken": batch.stored_before + len(drafts),
+        "taken": batch.stored_before + len(batch.messages),
         "digest": batch.digest,
         "is_complete": int(summary is not None or batch.was_complete),
     }
@@ -251,7 +247,7 @@ def _apply_summary(
 ) -> None:
     """Finish an imported session. It becomes current only if no newer session has its key."""
     ended_at, reason = summary.ended_at, summary.end_reason
-    current = _current(tx, session.key) if ended_at is None else None
+    current = session_rows.get_current(tx, session.key) if ended_at is None else None
     if current is not None and _is_replaceable(tx, current, summary.updated_at):
         session_rows.mark_ended(
             tx, current, IMPORTED, from_micros(max(current.updated_at, summary.created_at))
@@ -283,11 +279,6 @@ def _apply_summary(
     session_rows.record_event(tx, ref, from_micros(now), IMPORTED, details)
 
 
-def _current(tx: Transaction, key: str) -> SessionRow | None:
-    row = tx.one("session_current", {"key": key})
-    return None if row is None else session_row(row)
-
-
 def _is_replaceable(tx: Transaction, current: SessionRow, updated_at: int) -> bool:
     """Return whether an imported session with that last activity may replace the current one.
 
@@ -313,11 +304,11 @@ def _free_title(
     tx: Transaction, ref: int, session: ImportedSession, title: str | None
 ) -> str | None:
     """Return the title, with a number appended if its owner has it already; None if it is empty."""
-    base_title = titles.title_line(storable(title) or "")[: titles.MAX_LENGTH].rstrip()
+    base_title = titles.title_line(storable(title or ""))[: titles.MAX_LENGTH].rstrip()
     owner = session.person or session.key
     number, candidate = 1, base_title
     while candidate:
-        if tx.one("session_title_exists", {"owner": owner, "title": candidate, "ref": ref}) is None:
+        if session_rows.is_title_free(tx, owner, candidate, ref=ref):
             return candidate
         number += 1
         suffix = f" ({number})"
@@ -326,24 +317,19 @@ def _free_title(
 
 
 def _enter_charges(tx: Transaction, session_id: str, summary: ImportSummary) -> None:
-    base = {
-        "id": session_id, "count": 0, "turns": 0, "is_activity": False, "now": summary.updated_at,
-    }  # fmt: skip
-    owner: tuple[Any, ...] | None = None
     for charge in summary.charges:
-        row = tx.one("session_append_with_usage", {**base, **charge})
-        assert row is not None
-        owner = row[2:5]
-        tx.run("usage_insert", {**base, **charge, **_owner_params(owner)})
-    for charge in summary.side_charges:
-        if owner is None:
-            session = session_rows.require(tx, session_id)
-            owner = (session.turns, session.platform, session.person)
-        tx.run("usage_insert", {**base, **charge, **_owner_params(owner)})
-
-
-def _owner_params(owner: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip(("turn", "platform", "person"), owner, strict=True))
+        add_in(tx, session_id, charge, summary.updated_at)
+    if summary.side_charges:
+        session = session_rows.require(tx, session_id)
+        params = {
+            "id": session_id,
+            "turn": session.turns,
+            "platform": session.platform,
+            "person": session.person,
+            "now": summary.updated_at,
+        }
+        for charge in summary.side_charges:
+            tx.run("usage_insert", {**params, **charge})
 
 
 def _hide_messages(tx: Transaction, ref: int, summary: ImportSummary, now: int) -> None:
@@ -369,10 +355,8 @@ def _append_summary(
     tx: Transaction, current: CurrentView, text: str, now: int
 ) -> tuple[CurrentView, int]:
     """Append a summary message; return the view after it and its sequence number."""
-    seq = current.last_seq + 1
     message = draft({"role": SUMMARY, "content": text})
-    tx.run("session_add_messages", {"ref": current.ref, "count": 1})
-    insert_messages(tx, current.ref, seq, [message], now, turns=[current.turns], kind=INTERNAL)
+    seq = add_messages(tx, current.ref, [Entry(message, INTERNAL)], now)
     return current._replace(last_seq=seq), seq
 
 

@@ -23,9 +23,9 @@ from tertulia.errors import IllegalMove, NotFound
 from tertulia.records import session_rows
 from tertulia.records.queues import outbox
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript.log import append_messages
+from tertulia.records.transcript.log import Entry, append_messages
 from tertulia.storage.base import Row, Transaction
-from tertulia.storage.rows import from_micros, session_row, to_micros
+from tertulia.storage.rows import from_micros, to_micros
 
 ProcessState = Literal["starting", "running", "exited", "killed", "lost", "forgotten"]
 """The state of a program; `forgotten`: its conversation was deleted, so it has to be ended."""
@@ -221,16 +221,13 @@ class Processes:
         """
         if news is None:
             return
-        news = storable(news) or ""
+        news = storable(news)
         now = to_micros(self._context.clock.now())
-        current = tx.one("session_current", {"key": process.key})
-        session_id = None
-        if current is not None:
-            session_id = session_row(current).id
+        current = session_rows.get_current(tx, process.key)
+        session_id = None if current is None else current.id
+        if session_id is not None:
             message = draft({"role": ASSISTANT, "content": news})
-            append_messages(
-                tx, session_id, [message], None, now, is_activity=False, kinds=[DELIVERY]
-            )
+            append_messages(tx, session_id, [Entry(message, DELIVERY)], now, is_activity=False)
         if process.origin is None:
             return
         parts = outbox.build_deliveries(

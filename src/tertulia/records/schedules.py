@@ -32,10 +32,10 @@ from tertulia.platforms.registry import PLATFORMS
 from tertulia.records import session_rows
 from tertulia.records.cross_posts import CrossPost, target_source
 from tertulia.records.people import linked_key
+from tertulia.records.process_check import ProcessAnswers, write_with_process_check
 from tertulia.records.queues import base
 from tertulia.records.queues.outbox import CHANNEL as OUTBOX_CHANNEL
 from tertulia.records.queues.outbox import Delivery, build_deliveries, put_in
-from tertulia.records.sessions.open import NeedsGuard
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
@@ -424,23 +424,18 @@ class Schedules:
         source = self._db.read(
             lambda tx: target_source(tx, self._context, parts[0], schedule.origin)
         )
-        has_processes: bool | None = None
 
-        def work(tx: Transaction) -> NeedsGuard | None:
+        def work(tx: Transaction, answers: ProcessAnswers) -> None:
             if settle is not None:
                 settle(tx)
             if tx.one("outbox_get", {"delivery": parts[0].delivery}) is not None:
-                return None  # a node put it in before, and was lost then
-            post = CrossPost(self._context, source, text, now, has_processes)
-            if (guard := post.record(tx, except_session=except_session)) is not None:
-                return guard
+                return  # a node put it in before, and was lost then
+            post = CrossPost(self._context, source, text, now, answers)
+            post.record(tx, except_session=except_session)
             put_in(tx, parts, to_micros(now))
-            return None
 
         lane = session_rows.lane_of(self._key(source))
-        while (guard := self._db.write(work, lane=lane)) is not None:
-            # The guard is user code: call it outside the transaction, then run that again.
-            has_processes = self._context.has_processes(guard.key)
+        write_with_process_check(self._context, work, lane=lane)
         self._db.notify(OUTBOX_CHANNEL)
         self._context.notify_indexer()
 
@@ -542,7 +537,7 @@ def _lane(occurrence: ScheduleRun) -> str:
 
 
 def _valid_task(text: str) -> str:
-    task = (storable(text) or "").strip()
+    task = storable(text).strip()
     if not 1 <= len(task) <= MAX_TASK_CHARS:
         raise ConfigError(
             f"The task has {len(task)} characters.",

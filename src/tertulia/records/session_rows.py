@@ -13,7 +13,7 @@ from tertulia.core.history.view import View
 from tertulia.core.message import to_json
 from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
-from tertulia.errors import Error, NotFound
+from tertulia.errors import Error, NotFound, StaleWrite
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import CurrentView, SessionRow, parse_body, session_row, to_micros
@@ -27,6 +27,34 @@ def require(tx: Transaction, session_id: str) -> SessionRow:
     if row is None:
         raise session_not_found(session_id)
     return session_row(row)
+
+
+def get_current(tx: Transaction, key: str) -> SessionRow | None:
+    """Return the row of the current session of a key, or None; no policy is applied."""
+    row = tx.one("session_current", {"key": key})
+    return None if row is None else session_row(row)
+
+
+def set_metadata(
+    tx: Transaction, row: SessionRow, metadata: Mapping[str, Any], *, version: int | None = None
+) -> None:
+    """Replace the metadata of a session.
+
+    With a version, raise `StaleWrite` unless the session is still at it.
+    """
+    params = {"ref": row.ref, "metadata": to_json(metadata), "version": version}
+    if tx.changed("session_set_metadata", params) == 0:
+        raise StaleWrite(
+            f"The session is at version {row.version}, not {version}.",
+            hint="Read it again, then write.",
+            version=row.version,
+        )
+
+
+def is_title_free(tx: Transaction, owner: str, title: str, *, ref: int) -> bool:
+    """Return whether no session of an owner has that title, except the session `ref`."""
+    params = {"owner": owner, "title": title, "ref": ref}
+    return tx.one("session_title_exists", params) is None
 
 
 def key_of(context: StoreContext, source: Source) -> str:

@@ -12,8 +12,9 @@ from tertulia.core import prices, validate
 from tertulia.core.text.storable import storable
 from tertulia.core.usage import STATUSES, Usage, from_nano, to_nano
 from tertulia.errors import ConfigError
-from tertulia.records import budgets, session_rows
+from tertulia.records import budgets
 from tertulia.records.store_context import StoreContext
+from tertulia.records.transcript.log import append_messages
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import PARSE_ERRORS, corrupt_error, from_micros, to_micros
 
@@ -75,19 +76,7 @@ class UsageLedger:
 
 def add_in(tx: Transaction, session_id: str, cost: Charge, now: int) -> None:
     """Enter one model call within a transaction; raise `NotFound` for an unknown session."""
-    params = {
-        **cost,
-        "id": session_id,
-        "count": 0,
-        "turns": 0,
-        "is_activity": False,
-        "now": now,
-    }
-    row = tx.one("session_append_with_usage", params)
-    if row is None:
-        raise session_rows.session_not_found(session_id)
-    _, _, turn, platform, person, _ = row
-    tx.run("usage_insert", {**params, "turn": turn, "platform": platform, "person": person})
+    append_messages(tx, session_id, (), now, cost=cost)
 
 
 def charge(usage: Usage) -> Charge:

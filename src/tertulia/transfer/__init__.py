@@ -126,6 +126,6 @@ def _zone(store: Store | None, name: str | None) -> tzinfo:
         return require_zone(name)
     if store is not None:
         return store.context.zone
-    from tertulia.store import machine_zone
+    from tertulia.records.machine_zone import machine_zone
 
     return machine_zone()

@@ -6,7 +6,7 @@ from typing import Any
 
 from tertulia.core.message import draft
 from tertulia.records import session_rows
-from tertulia.records.transcript.log import insert_messages
+from tertulia.records.transcript.log import Entry, add_messages
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.storage.base import Transaction
 
@@ -39,8 +39,7 @@ def add_row(transcript: Transcript, kind: str, body: Body) -> None:
     """Add a row as commands, deliveries and bookkeeping do."""
 
     def work(tx: Transaction) -> None:
-        ref, last, turns = session_rows.current_view(tx, transcript.session_id)[:3]
-        tx.run("session_add_messages", {"ref": ref, "count": 1})
-        insert_messages(tx, ref, last + 1, [draft(body)], 0, turns=[turns], kind=kind)
+        ref = session_rows.current_view(tx, transcript.session_id).ref
+        add_messages(tx, ref, [Entry(draft(body), kind)], 0)
 
     transcript._db.write(work)

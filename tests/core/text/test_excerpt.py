@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.core.text.excerpt import log_line
+from tertulia.core.text.excerpt import log_line, one_line, short_repr, shorten
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,26 @@ def test_any_excerpt_is_printable_and_within_the_limit(text: str, limit: int) ->
     line = log_line(text, limit)
     assert line.isprintable()
     assert len(line) <= limit
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "line"),
+    [
+        (" two\n\tlines ", None, "two lines"),
+        ("abcde", 5, "abcde"),
+        ("abcdef", 5, "abcd…"),
+        ("abc def", 5, "abc…"),
+    ],
+)
+def test_words_are_joined_and_cut_at_the_limit(text: str, limit: int | None, line: str) -> None:
+    assert one_line(text, limit) == line
+
+
+def test_beginning_of_a_longer_line_ends_with_an_ellipsis() -> None:
+    assert shorten("abc", 5) == "abc"
+    assert shorten("abc", 5, is_cut=True) == "abc…"
+
+
+def test_repr_of_a_value_is_short() -> None:
+    assert short_repr("a") == "'a'"
+    assert len(short_repr("a" * 1000)) == 78

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from tertulia import Store
 from tertulia.records import session_rows
+from tertulia.records.process_check import NeedsProcessCheck
 from tertulia.records.sessions.open import (
-    NeedsGuard,
     OpenSession,
     activity_of,
     can_be_protected,
     expiry_reason,
-    has_running_process,
 )
 from tertulia.storage.rows import SessionRow
 from tertulia.testing import FakeClock, Handles
 from tests.records.store_inspection import ANA
-from tests.transfer.filled_stores import program
 
 
 def attempt(store: Store, has_processes: bool | None = None) -> OpenSession:
-    return OpenSession(
-        store.context,
-        ANA,
-        store.sessions.key(ANA),
-        store.now(),
-        has_processes=has_processes,
-    )
+    key = store.sessions.key(ANA)
+    answers = {} if has_processes is None else {key: has_processes}
+    return OpenSession(store.context, ANA, key, store.now(), answers=answers)
 
 
 def row_of(store: Store, session_id: str) -> SessionRow:
@@ -44,9 +37,7 @@ def guarded(handles: Handles) -> Store:
 def test_find_does_not_touch_activity(store: Store, clock: FakeClock) -> None:
     session = store.sessions.open(ANA)
     clock.forward(minutes=1)
-    result = store.context.db.write(attempt(store).find)
-    assert not isinstance(result, NeedsGuard)
-    assert result[0].id == session.id
+    assert store.context.db.write(attempt(store).find)[0].id == session.id
     assert store.sessions.require(session.id).updated_at == session.updated_at
     store.context.db.write(attempt(store).open)
     assert store.sessions.require(session.id).updated_at > session.updated_at
@@ -65,19 +56,18 @@ def test_an_expired_session_is_followed_by_a_new_one_with_a_notice(
     assert store.sessions.open(ANA).notice is None
 
 
-def test_the_guard_is_asked_for_only_when_the_policy_would_end_the_session(
+def test_processes_are_checked_only_when_the_policy_would_end_the_session(
     guarded: Store, clock: FakeClock
 ) -> None:
     session = guarded.sessions.open(ANA)
-    assert not isinstance(guarded.context.db.write(attempt(guarded).open), NeedsGuard)
+    db = guarded.context.db
+    db.write(attempt(guarded).open)
     clock.forward(hours=36)
-    assert guarded.context.db.write(attempt(guarded).open) == NeedsGuard(session.key)
-    kept = guarded.context.db.write(attempt(guarded, has_processes=True).find)
-    assert not isinstance(kept, NeedsGuard)
-    assert kept[0].id == session.id
-    new = guarded.context.db.write(attempt(guarded, has_processes=False).find)
-    assert not isinstance(new, NeedsGuard)
-    assert new[0].id != session.id
+    with pytest.raises(NeedsProcessCheck) as needed:
+        db.write(attempt(guarded).open)
+    assert needed.value.key == session.key
+    assert db.write(attempt(guarded, has_processes=True).find)[0].id == session.id
+    assert db.write(attempt(guarded, has_processes=False).find)[0].id != session.id
 
 
 def test_a_process_protects_a_session_for_a_limited_time(store: Store, clock: FakeClock) -> None:
@@ -89,14 +79,6 @@ def test_a_process_protects_a_session_for_a_limited_time(store: Store, clock: Fa
     assert can_be_protected(store.context, row, store.now(), None)
     clock.forward(days=2)
     assert not can_be_protected(store.context, row, store.now(), None)
-
-
-def test_a_stored_process_is_found_by_its_key(store: Store) -> None:
-    key = store.sessions.open(ANA).key
-    db = store.context.db
-    assert not db.read(lambda tx: has_running_process(tx, key))
-    store.processes.begin(replace(program(store), key=key))
-    assert db.read(lambda tx: has_running_process(tx, key))
 
 
 def test_activity_is_what_a_policy_decides_by(store: Store) -> None:

@@ -25,11 +25,12 @@ from tertulia.compat.local_times import to_local, to_utc
 from tertulia.compat.nanobot.session import Session, copy_json
 from tertulia.compat.nanobot.session_keys import find_session_folders, key_of, source_of
 from tertulia.core import session as core
-from tertulia.core.message import from_json
+from tertulia.core.message import from_json, to_json
 from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.settings import Settings
 from tertulia.errors import Error, StaleWrite
 from tertulia.records import session_rows
+from tertulia.records.sessions.open import begin_session
 from tertulia.records.transcript import replace
 from tertulia.records.transcript.replace import Part, Snapshot
 from tertulia.storage.base import Transaction
@@ -259,7 +260,7 @@ class SessionManager:
         stored_key = self.store.sessions.key(source_of(key))
 
         def work(tx: Transaction) -> _StoredSession | None:
-            row = replace.current(tx, stored_key)
+            row = session_rows.get_current(tx, stored_key)
             if row is None:
                 return None
             snapshot, bodies = _read_snapshot(tx, row)
@@ -349,17 +350,15 @@ def _save(
     replace.check_messages(session.messages)
     source = source_of(session.key)
     key = store.sessions.key(source)
-    row = replace.current(tx, key)
+    row = session_rows.get_current(tx, key)
     if base is not None and base.session_id and (row is None or row.id != base.session_id):
         if not _has_changed(session, base):
             return None
         raise _stale_write(session.key, "it was ended or deleted, so its changes cannot be stored")
     created_at, updated_at = to_utc(session.created_at), to_utc(session.updated_at)
     if row is None:
-        row, base = (
-            replace.begin(tx, store.context, source, key, created_at),
-            _empty_base(session.key),
-        )
+        row = begin_session(tx, store.context, source, key, created_at)
+        base = _empty_base(session.key)
         plan = _Plan(base.snapshot, list(session.messages), session.last_consolidated)
     else:
         plan = _make_plan(tx, row, session, base)
@@ -367,9 +366,10 @@ def _save(
             updated_at = max(updated_at, from_micros(row.updated_at))
     snapshot = replace.apply(tx, row, plan.snapshot, plan.parts, now, offset=plan.offset)
     metadata = _merge_metadata(session.metadata, base, from_json(row.metadata))
-    replace.set_metadata(tx, row, metadata)
+    if to_json(metadata) != row.metadata:
+        session_rows.set_metadata(tx, row, metadata)
     replace.set_times(tx, row, created_at, updated_at)
-    stored = replace.current(tx, key)
+    stored = session_rows.get_current(tx, key)
     assert stored is not None
     messages, copies = _saved_messages(session, base, plan)
     return _StoredSession(stored, snapshot, messages, copies, _without_import_note(metadata))

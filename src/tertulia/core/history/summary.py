@@ -14,6 +14,7 @@ import msgspec
 
 from tertulia.core.history import tokens
 from tertulia.core.message import ASSISTANT, USER, text_of
+from tertulia.core.text.excerpt import one_line
 
 Summariser = Callable[[Sequence[Mapping[str, Any]], str | None], str]
 
@@ -37,10 +38,8 @@ def extract_summary(messages: Sequence[Mapping[str, Any]], previous: str | None)
     if previous and not lines:
         lines = [previous]
     for message in messages:
-        text = " ".join(text_of(message).split())
+        text = one_line(text_of(message), _MAX_LINE_LENGTH)
         if message.get("role") in (USER, ASSISTANT) and text:
-            if len(text) > _MAX_LINE_LENGTH:
-                text = text[: _MAX_LINE_LENGTH - 1].rstrip() + "…"
             lines.append(f"- {'Person' if message['role'] == USER else 'Assistant'}: {text}")
     left_out = max(0, len(lines) - _MAX_LINES)
     if left_out:

@@ -10,6 +10,8 @@ import json
 import re
 from typing import Any
 
+from tertulia.core.text.excerpt import one_line
+
 _BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 # Legal in JSON but not safe on a terminal: C1 has control sequences of one byte.
 _UNSAFE_IN_JSON = re.compile(f"[\x7f-\x9f{_BIDIRECTIONAL}\u2028\u2029\ud800-\udfff]")
@@ -34,8 +36,7 @@ def display_text(text: str) -> str:
 
 def display_line(text: str, limit: int | None = None) -> str:
     """Return the text safe for display, on one line and cut at `limit` characters."""
-    line = " ".join(display_text(text).split())
-    return line if limit is None or len(line) <= limit else line[: limit - 1].rstrip() + "…"
+    return one_line(display_text(text), limit)
 
 
 def display_json(value: Any, *, indent: int | None = 2) -> str:

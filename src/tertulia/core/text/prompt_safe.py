@@ -20,6 +20,8 @@ import unicodedata
 from functools import lru_cache
 from itertools import dropwhile
 
+from tertulia.core.text.excerpt import one_line, shorten
+
 LIMIT = 240
 # Only this many characters are read, so that a huge text costs no more than a long one.
 MAX_INPUT = 16 * LIMIT
@@ -57,9 +59,7 @@ def quote_text(text: str, limit: int = LIMIT) -> str:
 
 def clean_for_prompt(text: str, limit: int = LIMIT) -> str:
     """Return the text that `quote_text` puts between the quotes."""
-    line, is_cut = clean_line(text[:MAX_INPUT]), len(text) > MAX_INPUT
-    if len(line) > limit or is_cut:
-        line = line[: limit - 1].rstrip() + "…"
+    line = shorten(clean_line(text[:MAX_INPUT]), limit, is_cut=len(text) > MAX_INPUT)
     # A cut can expose an underscore that was inside a word, so underscores are replaced last.
     return _UNDERSCORES.sub(_replace_underscores, line)
 
@@ -69,7 +69,7 @@ def clean_line(text: str) -> str:
     # Composed first, because a few characters compose to a backtick or another active one; and
     # again after hidden characters between a letter and its accent were removed.
     visible = "".join(map(_visible, unicodedata.normalize("NFC", text)))
-    line = unicodedata.normalize("NFC", " ".join(visible.split()))
+    line = unicodedata.normalize("NFC", one_line(visible))
     line = _UNKNOWN_RUN.sub(_UNKNOWN, line)
     line = _SPOILER.sub(lambda match: "¦" * len(match[0]), _ENTITY.sub("& ", line))
     # An accent with no letter before it would combine with the opening quote.

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from tertulia.core.text.excerpt import one_line
+
 # Increase it when `fold_text` gives other words than before: the index is then rebuilt.
 RULE_VERSION = 1
 
@@ -50,7 +52,7 @@ def parse_query(query: str) -> list[Phrase]:
 
 def snippet(text: str, phrases: list[Phrase], *, size: int = SNIPPET) -> str:
     """Return the part of a text around the first phrase that it contains, on one line."""
-    line = " ".join(text.split())
+    line = one_line(text)
     if len(line) <= size:
         return line
     low = line.lower()

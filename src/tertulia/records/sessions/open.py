@@ -11,18 +11,13 @@ from tertulia.core.source import Source
 from tertulia.platforms import registry
 from tertulia.records import session_rows
 from tertulia.records.people import linked_key
+from tertulia.records.process_check import NO_ANSWERS, ProcessAnswers, is_protected
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, from_micros, session_row, to_micros
 
 # The reasons for which a policy ends a session.
 AUTOMATIC: Final = ("idle", "daily")
-
-
-class NeedsGuard(NamedTuple):
-    """The result of a transaction that must know first whether processes run for a key."""
-
-    key: str
 
 
 class Activity(NamedTuple):
@@ -40,28 +35,28 @@ class OpenSession(NamedTuple):
     key: str
     now: datetime
     force_new: bool = False
-    has_processes: bool | None = None
+    answers: ProcessAnswers = NO_ANSWERS
     # A user is there to whom the notice can be shown that a policy ended the session before.
     hands_out_notice: bool = True
 
-    def open(self, tx: Transaction) -> Session | NeedsGuard:
+    def open(self, tx: Transaction) -> Session:
         """Return the current session or a new one, and touch its activity."""
-        opened = self.find(tx)
-        if isinstance(opened, NeedsGuard):
-            return opened
-        row, notice = opened
+        row, notice = self.find(tx)
         now = to_micros(self.now)
         if row.updated_at != now:
             tx.run("session_touch", {"ref": row.ref, "now": now})
             row = row._replace(updated_at=now, version=row.version + 1)
         return row.session(notice)
 
-    def find(self, tx: Transaction) -> tuple[SessionRow, Notice | None] | NeedsGuard:
-        """Return the current session under its policy, or a new one; activity is not touched."""
+    def find(self, tx: Transaction) -> tuple[SessionRow, Notice | None]:
+        """Return the current session under its policy, or a new one; activity is not touched.
+
+        Raise `NeedsProcessCheck` if the policy would end a session that a process may protect.
+        """
         key = linked_key(tx, self.source, self.key)
         return (self if key == self.key else self._replace(key=key))._find(tx)
 
-    def _find(self, tx: Transaction) -> tuple[SessionRow, Notice | None] | NeedsGuard:
+    def _find(self, tx: Transaction) -> tuple[SessionRow, Notice | None]:
         columns = tx.one("session_current", {"key": self.key})
         if columns is None:
             return self._begin_after_end(tx)
@@ -70,21 +65,16 @@ class OpenSession(NamedTuple):
         reason = "new" if self.force_new else expiry_reason(self.context, current, self.now, zone)
         if reason in AUTOMATIC and session_rows.has_running_turn(tx, current):
             reason = None
-        if reason in AUTOMATIC and can_be_protected(self.context, current, self.now, zone):
-            is_protected = self._is_protected(tx)
-            if is_protected is None:
-                return NeedsGuard(self.key)
-            reason = None if is_protected else reason
+        if (
+            reason in AUTOMATIC
+            and can_be_protected(self.context, current, self.now, zone)
+            and is_protected(tx, self.context, self.key, self.answers)
+        ):
+            reason = None
         if reason is None:
             return current, self._pending_notice(tx, current)
         end_session(tx, self.context, current, reason, self.now)
         return self._begin(tx, current, reason)
-
-    def _is_protected(self, tx: Transaction) -> bool | None:
-        """Return whether a process runs for the key; None if only the caller's guard can tell."""
-        if has_running_process(tx, self.key):
-            return True
-        return False if self.context.settings.has_active_processes is None else self.has_processes
 
     def _begin_after_end(self, tx: Transaction) -> tuple[SessionRow, Notice | None]:
         """Begin a session when none is current: at first contact, or after one was ended."""
@@ -166,11 +156,6 @@ def can_be_protected(
 ) -> bool:
     """Return whether a running process can still protect a session: it does for a day at most."""
     return expiry_reason(context, row, now - context.settings.protection, person_zone) is None
-
-
-def has_running_process(tx: Transaction, key: str) -> bool:
-    """Return whether a process that the store knows runs for a key."""
-    return tx.one("process_is_running_for", {"key": key}) is not None
 
 
 def activity_of(row: SessionRow) -> Activity:

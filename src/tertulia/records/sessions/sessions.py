@@ -9,14 +9,15 @@ from typing import Any, Final
 
 from tertulia.core import title as titles
 from tertulia.core import validate
-from tertulia.core.history.view import Span, View, oldest_spans, view_of_spans
-from tertulia.core.message import text_of, to_json
+from tertulia.core.history.view import Span, oldest_spans, view_of_spans
+from tertulia.core.message import text_of
 from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
-from tertulia.errors import AccessDenied, ConfigError, Duplicate, NotFound, StaleWrite
+from tertulia.errors import AccessDenied, ConfigError, Duplicate
 from tertulia.records import session_rows
 from tertulia.records.people import linked_key
+from tertulia.records.process_check import ProcessAnswers, is_protected, write_with_process_check
 from tertulia.records.sessions import delete
 from tertulia.records.sessions.find import FindExpired, find_within
 from tertulia.records.sessions.open import (
@@ -26,11 +27,10 @@ from tertulia.records.sessions.open import (
     can_be_protected,
     end_session,
     expiry_reason,
-    has_running_process,
 )
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript.read import read_messages
-from tertulia.records.transcript.revisions import copy_summary
+from tertulia.records.transcript.read import read_messages, read_turn_number
+from tertulia.records.transcript.revisions import copy_summary, locate
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import SessionRow, from_micros, parse_body, session_row, to_micros
 
@@ -55,17 +55,15 @@ class Sessions:
         A new one begins if there is none, if the policy ends the current one, or if it is forced.
         Activity is touched in the same transaction. Two callers at once get the same session.
         """
-        key = self.key(source)
-        has_processes: bool | None = None
-        while True:
-            attempt = OpenSession(self._context, source, key, self._now(), force_new, has_processes)
-            result = self._db.write(attempt.open, lane=session_rows.lane_of(attempt.key))
-            if isinstance(result, Session):
-                if result.created_at == result.updated_at:
-                    self._log("began", result)
-                return result
-            # The guard is foreign code: call it outside the transaction, then run that again.
-            has_processes = self._context.has_processes(result.key)
+        key, now = self.key(source), self._now()
+
+        def work(tx: Transaction, answers: ProcessAnswers) -> Session:
+            return OpenSession(self._context, source, key, now, force_new, answers).open(tx)
+
+        session = write_with_process_check(self._context, work, lane=session_rows.lane_of(key))
+        if session.created_at == session.updated_at:
+            self._log("began", session)
+        return session
 
     def key(self, source: Source) -> str:
         """Return the key of a source under this store's settings."""
@@ -93,8 +91,8 @@ class Sessions:
 
     def current(self, key: str) -> Session | None:
         """Return the current session of a key as stored, or None; no policy is applied."""
-        row = self._db.read(lambda tx: tx.one("session_current", {"key": key}))
-        return None if row is None else session_row(row).session()
+        row = self._db.read(lambda tx: session_rows.get_current(tx, key))
+        return None if row is None else row.session()
 
     def reset(self, key: str) -> Session | None:
         """End the current session of a key and begin a new one; None for an unknown key."""
@@ -155,10 +153,10 @@ class Sessions:
             current = session_rows.current_view(tx, session_id)
             spans = current.view.spans(current.last_seq)
             if at is not None:
-                log = _locate(current.view, at, current.last_seq)
+                log = locate(current, at)
                 spans = [*current.view.before(log, at, current.last_seq), Span(log, at, at)]
             last_seq = max((span.last for span in spans), default=0)
-            turns = _turns_until(tx, spans[-1]) if spans else 0
+            turns = read_turn_number(tx, spans[-1].log, spans[-1].last) if spans else 0
             self._end_current(tx, parent.key, "fork", now)
             fork = session_rows.insert_session(
                 tx,
@@ -194,7 +192,7 @@ class Sessions:
         def work(tx: Transaction) -> Session:
             row = session_rows.require(tx, session_id)
             if row.ended_at is None:
-                end_session(tx, self._context, row, storable(reason) or reason, now)
+                end_session(tx, self._context, row, storable(reason), now)
             return session_rows.require(tx, session_id).session()
 
         session = self._db.write(work)
@@ -206,11 +204,9 @@ class Sessions:
 
         Return None if not: a user wrote, a turn or a process runs in it, or it has ended.
         """
-        guard = self._context.settings.has_active_processes
-        is_guarded = guard is not None and guard(self.require(session_id).key)
         now = self._now()
 
-        def work(tx: Transaction) -> Session | None:
+        def work(tx: Transaction, answers: ProcessAnswers) -> Session | None:
             row = session_rows.require(tx, session_id)
             current = tx.one("session_current", {"key": row.key})
             if current is None or current[0] != row.ref or session_rows.has_running_turn(tx, row):
@@ -218,14 +214,14 @@ class Sessions:
             reason = expiry_reason(self._context, row, now, current[-1])
             if reason is None:
                 return None
-            if can_be_protected(self._context, row, now, current[-1]) and (
-                is_guarded or has_running_process(tx, row.key)
+            if can_be_protected(self._context, row, now, current[-1]) and is_protected(
+                tx, self._context, row.key, answers
             ):
                 return None
             end_session(tx, self._context, row, reason, now)
             return session_rows.require(tx, session_id).session()
 
-        session = self._db.write(work)
+        session = write_with_process_check(self._context, work)
         if session is not None:
             self._log(f"ended ({session.end_reason})", session)
         return session
@@ -244,8 +240,9 @@ class Sessions:
 
         def work(tx: Transaction) -> Session:
             row = session_rows.require(tx, session_id)
-            params = {"owner": row.owner, "title": chosen, "ref": row.ref}
-            if chosen is not None and tx.one("session_title_exists", params) is not None:
+            if chosen is not None and not session_rows.is_title_free(
+                tx, row.owner, chosen, ref=row.ref
+            ):
                 raise Duplicate(
                     f"You have another session with the title {chosen!r}.",
                     hint="Choose another title, or rename that one first.",
@@ -263,8 +260,7 @@ class Sessions:
         def work(tx: Transaction) -> str | None:
             row = session_rows.require(tx, session_id)
             for title in titles.suggest_titles(_first_text(tx, session_id)):
-                params = {"owner": row.owner, "title": title, "ref": row.ref}
-                if tx.one("session_title_exists", params) is None:
+                if session_rows.is_title_free(tx, row.owner, title, ref=row.ref):
                     return title
             return None
 
@@ -277,17 +273,10 @@ class Sessions:
 
         With a version, raise `StaleWrite` unless the session is still at it.
         """
-        text = to_json(metadata)
 
         def work(tx: Transaction) -> Session:
             row = session_rows.require(tx, session_id)
-            params = {"ref": row.ref, "metadata": text, "version": version}
-            if tx.changed("session_set_metadata", params) == 0:
-                raise StaleWrite(
-                    f"The session is at version {row.version}, not {version}.",
-                    hint="Read it again, then write.",
-                    version=row.version,
-                )
+            session_rows.set_metadata(tx, row, metadata, version=version)
             return session_rows.require(tx, session_id).session()
 
         return self._db.write(work)
@@ -373,9 +362,9 @@ class Sessions:
             )
 
     def _end_current(self, tx: Transaction, key: str, reason: str, now: datetime) -> None:
-        row = tx.one("session_current", {"key": key})
+        row = session_rows.get_current(tx, key)
         if row is not None:
-            session_rows.mark_ended(tx, session_row(row), reason, now)
+            session_rows.mark_ended(tx, row, reason, now)
 
 
 def _first_text(tx: Transaction, session_id: str) -> str:
@@ -388,21 +377,6 @@ def _first_text(tx: Transaction, session_id: str) -> str:
         if message.role == "user" and message.kind is None
     )
     return next((text[: 10 * titles.MAX_LENGTH] for text in texts if text), "")
-
-
-def _locate(view: View, seq: int, last_seq: int) -> int:
-    try:
-        return view.locate(seq, last_seq)
-    except LookupError:
-        raise NotFound(
-            f"Message {seq} is not visible in that session.",
-            hint="`transcript(…).entries()` lists the sequence numbers.",
-        ) from None
-
-
-def _turns_until(tx: Transaction, span: Span) -> int:
-    row = tx.one("message_turn", {"session": span.log, "seq": span.last})
-    return 0 if row is None else int(row[0])
 
 
 def _describe(kind: str, detail: Mapping[str, Any]) -> str:

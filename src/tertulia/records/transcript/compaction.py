@@ -20,7 +20,7 @@ from tertulia.core.message import INTERNAL, SUMMARY, Message, draft, text_of
 from tertulia.errors import AgentFailed, AgentTimeout, StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript.log import insert_messages
+from tertulia.records.transcript.log import Entry, add_messages
 from tertulia.records.transcript.read import read_messages, read_summary
 from tertulia.records.transcript.revisions import add_revision
 from tertulia.storage.base import Transaction
@@ -93,9 +93,7 @@ def _commit(tx: Transaction, session_id: str, old: _OldTurns, summary: str, now:
         )
     last = old.messages[-1]
     message = draft({"role": SUMMARY, "content": summary})
-    seq = current.last_seq + 1
-    tx.run("session_add_messages", {"ref": current.ref, "count": 1})
-    insert_messages(tx, current.ref, seq, [message], now, turns=[current.turns], kind=INTERNAL)
+    seq = add_messages(tx, current.ref, [Entry(message, INTERNAL)], now)
     view = view_of_spans(current.view.spans(current.last_seq), current.ref, seq)
     after = Span(last.session, last.seq, last.seq)
     number = add_revision(

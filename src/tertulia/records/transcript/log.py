@@ -1,98 +1,120 @@
-"""The append-only log of messages: number them, assign their turns and insert their rows."""
+"""The append-only log of messages. Every message of every session is stored here.
+
+An append is one statement that raises the sequence number of the session by the number of messages,
+and the rows of these messages, with their large parts. The statement differs: it may also touch the
+activity, add usage, or check the lease of a turn (`append_with`). Messages that are not yet in the
+search index are noted for the indexer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import repeat
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tertulia.core.message import USER, Draft
 from tertulia.records import session_rows
-from tertulia.records.usage import Charge
-from tertulia.storage.base import Transaction
+from tertulia.storage.base import Row, Transaction
+
+
+class Entry(NamedTuple):
+    """A message to append, and the other columns of its row."""
+
+    draft: Draft
+    kind: str | None = None
+    turn: int | None = None  # None: each message of a user begins a turn, others continue it
+    at: int | None = None  # None: the time of the append
+    author: str | None = None
+    is_inside_turn: bool = False  # it continues a turn, even if its role is that of a user
+
+    @property
+    def begins_turn(self) -> bool:
+        """True if the turn of the session ends before this message, and the next one begins."""
+        return self.draft.role == USER and not self.is_inside_turn
 
 
 def append_messages(
     tx: Transaction,
     session_id: str,
-    drafts: Sequence[Draft],
-    cost: Charge | None,
+    entries: Sequence[Entry],
     now: int,
     *,
-    is_activity: bool = True,
-    times: Sequence[int] | None = None,
-    kinds: Sequence[str | None] | None = None,
+    cost: Mapping[str, Any] | None = None,
+    is_activity: bool | None = None,
+    active_at: int | None = None,
 ) -> int:
-    """Append messages to a session within a transaction; return the last sequence number.
+    """Append messages to a session outside its turns; return the last sequence number.
 
-    Each message of a user begins a turn, and counts as activity unless `is_activity` is False.
-    `times` and `kinds` give each message its own, for messages that come from another system.
-    Raise `NotFound` if there is no such session.
+    They are activity if one of them begins a turn, unless `is_activity` says otherwise; `active_at`
+    is the time of the activity if it is not `now`. `cost` is a model call to enter with them, as
+    `usage.charge` returns it. Raise `NotFound` if there is no such session.
     """
-    new_turns = sum(item.role == USER for item in drafts)
+    new_turns = sum(entry.begins_turn for entry in entries)
     params: dict[str, Any] = {
         "id": session_id,
-        "count": len(drafts),
         "turns": new_turns,
-        "is_activity": is_activity and new_turns > 0,
-        "now": now,
+        "is_activity": new_turns > 0 if is_activity is None else is_activity,
+        "now": now if active_at is None else active_at,
+        **(cost or {}),
     }
-    if cost is None:
-        row = tx.one("session_append", params)
-    else:
-        params.update(cost)
-        row = tx.one("session_append_with_usage", params)
+    statement = "session_append" if cost is None else "session_append_with_usage"
+    row = append_with(tx, statement, params, entries, now)
     if row is None:
         raise session_rows.session_not_found(session_id)
-    ref, last_seq, last_turn, *owner, is_awaited = row
-    turn = last_turn - new_turns
-    turns = [turn := turn + (item.role == USER) for item in drafts]
-    insert_messages(
-        tx, ref, last_seq, drafts, now, turns=turns, times=times, kinds=kinds,
-        is_awaited=is_awaited,
-    )  # fmt: skip
     if cost is not None:
-        params.update(turn=last_turn, platform=owner[0], person=owner[1])
-        tx.run("usage_insert", params)
-    return int(last_seq)
+        turn, _, platform, person = row[2:]
+        tx.run("usage_insert", {**params, "turn": turn, "platform": platform, "person": person})
+    return int(row[1])
 
 
-def insert_messages(
-    tx: Transaction,
-    ref: int,
-    last_seq: int,
-    drafts: Sequence[Draft],
-    now: int,
-    *,
-    turns: Sequence[int],
-    author: str | None = None,
-    kind: str | None = None,
-    times: Sequence[int] | None = None,
-    kinds: Sequence[str | None] | None = None,
-    is_awaited: bool = False,
-) -> None:
-    """Insert messages into the log so that the last one has the number `last_seq`.
+def add_messages(tx: Transaction, ref: int, entries: Sequence[Entry], now: int) -> int:
+    """Append messages that a change of the transcript needs; return the last sequence number.
 
-    `times` and `kinds` replace `now` and `kind` if each message has its own. `is_awaited` says that
-    older messages of the session are not indexed yet: then the indexer knows of it already.
+    Activity, turns and version of the session stay as they are.
     """
+    row = append_with(tx, "session_add_messages", {"ref": ref}, entries, now)
+    assert row is not None
+    return int(row[1])
+
+
+def append_with(
+    tx: Transaction,
+    statement: str,
+    params: Mapping[str, Any],
+    entries: Sequence[Entry],
+    now: int,
+) -> Row | None:
+    """Append messages with a statement that counts them; return the row that it returns.
+
+    The statement adds `:count` to the sequence number of one session. It returns the columns ref,
+    last sequence number, number of turns, and whether older messages wait for the indexer; others
+    may follow. If its condition does not hold, return None: nothing was stored.
+    """
+    row = tx.one(statement, {**params, "count": len(entries)})
+    if row is not None and entries:
+        _insert(tx, row, entries, now)
+    return row
+
+
+def _insert(tx: Transaction, counted: Row, entries: Sequence[Entry], now: int) -> None:
+    """Insert the rows of messages that were counted, and their large parts."""
+    ref, last_seq, turn, is_awaited = counted[:4]
     # One integer holds session and sequence number: decision 0001.
-    position = (ref << 32) + last_seq - len(drafts)
-    entries = []
-    each_at = repeat(now, len(drafts)) if times is None else times
-    each_kind = repeat(kind, len(drafts)) if kinds is None else kinds
-    for item, turn, at, item_kind in zip(drafts, turns, each_at, each_kind, strict=True):
-        position += 1
-        entries.append((position, turn, item.role, item_kind, author, at, item.body, item.away))
-        if item.blobs:
-            _insert_blobs(tx, position, item)
-    tx.many("message_insert", entries)
+    position = (ref << 32) + last_seq - len(entries)
+    begins_turn = [entry.begins_turn for entry in entries]
+    turn -= sum(begins_turn)
+    rows = []
+    for entry, is_first in zip(entries, begins_turn, strict=True):
+        item, position = entry.draft, position + 1
+        turn += is_first
+        number = turn if entry.turn is None else entry.turn
+        at = now if entry.at is None else entry.at
+        rows.append(
+            (position, number, item.role, entry.kind, entry.author, at, item.body, item.away)
+        )
+        for blob in item.blobs:
+            tx.run("blob_insert", {"hash": blob.hash, "size": blob.size, "data": blob.data})
+            tx.run("blob_link", {"place": position, "hash": blob.hash})
+    tx.many("message_insert", rows)
+    # If older messages of the session wait for the indexer, it is noted there already.
     if not is_awaited:
         tx.run("unindexed_put", {"session": ref})
-
-
-def _insert_blobs(tx: Transaction, position: int, item: Draft) -> None:
-    """Store the large parts of a message by their hash."""
-    for blob in item.blobs:
-        tx.run("blob_insert", {"hash": blob.hash, "size": blob.size, "data": blob.data})
-        tx.run("blob_link", {"place": position, "hash": blob.hash})

@@ -151,3 +151,9 @@ def _last_user_message(tx: Transaction, spans: list[Span]) -> list[Message]:
         if row is not None:
             return [rows.message_from_row(row, tx)]
     return []
+
+
+def read_turn_number(tx: Transaction, log: int, seq: int) -> int:
+    """Return the number of the turn that a message belongs to; 0 if there is no such message."""
+    row = tx.one("message_turn", {"session": log, "seq": seq})
+    return 0 if row is None else int(row[0])

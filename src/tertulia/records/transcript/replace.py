@@ -12,18 +12,19 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from tertulia.core import keys
-from tertulia.core.history.view import Span, View, view_of_spans
-from tertulia.core.message import COMMAND, DELIVERY, INTERNAL, USER, draft, to_json
+from tertulia.core.history.view import Span, view_of_spans
+from tertulia.core.message import COMMAND, DELIVERY, INTERNAL, USER, draft
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, NotFound
 from tertulia.records import session_rows
+from tertulia.records.sessions.open import begin_session
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript.log import append_messages, insert_messages
+from tertulia.records.transcript.log import Entry, append_messages
 from tertulia.records.transcript.read import read_messages
 from tertulia.records.transcript.revisions import add_revision
 from tertulia.storage.base import Transaction
-from tertulia.storage.rows import CurrentView, SessionRow, session_row, to_micros
+from tertulia.storage.rows import CurrentView, SessionRow, to_micros
 
 # The chat type of a transcript that belongs to no conversation.
 TRANSCRIPT: Final = "transcript"
@@ -60,12 +61,12 @@ Part = int | Mapping[str, Any]
 
 def append(context: StoreContext, session_id: str, message: Mapping[str, Any]) -> None:
     """Store a message; an unknown session id becomes a session of its own."""
-    drafts = [draft(message)]
+    entry = Entry(draft(message))
     now = context.clock.now().astimezone(UTC)
 
     def work(tx: Transaction) -> None:
         _adopt(tx, context, session_id, now)
-        append_messages(tx, session_id, drafts, None, to_micros(now))
+        append_messages(tx, session_id, [entry], to_micros(now))
 
     context.db.write(work)
     context.notify_indexer()
@@ -100,34 +101,11 @@ def set_last_prompt(context: StoreContext, session_id: str, tokens: int) -> None
         raise session_rows.session_not_found(session_id)
 
 
-def begin(
-    tx: Transaction, context: StoreContext, source: Source, key: str, created_at: datetime
-) -> SessionRow:
-    """Insert a session that began at a given time; return its row."""
-    row = session_rows.insert_session(tx, context, source, key, created_at)
-    session_rows.insert_first_revision(tx, row.ref, View.whole(row.ref), "start", created_at, 0)
-    session_rows.record_event(tx, row.ref, created_at, "began", {})
-    return row
-
-
-def current(tx: Transaction, key: str) -> SessionRow | None:
-    """Return the current session of a key, or None."""
-    row = tx.one("session_current", {"key": key})
-    return None if row is None else session_row(row)
-
-
 def set_times(tx: Transaction, row: SessionRow, created_at: datetime, updated_at: datetime) -> None:
     """Store when a session began and when its user was last active, as another system knows it."""
     times = {"created_at": to_micros(created_at), "updated_at": to_micros(updated_at)}
     if times != {"created_at": row.created_at, "updated_at": row.updated_at}:
         tx.run("session_set_times", {"ref": row.ref, **times})
-
-
-def set_metadata(tx: Transaction, row: SessionRow, metadata: Mapping[str, Any]) -> None:
-    """Replace the metadata of a session, if it differs."""
-    text = to_json(metadata)
-    if text != row.metadata:
-        tx.run("session_set_metadata", {"ref": row.ref, "metadata": text, "version": None})
 
 
 def kind_of(message: Mapping[str, Any]) -> str | None:
@@ -197,19 +175,18 @@ def apply(
     """
     micros = to_micros(now)
     current = session_rows.current_view_of(tx, row.ref)
-    new = [part for part in parts if not isinstance(part, int)]
     positions = _positions(stored, parts, current)
-    if new:
-        new_positions = [
-            position
-            for position, part in zip(positions, parts, strict=True)
-            if not isinstance(part, int)
-        ]
-        _insert(tx, row, new, new_positions, micros)
+    entries = [
+        Entry(draft(part), kind_of(part), position.turn)
+        for position, part in zip(positions, parts, strict=True)
+        if not isinstance(part, int)
+    ]
+    if entries:
+        append_messages(tx, row.id, entries, micros, is_activity=False)
     applied = Snapshot(positions, _offset(stored, positions, offset))
     is_extended = positions[: len(stored.positions)] == stored.positions
     if not is_extended or applied.offset != stored.offset:
-        _add_revision(tx, current, applied, len(new), micros)
+        _add_revision(tx, current, applied, len(entries), micros)
     return applied
 
 
@@ -229,33 +206,6 @@ def _positions(stored: Snapshot, parts: Sequence[Part], current: CurrentView) ->
             turn = positions[-1].turn if positions else turns
         positions.append(LogPosition(current.ref, seq, turn))
     return positions
-
-
-def _insert(
-    tx: Transaction,
-    row: SessionRow,
-    messages: Sequence[Mapping[str, Any]],
-    positions: Sequence[LogPosition],
-    micros: int,
-) -> None:
-    drafts = [draft(message) for message in messages]
-    params = {
-        "id": row.id,
-        "count": len(drafts),
-        "turns": sum(item.role == USER for item in drafts),
-        "is_activity": False,
-        "now": micros,
-    }
-    tx.one("session_append", params)
-    insert_messages(
-        tx,
-        row.ref,
-        positions[-1].seq,
-        drafts,
-        micros,
-        turns=[position.turn for position in positions],
-        kinds=[kind_of(message) for message in messages],
-    )
 
 
 def _offset(stored: Snapshot, positions: Sequence[LogPosition], offset: int) -> int:
@@ -306,6 +256,6 @@ def _adopt(tx: Transaction, context: StoreContext, session_id: str, now: datetim
         raise NotFound(f"Invalid session id {session_id!r}.", hint="Give the id of a session.")
     source = Source(LOCAL, session_id, chat_type=TRANSCRIPT)
     key = keys.session_key(source, agent=context.settings.agent)
-    row = begin(tx, context, source, key, now)
+    row = begin_session(tx, context, source, key, now)
     tx.run("session_set_id", {"ref": row.ref, "id": session_id})
     session_rows.mark_ended(tx, row, "adopted", now)

@@ -16,7 +16,7 @@ from tertulia.core.history.view import Span, View, view_of_spans
 from tertulia.core.message import INTERNAL, draft, to_json
 from tertulia.errors import NotFound
 from tertulia.records import session_rows
-from tertulia.records.transcript.log import insert_messages
+from tertulia.records.transcript.log import Entry, add_messages
 from tertulia.records.transcript.read import read_summary
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import CurrentView, from_micros, parse_view
@@ -130,9 +130,7 @@ def copy_summary(tx: Transaction, current: CurrentView, fork: int, view: View, n
     summary = read_summary(tx, current)
     assert summary is not None
     forked = session_rows.current_view_of(tx, fork)
-    seq = forked.last_seq + 1
-    tx.run("session_add_messages", {"ref": fork, "count": 1})
-    insert_messages(tx, fork, seq, [draft(summary.body)], now, turns=[forked.turns], kind=INTERNAL)
+    seq = add_messages(tx, fork, [Entry(draft(summary.body), INTERNAL)], now)
     add_revision(
         tx,
         forked._replace(last_seq=seq),

@@ -26,8 +26,13 @@ from tertulia.errors import ConfigError, IllegalMove
 from tertulia.records import budgets, session_rows
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript import revisions
-from tertulia.records.transcript.log import append_messages, insert_messages
-from tertulia.records.transcript.read import read_bodies, read_messages, read_recent
+from tertulia.records.transcript.log import Entry, add_messages, append_messages
+from tertulia.records.transcript.read import (
+    read_bodies,
+    read_messages,
+    read_recent,
+    read_turn_number,
+)
 from tertulia.records.transcript.revisions import Cut, Revision
 from tertulia.records.usage import charge
 from tertulia.storage.base import Transaction
@@ -56,11 +61,12 @@ class Transcript:
     def _extend(self, drafts: Sequence[Draft], usage: Usage | None) -> int:
         now = to_micros(self._context.clock.now())
         cost = None if usage is None else charge(usage)
+        entries = [Entry(item) for item in drafts]
 
         def work(tx: Transaction) -> int:
             if cost is not None:
                 budgets.share_ledger_lock(tx, self._context)
-            return append_messages(tx, self.session_id, drafts, cost, now)
+            return append_messages(tx, self.session_id, entries, now, cost=cost)
 
         # The first statement locks the row of the session, and no other session is touched.
         last = self._db.write(work, lane=f"session {self.session_id}")
@@ -111,12 +117,12 @@ class Transcript:
     def rewrite(self, messages: Iterable[Mapping[str, Any]]) -> None:
         """Show these messages instead of the visible ones."""
         validate.collection("messages", messages)
-        drafts = [draft(message) for message in messages]
+        entries = [Entry(draft(message)) for message in messages]
         now = to_micros(self._context.clock.now())
 
         def work(tx: Transaction) -> None:
             current = session_rows.current_view(tx, self.session_id)
-            last_seq = append_messages(tx, self.session_id, drafts, None, now, is_activity=False)
+            last_seq = append_messages(tx, self.session_id, entries, now, is_activity=False)
             view = View.whole(current.ref, current.last_seq + 1)
             revisions.add_revision(
                 tx, current._replace(last_seq=last_seq), view, "rewrite", now,
@@ -170,16 +176,14 @@ class Transcript:
 
     def edit(self, seq: int, message: Mapping[str, Any]) -> None:
         """Show another message instead of message `seq`, in the same turn; raise `NotFound`."""
-        drafts = [draft(message)]
+        entry = Entry(draft(message))
         now = to_micros(self._context.clock.now())
 
         def work(tx: Transaction) -> None:
             current = session_rows.current_view(tx, self.session_id)
             log = revisions.locate(current, seq)
-            (turn,) = tx.one("message_turn", {"session": log, "seq": seq}) or (0,)
-            last = current.last_seq + 1
-            tx.run("session_add_messages", {"ref": current.ref, "count": 1})
-            insert_messages(tx, current.ref, last, drafts, now, turns=[turn])
+            turn = read_turn_number(tx, log, seq)
+            last = add_messages(tx, current.ref, [entry._replace(turn=turn)], now)
             spans = [
                 *current.view.before(log, seq, current.last_seq),
                 Span(current.ref, last, last),

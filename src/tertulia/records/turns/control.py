@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -33,11 +33,13 @@ from tertulia.core.usage import Usage
 from tertulia.errors import BudgetExceeded, Error, IllegalMove, SessionBusy
 from tertulia.records import budgets, session_rows
 from tertulia.records.people import linked_key
+from tertulia.records.process_check import write_with_process_check
 from tertulia.records.queues import inbox, outbox
+from tertulia.records.queues.base import lease_micros
 from tertulia.records.queues.inbox import InboxItem
-from tertulia.records.sessions.open import NeedsGuard
 from tertulia.records.sessions.sessions import Sessions
 from tertulia.records.store_context import StoreContext
+from tertulia.records.transcript.log import Entry
 from tertulia.records.transcript.transcript import Transcript
 from tertulia.records.turns.enter import (
     AlreadyAnswered,
@@ -47,12 +49,11 @@ from tertulia.records.turns.enter import (
     author_of,
 )
 from tertulia.records.turns.interrupted import interrupted_result
-from tertulia.records.turns.lease import CloseTurn, TurnRef, lease_micros
+from tertulia.records.turns.lease import CloseTurn, TurnRef
 from tertulia.records.turns.local_turns import LocalTurns
 from tertulia.records.turns.ticket import Ticket
 from tertulia.records.turns.user_message import UserMessage
 from tertulia.records.turns.write import (
-    NeedsProcessCheck,
     WriteStep,
     call_name,
     call_to_dict,
@@ -91,6 +92,7 @@ class TurnControl:
         *,
         wait: float,
         prompt: Callable[[Session, UserMessage], str],
+        inbox_item: InboxItem | None = None,
     ) -> None:
         self._context = context
         self._db = context.db
@@ -118,7 +120,7 @@ class TurnControl:
         self.is_interrupted = False
         self.answer: str | None = None
         # The claimed inbox item that the answer settles, in the same transaction.
-        self.inbox_item: InboxItem | None = None
+        self._inbox_item = inbox_item
         self.has_settled_item = False
         # Called by the thread that renews leases, for a turn that no `with` block holds.
         self.is_abandoned: Callable[[], bool] | None = None
@@ -183,9 +185,7 @@ class TurnControl:
             delivered_text=text or "",
             kind=DELIVERY if self._is_unprompted and not calls else None,
             is_last=is_last,
-            interrupted=[
-                interrupted_result(call_id, self._calls[call_id]) for call_id in open_calls
-            ],
+            open_calls=open_calls,
         )
         if is_last:
             self._unanswered = []
@@ -361,7 +361,7 @@ class TurnControl:
             self._is_open,
             self.answer,
             self._answer_seq,
-            self.inbox_item,
+            self._inbox_item,
             self.has_settled_item,
             dict(self._calls),
             list(self._unanswered),
@@ -370,7 +370,7 @@ class TurnControl:
     @state.setter
     def state(self, state: TurnState) -> None:
         self._is_open, self.answer, self._answer_seq = state[:3]
-        self.inbox_item, self.has_settled_item = state.inbox_item, state.has_settled_item
+        self._inbox_item, self.has_settled_item = state.inbox_item, state.has_settled_item
         self._calls, self._unanswered = state.calls, state.unanswered
 
     @property
@@ -402,7 +402,10 @@ class TurnControl:
         turn = self._turn
         if turn is None or not self._is_open:
             return True
-        params = {**turn.epoch_params(), "lease": lease_micros(self._context)}
+        params = {
+            **turn.epoch_params(),
+            "lease": lease_micros(self._context.settings.lease_seconds),
+        }
         try:
             return self._db.write(lambda tx: tx.changed("turn_renew", params), lane=self._lane) > 0
         except Error as problem:
@@ -416,23 +419,16 @@ class TurnControl:
             raise IllegalMove("The turn was entered before.", hint="Make another: store.turn(…).")
 
     def _enter_once(self) -> OpenedTurn | AlreadyAnswered:
-        """Run the transaction; run it again if it must know first whether processes run."""
-        has_processes: bool | None = None
-        while True:
-            attempt = EnterTurn(
-                self._context,
-                self._local_turns,
-                self._message,
-                self._drafts,
-                self._key,
-                self._context.clock.now(),
-                self._ticket.id,
-                has_processes,
-            )
-            entry = self._db.write(attempt.enter, lane=self._lane)
-            if not isinstance(entry, NeedsGuard):
-                return entry
-            has_processes = self._context.has_processes(entry.key)
+        attempt = EnterTurn(
+            self._context,
+            self._local_turns,
+            self._message,
+            self._drafts,
+            self._key,
+            self._context.clock.now(),
+            self._ticket.id,
+        )
+        return write_with_process_check(self._context, attempt.enter, lane=self._lane)
 
     @cached_property
     def _drafts(self) -> list[Draft]:
@@ -450,10 +446,10 @@ class TurnControl:
             # The refused transaction was rolled back, and the sums that it had updated with it.
             budgets.add_new_usage(tx, self._context)
             key = linked_key(tx, self._message.source, self._key)
-            row = tx.one("session_current", {"key": key})
+            row = session_rows.get_current(tx, key)
             if row is not None:
                 now = self._context.clock.now()
-                session_rows.record_event(tx, row[0], now, "refused", {"reason": refusal.message})
+                session_rows.record_event(tx, row.ref, now, "refused", {"reason": refusal.message})
 
         session_rows.log_errors(lambda: self._db.write(work))
 
@@ -493,49 +489,39 @@ class TurnControl:
         author: str | None = None,
         also: Callable[[Transaction], None] | None = None,
         is_last: bool = False,
-        interrupted: Sequence[Draft] = (),
+        open_calls: Sequence[str] = (),
     ) -> int:
         """Append to the turn under its epoch, in one transaction; return the last number."""
         turn, entry = self._turn, self._entry
         if turn is None or entry is None:
             raise self._outside_error()
         is_after = not self._is_open and not drafts
+        entries = [interrupted_result(id_, self._calls[id_], turn.number) for id_ in open_calls]
+        entries += [Entry(item, kind, turn.number, author=author) for item in drafts]
         step = WriteStep(
             self._context,
             turn,
             self._message.source,
             entry.row.key,
             self._context.clock.now(),
-            drafts,
-            interrupted,
-            kind,
-            author,
+            entries,
             None if usage is None else charge(usage),
             deliveries,
             delivered_text,
             also,
-            self.inbox_item,
+            self._inbox_item,
             is_last,
             is_after,
         )
-        last_seq = self._run_step(step)
-        if is_last and self.inbox_item is not None:
-            self.inbox_item, self.has_settled_item = None, True
+        last_seq = write_with_process_check(self._context, step.write, lane=self._lane)
+        if is_last and self._inbox_item is not None:
+            self._inbox_item, self.has_settled_item = None, True
             self._db.notify(inbox.CHANNEL)
         if not is_after:
             self._is_open = not is_last
         if deliveries:
             self._db.notify(outbox.CHANNEL)
         return last_seq
-
-    def _run_step(self, step: WriteStep) -> int:
-        """Run the transaction; the process guard, if it is needed, is called between two runs."""
-        has_processes: bool | None = None
-        while True:
-            try:
-                return self._db.write(partial(step.write, has_processes), lane=self._lane)
-            except NeedsProcessCheck as needed:
-                has_processes = self._context.has_processes(needed.key)
 
     def _close(self, turn: TurnRef, failed: bool, keep_calls: bool) -> None:
         """Close a turn without an answer, or with calls that have no result."""

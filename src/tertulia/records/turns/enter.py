@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -10,11 +11,13 @@ from tertulia.core.message import Draft, text_of, to_json
 from tertulia.core.session import Notice
 from tertulia.core.source import Source
 from tertulia.records import budgets, session_rows
-from tertulia.records.sessions.open import AUTOMATIC, NeedsGuard, OpenSession
+from tertulia.records.process_check import ProcessAnswers
+from tertulia.records.queues.base import lease_micros
+from tertulia.records.sessions.open import AUTOMATIC, OpenSession
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript.log import insert_messages
+from tertulia.records.transcript.log import Entry, append_with
 from tertulia.records.turns.interrupted import close_interrupted, revoke_open_turn
-from tertulia.records.turns.lease import TurnRef, lease_micros
+from tertulia.records.turns.lease import TurnRef
 from tertulia.records.turns.local_turns import LocalTurns
 from tertulia.records.turns.user_message import UserMessage
 from tertulia.storage import rows
@@ -28,7 +31,6 @@ class OpenedTurn(NamedTuple):
     row: SessionRow
     notice: Notice | None
     turn: TurnRef
-    is_awaited: bool  # by the search index, for messages before this turn
 
 
 class AlreadyAnswered(NamedTuple):
@@ -79,12 +81,12 @@ class EnterTurn(NamedTuple):
     key: str
     now: datetime
     ticket: int | None
-    has_processes: bool | None
 
-    def enter(self, tx: Transaction) -> OpenedTurn | AlreadyAnswered | NeedsGuard:
+    def enter(self, tx: Transaction, answers: ProcessAnswers) -> OpenedTurn | AlreadyAnswered:
         """Begin the turn, or return the answer that the message had before.
 
-        Raise `SessionHeld` if it has to wait, and `BudgetExceeded`; then nothing is stored.
+        Raise `SessionHeld` if it has to wait, `BudgetExceeded`, and `NeedsProcessCheck`; then
+        nothing is stored.
         """
         dedupe_key = self.message.dedupe_key
         columns = tx.one("turn_by_dedupe_key", {"arrival": dedupe_key}) if dedupe_key else None
@@ -92,12 +94,9 @@ class EnterTurn(NamedTuple):
         if earlier is not None and not self._can_resume(tx, earlier):
             return self._already_answered(tx, earlier)
         attempt = OpenSession(
-            self.context, self.message.source, self.key, self.now, False, self.has_processes
+            self.context, self.message.source, self.key, self.now, answers=answers
         )
-        opened = attempt.find(tx)
-        if isinstance(opened, NeedsGuard):
-            return opened
-        row, notice = opened
+        row, notice = attempt.find(tx)
         self._check_queue(tx, row)
         budgets.require_budget(tx, self.context, row, keys.person_of(self.message.source), self.now)
         if row.open_turn is not None:
@@ -160,35 +159,26 @@ class EnterTurn(NamedTuple):
         self, tx: Transaction, row: SessionRow, notice: Notice | None, dedupe_key: str | None
     ) -> OpenedTurn:
         """Store the user's message and the row of a new turn."""
-        now, count = to_micros(self.now), len(self.drafts)
-        entry = self._take_session(tx, row, notice, count=count, turns=1, active_at=now)
-        number, last_seq = entry.turn.number, entry.row.last_seq
-        insert_messages(
-            tx,
-            row.ref,
-            last_seq,
-            self.drafts,
-            now,
-            turns=[number] * count,
-            author=author_of(self.context, self.message.source),
-            is_awaited=entry.is_awaited,
-        )
+        now = to_micros(self.now)
+        author = author_of(self.context, self.message.source)
+        entries = [Entry(item, author=author) for item in self.drafts]
+        opened = self._take_session(tx, row, notice, entries=entries, turns=1, active_at=now)
         tx.run(
             "turn_insert",
             {
                 "ref": row.ref,
-                "number": number,
+                "number": opened.turn.number,
                 "arrival": dedupe_key,
                 "now": now,
-                "first_seq": last_seq - count + 1,
+                "first_seq": opened.row.last_seq - len(entries) + 1,
             },
         )
-        return entry
+        return opened
 
     def _resume(self, tx: Transaction, row: SessionRow, number: int) -> OpenedTurn:
         """Enter the newest turn again. The user wrote nothing new, so it is not their activity."""
         tx.run("turn_reopen", {"ref": row.ref, "number": number})
-        return self._take_session(tx, row, None, count=0, turns=0, active_at=row.updated_at)
+        return self._take_session(tx, row, None, entries=(), turns=0, active_at=row.updated_at)
 
     def _take_session(
         self,
@@ -196,27 +186,24 @@ class EnterTurn(NamedTuple):
         row: SessionRow,
         notice: Notice | None,
         *,
-        count: int,
+        entries: Sequence[Entry],
         turns: int,
         active_at: int,
     ) -> OpenedTurn:
         """Take the lease and raise the epoch: from now on, no older epoch can write."""
-        columns = tx.one(
-            "session_begin_turn",
-            {
-                "ref": row.ref,
-                "count": count,
-                "turns": turns,
-                "now": active_at,
-                "lease": lease_micros(self.context),
-            },
-        )
+        params = {
+            "ref": row.ref,
+            "turns": turns,
+            "now": active_at,
+            "lease": lease_micros(self.context.settings.lease_seconds),
+        }
+        columns = append_with(tx, "session_begin_turn", params, entries, active_at)
         assert columns is not None
-        last_seq, number, epoch, version, is_awaited = columns
+        _, last_seq, number, _, epoch, version = columns
         entered = row._replace(
             last_seq=last_seq, turns=number, version=version, updated_at=active_at
         )
-        return OpenedTurn(entered, notice, TurnRef(row.ref, row.id, number, epoch), is_awaited)
+        return OpenedTurn(entered, notice, TurnRef(row.ref, row.id, number, epoch))
 
 
 def author_of(context: StoreContext, source: Source) -> str | None:

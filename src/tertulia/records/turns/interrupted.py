@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from tertulia.core.history.repair import INTERRUPTED_RESULT, build_blocks
-from tertulia.core.message import INTERRUPTED, TOOL, Draft, draft
+from tertulia.core.message import INTERRUPTED, TOOL, draft
 from tertulia.records import session_rows
-from tertulia.records.transcript.log import insert_messages
+from tertulia.records.transcript.log import Entry, add_messages
 from tertulia.storage import rows
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, to_micros
@@ -21,24 +21,13 @@ def close_interrupted(tx: Transaction, row: SessionRow, now: datetime) -> int:
     Each call without a result gets one that says it was interrupted. Nothing is run again.
     """
     assert row.open_turn is not None
-    drafts = interrupted_results(tx, row.ref, row.last_seq, row.open_turn)
-    last_seq = row.last_seq + len(drafts)
+    entries = interrupted_results(tx, row.ref, row.last_seq, row.open_turn)
     micros = to_micros(now)
-    if drafts:
-        tx.run("session_add_messages", {"ref": row.ref, "count": len(drafts)})
-        insert_messages(
-            tx,
-            row.ref,
-            last_seq,
-            drafts,
-            micros,
-            turns=[row.open_turn] * len(drafts),
-            kind=INTERRUPTED,
-        )
+    last_seq = add_messages(tx, row.ref, entries, micros) if entries else row.last_seq
     params = {"ref": row.ref, "number": row.open_turn, "now": micros, "answer_seq": None}
     tx.run("turn_close", {**params, "state": "interrupted"})
     session_rows.record_event(
-        tx, row.ref, now, "interrupted", {"turn": row.open_turn, "calls": len(drafts)}
+        tx, row.ref, now, "interrupted", {"turn": row.open_turn, "calls": len(entries)}
     )
     return last_seq
 
@@ -49,29 +38,30 @@ def revoke_open_turn(tx: Transaction, row: SessionRow, now: datetime) -> None:
     tx.run("session_revoke_lease", {"ref": row.ref})
 
 
-def interrupted_results(tx: Transaction, ref: int, last_seq: int, turn: int) -> list[Draft]:
+def interrupted_results(tx: Transaction, ref: int, last_seq: int, turn: int) -> list[Entry]:
     """Return a result for each call of a turn that has none."""
     params = {"ref": ref, "last": last_seq, "turn": turn}
     messages = [rows.message_from_row(row, tx) for row in tx.all("turn_messages", params)]
     return [
-        interrupted_result(_stored_id(block.row.body, call, block.calls), call["function"]["name"])
+        interrupted_result(
+            _stored_id(block.row.body, call, block.calls), call["function"]["name"], turn
+        )
         for block in build_blocks(messages)
         for call, result in zip(block.calls, block.results, strict=True)
         if result.row is None
     ]
 
 
-def interrupted_result(call_id: str, name: str) -> Draft:
-    """Return the result of a call that will never have another one."""
-    return draft(
-        {
-            "role": TOOL,
-            "tool_call_id": call_id,
-            "name": name,
-            "content": INTERRUPTED_RESULT,
-            "interrupted": True,
-        }
-    )
+def interrupted_result(call_id: str, name: str, turn: int) -> Entry:
+    """Return the result of a call of a turn that will never have another one."""
+    message = {
+        "role": TOOL,
+        "tool_call_id": call_id,
+        "name": name,
+        "content": INTERRUPTED_RESULT,
+        "interrupted": True,
+    }
+    return Entry(draft(message), INTERRUPTED, turn)
 
 
 def _stored_id(body: dict[str, Any], call: dict[str, Any], calls: Sequence[dict[str, Any]]) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tertulia.core.message import INTERRUPTED
 from tertulia.errors import LeaseLost
 from tertulia.records import session_rows
+from tertulia.records.queues.base import lease_micros
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript.log import insert_messages
+from tertulia.records.transcript.log import append_with
 from tertulia.records.turns.interrupted import interrupted_results
 from tertulia.storage.base import Transaction
 
@@ -50,25 +50,14 @@ class CloseTurn(NamedTuple):
         row = tx.one("session_by_epoch", turn.epoch_params())
         if row is None:
             raise lease_lost(tx, turn.session_id)
-        last_seq = row[0]
-        drafts = [] if self.keep_calls else interrupted_results(tx, turn.ref, last_seq, turn.number)
-        last_seq += len(drafts)
-        tx.one("turn_append", append_params(self.context, turn, len(drafts), is_last=True))
-        if drafts:
-            insert_messages(
-                tx, turn.ref, last_seq, drafts, self.now, turns=[turn.number] * len(drafts),
-                kind=INTERRUPTED,
-            )  # fmt: skip
+        entries = [] if self.keep_calls else interrupted_results(tx, turn.ref, row[0], turn.number)
+        params = append_params(self.context, turn, is_last=True)
+        append_with(tx, "turn_append", params, entries, self.now)
         close_turn_row(tx, turn, self.state, self.now, self.answer_seq)
 
 
-def lease_micros(context: StoreContext) -> int:
-    """Return the length of a lease in microseconds."""
-    return round(context.settings.lease_seconds * 1_000_000)
-
-
 def append_params(
-    context: StoreContext, turn: TurnRef, count: int, *, is_last: bool, is_after: bool = False
+    context: StoreContext, turn: TurnRef, *, is_last: bool, is_after: bool = False
 ) -> dict[str, Any]:
     """Return the parameters of `turn_append`, which also renews the lease or releases it.
 
@@ -76,11 +65,10 @@ def append_params(
     """
     return {
         **turn.epoch_params(),
-        "count": count,
         "turn": turn.number,
         "is_last": is_last,
         "is_after": is_after,
-        "lease": lease_micros(context),
+        "lease": lease_micros(context.settings.lease_seconds),
     }
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from tertulia.records import session_rows
+from tertulia.records.queues.base import lease_micros
 from tertulia.storage.base import Database, Transaction
 
 # A ticket that was not renewed for this long belongs to a process that is gone.
@@ -31,7 +32,7 @@ class Ticket:
         self._renew_at = time.monotonic() + TICKET_SECONDS / 3
 
     def _take_or_renew(self, key: str, tx: Transaction) -> int:
-        lease = round(TICKET_SECONDS * 1_000_000)
+        lease = lease_micros(TICKET_SECONDS)
         if self.id is not None and tx.changed("ticket_renew", {"id": self.id, "lease": lease}):
             return self.id
         tx.run("tickets_expire")

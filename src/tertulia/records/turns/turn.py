@@ -30,14 +30,10 @@ from tertulia.core.usage import Usage
 from tertulia.records.turns.control import TurnControl
 
 
-class Turn:
-    """One exchange. Used in a `with` block; every call in it is durable when it returns.
+class TurnProperties:
+    """The values of a turn, in sync and in async code: reading them never waits."""
 
-    It shows the calls of an exchange; `TurnControl` has the steps behind them (decision 0012).
-    """
-
-    def __init__(self, control: TurnControl) -> None:
-        self._control = control
+    _control: TurnControl
 
     @property
     def session(self) -> Session:
@@ -63,6 +59,16 @@ class Turn:
     def context_prompt(self) -> str:
         """The part of the system prompt that tells the agent which chat it is in."""
         return self._control.context_prompt
+
+
+class Turn(TurnProperties):
+    """One exchange. Used in a `with` block; every call in it is durable when it returns.
+
+    It shows the calls of an exchange; `TurnControl` has the steps behind them (decision 0012).
+    """
+
+    def __init__(self, control: TurnControl) -> None:
+        self._control = control
 
     def history(
         self,

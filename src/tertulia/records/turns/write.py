@@ -8,27 +8,20 @@ from typing import Any, NamedTuple
 
 from tertulia.core import keys
 from tertulia.core.history.repair import UNNAMED_TOOL, tool_name
-from tertulia.core.message import INTERRUPTED, Draft, ToolCall
+from tertulia.core.message import ToolCall
 from tertulia.core.source import LOCAL, Source
 from tertulia.errors import IllegalMove
 from tertulia.records import budgets, cross_posts, session_rows
 from tertulia.records.people import linked_key
+from tertulia.records.process_check import ProcessAnswers
 from tertulia.records.queues import inbox, outbox
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.store_context import StoreContext
-from tertulia.records.transcript.log import insert_messages
+from tertulia.records.transcript.log import Entry, append_with
 from tertulia.records.turns.lease import TurnRef, append_params, close_turn_row, lease_lost
 from tertulia.records.usage import Charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import to_micros
-
-
-class NeedsProcessCheck(Exception):
-    """A transaction must know first whether processes run for `key`; nothing was stored."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__()
-        self.key = key
 
 
 class WriteStep(NamedTuple):
@@ -39,10 +32,7 @@ class WriteStep(NamedTuple):
     source: Source
     session_key: str
     now: datetime
-    drafts: Sequence[Draft]
-    interrupted: Sequence[Draft]  # results of calls that the answer leaves open
-    kind: str | None
-    author: str | None
+    entries: Sequence[Entry]
     cost: Charge | None
     deliveries: Sequence[outbox.Delivery]
     delivered_text: str
@@ -51,49 +41,30 @@ class WriteStep(NamedTuple):
     is_last: bool
     is_after: bool
 
-    def write(self, has_processes: bool | None, tx: Transaction) -> int:
+    def write(self, tx: Transaction, answers: ProcessAnswers) -> int:
         """Store the step; return the last sequence number.
 
         Raise `LeaseLost` if another turn took over, `NotFound` if the session was deleted, and
-        `NeedsProcessCheck` if `has_processes` is None and has to be known.
+        `NeedsProcessCheck` if a delivery may end a session that a process may protect.
         """
         turn, now = self.turn, to_micros(self.now)
-        count = len(self.interrupted) + len(self.drafts)
-        params = append_params(
-            self.context, turn, count, is_last=self.is_last, is_after=self.is_after
-        )
-        if self.cost is None:
-            row = tx.one("turn_append", params)
-        else:
-            row = tx.one("turn_append_with_usage", {**params, **self.cost})
+        params = append_params(self.context, turn, is_last=self.is_last, is_after=self.is_after)
+        statement = "turn_append" if self.cost is None else "turn_append_with_usage"
+        row = append_with(tx, statement, {**params, **(self.cost or {})}, self.entries, now)
         if row is None:
             raise lease_lost(tx, turn.session_id)
-        last_seq, is_awaited, platform, owner = row
-        self._insert(tx, last_seq, now, is_awaited)
+        _, last_seq, _, _, platform, owner = row
         if self.also is not None:
             self.also(tx)
         if self.cost is not None:
             self._insert_usage(tx, self.cost, platform, owner, now)
         if self.deliveries:
-            self._put_deliveries(tx, has_processes)
+            self._put_deliveries(tx, answers)
         if self.is_last:
             close_turn_row(tx, turn, "answered", now, last_seq)
             if self.inbox_item is not None:
                 inbox.settle_answered(tx, self.inbox_item)
         return int(last_seq)
-
-    def _insert(self, tx: Transaction, last_seq: int, now: int, is_awaited: bool) -> None:
-        turn, drafts = self.turn, self.drafts
-        if self.interrupted:
-            insert_messages(
-                tx, turn.ref, last_seq - len(drafts), self.interrupted, now,
-                turns=[turn.number] * len(self.interrupted), kind=INTERRUPTED,
-            )  # fmt: skip
-        if drafts:
-            insert_messages(
-                tx, turn.ref, last_seq, drafts, now, turns=[turn.number] * len(drafts),
-                kind=self.kind, author=self.author, is_awaited=is_awaited,
-            )  # fmt: skip
 
     def _insert_usage(
         self, tx: Transaction, cost: Charge, platform: str, owner: str | None, now: int
@@ -110,7 +81,7 @@ class WriteStep(NamedTuple):
         }
         tx.run("usage_insert", params)
 
-    def _put_deliveries(self, tx: Transaction, has_processes: bool | None) -> None:
+    def _put_deliveries(self, tx: Transaction, answers: ProcessAnswers) -> None:
         """Put the deliveries into the outbox, and record them in the conversation they go to."""
         first, origin = self.deliveries[0], self.source
         here = (origin.platform, origin.chat_id or None, origin.thread_id)
@@ -122,11 +93,9 @@ class WriteStep(NamedTuple):
             if key != self.session_key:
                 tx.lock(session_rows.lane_of(key))
                 cross_post = cross_posts.CrossPost(
-                    self.context, source, self.delivered_text, self.now, has_processes
+                    self.context, source, self.delivered_text, self.now, answers
                 )
-                guard = cross_post.record(tx, except_session=self.turn.session_id)
-                if guard is not None:
-                    raise NeedsProcessCheck(guard.key)
+                cross_post.record(tx, except_session=self.turn.session_id)
         outbox.put_in(tx, self.deliveries, to_micros(self.now))
 
 

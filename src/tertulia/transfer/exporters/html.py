@@ -17,6 +17,7 @@ from importlib import resources
 
 from tertulia.core.message import ASSISTANT, TOOL, USER
 from tertulia.core.text.display_safe import display_text
+from tertulia.core.text.excerpt import one_line
 from tertulia.transfer.exporters.page import PageBlock, PageEntry, SessionPage
 
 _STYLE = resources.files("tertulia.transfer.exporters").joinpath("page.css").read_text("utf-8")
@@ -118,8 +119,7 @@ def _inline_code(text: str) -> str:
 
 
 def _details(name: str, label: str, text: str, *, is_open: bool) -> str:
-    first = " ".join(text[: 4 * _PREVIEW].split())
-    preview = first if len(first) <= _PREVIEW else first[: _PREVIEW - 1].rstrip() + "…"
+    preview = one_line(text[: 4 * _PREVIEW], _PREVIEW)
     state = " open" if is_open else ""
     return (
         f'<details class="{name}"{state}><summary><span>{escape(label)}</span> '

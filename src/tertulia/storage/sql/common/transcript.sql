@@ -29,7 +29,11 @@ update sessions set
     version = version + 1,
     {part_add_usage}
 where id = :id
-returning ref, last_seq, turns, platform, person, last_seq - :count > indexed_seq
+returning ref, last_seq, turns, last_seq - :count > indexed_seq, platform, person
+
+-- name: session_add_messages
+update sessions set last_seq = last_seq + :count where ref = :ref
+returning ref, last_seq, turns, last_seq - :count > indexed_seq
 
 -- name: message_insert
 -- Positional parameters: a turn runs this statement several times, and they bind faster.

@@ -15,7 +15,7 @@ update sessions set
     lease_until = {part_db_now} + :lease,
     open_turn = turns + :turns
 where ref = :ref
-returning last_seq, turns, epoch, version, last_seq - :count > indexed_seq
+returning ref, last_seq, turns, last_seq - :count > indexed_seq, epoch, version
 
 -- name: session_revoke_lease
 update sessions set epoch = epoch + 1, lease_until = 0, open_turn = null where ref = :ref
@@ -30,7 +30,7 @@ last_seq = last_seq + :count,
 
 -- name: part_step_where
 where ref = :ref and id = :id and (epoch = :epoch or :is_after)
-returning last_seq, last_seq - :count > indexed_seq, platform, person
+returning ref, last_seq, turns, last_seq - :count > indexed_seq, platform, person
 
 -- name: turn_append
 update sessions set {part_step_columns}
@@ -92,9 +92,6 @@ delete from tickets where until < {part_db_now}
 
 -- name: ticket_next
 select min(id) from tickets where key = :key and until >= {part_db_now}
-
--- name: session_add_messages
-update sessions set last_seq = last_seq + :count where ref = :ref
 
 -- name: session_by_epoch
 select last_seq from sessions {part_where_leased}

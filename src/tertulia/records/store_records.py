@@ -1,0 +1,168 @@
+"""The records of one open store, built from its location, settings and clock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from msgspec.structs import replace
+
+from tertulia.core import validate
+from tertulia.core.clock import Clock, SystemClock, UtcClock
+from tertulia.core.context_prompt import PreviousSession, PromptContext, context_prompt
+from tertulia.core.session import Session
+from tertulia.core.settings import Settings, require_zone
+from tertulia.core.source import Source
+from tertulia.core.text.redact import Redactor
+from tertulia.errors import NotAStore
+from tertulia.platforms import registry
+from tertulia.records.indexer import Indexer
+from tertulia.records.machine_zone import machine_zone
+from tertulia.records.people import People
+from tertulia.records.person_view import PersonView
+from tertulia.records.processes import Processes
+from tertulia.records.queues.inbox import Inbox, InboxItem
+from tertulia.records.queues.memory_flushes import MemoryFlushes
+from tertulia.records.queues.outbox import Outbox
+from tertulia.records.schedules import Schedules
+from tertulia.records.search import CATCH_UP_STEPS, Search
+from tertulia.records.sessions.sessions import Sessions
+from tertulia.records.store_context import StoreContext
+from tertulia.records.transcript.transcript import Transcript
+from tertulia.records.turns.control import TurnControl
+from tertulia.records.turns.local_turns import local_turns_of
+from tertulia.records.turns.turn import Turn
+from tertulia.records.turns.user_message import UserMessage
+from tertulia.records.usage import UsageLedger
+from tertulia.storage.base import Database
+from tertulia.storage.connect import open_database
+
+# With the types that the calls of a store return.
+__all__ = ["PersonView", "StoreRecords", "Transcript", "Turn", "TurnControl"]
+
+
+class StoreRecords:
+    """The database of a store, the context that its records share, and the records."""
+
+    def __init__(
+        self, where: str | os.PathLike[str], settings: Settings, clock: Clock | None
+    ) -> None:
+        """Open the database; raise `NotAStore` if the store was moved away."""
+        self.db: Database = open_database(where, settings)
+        try:
+            _check_not_moved(self.db)
+        except BaseException:
+            self.db.close()
+            raise
+        self.search = Search(self.db)
+        self.indexer = Indexer(self.search)
+        self.context = StoreContext(
+            self.db,
+            replace(settings, policies=registry.policies(settings.policies)),
+            SystemClock() if clock is None else UtcClock(clock),
+            machine_zone() if settings.zone is None else require_zone(settings.zone),
+            self.indexer.notify,
+            lambda: self.search.catch_up(steps=CATCH_UP_STEPS),
+            lambda: self.redactor if settings.redact_pii else None,
+        )
+        self.local_turns = local_turns_of(self.db.identity)
+        self.sessions = Sessions(self.context)
+        self.outbox = Outbox(self.context)
+        self.inbox = Inbox(self.context)
+        self.usage = UsageLedger(self.context)
+        self.people = People(self.context)
+        self.memory_flushes = MemoryFlushes(self.context)
+        self.schedules = Schedules(self.context)
+        self.processes = Processes(self.context)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """The redactor of the store: pseudonyms keyed with its secret."""
+        row = self.db.read(lambda tx: tx.one("installation_get", {"name": "secret"}))
+        assert row is not None
+        return Redactor(bytes.fromhex(row[0]), registry.needs_raw_ids)
+
+    def turn_control(
+        self,
+        source: Source,
+        text: str | None,
+        *,
+        message_id: str | int | None,
+        media: Sequence[Any],
+        wait: float,
+        inbox_item: InboxItem | None,
+    ) -> TurnControl:
+        """Return the control of a turn; see `Store.turn_control`."""
+        validate.number("wait", wait)
+        validate.collection("media", media)
+        platform_id = None if message_id is None else str(message_id)
+        return TurnControl(
+            self.context,
+            self.sessions,
+            self.local_turns,
+            UserMessage(source, text, platform_id, tuple(media)),
+            wait=wait,
+            prompt=lambda session, message: self.context_prompt(session, message.source),
+            inbox_item=inbox_item,
+        )
+
+    def context_prompt(self, session: Session, source: Source | None) -> str:
+        """Return the part of the system prompt that describes the chat; see `Store`."""
+        source = source or session.origin
+        settings = self.context.settings
+        context = PromptContext(
+            source=source,
+            platform=registry.platform(source.platform),
+            shared=self.sessions.is_shared(source),
+            connected=tuple(map(registry.platform, settings.platforms)),
+            homes=settings.homes,
+            session_id=session.id,
+            title=session.title,
+            zone=str(self.context.zone),
+            previous=self._previous(session),
+        )
+        return context_prompt(context, redactor=self.context.redactor())
+
+    def expunge(self, ended_before: datetime) -> int:
+        """Delete every session that ended before a time; return how many."""
+        validate.aware_datetime("ended_before", ended_before)
+        deleted = 0
+        while session_ids := self.sessions.ended(before=ended_before):
+            for session_id in session_ids:
+                self.sessions.delete(session_id)
+            deleted += len(session_ids)
+        return deleted
+
+    def close(self) -> None:
+        """Stop the indexer and close the database."""
+        self.indexer.stop()
+        self.db.close()
+
+    def _previous(self, session: Session) -> PreviousSession | None:
+        if session.parent_id is None or session.parent_kind == "fork":
+            return None  # the view of a fork contains the messages of its parent
+        previous = self.sessions.get(session.parent_id)
+        if previous is None or previous.end_reason is None:
+            return None
+        return PreviousSession(previous.id, previous.end_reason, previous.title)
+
+
+def _check_not_moved(db: Database) -> None:
+    """Raise `NotAStore` if the store was moved away, or is still being moved here."""
+    row = db.read(lambda tx: tx.one("installation_moves"))
+    moved_to, moving = row or (None, None)
+    if moved_to is not None:
+        raise NotAStore(
+            f"The conversations in {db.name} were moved to {moved_to}.",
+            hint="Open that store instead.",
+            where=db.name,
+        )
+    if moving is not None:
+        raise NotAStore(
+            f"A store is being moved to {db.name}, and is not whole yet.",
+            hint="Wait for that move, or run it again: tertulia store move OLD NEW",
+            where=db.name,
+        )
