@@ -46,7 +46,7 @@ def test_adapters_of_enabled_platforms_are_built() -> None:
 def test_platform_without_adapter_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"platforms\.sms") as caught:
         build_adapters(Config(platforms={"sms": PlatformConfig()}))
-    assert caught.value.data["field"] == "platforms.sms"
+    assert caught.value.field == "platforms.sms"
 
 
 def test_http_settings_resolve_tokens(monkeypatch: pytest.MonkeyPatch) -> None:

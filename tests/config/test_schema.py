@@ -72,7 +72,7 @@ def test_agent_refuses_missing_and_unsuitable_keys(
 ) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         AgentConfig(**values)
-    assert caught.value.data["field"] == field
+    assert caught.value.field == field
 
 
 def test_webhook_secret_comes_from_the_file_or_the_environment(

@@ -153,8 +153,7 @@ class ConfigReader:
         try:
             return kind(**values)
         except ConfigError as problem:
-            field_name = problem.data.get("field")
-            at = (*key_path, field_name) if field_name in fields else key_path
+            at = (*key_path, problem.field) if problem.field in fields else key_path
             message = f"{self._origin.describe(at)}: {problem.message}"
             raise ConfigError(message, hint=problem.hint, field=dotted(at)) from problem
 
