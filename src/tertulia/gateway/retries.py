@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from tertulia.core.backoff import Backoff
 from tertulia.errors import Conflict, Error, SessionBusy
+from tertulia.records.queues.base import ClaimedEntry
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -17,26 +18,16 @@ STOPPED = Error("The gateway stopped before this was finished.")
 _BUG = Error("The gateway has a bug.", hint="Its log says where.")
 
 
-class RepeatableItem(Protocol):
-    """An item that was claimed `attempts` times, this time included."""
-
-    @property
-    def id(self) -> int: ...
-
-    @property
-    def attempts(self) -> int: ...
+C = TypeVar("C", bound=ClaimedEntry)
+C_contra = TypeVar("C_contra", bound=ClaimedEntry, contravariant=True)
 
 
-R = TypeVar("R", bound=RepeatableItem)
-R_contra = TypeVar("R_contra", bound=RepeatableItem, contravariant=True)
-
-
-class FailureQueue(Protocol[R_contra]):
+class FailureQueue(Protocol[C_contra]):
     """A queue that takes items back: the inbox, or the due runs of schedules."""
 
     async def failed(
         self,
-        item: R_contra,
+        item: C_contra,
         problem: str,
         /,
         *,
@@ -45,7 +36,7 @@ class FailureQueue(Protocol[R_contra]):
     ) -> None: ...
 
 
-class Retries(Generic[R]):
+class Retries(Generic[C]):
     """Decides what becomes of an item whose work failed, and stores it.
 
     `gives_up` decides whether there is no further attempt; then `report` tells the person. An item
@@ -55,10 +46,10 @@ class Retries(Generic[R]):
     def __init__(
         self,
         name: str,
-        queue: FailureQueue[R],
+        queue: FailureQueue[C],
         *,
-        gives_up: Callable[[R, Error], bool],
-        report: Callable[[R, Error], Awaitable[None]],
+        gives_up: Callable[[C, Error], bool],
+        report: Callable[[C, Error], Awaitable[None]],
         backoff: Backoff,
         busy_seconds: float,
     ) -> None:
@@ -69,16 +60,16 @@ class Retries(Generic[R]):
         self._backoff = backoff
         self._busy_seconds = busy_seconds
 
-    async def run(self, item: R, work: Callable[[R], Awaitable[None]]) -> None:
+    async def run(self, item: C, work: Callable[[C], Awaitable[None]]) -> None:
         """Await the work of an item, and settle the item if that fails."""
         try:
             await work(item)
         except asyncio.CancelledError:
             # The gateway stops: give the claim up now, so that the next node need not wait.
-            await asyncio.shield(self._put_back(item, STOPPED, 0))
+            await asyncio.shield(self._settle(item, STOPPED, 0))
             raise
         except SessionBusy as problem:
-            await self._put_back(item, problem, self._busy_seconds)
+            await self._settle(item, problem, self._busy_seconds)
         except Conflict as problem:
             log.info(
                 "%s %s was continued by another node: %s", self._name, item.id, problem.message
@@ -90,21 +81,21 @@ class Retries(Generic[R]):
             log.exception("%s %s failed", self._name, item.id)
             await self._fail(item, _BUG)
 
-    async def give_up(self, item: R, problem: Error) -> None:
+    async def give_up(self, item: C, problem: Error) -> None:
         """Report that there is no further attempt, and settle the item for good."""
         await self._settle(item, problem, 0, for_good=True)
 
-    async def _fail(self, item: R, problem: Error) -> None:
+    async def _fail(self, item: C, problem: Error) -> None:
         if self._gives_up(item, problem):
             await self.give_up(item, problem)
         else:
             chance = random.random()  # noqa: S311
-            await self._put_back(item, problem, self._backoff.delay(item.attempts, chance))
+            await self._settle(item, problem, self._backoff.delay(item.attempts, chance))
 
-    async def _put_back(self, item: R, problem: Error, seconds: float) -> None:
-        await self._settle(item, problem, seconds, for_good=False)
-
-    async def _settle(self, item: R, problem: Error, seconds: float, *, for_good: bool) -> None:
+    async def _settle(
+        self, item: C, problem: Error, seconds: float, *, for_good: bool = False
+    ) -> None:
+        """Put an item back to be tried again after `seconds`, or settle it for good."""
         try:
             if for_good:
                 await self._report(item, problem)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from tertulia.errors import Error, StaleWrite
-from tertulia.records.queues.base import MAX_LIMIT
+from tertulia.records.queues.base import MAX_LIMIT, ClaimedEntry
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -23,14 +23,7 @@ _WAIT_SECONDS = 1.0
 RETRY_SECONDS = 0.5  # after a failure that mostly means that the database is not reachable
 
 
-class ClaimedItem(Protocol):
-    """An item that was claimed from a queue."""
-
-    @property
-    def id(self) -> int: ...
-
-
-C = TypeVar("C", bound=ClaimedItem)
+C = TypeVar("C", bound=ClaimedEntry)
 
 
 class Queue(Protocol[C]):
