@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import ast
 import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -33,9 +37,38 @@ def test_hint_follows_the_message() -> None:
     assert (error.message, error.hint, error.session_id) == ("No session 'x'.", "List them.", "x")
 
 
-def test_absent_data_is_an_attribute_error() -> None:
+def test_details_are_attributes_and_data() -> None:
+    error = errors.AgentFailed("No.", status=400)
+    error.partial = "hal"
+    assert (error.status, error.partial, error.exit_code) == (400, "hal", None)
+    assert error.data == {"status": 400, "partial": "hal"}
+
+
+def test_detail_of_another_class_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError):
-        _ = errors.NotFound().retry_after
+        _ = errors.NotFound().field  # type: ignore[attr-defined]
+
+
+def test_rate_limit_without_a_time_waits_a_second() -> None:
+    assert (errors.RateLimited().retry_after, errors.Refused().retry_after) == (1.0, None)
+
+
+def details_of_calls() -> Iterator[tuple[str, type[errors.Error], str]]:
+    """Yield (location, class, keyword) of every detail that the package gives an error."""
+    kinds = {kind.__name__: kind for kind in KINDS}
+    for path in sorted(Path(errors.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(func=ast.Name(id=name), keywords=keywords) if name in kinds:
+                    for keyword in keywords:
+                        if keyword.arg not in (None, "hint"):
+                            yield f"{path.name}:{node.lineno}", kinds[name], str(keyword.arg)
+
+
+def test_every_detail_is_declared_by_its_class() -> None:
+    details = list(details_of_calls())
+    assert len(details) > 100
+    assert [detail for detail in details if detail[2] not in get_type_hints(detail[1])] == []
 
 
 def test_error_survives_pickling() -> None:

@@ -45,38 +45,45 @@ class Error(Exception):
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
+    # The seconds to wait before another attempt, if they are known.
+    retry_after: float | None = None
 
-    def __init__(self, message: str | None = None, *, hint: str | None = None, **data: Any) -> None:
+    def __init__(
+        self, message: str | None = None, *, hint: str | None = None, **details: Any
+    ) -> None:
         self.message = message or (type(self).__doc__ or "").strip()
         self.hint = hint
-        self.data = data
+        # A class declares the details that its code sets; a subclass elsewhere may have its own.
+        vars(self).update(details)
         super().__init__(self.message if hint is None else f"{self.message} {hint}")
 
-    def __getattr__(self, name: str) -> Any:
-        # Expose the data of an error (`field`, `retry_after`, …) as its attributes.
-        try:
-            return self.__dict__["data"][name]
-        except KeyError:
-            raise AttributeError(name) from None
+    @property
+    def data(self) -> dict[str, Any]:
+        """Return the details of this error by name (`field`, `retry_after`, …)."""
+        own = ("message", "hint", "__notes__")
+        return {name: value for name, value in vars(self).items() if name not in own}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.hint, self.data)
 
 
-def _rebuild(kind: type[Error], message: str, hint: str | None, data: dict[str, Any]) -> Error:
-    return kind(message, hint=hint, **data)
+def _rebuild(kind: type[Error], message: str, hint: str | None, details: dict[str, Any]) -> Error:
+    return kind(message, hint=hint, **details)
 
 
 class ConfigError(Error):
     """A setting or an argument is not allowed."""
 
     code = "config"
+    field: str | None = None  # the setting or argument
+    extra: str | None = None  # the extra of the package to install
 
 
 class NotFound(Error):
     """No object with that id."""
 
     code = "not_found"
+    session_id: str | None = None
 
 
 class Conflict(Error):
@@ -90,6 +97,7 @@ class SessionBusy(Conflict):
 
     code = "session_busy"
     retryable = True
+    key: str | None = None
 
 
 class StaleWrite(Conflict):
@@ -97,12 +105,14 @@ class StaleWrite(Conflict):
 
     code = "stale_write"
     retryable = True
+    version: int | None = None  # of the stored row
 
 
 class LeaseLost(Conflict):
     """Another holder took the lease of the session."""
 
     code = "lease_lost"
+    session_id: str | None = None
 
 
 class Duplicate(Conflict):
@@ -115,12 +125,14 @@ class IllegalMove(Error):
     """The operation is not possible in the current state."""
 
     code = "illegal_move"
+    session_id: str | None = None
 
 
 class StoreError(Error):
     """The database reported an error."""
 
     code = "store"
+    where: str | None = None  # the address, without secrets
 
 
 class StoreUnavailable(StoreError):
@@ -128,6 +140,7 @@ class StoreUnavailable(StoreError):
 
     code = "store_unavailable"
     retryable = True
+    outcome: str | None = None
 
 
 class StoreFull(StoreError):
@@ -173,6 +186,7 @@ class RateLimited(PlatformError):
 
     code = "rate_limited"
     retryable = True
+    retry_after: float = 1.0
 
 
 class TooLarge(PlatformError):
@@ -197,6 +211,10 @@ class AgentError(Error):
     """The agent gave no answer."""
 
     code = "agent"
+    status: int | None = None  # of the HTTP response
+    reason: str | None = None  # the error code of the provider
+    exit_code: int | None = None  # of the program
+    partial: str | None = None  # the text that was streamed before the failure
 
 
 class AgentTimeout(AgentError):
@@ -242,9 +260,12 @@ class AccessDenied(Error):
     """You may not read or change this."""
 
     code = "access_denied"
+    role: str | None = None
 
 
 class BudgetExceeded(Error):
     """The budget is used up."""
 
     code = "budget_exceeded"
+    per: str | None = None
+    period: str | None = None

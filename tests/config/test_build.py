@@ -53,7 +53,7 @@ def test_adapters_of_enabled_platforms_are_built() -> None:
 def test_platform_without_adapter_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"platforms.{name}: this version has no") as caught:
         build_adapters(Config(platforms={name: PlatformSettings()}), "state")
-    assert caught.value.data["field"] == f"platforms.{name}"
+    assert caught.value.field == f"platforms.{name}"
 
 
 def test_http_settings_need_the_variables_of_their_tokens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,13 +125,13 @@ async def serve(where: str, folder: Path, step: str, plan: dict[str, list[str]])
     async with aio.open(where, settings=SETTINGS) as store:
         paper = Paper(folder, plan, death)
         gateway = Gateway(store, Worker(folder, death), [paper], settings=RULES)
-        answer = gateway.pipeline.inbox_worker._answer
+        answer = gateway.pipeline.inbox_worker._run
 
         async def claimed(item: Any) -> None:
             death.at("claimed")
             await answer(item)
 
-        gateway.pipeline.inbox_worker._answer = claimed
+        gateway.pipeline.inbox_worker._run = claimed
         running = asyncio.create_task(gateway.run())
 
         async def is_done() -> bool:

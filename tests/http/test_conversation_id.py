@@ -35,7 +35,7 @@ def with_header(name: str, value: str) -> Request:
 def test_invalid_name_is_refused(value: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         check_name("chat", value)
-    assert caught.value.data["field"] == "chat"
+    assert caught.value.field == "chat"
 
 
 def test_longest_name_is_accepted() -> None:
@@ -78,4 +78,4 @@ def test_response_id_contains_its_conversation(name: str) -> None:
 def test_foreign_response_id_is_refused(response_id: str) -> None:
     with pytest.raises(ConfigError) as caught:
         conversation_of_response(response_id)
-    assert caught.value.data["field"] == "previous_response_id"
+    assert caught.value.field == "previous_response_id"

@@ -68,7 +68,7 @@ def test_invalid_messages_are_refused(messages: list[Any]) -> None:
     )
     with pytest.raises(ConfigError) as caught:
         parse_messages(messages, is_stored=is_stored)
-    assert caught.value.data["field"] == "messages"
+    assert caught.value.field == "messages"
 
 
 def test_response_items_become_chat_messages() -> None:
@@ -91,7 +91,7 @@ def test_response_items_become_chat_messages() -> None:
 def test_unknown_response_item_is_refused(item: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         to_chat_messages([item])
-    assert caught.value.data["field"] == "input"
+    assert caught.value.field == "input"
 
 
 def test_tools_are_read_in_either_form() -> None:
@@ -116,4 +116,4 @@ def test_tools_are_read_in_either_form() -> None:
 def test_invalid_tool_is_refused(tool: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_tools([tool])
-    assert caught.value.data["field"] == "tools"
+    assert caught.value.field == "tools"

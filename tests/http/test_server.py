@@ -55,4 +55,4 @@ def test_port_in_use_is_reported(tmp_path: Path) -> None:
         port = other.getsockname()[1]
         with pytest.raises(ConfigError, match=f"127.0.0.1:{port}") as caught:
             asyncio.run(run(port))
-    assert caught.value.data["field"] == "port"
+    assert caught.value.field == "port"

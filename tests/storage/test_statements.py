@@ -30,7 +30,7 @@ SQL = statements.load(sqlite_migrate.DIALECT)
 POSTGRES = statements.load(postgres_migrate.DIALECT)
 
 
-CALLS = {"run", "one", "all", "many"}
+CALLS = {"run", "one", "all", "many", "changed"}
 
 
 def modules() -> Iterator[tuple[Path, ast.Module]]:
@@ -121,7 +121,8 @@ def test_every_name_in_the_code_exists() -> None:
 def test_every_statement_is_used() -> None:
     patterns = {re.compile(pattern) for _, pattern in uses()}
     texts = strings()
-    parts = "".join(path.read_text() for path in (ROOT / "storage" / "sql").rglob("*.sql"))
+    sql = "".join(path.read_text() for path in (ROOT / "storage" / "sql").rglob("*.sql"))
+    parts = "".join(sql.replace("{queue}", name) for name in ("inbox", "outbox", "occurrences"))
     unused = [
         name
         for name in SQL
@@ -234,6 +235,23 @@ def test_both_databases_have_the_same_tables_and_columns(
 
 def without_comments(sql: str) -> str:
     return re.sub(r"--[^\n]*", "", sql)
+
+
+def test_template_is_made_for_each_of_its_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("common", "sqlite"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "common" / "x.sql").write_text(
+        "-- name: {queue}_get (inbox, outbox)\nselect {part_{queue}_columns} from {queue}\n"
+        "-- name: part_inbox_columns\nid, key\n\n-- name: part_outbox_columns\nid\n"
+    )
+    monkeypatch.setattr(statements, "_SQL_FOLDER", str(tmp_path))
+    sql = statements.load.__wrapped__("sqlite")
+    assert (sql["inbox_get"], sql["outbox_get"]) == (
+        "select id, key from inbox",
+        "select id from outbox",
+    )
 
 
 def test_duplicate_statement_name_is_refused(

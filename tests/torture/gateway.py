@@ -89,14 +89,14 @@ async def serve(location: str, port: int, name: str, lease: float) -> None:
     store = await _open_store(location, settings)
     adapter = PlatformAdapter(port)
     gateway = Gateway(store, ScriptedAgent(), [adapter], settings=_SETTINGS)
-    answer = gateway.pipeline.inbox_worker._answer
+    answer = gateway.pipeline.inbox_worker._run
 
     async def answer_and_report(item: InboxItem) -> None:
         await adapter.call("claimed", message=item.message_id, node=name)
         await answer(item)
         await adapter.call("done", message=item.message_id)
 
-    gateway.pipeline.inbox_worker._answer = answer_and_report
+    gateway.pipeline.inbox_worker._run = answer_and_report
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, gateway.stop)
     print("ready", flush=True)
     await gateway.run()

@@ -230,8 +230,8 @@ class _Child:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(problem, AgentError) and self._streamed_text:
-            problem.data.setdefault("partial", self._streamed_text)
+        if isinstance(problem, AgentError) and self._streamed_text and problem.partial is None:
+            problem.partial = self._streamed_text
         termination = asyncio.ensure_future(self._terminate(has_failed=kind is not None))
         try:
             await asyncio.shield(termination)

@@ -62,7 +62,7 @@ class HttpAgent(RemoteAgent[HttpAgentOptions]):
             except AgentError as raised:
                 problem = raised
             if streamed_text:
-                problem.data["partial"] = streamed_text
+                problem.partial = streamed_text
             if has_begun or not await self._transport.wait_before_retry(problem, tried, watcher):
                 raise problem
 

@@ -141,7 +141,7 @@ class ModelAgent(RemoteAgent[M]):
             if reader.has_begun:
                 yield ModelUsage(self._usage(reader, messages))
             if reader.text:
-                problem.data["partial"] = reader.text
+                problem.partial = reader.text
                 raise problem
             if isinstance(problem, _EmptyAnswer) and tried < _EMPTY_ANSWER_ATTEMPTS:
                 continue

@@ -83,7 +83,7 @@ class OpenAIAgent(ModelAgent[OpenAIOptions]):
     def _drop_option(self, problem: AgentError) -> bool:
         # Parsed from the message, since no server has a code for it. Only a field that was sent is
         # dropped or renamed.
-        if problem.data.get("status") not in (400, 422):
+        if problem.status not in (400, 422):
             return False
         if self._requests_usage and "stream_options" in problem.message:
             self._requests_usage = False

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tertulia.agents.cancellation import StopWatcher
+from tertulia.core.backoff import Backoff
 from tertulia.core.history.content import make_json_safe
 from tertulia.core.text.excerpt import log_line
 from tertulia.errors import (
@@ -96,11 +97,11 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         """Return the delay before the next attempt, or None to give up; `chance` is 0 to 1."""
         if not isinstance(problem, AgentUnavailable) or tried >= self.tries:
             return None
-        server_delay: float | None = problem.data.get("retry_after")
-        if server_delay is not None and server_delay > self.patience:
+        server_delay = problem.retry_after or 0
+        if server_delay > self.patience:
             return None
-        delay = min(self.longest, self.first * 2.0 ** (tried - 1)) * (1 - chance / 2)
-        return delay if server_delay is None else max(server_delay, delay)
+        backoff = Backoff(first=self.first, longest=self.longest)
+        return max(server_delay, backoff.delay(tried, chance))
 
 
 class StreamedResponse:

@@ -188,8 +188,7 @@ class ConfigReader:
         try:
             return kind.cls(**values)
         except ConfigError as problem:
-            field_name = problem.data.get("field")
-            at = (*key_path, field_name) if field_name in names else key_path
+            at = (*key_path, problem.field) if problem.field in names else key_path
             message = f"{self._origin.describe(at)}: {problem.message}"
             raise ConfigError(message, hint=problem.hint, field=dotted(at)) from problem
 

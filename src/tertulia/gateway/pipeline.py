@@ -25,13 +25,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from tertulia import aio
 from tertulia.agents.base import Agent, Tool
 from tertulia.aio.turn import TurnControl
+from tertulia.core.backoff import Backoff
 from tertulia.core.source import Source
-from tertulia.errors import AgentError, BudgetExceeded, Conflict, Error, SessionBusy
+from tertulia.errors import AgentError, BudgetExceeded, Error
 from tertulia.gateway import access, commands, replies, schedule_tool
 from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer
 from tertulia.gateway.deliveries import DeliveryWorker
 from tertulia.gateway.interrupts import Interrupts
 from tertulia.gateway.metrics import Metrics, NullMetrics
+from tertulia.gateway.retries import STOPPED, Retries
 from tertulia.gateway.schedule_runner import MAX_RUNS, ScheduleRunner
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.gateway.workers import Worker
@@ -46,10 +48,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("tertulia.gateway")
 
 _LISTEN_RETRY_SECONDS = 5.0
-_LONGEST_RETRY_SECONDS = 60
-
-_STOPPED = Error("The gateway stopped before this was answered.")
-_BUG = Error("The gateway has a bug.", hint="Its log says where.")
 
 
 class PipelineTasks(NamedTuple):
@@ -89,6 +87,14 @@ class Pipeline:
         self.interrupts = Interrupts(store, settings)
         self.metrics: Metrics = NullMetrics()
         lease = store.settings.lease_seconds
+        self._retries = Retries(
+            "message",
+            store.inbox,
+            gives_up=self._gives_up,
+            report=self._report_given_up,
+            backoff=Backoff(first=2, longest=60),
+            busy_seconds=0.5,
+        )
         self.inbox_worker = Worker("inbox", store.inbox, self.answer, settings.turns, lease=lease)
         run = ScheduleRunner(self, adapters, folder).run
         self.schedule_worker = Worker("schedule", store.schedules, run, MAX_RUNS, lease=lease)
@@ -208,31 +214,14 @@ class Pipeline:
 
     async def answer(self, item: InboxItem) -> None:
         """Answer a claimed message, and store the outcome whatever happens."""
-        try:
-            await self._answer(item)
-        except asyncio.CancelledError:
-            # The gateway stops: give the claim up now, so that the next node need not wait.
-            await asyncio.shield(self._fail(item, _STOPPED, 0))
-            raise
-        except SessionBusy as problem:
-            await self._fail(item, problem, 0.5)
-        except Conflict as problem:
-            log.info("message %s was continued by another node: %s", item.id, problem.message)
-        except Error as problem:
-            log.warning("message %s was not answered: %s", item.id, problem)
-            gives_up = item.attempts >= self.settings.tries and not problem.retryable
-            await self._fail(item, problem, 2.0**item.attempts, gives_up=gives_up)
-        except Exception:
-            log.exception("message %s was not answered", item.id)
-            gives_up = item.attempts >= self.settings.tries
-            await self._fail(item, _BUG, 2.0**item.attempts, gives_up=gives_up)
+        await self._retries.run(item, self._answer)
 
     async def _answer(self, item: InboxItem) -> None:
         """Run the command or the turn of a claimed message, then mark the message done."""
         command = commands.parse(item.text)
         if item.attempts > self.settings.tries * 4:
             # Every node that claimed it has died: one message must not end all nodes.
-            await self._fail(item, _STOPPED, 0, gives_up=True)
+            await self._retries.give_up(item, STOPPED)
             return
         is_settled = False
         if command is None:
@@ -257,25 +246,11 @@ class Pipeline:
         context = commands.CommandContext(self.store.sync, source, self.settings, role)
         return await asyncio.to_thread(commands.run, context, command)
 
-    async def _fail(
-        self, item: InboxItem, problem: Error, seconds: float, *, gives_up: bool = False
-    ) -> None:
-        """Put a message back to be tried again after `seconds`, or give it up and say so."""
-        try:
-            if gives_up:
-                await self._reply(item, replies.given_up(problem))
-            await self.store.inbox.failed(
-                item,
-                problem.message,
-                retry_after=min(seconds, _LONGEST_RETRY_SECONDS),
-                for_good=gives_up,
-            )
-        except Error as failure:
-            # The claim expires, and then a node tries again.
-            log.warning(
-                "message %s could not be put back, waiting for its claim to expire: %s",
-                item.id, failure,
-            )  # fmt: skip
+    def _gives_up(self, item: InboxItem, problem: Error) -> bool:
+        return item.attempts >= self.settings.tries and not problem.retryable
+
+    async def _report_given_up(self, item: InboxItem, problem: Error) -> None:
+        await self._reply(item, replies.given_up(problem))
 
     # -- turn: open the session under its lease, and store what the agent answers
 

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tertulia.core.backoff import Backoff
 from tertulia.core.schedule import describe_rule
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.target import Target
-from tertulia.errors import ConfigError, Conflict, Error, SessionBusy
+from tertulia.errors import ConfigError, Error
 from tertulia.gateway import access
 from tertulia.gateway.request_reply import AgentRequest, Responder
+from tertulia.gateway.retries import Retries
 from tertulia.platforms.base import Adapter, Incoming
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records.schedules import MAX_ATTEMPTS, Schedule, ScheduleRun
@@ -32,10 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("tertulia.gateway")
 
 MAX_RUNS = 16  # in progress at once on this node
-_LONGEST_RETRY_SECONDS = 300
-
-_STOPPED = Error("The gateway stopped before this run was finished.")
-_BUG = Error("The gateway has a bug.", hint="Its log says where.")
 
 
 class ScheduleRunner:
@@ -48,27 +46,19 @@ class ScheduleRunner:
         self._store = pipeline.store
         self._adapters = adapters
         self._folder = folder
+        self._retries = Retries(
+            "run",
+            self._store.schedules,
+            gives_up=_gives_up,
+            report=self._report_given_up,
+            backoff=Backoff(first=2, longest=300),
+            busy_seconds=5,
+        )
         self._responder = Responder(pipeline, wait=self._store.settings.lease_seconds)
 
     async def run(self, run: ScheduleRun) -> None:
         """Run one occurrence of a schedule to its end."""
-        try:
-            await self._run(run)
-        except asyncio.CancelledError:
-            # The gateway stops: give the claim up now, so that the next node need not wait.
-            await asyncio.shield(self._fail(run, _STOPPED, 0))
-            raise
-        except SessionBusy as problem:
-            await self._fail(run, problem, 5)
-        except Conflict as problem:
-            log.info("run %s was continued by another node: %s", run.id, problem.message)
-        except Error as problem:
-            log.warning("run %s failed: %s", run.id, problem)
-            gives_up = not problem.retryable or run.attempts >= MAX_ATTEMPTS
-            await self._fail(run, problem, 2.0**run.attempts, gives_up=gives_up)
-        except Exception:
-            log.exception("run %s failed", run.id)
-            await self._fail(run, _BUG, 0, gives_up=True)
+        await self._retries.run(run, self._run)
 
     async def _run(self, run: ScheduleRun) -> None:
         if run.is_undelivered:
@@ -144,26 +134,13 @@ class ScheduleRunner:
             log.warning("result of run %s could not be written to a file: %s", run.id, problem)
             return None
 
-    async def _fail(
-        self, run: ScheduleRun, problem: Error, seconds: float, *, gives_up: bool = False
-    ) -> None:
-        """Put a run back to be tried again after `seconds`, or give it up and tell its creator."""
-        schedules = self._store.schedules
-        try:
-            if gives_up and run.schedule.origin.platform in self._adapters:
-                await schedules.report(run, not_run(run.schedule, problem))
-            await schedules.failed(
-                run,
-                problem.message,
-                retry_after=min(seconds, _LONGEST_RETRY_SECONDS),
-                for_good=gives_up,
-            )
-        except Error as failure:
-            # The claim expires, and then a node tries again.
-            log.warning(
-                "run %s could not be put back, waiting for its claim to expire: %s",
-                run.id, failure,
-            )  # fmt: skip
+    async def _report_given_up(self, run: ScheduleRun, problem: Error) -> None:
+        if run.schedule.origin.platform in self._adapters:
+            await self._store.schedules.report(run, not_run(run.schedule, problem))
+
+
+def _gives_up(run: ScheduleRun, problem: Error) -> bool:
+    return not problem.retryable or run.attempts >= MAX_ATTEMPTS
 
 
 def _request(run: ScheduleRun) -> AgentRequest:

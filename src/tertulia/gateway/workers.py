@@ -1,9 +1,9 @@
 """Claim items from a queue in the database and run each one in a task of its own.
 
-The pipeline has one worker for the inbox and one for the runs of schedules. The queue itself hands
-out one item of a conversation at a time and is fair between conversations. A worker limits how many
-items are in progress on this node and renews their claims meanwhile. If the node dies, the claims
-expire, and another node claims the items.
+The pipeline has one worker for the inbox, one for the runs of schedules and one for deliveries
+(`deliveries.py`). The queue itself hands out one item of a lane at a time and is fair between
+lanes. A worker limits how many items are in progress on this node and renews their claims
+meanwhile. If the node dies, the claims expire, and another node claims the items.
 """
 
 from __future__ import annotations
@@ -15,26 +15,19 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from tertulia.errors import Error, StaleWrite
-from tertulia.records.queues.base import MAX_LIMIT
+from tertulia.records.queues.base import MAX_LIMIT, ClaimedEntry
 
 log = logging.getLogger("tertulia.gateway")
 
 _WAIT_SECONDS = 1.0
-_RETRY_SECONDS = 0.5  # after a claim that failed, mostly because the database was not reachable
+RETRY_SECONDS = 0.5  # after a failure that mostly means that the database is not reachable
 
 
-class ClaimedItem(Protocol):
-    """An item that was claimed from a queue."""
-
-    @property
-    def id(self) -> int: ...
-
-
-C = TypeVar("C", bound=ClaimedItem)
+C = TypeVar("C", bound=ClaimedEntry)
 
 
 class Queue(Protocol[C]):
-    """A queue of the store: the inbox, or the due runs of schedules."""
+    """A queue of the store: the inbox, the due runs of schedules, or the outbox."""
 
     async def wait(self, seconds: float) -> bool: ...
 
@@ -43,40 +36,21 @@ class Queue(Protocol[C]):
     async def renew(self, item: C, /, *, lease_seconds: float = ...) -> None: ...
 
 
-async def start_claimed(claim: Awaitable[Sequence[C]], start: Callable[[Sequence[C]], None]) -> int:
-    """Await a claim, start its items, and return how many there were.
-
-    If this is cancelled while the claim is running, the items are started all the same before the
-    cancellation goes on, and draining then waits for them: an item that is claimed and not started
-    would be delayed until its claim expires.
-    """
-    claiming = asyncio.ensure_future(claim)
-    try:
-        items = await asyncio.shield(claiming)
-    except asyncio.CancelledError:
-        await asyncio.wait([claiming])
-        if claiming.exception() is None:
-            start(claiming.result())
-        raise
-    start(items)
-    return len(items)
-
-
 class Worker(Generic[C]):
-    """Claims items from one queue and calls `answer` for each, at most `limit` at a time."""
+    """Claims items from one queue and calls `run` for each, at most `limit` at a time."""
 
     def __init__(
         self,
         name: str,
         queue: Queue[C],
-        answer: Callable[[C], Coroutine[Any, Any, None]],
+        run: Callable[[C], Coroutine[Any, Any, None]],
         limit: int,
         *,
         lease: float,
     ) -> None:
         self._name = name
         self._queue = queue
-        self._answer = answer
+        self._run = run
         self._limit = limit
         self._lease = lease
         self._in_progress: dict[int, tuple[C, asyncio.Task[None]]] = {}
@@ -89,22 +63,18 @@ class Worker(Generic[C]):
         Return after a second at the latest if nothing is due. Tasks that were started go on when
         the caller is cancelled, until `drain`.
         """
-        room = self._limit - len(self._in_progress)
-        if room <= 0:
-            self._has_room.clear()
+        self._has_room.clear()
+        if not self._has_capacity():
             await self._has_room.wait()
             return
         try:
             # A non-empty claim usually means more is due; claim again without waiting for a
             # notification.
-            if self._has_more or await self._queue.wait(_WAIT_SECONDS):
-                claim = self._queue.claim(min(room, MAX_LIMIT), lease_seconds=self._lease)
-                self._has_more = await start_claimed(claim, self._start) > 0
+            if self._has_more or await self._wait(_WAIT_SECONDS):
+                self._has_more = await self._claim_due() > 0
         except Error as problem:
-            log.warning(
-                "%s claim failed, retrying in %g s: %s", self._name, _RETRY_SECONDS, problem
-            )
-            await asyncio.sleep(_RETRY_SECONDS)
+            log.warning("%s claim failed, retrying in %g s: %s", self._name, RETRY_SECONDS, problem)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def renew_claims(self) -> None:
         """Renew the claims of the items in progress until cancelled, also while draining."""
@@ -114,8 +84,7 @@ class Worker(Generic[C]):
                 try:
                     await self._queue.renew(item, lease_seconds=self._lease)
                 except StaleWrite:
-                    # It is settled, or another node has claimed it; then the writes of the turn
-                    # are refused.
+                    # It is settled, or another node has claimed it; then settling it is refused.
                     continue
                 except Error as problem:
                     log.warning(
@@ -134,12 +103,42 @@ class Worker(Generic[C]):
         await asyncio.gather(*unfinished, return_exceptions=True)
         return len(unfinished)
 
+    def _has_capacity(self) -> bool:
+        return len(self._in_progress) < self._limit
+
+    async def _wait(self, seconds: float) -> bool:
+        return await self._queue.wait(seconds)
+
+    async def _claim_due(self) -> int:
+        """Claim as many due items as there is room for; return how many were started."""
+        room = min(self._limit - len(self._in_progress), MAX_LIMIT)
+        return await self._start_claimed(self._queue.claim(room, lease_seconds=self._lease))
+
+    async def _start_claimed(self, claim: Awaitable[Sequence[C]]) -> int:
+        """Await a claim, start its items, and return how many there were.
+
+        If this is cancelled while the claim is running, the items are started all the same before
+        the cancellation goes on, and draining then waits for them: an item that is claimed and not
+        started would be delayed until its claim expires.
+        """
+        claiming = asyncio.ensure_future(claim)
+        try:
+            items = await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            await asyncio.wait([claiming])
+            if claiming.exception() is None:
+                self._start(claiming.result())
+            raise
+        self._start(items)
+        return len(items)
+
     def _start(self, items: Sequence[C]) -> None:
         for item in items:
-            task = asyncio.create_task(self._answer(item))
+            task = asyncio.create_task(self._run(item))
             self._in_progress[item.id] = item, task
             task.add_done_callback(partial(self._finish, item))
 
     def _finish(self, item: C, task: asyncio.Task[None]) -> None:
+        # Absent if the claim expired and the same item was claimed again and is finished.
         self._in_progress.pop(item.id, None)
         self._has_room.set()

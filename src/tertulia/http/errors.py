@@ -100,7 +100,7 @@ def error_detail(problem: Error) -> ErrorDetail:
         type=name,
         code=problem.code,
         hint=problem.hint if is_public else "The log of the gateway has the details.",
-        param=problem.data.get("field"),
+        param=problem.field if isinstance(problem, ConfigError) else None,
     )
 
 
@@ -110,7 +110,7 @@ def error_response(problem: Error) -> Response:
     if status >= 500:
         log.warning("HTTP request failed, answering %d: %s", status, problem)
     headers = {}
-    seconds = problem.data.get("retry_after")
+    seconds = problem.retry_after
     if seconds is None and problem.retryable:
         seconds = 1
     if seconds is not None:

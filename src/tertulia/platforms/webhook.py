@@ -212,9 +212,9 @@ def _error_of(status: int, retry_after: str | None) -> PlatformError:
         if status in (502, 504):
             # A proxy lost the request, before or after the program had read it.
             return OutcomeUnknown(message, hint="Check on the other side whether it arrived.")
-        after = _seconds(retry_after)
-        data = {} if after is None else {"retry_after": after}
-        return PlatformUnavailable(message, hint="It is sent later.", **data)
+        return PlatformUnavailable(
+            message, hint="It is sent later.", retry_after=_seconds(retry_after)
+        )
     if status == 413:
         return TooLarge(message, hint="Send shorter messages.")
     if status >= 500:

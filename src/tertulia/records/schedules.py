@@ -13,13 +13,12 @@ skipped                               its time was missed, and the schedule's mi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
-from tertulia.core import cursor as cursors
 from tertulia.core import keys
 from tertulia.core.message import from_json, to_json
 from tertulia.core.schedule import MISFIRES, Due, Misfire, Rule, decide, next_after, parse_rule
@@ -37,12 +36,10 @@ from tertulia.records.queues import base
 from tertulia.records.queues.outbox import CHANNEL as OUTBOX_CHANNEL
 from tertulia.records.queues.outbox import Delivery, build_deliveries, put_in
 from tertulia.records.store_context import StoreContext
-from tertulia.storage.base import Row, Transaction
+from tertulia.storage.base import Params, Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 CHANNEL: Final = "schedules"
-# Changes of plans and claims run one at a time, under this lock.
-CLAIMS: Final = "claims of schedules"
 MAX_ATTEMPTS: Final = 5
 MAX_TASK_CHARS: Final = 4000
 _MAX_ID: Final = 2**63 - 1
@@ -142,7 +139,7 @@ class Schedules:
             assert row is not None
             return _to_schedule(row)
 
-        schedule = self._db.write(work, lane=CLAIMS)
+        schedule = self._db.write(work, lane=_RUNS.claim_lane)
         self._db.notify(CHANNEL)
         return schedule
 
@@ -158,13 +155,13 @@ class Schedules:
         self, *, by: Source | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page[Schedule]:
         """Return a page of schedules in the order they were created."""
-        base.check_limit(limit)
-        params: dict[str, Any] = {"after": base.id_before_page(cursor), "limit": limit + 1}
-        if by is None:
-            rows = self._db.read(lambda tx: tx.all("schedules_find", params))
-        else:
-            rows = self._db.read(lambda tx: tx.all("schedules_of", params | self._scope(tx, by)))
-        return base.page_of([_to_schedule(row) for row in rows], limit)
+
+        def read(tx: Transaction, page: Params) -> Iterable[Schedule]:
+            if by is None:
+                return map(_to_schedule, tx.all("schedules_find", page))
+            return map(_to_schedule, tx.all("schedules_of", {**page, **self._scope(tx, by)}))
+
+        return base.find(self._context, limit, cursor, read)
 
     def pause(self, schedule_id: int, *, by: Source | None = None) -> Schedule:
         """Pause a schedule until it is resumed; a run in progress continues.
@@ -205,7 +202,7 @@ class Schedules:
             tx.run("occurrences_delete", params)
             tx.run("schedule_delete", params)
 
-        self._db.write(work, lane=CLAIMS)
+        self._db.write(work, lane=_RUNS.claim_lane)
 
     def run_now(self, schedule_id: int, *, by: Source | None = None) -> ScheduleRun:
         """Put in a run that is due at once, whatever the schedule's state, and return it.
@@ -224,7 +221,7 @@ class Schedules:
             assert row is not None
             return _to_run(row, schedule)
 
-        run = self._db.write(work, lane=CLAIMS)
+        run = self._db.write(work, lane=_RUNS.claim_lane)
         self._db.notify(CHANNEL)
         return run
 
@@ -237,15 +234,13 @@ class Schedules:
         cursor: str | None = None,
     ) -> Page[ScheduleRun]:
         """Return a page of a schedule's runs, the newest first."""
-        base.check_limit(limit)
-        before = cursors.decode(cursor, 1)[0] if cursor else _MAX_ID
 
-        def work(tx: Transaction) -> list[ScheduleRun]:
+        def read(tx: Transaction, page: Params) -> Iterable[ScheduleRun]:
             schedule = self._require(tx, schedule_id, by)
-            params = {"schedule": schedule.id, "before": before, "limit": limit + 1}
-            return [_to_run(row, schedule) for row in tx.all("occurrences_of", params)]
+            rows = tx.all("occurrences_of", {**page, "schedule": schedule.id})
+            return [_to_run(row, schedule) for row in rows]
 
-        return base.page_of(self._db.read(work), limit)
+        return base.find(self._context, limit, cursor, read, first=_MAX_ID)
 
     # -- running
 
@@ -254,20 +249,13 @@ class Schedules:
 
         Renew a claim that takes longer than the lease, or another worker gets the run.
         """
-        base.check_limit(limit)
-        now = self._context.clock.now()
-        params = {
-            "now": to_micros(now),
-            "lease": base.lease_micros(lease_seconds),
-            "limit": limit,
-            "tries": MAX_ATTEMPTS,
-            "problem": "Every node that claimed the run was lost.",
-        }
 
-        def work(tx: Transaction) -> list[ScheduleRun]:
+        def take(tx: Transaction, params: Params) -> list[ScheduleRun]:
+            now = from_micros(params["now"])
             for row in tx.all("schedules_due", params):
                 _plan(tx, _to_schedule(row), now)
-            tx.run("occurrences_expire", params)
+            lost = {"tries": MAX_ATTEMPTS, "problem": "Every node that claimed the run was lost."}
+            tx.run("occurrences_expire", {**params, **lost})
             tx.run("occurrences_finish_sent")
             rows = tx.all("occurrences_claim_undelivered", params)
             if len(rows) < limit:
@@ -275,19 +263,15 @@ class Schedules:
             rows = sorted(rows, key=lambda row: (row[2], row[0]))  # by planned time
             return [_to_run(row, self._require(tx, row[1], None)) for row in rows]
 
-        return self._db.write(work, lane=CLAIMS)
+        return _RUNS.claim(self._context, limit, lease_seconds, take)
 
     def wait(self, seconds: float) -> bool:
         """Wait until something can be claimed; return False if nothing can after `seconds`."""
-        return base.wait_until_due(self._context, CHANNEL, [("occurrences_are_due", {})], seconds)
+        return _RUNS.wait(self._context, seconds)
 
     def renew(self, occurrence: ScheduleRun, *, lease_seconds: float = 60) -> None:
         """Extend the lease of a claim; raise `StaleWrite` if the claim was lost."""
-        lease = base.lease_micros(lease_seconds)
-        params = {"id": occurrence.id, "attempts": occurrence.attempts, "lease": lease}
-        lane = _lane(occurrence)
-        if self._db.write(lambda tx: tx.changed("occurrence_renew", params), lane=lane) == 0:
-            raise _stale()
+        _RUNS.renew(self._context, occurrence, lease_seconds)
 
     def deliver(self, occurrence: ScheduleRun, text: str, *, session_id: str | None = None) -> None:
         """Settle a run with a result, and put that into the outbox for the schedule's target.
@@ -300,12 +284,13 @@ class Schedules:
             occurrence.schedule, text, occurrence.schedule.target, occurrence.id
         )
         parts = [msgspec.structs.replace(part, session_id=session_id) for part in parts]
-        params = self._settle_params(
-            occurrence, "sending", result=text, session_id=session_id, delivery=parts[0].delivery
-        )
+        params = base.settle_params(
+            self._context, "sending", result=storable(text), session_id=session_id,
+            delivery=parts[0].delivery,
+        )  # fmt: skip
 
         def settle(tx: Transaction) -> None:
-            _settle(tx, params)
+            _RUNS.settle_in(tx, occurrence, params)
 
         self._put_and_record(
             occurrence.schedule, parts, text, except_session=session_id, settle=settle
@@ -333,12 +318,11 @@ class Schedules:
 
         Raise `StaleWrite` if the claim was lost.
         """
-        params = self._settle_params(
-            occurrence, "done", result=result, session_id=session_id, problem=problem,
-            delivery=occurrence.delivery,
+        params = base.settle_params(
+            self._context, "done", problem=problem, result=storable(result),
+            session_id=session_id, delivery=None,
         )  # fmt: skip
-        self._db.write(lambda tx: _settle(tx, params), lane=_lane(occurrence))
-        self._db.notify(CHANNEL)
+        _RUNS.settle(self._context, occurrence, params)
 
     def failed(
         self,
@@ -353,12 +337,11 @@ class Schedules:
         It is tried again after `retry_after` seconds, or never with `for_good`.
         """
         state: RunState = "failed" if for_good else "waiting"
-        params = self._settle_params(
-            occurrence, state, problem=problem, retry_after=retry_after,
-            delivery=occurrence.delivery,
+        params = base.settle_params(
+            self._context, state, problem=problem, retry_after=retry_after,
+            result=None, session_id=None, delivery=None,
         )  # fmt: skip
-        self._db.write(lambda tx: _settle(tx, params), lane=_lane(occurrence))
-        self._db.notify(CHANNEL)
+        _RUNS.settle(self._context, occurrence, params)
 
     # -- internals
 
@@ -372,33 +355,9 @@ class Schedules:
             schedule = self._require(tx, schedule_id, by)
             return _set(tx, schedule, *change(schedule))
 
-        changed = self._db.write(work, lane=CLAIMS)
+        changed = self._db.write(work, lane=_RUNS.claim_lane)
         self._db.notify(CHANNEL)
         return changed
-
-    def _settle_params(
-        self,
-        occurrence: ScheduleRun,
-        state: RunState,
-        *,
-        result: str | None = None,
-        session_id: str | None = None,
-        problem: str | None = None,
-        delivery: str | None = None,
-        retry_after: float | None = None,
-    ) -> dict[str, Any]:
-        now = self._context.clock.now()
-        return {
-            "id": occurrence.id,
-            "attempts": occurrence.attempts,
-            "state": state,
-            "not_before": to_micros(base.time_after(now, retry_after)),
-            "ended_at": None if state == "waiting" else to_micros(now),
-            "session_id": session_id,
-            "result": storable(result),
-            "problem": storable(problem),
-            "delivery": delivery,
-        }
 
     def _deliveries(
         self, schedule: Schedule, text: str, to: str, name: int | str
@@ -527,11 +486,6 @@ def _set(
     return _to_schedule(row)
 
 
-def _settle(tx: Transaction, params: dict[str, Any]) -> None:
-    if tx.changed("occurrence_settle", params) == 0:
-        raise _stale()
-
-
 def _lane(occurrence: ScheduleRun) -> str:
     return f"schedule {occurrence.schedule.id}"
 
@@ -547,7 +501,7 @@ def _valid_task(text: str) -> str:
     return task
 
 
-def _stale() -> StaleWrite:
+def _stale(tx: Transaction, occurrence: ScheduleRun) -> StaleWrite:
     return StaleWrite(
         "This worker no longer has the run.",
         hint="Its schedule was removed, or its lease ran out and another node claimed it.",
@@ -593,3 +547,14 @@ def _to_run(row: Row, schedule: Schedule) -> ScheduleRun:
         result=result,
         problem=problem,
     )
+
+
+_RUNS: Final = base.ClaimQueue(
+    table="occurrences",
+    channel=CHANNEL,
+    argument="occurrence",
+    entry_type=ScheduleRun,
+    lane_name=_lane,
+    lane=None,
+    stale=_stale,
+)

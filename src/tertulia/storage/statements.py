@@ -2,19 +2,21 @@
 
 A file holds statements, each under a line `-- name: …`. The statements in `common/` are the same
 for every database; those of one dialect are in its own folder. A statement whose name begins with
-`part_` is a fragment of other statements, which include it by its name in braces.
+`part_` is a fragment of other statements, which include it by its name in braces. A name with
+`{queue}` in it is a template: it is followed by the tables in brackets for which it is made.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from functools import cache
 
 _SQL_FOLDER = os.path.join(os.path.dirname(__file__), "sql")
 _PART = re.compile(r"\{(part_\w+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
-_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_NAME = re.compile(r"^-- name: ([\w{}]+)(?: \((.+)\))?$", re.MULTILINE)
 
 
 @cache
@@ -54,11 +56,16 @@ def _read(path: str) -> str:
         return file.read()
 
 
-def _split(text: str) -> list[tuple[str, str]]:
+def _split(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each statement with its name, and a template once for each of its tables."""
     parts = _NAME.split(text)
-    return [
-        (name, sql.strip().rstrip(";")) for name, sql in zip(parts[1::2], parts[2::2], strict=True)
-    ]
+    for name, tables, sql in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        statement = sql.strip().rstrip(";")
+        if tables is None:
+            yield name, statement
+        else:
+            for table in tables.split(", "):
+                yield name.replace("{queue}", table), statement.replace("{queue}", table)
 
 
 @cache

@@ -224,7 +224,7 @@ class AdapterContract:
                 await scene.adapter.send(outgoing(scene, "hola", "d1"))
             assert type(caught.value) is _ERRORS[mishap]
             assert caught.value.hint
-            if mishap == "rate_limited":
+            if isinstance(caught.value, RateLimited):
                 assert caught.value.retry_after > 0
             assert scene.tries() <= 1
 

@@ -100,6 +100,12 @@ def wait_until(condition: Callable[[], Any], what: str) -> None:
         time.sleep(0.005)
 
 
+def run_out(queue: Any, entry: Any) -> None:
+    """Let the claim of an entry of a queue expire by the database clock."""
+    queue.renew(entry, lease_seconds=0.001)
+    time.sleep(0.02)
+
+
 def outcomes(
     *works: Callable[[], T], refusals: type[Exception]
 ) -> tuple[list[T], Sequence[Exception]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -12,19 +11,13 @@ from tertulia.errors import StaleWrite
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.store import Store
 from tertulia.testing.fake_clock import FakeClock
-from tertulia.testing.fixtures import Handles, dm, run_in_threads, wait_until
+from tertulia.testing.fixtures import Handles, dm, run_in_threads, run_out
 
 ANA, BEN = dm("42"), dm("43")
 
 
 def item_texts(items: list[InboxItem] | tuple[InboxItem, ...]) -> list[str | None]:
     return [item.text for item in items]
-
-
-def run_out(store: Store, item: InboxItem) -> None:
-    """Let a claim expire by the database clock."""
-    store.inbox.renew(item, lease_seconds=0.001)
-    time.sleep(0.02)
 
 
 class InboxPromises:
@@ -107,28 +100,6 @@ class InboxPromises:
         store.inbox.done(first)
         assert item_texts(store.inbox.claim()) == ["two"]
 
-    def test_two_workers_never_claim_the_same_message(self, handles: Handles) -> None:
-        stores = [handles.open() for _ in range(4)]
-        for number in range(60):
-            source = Source("telegram", str(number % 20))
-            stores[0].inbox.put(source, str(number), message_id=number)
-
-        def work(store: Store) -> list[str | None]:
-            texts: list[str | None] = []
-            while claimed := store.inbox.claim(limit=3):
-                texts += item_texts(claimed)
-                for item in claimed:
-                    store.inbox.done(item)
-            return texts
-
-        parts = run_in_threads(*(lambda h=h: work(h) for h in stores))
-        texts = [text for part in parts for text in part]
-        # A worker stops early if all conversations are claimed by others at that moment.
-        rest = work(stores[0])
-        assert sorted(texts + rest, key=lambda text: int(text or "")) == [
-            str(number) for number in range(60)
-        ]
-
     def test_a_message_whose_answer_failed_is_tried_again_in_its_place(
         self, store: Store, clock: FakeClock
     ) -> None:
@@ -149,7 +120,7 @@ class InboxPromises:
         store.inbox.put(ANA, "two")
         (stale,) = store.inbox.claim()
         assert other.inbox.claim() == []
-        run_out(store, stale)
+        run_out(store.inbox, stale)
         (again,) = other.inbox.claim()
         assert (again.id, again.attempts) == (stale.id, 2)
         refused: list[Callable[[], None]] = [
@@ -164,18 +135,6 @@ class InboxPromises:
         with pytest.raises(StaleWrite):
             other.inbox.done(again)
         assert item_texts(store.inbox.claim()) == ["two"]
-
-    def test_a_claim_of_a_message_that_is_renewed_does_not_run_out(
-        self, store: Store, other: Store
-    ) -> None:
-        store.inbox.put(ANA, "one")
-        (claimed,) = store.inbox.claim(lease_seconds=0.2)
-        store.inbox.renew(claimed, lease_seconds=600)
-        time.sleep(0.3)
-        assert other.inbox.claim() == []
-        store.inbox.done(claimed)
-        with pytest.raises(StaleWrite):
-            store.inbox.renew(claimed)
 
     def test_a_waiting_inbox_worker_is_notified(self, store: Store, other: Store) -> None:
         assert not other.inbox.wait(0)
@@ -201,18 +160,13 @@ class InboxPromises:
             store.inbox.done(first)
         assert item_texts(store.inbox.claim()) == ["two"]
 
-    def test_an_expired_claim_makes_the_inbox_due(self, store: Store, other: Store) -> None:
-        store.inbox.put(ANA, "one")
-        store.inbox.claim(lease_seconds=0.05)
-        wait_until(other.inbox.claim, "the claim runs out")
-
     def test_a_message_taken_twice_is_answered_once(self, store: Store, other: Store) -> None:
         """The claim may expire while the answer is written; the turn detects the duplicate."""
         store.inbox.put(ANA, "one", message_id="1")
         (stale,) = store.inbox.claim()
         with store.turn(stale.source, stale.text, message_id=stale.message_id) as turn:
             turn.add_assistant("1")
-        run_out(store, stale)
+        run_out(store.inbox, stale)
         (again,) = other.inbox.claim()
         with other.turn(again.source, again.text, message_id=again.message_id) as turn:
             assert (turn.duplicate, turn.answer) == (True, "1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,19 +14,13 @@ from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
 from tertulia.records.schedules import MAX_ATTEMPTS, Schedule, ScheduleRun
 from tertulia.store import Store
 from tertulia.testing.fake_clock import FakeClock
-from tertulia.testing.fixtures import Handles, dm, run_in_threads, texts
+from tertulia.testing.fixtures import Handles, dm, run_in_threads, run_out, texts
 
 ANA, BEN = dm("42"), dm("43")
 
 
 def states(page: Page[ScheduleRun]) -> list[str]:
     return [run.state for run in page.items]
-
-
-def run_out(store: Store, run: ScheduleRun) -> None:
-    """Let a claim expire by the database clock."""
-    store.schedules.renew(run, lease_seconds=0.001)
-    time.sleep(0.02)
 
 
 class SchedulePromises:
@@ -213,7 +206,7 @@ class SchedulePromises:
         store.schedules.run_now(created.id)
         (lost,) = store.schedules.claim()
         assert other.schedules.claim() == []
-        run_out(store, lost)
+        run_out(store.schedules, lost)
         (claimed,) = other.schedules.claim()
         assert (claimed.id, claimed.attempts) == (lost.id, 2)
         late: list[Callable[[], None]] = [
@@ -232,7 +225,7 @@ class SchedulePromises:
         store.schedules.run_now(created.id)
         for _ in range(MAX_ATTEMPTS):
             (run,) = store.schedules.claim()
-            run_out(store, run)
+            run_out(store.schedules, run)
         assert store.schedules.claim() == []
         assert states(store.schedules.history(created.id)) == ["failed"]
 

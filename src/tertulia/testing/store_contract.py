@@ -26,6 +26,7 @@ from tertulia.testing.fixtures import Handles
 from tertulia.testing.inbox_promises import InboxPromises
 from tertulia.testing.outbox_promises import OutboxPromises
 from tertulia.testing.process_promises import ProcessPromises
+from tertulia.testing.queue_promises import QueuePromises
 from tertulia.testing.schedule_promises import SchedulePromises
 from tertulia.testing.search_promises import SearchPromises
 from tertulia.testing.session_expiry_promises import SessionExpiryPromises
@@ -44,6 +45,7 @@ class StoreContract(
     UsagePromises,
     SearchPromises,
     DeletionPromises,
+    QueuePromises,
     InboxPromises,
     OutboxPromises,
     SchedulePromises,

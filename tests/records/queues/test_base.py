@@ -1,4 +1,4 @@
-"""Checks, waiting and paging that the queues share."""
+"""The mechanism of every queue: claim, wait, renew, settle and find."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from tertulia import ConfigError, Source, Store
 from tertulia.core import cursor as cursors
 from tertulia.records.queues import base
+from tertulia.storage.base import Params, Transaction
 from tertulia.testing import FakeClock
 
 ANA = Source("telegram", "42", user_id="42")
@@ -49,14 +50,19 @@ def test_retry_time_is_never_in_the_past(clock: FakeClock) -> None:
         base.time_after(now, 1e300)
 
 
-def test_page_has_a_cursor_only_if_there_is_more() -> None:
+def test_page_has_a_cursor_only_if_there_is_more(store: Store) -> None:
     entries = [Entry(3), Entry(5), Entry(8)]
-    page = base.page_of(entries, 2)
+
+    def read(tx: Transaction, params: Params) -> list[Entry]:
+        return [entry for entry in entries if entry.id > params["after"]][: params["limit"]]
+
+    page = base.find(store.context, 2, None, read)
     assert page.items == (Entry(3), Entry(5))
     assert page.next == cursors.encode(5)
-    assert base.id_before_page(page.next) == 5
-    assert base.page_of(entries, 3).next is None
-    assert base.id_before_page(None) == 0
+    rest = base.find(store.context, 2, page.next, read)
+    assert (rest.items, rest.next) == ((Entry(8),), None)
+    assert base.find(store.context, 3, None, read).next is None
+    assert base.find(store.context, 3, None, read, first=5).items == (Entry(8),)
 
 
 def test_wait_returns_false_after_its_time(store: Store) -> None:
@@ -72,10 +78,14 @@ def test_wait_is_woken_by_a_notification(store: Store) -> None:
     thread.join()
 
 
-def test_only_claimed_entries_can_be_settled(store: Store) -> None:
-    with pytest.raises(ConfigError, match="claim") as caught:
-        store.inbox.done(5)  # type: ignore[arg-type]
-    assert caught.value.field == "item"
-    with pytest.raises(ConfigError, match="claim") as caught:
-        store.outbox.done("x")  # type: ignore[arg-type]
-    assert caught.value.field == "delivery"
+@pytest.mark.parametrize(
+    ("queue", "field"),
+    [("inbox", "item"), ("outbox", "delivery"), ("schedules", "occurrence")],
+)
+def test_only_claimed_entries_can_be_renewed_or_settled(
+    store: Store, queue: str, field: str
+) -> None:
+    for call in ("renew", "done"):
+        with pytest.raises(ConfigError, match=r"claim\(\)") as caught:
+            getattr(getattr(store, queue), call)(None)
+        assert caught.value.field == field

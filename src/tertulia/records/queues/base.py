@@ -1,4 +1,4 @@
-"""Checks, waiting and paging shared by the queues.
+"""The mechanism of every queue: claim, wait, renew, settle, promote and find.
 
 A queue keeps order within a *lane*: the ordering key of an entry. The lane of an inbox item is its
 conversation, the lane of a delivery is its chat, the lane of a schedule run is its schedule. Only
@@ -6,29 +6,31 @@ the head of a lane can be claimed (`is_next`, decision 0009), so entries of one 
 one after the other, and entries of different lanes side by side. `Database.write(work, lane=…)` and
 `Transaction.lock(lane)` take the same string: two transactions with the same lane never run at the
 same time.
+
+The inbox, the outbox and the runs of schedules are a `ClaimQueue` each; the statements are in
+`storage/sql/common/queues.sql`. Memory flushes have no lanes and no states: they use only `claim`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
 
 from tertulia.core import cursor as cursors
 from tertulia.core import validate
 from tertulia.core.session import Page
-from tertulia.errors import ConfigError
+from tertulia.core.text.storable import storable
+from tertulia.errors import ConfigError, StaleWrite
 from tertulia.records.store_context import StoreContext
-from tertulia.storage.base import Transaction
+from tertulia.storage.base import Params, Row, Transaction
 from tertulia.storage.rows import to_micros
 
 MAX_LIMIT: Final = 1000
 _POLL_SECONDS: Final = 1.0
-
-# A statement that returns one truthy value if something is due, with its parameters but for `now`.
-DueQuery = tuple[str, dict[str, Any]]
 
 
 class _Numbered(Protocol):
@@ -36,7 +38,188 @@ class _Numbered(Protocol):
     def id(self) -> int: ...
 
 
+class ClaimedEntry(_Numbered, Protocol):
+    """An entry of a queue, claimed `attempts` times so far."""
+
+    @property
+    def attempts(self) -> int: ...
+
+
+T = TypeVar("T")
 N = TypeVar("N", bound=_Numbered)
+C = TypeVar("C", bound=ClaimedEntry)
+
+
+class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
+    """A queue whose entries are claimed for a limited time and settled by who claimed them.
+
+    A claim is identified by the number of attempts: claiming an entry again raises it, and then the
+    earlier claim can neither be renewed nor settled (`StaleWrite`).
+
+    table        its table, which is the prefix of its statements
+    channel      the channel of its notifications
+    argument     what the public calls name an entry, for error messages
+    entry_type   the type of an entry
+    lane_name    returns the lane of an entry
+    lane         returns the columns of that lane; None if its table does not mark heads of lanes
+    stale        returns the error for a claim that was lost
+    """
+
+    table: str
+    channel: str
+    argument: str
+    entry_type: type[C]
+    lane_name: Callable[[C], str]
+    lane: Callable[[C], Params] | None
+    stale: Callable[[Transaction, C], StaleWrite]
+
+    @property
+    def claim_lane(self) -> str:
+        """The lock of claims: they run one at a time, and each claims only the heads of lanes."""
+        return f"claims of {self.table}"
+
+    def claim(
+        self,
+        context: StoreContext,
+        limit: int,
+        lease_seconds: float,
+        take: Callable[[Transaction, Params], list[C]],
+    ) -> list[C]:
+        """Return the entries that `take` claims, in a transaction of their own."""
+        return claim(context, limit, lease_seconds, take, lane=self.claim_lane)
+
+    def wait(
+        self,
+        context: StoreContext,
+        seconds: float,
+        is_due: Callable[[Transaction, int], bool] | None = None,
+    ) -> bool:
+        """Wait until an entry is due; return False after `seconds`.
+
+        A notification on the channel is only a hint: it can be missed, and time makes entries due
+        without one. So `is_due` is called at least once a second all the same.
+        """
+        validate.number("seconds", seconds)
+        check = is_due or self._is_due
+        deadline = time.monotonic() + seconds
+        while True:
+            notifications = context.db.notifications(self.channel)
+            if context.db.read(lambda tx: check(tx, to_micros(context.clock.now()))):
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            context.db.wait(self.channel, notifications, min(left, _POLL_SECONDS))
+
+    def renew(self, context: StoreContext, entry: C, lease_seconds: float) -> None:
+        """Extend the lease of a claim; raise `StaleWrite` if the claim was lost."""
+        self._check(entry)
+        lease = lease_micros(lease_seconds)
+        params = {"id": entry.id, "attempts": entry.attempts, "lease": lease}
+
+        def work(tx: Transaction) -> None:
+            if tx.changed(f"{self.table}_renew", params) == 0:
+                raise self.stale(tx, entry)
+
+        context.db.write(work, lane=self.lane_name(entry))
+
+    def settle(self, context: StoreContext, entry: C, params: Params) -> Row:
+        """Settle a claimed entry in a transaction of its own, and return its row.
+
+        `params` are those of `settle_params`. Raise `StaleWrite` if the claim was lost.
+        """
+        self._check(entry)
+        lane = self.lane_name(entry)
+        row = context.db.write(lambda tx: self.settle_in(tx, entry, params), lane=lane)
+        context.db.notify(self.channel)
+        return row
+
+    def settle_in(self, tx: Transaction, entry: C, params: Params) -> Row:
+        """Do the same within a transaction, and promote the next entry of the lane.
+
+        The caller has locked the lane.
+        """
+        values = {**params, "id": entry.id, "attempts": entry.attempts}
+        row = tx.one(f"{self.table}_settle", values)
+        if row is None:
+            raise self.stale(tx, entry)
+        if self.lane is not None:
+            self.promote(tx, self.lane(entry))
+        return row
+
+    def promote(self, tx: Transaction, lane: Params) -> None:
+        """Mark the oldest waiting entry of a lane as its head, if no entry is."""
+        tx.run(f"{self.table}_promote", lane)
+
+    def _is_due(self, tx: Transaction, now: int) -> bool:
+        row = tx.one(f"{self.table}_is_due", {"now": now})
+        return row is not None and bool(row[0])
+
+    def _check(self, entry: object) -> None:
+        """Raise `ConfigError` unless the value is an entry of the type that `claim()` returns."""
+        if not isinstance(entry, self.entry_type):
+            raise ConfigError(
+                f"{self.argument} is {entry!r}.",
+                hint="Pass an entry that claim() returned.",
+                field=self.argument,
+            )
+
+
+def claim(
+    context: StoreContext,
+    limit: int,
+    lease_seconds: float,
+    take: Callable[[Transaction, Params], list[T]],
+    *,
+    lane: str | None = None,
+) -> list[T]:
+    """Return what `take` claims in one transaction; its parameters are now, lease and limit."""
+    check_limit(limit)
+    params = {
+        "now": to_micros(context.clock.now()),
+        "lease": lease_micros(lease_seconds),
+        "limit": limit,
+    }
+    return context.db.write(lambda tx: take(tx, params), lane=lane)
+
+
+def settle_params(
+    context: StoreContext,
+    state: str,
+    *,
+    problem: str | None = None,
+    retry_after: float | None = None,
+    **columns: Any,
+) -> Params:
+    """Return the new values of a settled entry; `columns` are those that only its queue has."""
+    now = context.clock.now()
+    return {
+        "state": state,
+        "problem": storable(problem),
+        "not_before": to_micros(time_after(now, retry_after)),
+        "now": to_micros(now),
+        **columns,
+    }
+
+
+def find(
+    context: StoreContext,
+    limit: int,
+    cursor: str | None,
+    read: Callable[[Transaction, Params], Iterable[N]],
+    *,
+    first: int = 0,
+) -> Page[N]:
+    """Return a page of at most `limit` of the entries that `read` returns, by their ids.
+
+    Its parameters are `after`, the id before the page (`first` without a cursor), and `limit`, one
+    more than the page has: then the page has a cursor for the next.
+    """
+    check_limit(limit)
+    params = {"after": cursors.decode(cursor, 1)[0] if cursor else first, "limit": limit + 1}
+    entries = context.db.read(lambda tx: list(read(tx, params)))
+    has_more = len(entries) > limit
+    return Page(tuple(entries[:limit]), cursors.encode(entries[limit - 1].id) if has_more else None)
 
 
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
@@ -52,14 +235,6 @@ def check_limit(limit: int) -> None:
     validate.integer("limit", limit, 1, MAX_LIMIT)
 
 
-def check_claimed(name: str, value: object, kind: type) -> None:
-    """Raise `ConfigError` unless the value is an entry of the type that `claim()` returns."""
-    if not isinstance(value, kind):
-        raise ConfigError(
-            f"{name} is {value!r}.", hint="Pass an entry that claim() returned.", field=name
-        )
-
-
 def lease_micros(seconds: float) -> int:
     """Return a lease time in microseconds; raise `ConfigError` unless it is above 0."""
     validate.number("lease_seconds", seconds)
@@ -72,32 +247,6 @@ def lease_micros(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
-def wait_until_due(
-    context: StoreContext, channel: str, queries: Sequence[DueQuery], seconds: float
-) -> bool:
-    """Wait until one of the queries reports something due; return False after `seconds`.
-
-    A notification on the channel is only a hint: it can be missed, and time makes entries due
-    without one. So the queries are run at least once a second all the same.
-    """
-    validate.number("seconds", seconds)
-    deadline = time.monotonic() + seconds
-    while True:
-        notifications = context.db.notifications(channel)
-        now = to_micros(context.clock.now())
-        if context.db.read(partial(_is_due, queries=queries, now=now)):
-            return True
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return False
-        context.db.wait(channel, notifications, min(left, _POLL_SECONDS))
-
-
-def _is_due(tx: Transaction, queries: Sequence[DueQuery], now: int) -> bool:
-    rows = (tx.one(statement, {**params, "now": now}) for statement, params in queries)
-    return any(row is not None and row[0] for row in rows)
-
-
 def time_after(now: datetime, seconds: float | None) -> datetime:
     """Return the time `seconds` after `now`, or `now` for None and for negative numbers."""
     if seconds is not None:
@@ -108,17 +257,3 @@ def time_after(now: datetime, seconds: float | None) -> datetime:
         raise ConfigError(
             f"retry_after is {seconds!r}.", hint="Give a number of seconds.", field="retry_after"
         ) from problem
-
-
-def id_before_page(cursor: str | None) -> int:
-    """Return the id after which the page of a cursor begins; 0 without a cursor."""
-    return cursors.decode(cursor, 1)[0] if cursor else 0
-
-
-def page_of(entries: Sequence[N], limit: int) -> Page[N]:
-    """Return a page of at most `limit` entries.
-
-    Pass one entry more than the limit if there are more: then the page has a cursor for the next.
-    """
-    has_more = len(entries) > limit
-    return Page(tuple(entries[:limit]), cursors.encode(entries[limit - 1].id) if has_more else None)

@@ -9,7 +9,7 @@ gathered                    its text was added to the message before it and is a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -19,19 +19,16 @@ from tertulia.core import validate
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import Source
-from tertulia.core.text.storable import storable
 from tertulia.errors import StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.people import linked_key
 from tertulia.records.queues import base
 from tertulia.records.store_context import StoreContext
 from tertulia.records.turns.user_message import UserMessage
-from tertulia.storage.base import Row, Transaction
+from tertulia.storage.base import Params, Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 CHANNEL: Final = "inbox"
-# Claims run one at a time, under this lock; each claims only the heads of lanes.
-CLAIMS: Final = "claims from the inbox"
 
 InboxState = Literal["waiting", "taken", "done", "dead", "gathered"]
 INBOX_STATES: tuple[InboxState, ...] = ("waiting", "taken", "done", "dead", "gathered")
@@ -118,33 +115,24 @@ class Inbox:
 
         Renew a claim that takes longer than the lease, or another worker gets the message.
         """
-        base.check_limit(limit)
-        params = {
-            "now": to_micros(self._context.clock.now()),
-            "lease": base.lease_micros(lease_seconds),
-            "limit": limit,
-        }
 
-        def work(tx: Transaction) -> list[InboxItem]:
+        def take(tx: Transaction, params: Params) -> list[InboxItem]:
             tx.run("inbox_expire")
             return sorted(map(_to_item, tx.all("inbox_claim", params)), key=lambda item: item.id)
 
-        return self._db.write(work, lane=CLAIMS)
+        return _QUEUE.claim(self._context, limit, lease_seconds, take)
 
     def wait(self, seconds: float) -> bool:
         """Wait until something can be claimed; return False if nothing can after `seconds`."""
-        return base.wait_until_due(self._context, CHANNEL, [("inbox_is_due", {})], seconds)
+        return _QUEUE.wait(self._context, seconds)
 
     def renew(self, item: InboxItem, *, lease_seconds: float = 60) -> None:
         """Extend the lease of a claim; raise `StaleWrite` if another worker has the message."""
-        lease = base.lease_micros(lease_seconds)
-        params = {"id": item.id, "attempts": item.attempts, "lease": lease}
-        if self._db.write(lambda tx: tx.changed("inbox_renew", params), lane=_lane(item)) == 0:
-            raise _stale()
+        _QUEUE.renew(self._context, item, lease_seconds)
 
     def done(self, item: InboxItem) -> None:
         """Settle a claimed message as answered; raise `StaleWrite` if the claim was lost."""
-        self._settle(item, "done", None, None)
+        _QUEUE.settle(self._context, item, base.settle_params(self._context, "done"))
 
     def dismiss(self, item: InboxItem) -> None:
         """Settle a waiting message that needs no answer; raise `StaleWrite` if it was claimed."""
@@ -164,7 +152,9 @@ class Inbox:
         It is tried again after `retry_after` seconds, or never with `for_good`. Raise `StaleWrite`
         if the claim was lost.
         """
-        self._settle(item, "dead" if for_good else "waiting", problem, retry_after)
+        state: InboxState = "dead" if for_good else "waiting"
+        params = base.settle_params(self._context, state, problem=problem, retry_after=retry_after)
+        _QUEUE.settle(self._context, item, params)
 
     def find(
         self,
@@ -175,37 +165,16 @@ class Inbox:
         cursor: str | None = None,
     ) -> Page[InboxItem]:
         """Return a page of accepted messages, oldest first."""
-        base.check_limit(limit)
         if state is not None:
             base.check_choice("state", state, INBOX_STATES)
-        params = {
-            "state": state,
-            "key": key,
-            "after": base.id_before_page(cursor),
-            "limit": limit + 1,
-        }
-        statement = "inbox_find"
+        statement = "inbox_find" if state is None else "inbox_find_by_state"
         if key is not None:
             statement = "inbox_find_by_key"
-        elif state is not None:
-            statement = "inbox_find_by_state"
-        items = self._db.read(lambda tx: [_to_item(row) for row in tx.all(statement, params)])
-        return base.page_of(items, limit)
 
-    def _settle(
-        self, item: InboxItem, state: InboxState, problem: str | None, after: float | None
-    ) -> None:
-        base.check_claimed("item", item, InboxItem)
-        not_before = base.time_after(self._context.clock.now(), after)
-        params = {
-            "id": item.id,
-            "state": state,
-            "attempts": item.attempts,
-            "problem": storable(problem),
-            "not_before": to_micros(not_before),
-        }
-        self._db.write(lambda tx: _settle(tx, params), lane=_lane(item))
-        self._db.notify(CHANNEL)
+        def read(tx: Transaction, page: Params) -> Iterable[InboxItem]:
+            return map(_to_item, tx.all(statement, {**page, "state": state, "key": key}))
+
+        return base.find(self._context, limit, cursor, read)
 
 
 def _gather(tx: Transaction, new: Mapping[str, Any], seconds: float) -> Row | None:
@@ -241,22 +210,8 @@ def _gather(tx: Transaction, new: Mapping[str, Any], seconds: float) -> Row | No
 def settle_answered(tx: Transaction, item: InboxItem) -> None:
     """Settle a claimed message as answered, in the transaction that stores its answer."""
     tx.lock(_lane(item))
-    params = {
-        "id": item.id,
-        "state": "done",
-        "attempts": item.attempts,
-        "problem": None,
-        "not_before": to_micros(item.not_before),
-    }
-    _settle(tx, params)
-
-
-def _settle(tx: Transaction, params: Mapping[str, Any]) -> None:
-    row = tx.one("inbox_settle", params)
-    if row is None:
-        raise _stale()
-    if params["state"] != "waiting":
-        promote(tx, row[0])
+    not_before = to_micros(item.not_before)
+    _QUEUE.settle_in(tx, item, {"state": "done", "problem": None, "not_before": not_before})
 
 
 def settle_waiting(tx: Transaction, item: InboxItem) -> None:
@@ -268,15 +223,9 @@ def settle_waiting(tx: Transaction, item: InboxItem) -> None:
     # The text is in the transcript of the turn now, and is deleted together with that.
     empty = to_json({"text": None, "message_id": item.message_id, "media": []})
     params = {"id": item.id, "attempts": item.attempts, "body": empty}
-    row = tx.one("inbox_gather", params)
-    if row is None:
-        raise _stale()
-    promote(tx, row[0])
-
-
-def promote(tx: Transaction, key: str) -> None:
-    """Mark the oldest waiting message of a conversation as its head, if no message is."""
-    tx.run("inbox_promote", {"key": key})
+    if tx.changed("inbox_gather", params) == 0:
+        raise _stale(tx, item)
+    _QUEUE.promote(tx, _columns_of_lane(item))
 
 
 def delete_of_session(tx: Transaction, session: int) -> None:
@@ -284,14 +233,18 @@ def delete_of_session(tx: Transaction, session: int) -> None:
     tx.run("inbox_delete_gathered", {"session": session})
     for (key,) in sorted(set(tx.all("inbox_delete", {"session": session}))):
         tx.lock(session_rows.lane_of(key))
-        promote(tx, key)
+        _QUEUE.promote(tx, {"key": key})
 
 
 def _lane(item: InboxItem) -> str:
     return session_rows.lane_of(item.key)
 
 
-def _stale() -> StaleWrite:
+def _columns_of_lane(item: InboxItem) -> Params:
+    return {"key": item.key}
+
+
+def _stale(tx: Transaction, item: InboxItem) -> StaleWrite:
     return StaleWrite(
         "Another worker has claimed or settled the message.",
         hint="Do not answer it. A claim can be lost once its lease has run out; renew it in time.",
@@ -317,3 +270,14 @@ def _to_item(row: Row, *, is_new: bool = False) -> InboxItem:
         gathered_into=gathered_into,
         is_new=is_new,
     )
+
+
+_QUEUE: Final = base.ClaimQueue(
+    table="inbox",
+    channel=CHANNEL,
+    argument="item",
+    entry_type=InboxItem,
+    lane_name=_lane,
+    lane=_columns_of_lane,
+    stale=_stale,
+)

@@ -13,7 +13,7 @@ from tertulia.core.session import Session
 from tertulia.records import session_rows
 from tertulia.records.queues import base
 from tertulia.records.store_context import StoreContext
-from tertulia.storage.base import Transaction
+from tertulia.storage.base import Params, Transaction
 from tertulia.storage.rows import session_row
 
 MAX_ATTEMPTS: Final = 3
@@ -28,10 +28,8 @@ class MemoryFlushes:
 
     def claim(self, limit: int = 10, *, lease_seconds: float = 300) -> list[Session]:
         """Claim sessions whose memory is due; no other worker gets them while the lease lasts."""
-        base.check_limit(limit)
-        params = {"limit": limit, "lease": base.lease_micros(lease_seconds)}
 
-        def work(tx: Transaction) -> list[Session]:
+        def take(tx: Transaction, params: Params) -> list[Session]:
             sessions = []
             for ref, attempts in tx.all("memory_flush_claim", params):
                 row = tx.one("session_by_ref", {"ref": ref})
@@ -41,7 +39,7 @@ class MemoryFlushes:
                     sessions.append(session_row(row).session())
             return sessions
 
-        return self._db.write(work)
+        return base.claim(self._context, limit, lease_seconds, take)
 
     def done(self, session_id: str) -> None:
         """Settle a session as saved; raise `NotFound` if there is no such session."""

@@ -9,7 +9,7 @@ waiting → sending → sent
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -27,11 +27,11 @@ from tertulia.platforms import registry
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records.queues import base
 from tertulia.records.store_context import StoreContext
-from tertulia.storage.base import Row, Transaction
+from tertulia.storage.base import Params, Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 CHANNEL: Final = "outbox"
-CLAIMS: Final = "claims from the outbox"
+_CHAT: Final = ("platform", "account", "chat_id", "thread_id")
 
 DeliveryState = Literal["waiting", "sending", "sent", "unknown", "dead"]
 DELIVERY_STATES: tuple[DeliveryState, ...] = ("waiting", "sending", "sent", "unknown", "dead")
@@ -105,49 +105,43 @@ class Outbox:
         `platforms` only deliveries to these are claimed. `idempotent` names platforms that drop a
         delivery they have had: there, the deliveries of a lost sender are sent again.
         """
-        base.check_limit(limit)
-        params = {
-            "now": to_micros(self._context.clock.now()),
-            "lease": base.lease_micros(lease_seconds),
-            "limit": limit,
-        }
 
-        def work(tx: Transaction) -> list[Delivery]:
+        def take(tx: Transaction, params: Params) -> list[Delivery]:
             for id_, platform, *rest_of_chat in tx.all("outbox_find_lost"):
                 if platform in idempotent:
                     tx.run("outbox_resend", {"id": id_})
                 else:
                     tx.run("outbox_set_unknown", {"id": id_})
-                    promote(tx, (platform, *rest_of_chat))
+                    _promote(tx, (platform, *rest_of_chat))
             if platforms is None:
                 rows = tx.all("outbox_claim", params)
             else:
                 rows = _claim_for(tx, sorted(platforms), params)
             return sorted(map(_to_delivery, rows), key=lambda delivery: delivery.id)
 
-        return self._db.write(work, lane=CLAIMS)
+        return _QUEUE.claim(self._context, limit, lease_seconds, take)
 
     def wait(self, seconds: float, *, platforms: Collection[str] | None = None) -> bool:
         """Wait until something can be claimed; return False if nothing can after `seconds`."""
-        queries: list[base.DueQuery] = [("outbox_is_due", {})]
-        if platforms is not None:
-            queries = [("outbox_is_due_for", {"platform": name}) for name in sorted(platforms)]
-        return base.wait_until_due(self._context, CHANNEL, queries, seconds)
+        if platforms is None:
+            return _QUEUE.wait(self._context, seconds)
+        names = sorted(platforms)
+
+        def is_due(tx: Transaction, now: int) -> bool:
+            params = ({"platform": name, "now": now} for name in names)
+            rows = (tx.one("outbox_is_due_for", values) for values in params)
+            return any(row is not None and row[0] for row in rows)
+
+        return _QUEUE.wait(self._context, seconds, is_due)
 
     def renew(self, delivery: Delivery, *, lease_seconds: float = 60) -> None:
         """Extend the lease of a claim; raise `StaleWrite` if the claim was lost."""
-        lease = base.lease_micros(lease_seconds)
-        params = {"id": delivery.id, "attempts": delivery.attempts, "lease": lease}
-
-        def work(tx: Transaction) -> None:
-            if tx.changed("outbox_renew", params) == 0:
-                raise _stale(tx, delivery)
-
-        self._db.write(work, lane=lane_of(delivery))
+        _QUEUE.renew(self._context, delivery, lease_seconds)
 
     def done(self, delivery: Delivery) -> Delivery:
         """Settle a claimed delivery as sent; raise `StaleWrite` if the claim was lost."""
-        return self._settle(delivery, "sent", None, None)
+        params = base.settle_params(self._context, "sent")
+        return _to_delivery(_QUEUE.settle(self._context, delivery, params))
 
     def failed(
         self,
@@ -164,7 +158,8 @@ class Outbox:
         """
         base.check_choice("outcome", outcome, ("retry", "unknown", "dead"))
         state: DeliveryState = "waiting" if outcome == "retry" else outcome
-        return self._settle(delivery, state, problem, retry_after)
+        params = base.settle_params(self._context, state, problem=problem, retry_after=retry_after)
+        return _to_delivery(_QUEUE.settle(self._context, delivery, params))
 
     def find(
         self,
@@ -175,44 +170,15 @@ class Outbox:
         cursor: str | None = None,
     ) -> Page[Delivery]:
         """Return a page of deliveries in the order they were put in."""
-        base.check_limit(limit)
         if state is not None:
             base.check_choice("state", state, DELIVERY_STATES)
-        params = {
-            "state": state,
-            "session_id": session_id,
-            "after": base.id_before_page(cursor),
-            "limit": limit + 1,
-        }
         statement = "outbox_find" if state is None else "outbox_find_by_state"
-        deliveries = self._db.read(lambda tx: list(map(_to_delivery, tx.all(statement, params))))
-        return base.page_of(deliveries, limit)
 
-    def _settle(
-        self, delivery: Delivery, state: DeliveryState, problem: str | None, after: float | None
-    ) -> Delivery:
-        base.check_claimed("delivery", delivery, Delivery)
-        now = self._context.clock.now()
-        params = {
-            "id": delivery.id,
-            "state": state,
-            "attempts": delivery.attempts,
-            "problem": storable(problem),
-            "now": to_micros(now),
-            "not_before": to_micros(base.time_after(now, after)),
-        }
+        def read(tx: Transaction, page: Params) -> Iterable[Delivery]:
+            params = {**page, "state": state, "session_id": session_id}
+            return map(_to_delivery, tx.all(statement, params))
 
-        def work(tx: Transaction) -> Delivery:
-            row = tx.one("outbox_settle", params)
-            if row is None:
-                raise _stale(tx, delivery)
-            settled = _to_delivery(row)
-            promote(tx, _chat(settled))
-            return settled
-
-        settled = self._db.write(work, lane=lane_of(delivery))
-        self._db.notify(CHANNEL)
-        return settled
+        return base.find(self._context, limit, cursor, read)
 
 
 def build_deliveries(
@@ -305,34 +271,26 @@ def _claim_for(tx: Transaction, platforms: Sequence[str], params: Mapping[str, A
 
 def lane_of(delivery: Delivery) -> str:
     """Return the lane of a delivery: its chat."""
-    return _lane(*_chat(delivery))
+    return _lane(*_columns_of_lane(delivery).values())
 
 
-def _chat(delivery: Delivery) -> Row:
-    return delivery.platform, delivery.account, delivery.chat_id, delivery.thread_id
+def _columns_of_lane(delivery: Delivery) -> dict[str, str | None]:
+    return {name: getattr(delivery, name) for name in _CHAT}
 
 
 def _lane(*chat: str | None) -> str:
     return f"chat {':'.join(keys.escape(part or '') for part in chat)}"
 
 
-def promote(tx: Transaction, chat: Row) -> None:
-    """Mark the oldest waiting delivery of a chat as its head, if no delivery is."""
+def _promote(tx: Transaction, chat: Row) -> None:
     tx.lock(_lane(*chat))
-    platform, account, chat_id, thread_id = chat
-    params = {
-        "platform": platform,
-        "account": account,
-        "chat_id": chat_id,
-        "thread_id": thread_id,
-    }
-    tx.run("outbox_promote", params)
+    _QUEUE.promote(tx, dict(zip(_CHAT, chat, strict=True)))
 
 
 def delete_of_session(tx: Transaction, session_id: str) -> None:
     """Delete all deliveries of a session, sent ones included."""
     for chat in sorted(set(tx.all("outbox_delete", {"session_id": session_id})), key=str):
-        promote(tx, chat)
+        _promote(tx, chat)
 
 
 def _stale(tx: Transaction, delivery: Delivery) -> StaleWrite:
@@ -372,3 +330,14 @@ def _to_delivery(row: Row) -> Delivery:
         sent_at=None if sent_at is None else from_micros(sent_at),
         problem=problem,
     )
+
+
+_QUEUE: Final = base.ClaimQueue(
+    table="outbox",
+    channel=CHANNEL,
+    argument="delivery",
+    entry_type=Delivery,
+    lane_name=lane_of,
+    lane=_columns_of_lane,
+    stale=_stale,
+)

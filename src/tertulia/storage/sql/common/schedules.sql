@@ -1,11 +1,23 @@
--- Scheduled tasks: see records/schedules.py.
+-- Scheduled tasks: see records/schedules.py. The lane of a run is its schedule. See also queues.sql.
 
 -- name: part_schedule
 id, owner, key, origin, task, rule, misfire, target, session, state, next_at, created_at
 
--- name: part_occurrence
+-- name: part_occurrences_columns
 id, schedule, planned_at, since_at, is_manual, state, attempts, ended_at, session_id, delivery,
 result, problem
+
+-- name: part_occurrences_claimed
+'taken'
+
+-- name: part_occurrences_open
+'taken'
+
+-- name: part_occurrences_settle
+ended_at = case when :state = 'waiting' then null else cast(:now as bigint) end,
+session_id = coalesce(cast(:session_id as text), session_id),
+result = coalesce(cast(:result as text), result),
+delivery = coalesce(cast(:delivery as text), delivery)
 
 -- name: schedule_put
 insert into schedules (
@@ -48,21 +60,23 @@ values (:schedule, :planned_at, :since_at, :is_manual, :state, :now, :ended_at, 
 on conflict (schedule, planned_at) do nothing
 
 -- name: occurrence_by_time
-select {part_occurrence} from occurrences where schedule = :schedule and planned_at = :planned_at
+select {part_occurrences_columns} from occurrences where schedule = :schedule and planned_at = :planned_at
 
 -- name: occurrences_expire
 -- Their runner is gone, or took longer than the lease.
 update occurrences set state = case when attempts < :tries then 'waiting' else 'failed' end,
     ended_at = case when attempts < :tries then ended_at else :now end,
     problem = case when attempts < :tries then problem else :problem end
-where state = 'taken' and lease_until < {part_db_now}
+where {part_occurrences_lost}
 
--- name: occurrences_finish_sent
+-- name: part_is_sent
 -- A delivered occurrence is done; so is one whose delivery was deleted from the outbox.
-update occurrences set state = 'done'
-where state = 'sending' and not exists (
+occurrences.state = 'sending' and not exists (
     select 1 from outbox where outbox.delivery = occurrences.delivery and outbox.state <> 'sent'
 )
+
+-- name: occurrences_finish_sent
+update occurrences set state = 'done' where {part_is_sent}
 
 -- name: part_is_due
 -- One occurrence of a schedule at a time, in order; of a paused schedule only manual ones.
@@ -89,48 +103,31 @@ occurrences.state = 'sending' and exists (
 )
 
 -- name: occurrences_claim
-update occurrences set state = 'taken', attempts = attempts + 1,
-    lease_until = {part_db_now} + :lease
+{part_occurrences_claim}
 where id in (
     select id from occurrences where {part_is_due}
     order by planned_at, id limit :limit {part_skip_locked}
 )
-returning {part_occurrence}
+returning {part_occurrences_columns}
 
 -- name: occurrences_claim_undelivered
-update occurrences set state = 'taken', attempts = attempts + 1,
-    lease_until = {part_db_now} + :lease,
+{part_occurrences_claim},
     problem = (select outbox.problem from outbox where outbox.delivery = occurrences.delivery)
 where id in (
     select id from occurrences where {part_is_undelivered} order by id limit :limit {part_skip_locked}
 )
-returning {part_occurrence}
+returning {part_occurrences_columns}
 
--- name: occurrences_are_due
+-- name: occurrences_is_due
 select exists (select 1 from schedules where state = 'active' and next_at <= :now)
     or exists (select 1 from occurrences where {part_is_due})
     or exists (select 1 from occurrences where {part_is_undelivered})
-    or exists (select 1 from occurrences where state = 'taken' and lease_until < {part_db_now})
-    or exists (
-        select 1 from occurrences where state = 'sending' and not exists (
-            select 1 from outbox
-            where outbox.delivery = occurrences.delivery and outbox.state <> 'sent'
-        )
-    )
-
--- name: occurrence_renew
-update occurrences set lease_until = {part_db_now} + :lease
-where id = :id and state = 'taken' and attempts = :attempts
-
--- name: occurrence_settle
-update occurrences set state = :state, not_before = :not_before, ended_at = :ended_at,
-    session_id = coalesce(cast(:session_id as text), session_id),
-    result = coalesce(cast(:result as text), result), problem = :problem, delivery = :delivery
-where id = :id and state = 'taken' and attempts = :attempts
+    or exists (select 1 from occurrences where {part_occurrences_lost})
+    or exists (select 1 from occurrences where {part_is_sent})
 
 -- name: occurrences_of
-select {part_occurrence} from occurrences
-where schedule = :schedule and id < :before order by id desc limit :limit
+select {part_occurrences_columns} from occurrences
+where schedule = :schedule and id < :after order by id desc limit :limit
 
 -- name: occurrences_clear_session
 -- The content of a deleted session is deleted here too.

@@ -4,7 +4,7 @@ cast(extract(epoch from clock_timestamp()) * 1000000 as bigint)
 -- name: part_skip_locked
 for update skip locked
 
--- name: part_same_chat
+-- name: part_outbox_lane
 -- By hash, like the index: an id may be longer than an index entry can be.
 platform = :platform and account = :account
 and md5(coalesce(chat_id, '')) = md5(coalesce(cast(:chat_id as text), ''))

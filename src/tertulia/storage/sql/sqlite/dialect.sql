@@ -4,7 +4,7 @@ cast(unixepoch('subsec') * 1000000 as integer)
 -- name: part_skip_locked
 -- Empty: there is one writer at a time.
 
--- name: part_same_chat
+-- name: part_outbox_lane
 platform = :platform and account = :account
 and coalesce(chat_id, '') = coalesce(cast(:chat_id as text), '')
 and coalesce(thread_id, '') = coalesce(cast(:thread_id as text), '')
