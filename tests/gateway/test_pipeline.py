@@ -149,6 +149,7 @@ def _lock_database(where: str) -> apsw.Connection:
     return connection
 
 
+@pytest.mark.check
 def test_locked_database_loses_no_message(tmp_path: Path) -> None:
     async def play() -> None:
         where = str(tmp_path / "talk.db")
@@ -184,6 +185,7 @@ def test_locked_database_loses_no_message(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+@pytest.mark.check
 def test_database_restart_loses_no_message() -> None:
     async def play(where: str, restart: Any) -> None:
         async with running_gateway(where, Echo()) as node:

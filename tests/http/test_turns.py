@@ -108,6 +108,7 @@ class TestOrder:
             assert first.result().status_code == 200
 
 
+@pytest.mark.check
 def test_killed_server_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "talk.db"
     headers = {"Authorization": f"Bearer {SECRETS['ana']}", "Idempotency-Key": "k2"}

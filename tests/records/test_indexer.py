@@ -17,6 +17,7 @@ import pytest
 
 import tertulia
 from tertulia import Settings, Source, Store
+from tertulia.records import indexer
 from tests.storage.store_internals import sqlite_of
 from tests.storage.watched_disk import Disk, Step, fail
 
@@ -110,3 +111,23 @@ def test_unreferenced_store_leaves_no_thread(tmp_path: Path) -> None:
     gc.collect()
     thread.join(30)
     assert not thread.is_alive()
+
+
+def test_stop_ends_the_pause_between_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause grows with the time of a step; closing a store must not wait for it."""
+    monkeypatch.setattr(indexer, "_SLEEP_FACTOR", 1e9)
+    has_stepped = threading.Event()
+
+    class SlowSearch:
+        def catch_up(self, *, steps: int) -> bool:
+            time.sleep(0.001)
+            has_stepped.set()
+            return False  # there is more to do
+
+    thread = indexer.Indexer(SlowSearch())  # type: ignore[arg-type]
+    thread.notify()
+    has_stepped.wait()
+    stopping = threading.Thread(target=thread.stop, daemon=True)
+    stopping.start()
+    stopping.join(60)
+    assert not stopping.is_alive()

@@ -60,15 +60,33 @@ class Server:
         self._stop = stop
         self.template: str | None = None
         self._databases = 0
+        self._connection: psycopg.Connection | None = None
 
     def database(self, template: str | None = None) -> str:
         """Create a database, empty or a copy of `template`; return its address."""
         self._databases += 1
         name = f"t{os.getpid()}_{self._databases}"
         template_clause = f" template {template} strategy file_copy" if template else ""
-        with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute(f"create database {name}{template_clause}")
+        self.execute(f"create database {name}{template_clause}")
         return self.address(name)
+
+    def execute(self, statement: str) -> None:
+        """Run a statement as the administrator, on a connection that is kept."""
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self.dsn, autocommit=True)
+        try:
+            self._connection.execute(statement)
+        except psycopg.OperationalError:
+            if not self._connection.broken:
+                raise
+            # The server was restarted meanwhile.
+            self._connection = psycopg.connect(self.dsn, autocommit=True)
+            self._connection.execute(statement)
+
+    def disconnect(self) -> None:
+        """Close the connection of `execute`."""
+        if self._connection is not None:
+            self._connection.close()
 
     def address(self, name: str) -> str:
         parts = psycopg.conninfo.conninfo_to_dict(self.dsn)
@@ -96,8 +114,7 @@ class Server:
 
     def drop(self, address: str) -> None:
         name = name_in(address)
-        with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute(f"drop database if exists {name} with (force)")
+        self.execute(f"drop database if exists {name} with (force)")
 
 
 def name_in(address: str) -> str:
@@ -110,7 +127,9 @@ def server() -> Iterator[Server]:
     """Yield a running server: that of TEST_PG_DSN, or one started for the block."""
     dsn = os.environ.get("TEST_PG_DSN")
     if dsn:
-        yield Server(dsn)
+        running = Server(dsn)
+        yield running
+        running.disconnect()
         return
     with own_server() as running:
         yield running
@@ -152,9 +171,11 @@ def own_server(hba: str | None = None, *, is_durable: bool = False) -> Iterator[
         if hba is not None:
             (folder / "data" / "pg_hba.conf").write_text(hba)
         start()
+        running = Server(f"host={folder} user=postgres dbname=postgres", start, stop)
         try:
-            yield Server(f"host={folder} user=postgres dbname=postgres", start, stop)
+            yield running
         finally:
+            running.disconnect()
             stop(signal.SIGQUIT)  # at once: its data is not needed any more
     finally:
         # Some tests leave hundreds of databases; `rm` is much faster with them than Python.

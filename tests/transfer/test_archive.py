@@ -164,8 +164,10 @@ class TestThereAndBack:
         max_size=14,
     )
 
-    # Each example makes two stores on disk; fifty of them are a few seconds.
-    @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+    # Each example makes two stores on disk, so there are fewer than of other properties.
+    @settings(
+        max_examples=settings().max_examples // 4, suppress_health_check=[HealthCheck.too_slow]
+    )
     @given(steps)
     def test_export_restore_export_gives_equal_bytes(self, steps: list[Any]) -> None:
         with filled_stores.folder() as place:
@@ -523,6 +525,7 @@ class TestMemory:
         finally:
             tracemalloc.stop()
 
+    @pytest.mark.check
     def test_memory_does_not_grow_with_the_store(self, tmp_path: Path) -> None:
         peaks: list[tuple[int, int]] = []
         for count in (2_000, 12_000):

@@ -62,7 +62,14 @@ def _name(session: Session) -> str:
     return str(kept.get("session_id") or kept["file"])
 
 
-@pytest.fixture(scope="module", params=names())
+# Searching what is left of this database takes some seconds, in each test.
+TREES = [
+    pytest.param(name, marks=pytest.mark.check) if name == "dmg_hermes019_db_truncated" else name
+    for name in names()
+]
+
+
+@pytest.fixture(scope="module", params=TREES)
 def imported(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Imported]:

@@ -27,7 +27,7 @@ class Indexer:
     def __init__(self, search: Search) -> None:
         self._search = search
         self._wake = threading.Event()
-        self._is_stopping = False
+        self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._notified_at = 0.0
@@ -42,14 +42,14 @@ class Indexer:
 
     def stop(self) -> None:
         """End the thread after its current step, and wait for it."""
-        self._is_stopping = True
+        self._stopping.set()
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _start(self) -> None:
         with self._lock:
-            if self._thread is None and not self._is_stopping:
+            if self._thread is None and not self._stopping.is_set():
                 wake = self._wake
                 # A weak reference: the thread must neither keep an unused store alive nor outlive
                 # it. When the store is collected, the callback wakes the thread, which then ends.
@@ -65,13 +65,13 @@ class Indexer:
     def work(self) -> bool:
         """Wait until writers pause, then index; return whether the thread should continue."""
         waiting_since = time.monotonic()
-        while not self._is_stopping:
+        while not self._stopping.is_set():
             now = time.monotonic()
             if now - self._notified_at >= _QUIET_SECONDS or now - waiting_since >= _MAX_LAG_SECONDS:
                 break
-            time.sleep(0.05)
+            self._stopping.wait(0.05)
         self._wake.clear()
-        while not self._is_stopping:
+        while not self._stopping.is_set():
             began = time.monotonic()
             try:
                 if self._search.catch_up(steps=1):
@@ -80,8 +80,9 @@ class Indexer:
                 # Messages are stored and read all the same; the next write wakes the thread again.
                 log.exception("search index update failed, retrying after the next write")
                 break
-            time.sleep(_SLEEP_FACTOR * (time.monotonic() - began))
-        return not self._is_stopping
+            # A pause that `stop` ends: closing a store must not wait for it.
+            self._stopping.wait(_SLEEP_FACTOR * (time.monotonic() - began))
+        return not self._stopping.is_set()
 
 
 def _run(indexer: weakref.ref[Indexer], wake: threading.Event) -> None:

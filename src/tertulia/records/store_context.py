@@ -35,6 +35,7 @@ class StoreContext(NamedTuple):
     notify_indexer: Callable[[], None]  # wakes the indexer: there are new messages
     index_new_messages: Callable[[], object]  # indexes new messages, in a bounded number of steps
     redactor: Callable[[], Redactor | None]  # for prompts and logs; None if redaction is off
+    forget_secret: Callable[[], None]  # the stored secret was replaced: read it again when needed
 
     def read(self, work: Callable[[Transaction], T]) -> T:
         """Run a function in one read transaction and return its result."""

@@ -67,6 +67,7 @@ class StoreRecords:
             self.indexer.notify,
             lambda: self.search.catch_up(steps=CATCH_UP_STEPS),
             lambda: self.redactor if settings.redact_pii else None,
+            self._forget_secret,
         )
         self.local_turns = local_turns_of(self.db.identity)
         self.sessions = Sessions(self.context)
@@ -84,6 +85,9 @@ class StoreRecords:
         row = self.db.read(lambda tx: tx.one("installation_get", {"name": "secret"}))
         assert row is not None
         return Redactor(bytes.fromhex(row[0]), registry.needs_raw_ids)
+
+    def _forget_secret(self) -> None:
+        vars(self).pop("redactor", None)
 
     def turn_control(
         self,

@@ -186,9 +186,7 @@ def restore(
         store.context.read(lambda tx: _require_empty(tx, store))
         return check(path, progress=progress)
     manifest = store.context.write(work)
-    store.__dict__.pop(
-        "redactor", None
-    )  # its secret, and so its pseudonyms, now come from the archive
+    store.context.forget_secret()  # its pseudonyms now come from the secret in the archive
     store.context.notify_indexer()
     return manifest
 

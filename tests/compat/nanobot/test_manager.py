@@ -242,7 +242,7 @@ class TestSave:
         assert found.astimezone(UTC) == session.updated_at
 
     @given(st.data())
-    @hypothesis_settings(max_examples=60)
+    @hypothesis_settings(max_examples=hypothesis_settings().max_examples // 3)
     def test_any_change_is_stored(self, data: st.DataObject) -> None:
         with (
             TemporaryDirectory() as place,
@@ -385,7 +385,7 @@ class TestTwoPrograms:
         assert mine.updated_at == manager.get_or_create(KEY).updated_at == late
 
     @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["add", "save", "get"]))))
-    @hypothesis_settings(max_examples=60)
+    @hypothesis_settings(max_examples=hypothesis_settings().max_examples // 3)
     def test_saved_messages_are_never_lost_or_duplicated(
         self, steps: list[tuple[int, str]]
     ) -> None:

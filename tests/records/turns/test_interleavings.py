@@ -41,8 +41,8 @@ EXPIRY, RENEWAL, UNDO, RESET = "expiry", "renewal", "undo", "reset"
 EVENTS = (EXPIRY, RENEWAL, UNDO, RESET)
 
 # How many orders of a case are played: all of them, if there are no more.
-MANY = min(1_000, 5 * settings().max_examples)
-ON_POSTGRES = min(100, max(10, settings().max_examples // 5))
+MANY = 1_000 if settings().max_examples >= 200 else 40
+ON_POSTGRES = min(100, settings().max_examples // 5)
 
 LONG = ("enter", "call", "result", "answer")
 SHORT = ("enter", "answer")

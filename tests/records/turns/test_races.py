@@ -61,6 +61,7 @@ def check_order(entered: list[str], told: dict[str, list[tuple[int, int | None]]
     assert served == sorted(served)
 
 
+@pytest.mark.check
 @often
 def test_two_processes_race_for_one_session(where: str, tmp_path: Path, times: int) -> None:
     with ExitStack() as stack:

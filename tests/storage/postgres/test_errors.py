@@ -165,6 +165,7 @@ class TestReadOnly:
             opened(address)
         postgres.drop(address)
 
+    @pytest.mark.check
     def test_replica_refuses_writes(self) -> None:
         with own_server() as server:
             address = server.database()
@@ -182,6 +183,7 @@ class TestReadOnly:
 
 class TestTimeouts:
     # Only the tested call waits for a lock; any statement may be slow on a busy machine.
+    @pytest.mark.check
     @pytest.mark.parametrize(
         ("setting", "limit"), [("statement_timeout", "2s"), ("lock_timeout", "300ms")]
     )
@@ -217,6 +219,7 @@ class TestTimeouts:
             assert texts(store.transcript(session.id)) == ["one"]
 
 
+@pytest.mark.check
 class TestFullDisk:
     @pytest.fixture
     def small(self, own: Server) -> Iterator[Path]:

@@ -96,6 +96,7 @@ class TestProcess:
         with opened(path) as store:
             assert store.check() == []
 
+    @pytest.mark.check
     def test_process_that_exits_without_closing_leaves_a_sound_store(self, tmp_path: Path) -> None:
         """Background threads end with the process, and the store is sound."""
         for number in range(5):

@@ -424,6 +424,7 @@ class TestBrokenDisk:
         assert store.check() == []
         store.close()
 
+    @pytest.mark.check
     def test_creation_that_fails_at_any_disk_operation_can_be_repeated(
         self, tmp_path: Path, disk: Disk
     ) -> None:

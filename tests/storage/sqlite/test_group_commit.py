@@ -255,6 +255,7 @@ def test_interrupt_after_failed_commit_runs_followers_again(tmp_path: Path) -> N
         assert child.read() == {"outcome": [1], "leader": False, "follower": True}
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     "seconds", [2, pytest.param(30, marks=pytest.mark.slow)], ids=["briefly", "long"]
 )

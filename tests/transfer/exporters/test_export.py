@@ -200,6 +200,7 @@ class TestFolder:
             assert copy.sessions.count() == 1
 
 
+@pytest.mark.check
 def test_memory_does_not_grow_with_the_transcript(store: Store) -> None:
     store._indexer.stop()
     peaks = []
