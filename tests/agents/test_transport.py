@@ -251,6 +251,7 @@ class TestLimits:
         assert recorded.problem.partial == recorded.shown
         assert len(recorded.usages) == 1
 
+    @pytest.mark.check
     def test_endless_stream_ends_at_the_total_time(
         self, provider: Provider, server: ModelServer, gateway: ScriptedGateway
     ) -> None:

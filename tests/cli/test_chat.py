@@ -6,6 +6,8 @@ import os
 import stat
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import run
 
 
@@ -16,6 +18,7 @@ def test_piped_lines_are_answered_in_order(tmp_path: Path) -> None:
     assert "You talk with" not in done.stdout  # the greeting is for people at a terminal
 
 
+@pytest.mark.check
 def test_conversation_continues_after_a_restart(tmp_path: Path) -> None:
     store = str(tmp_path / "talk.db")
     assert "I was shown 1 message," in run("chat", "--store", store, input="plums\n").stdout

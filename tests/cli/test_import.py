@@ -47,6 +47,7 @@ def test_dry_run_creates_no_store(empty_store_cli: CommandLine, tmp_path: Path) 
     assert not (tmp_path / "new.db").exists()
 
 
+@pytest.mark.check
 def test_unreadable_file_exits_with_1(empty_store_cli: CommandLine, tmp_path: Path) -> None:
     folder = str(planted("dmg_hermes019_db_truncated", tmp_path))
     report = empty_store_cli.json("import", "hermes", folder, expect=1)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import tertulia
 from tests.cli.conftest import CommandLine, Demo, background_process
 from tests.processes.process_fixtures import Conversation, open_conversation
@@ -34,6 +36,7 @@ def run_ps(conversation: Conversation, *options: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.check
 def test_programs_are_listed_as_table_and_as_json(tmp_path: Path) -> None:
     with open_conversation(str(tmp_path / "talk.db"), tmp_path) as conversation:
         assert json.loads(run_ps(conversation, "--json")) == []

@@ -198,6 +198,7 @@ class TestHermes:
             assert store.list_sessions()[0].cost_status == "unknown"
             assert store.store.sessions.require(entry.session_id).cost_usd is None
 
+    @pytest.mark.check
     def test_concurrent_programs_lose_nothing(self, tmp_path: Path) -> None:
         write_at_once(HERMES_WRITER, tmp_path)
         with SessionStore(tmp_path, GatewayConfig()) as store:
@@ -209,6 +210,7 @@ class TestHermes:
 
 
 class TestNanobot:
+    @pytest.mark.check
     def test_concurrent_programs_lose_nothing(self, tmp_path: Path) -> None:
         write_at_once(NANOBOT_WRITER, tmp_path)
         with SessionManager(tmp_path) as manager:

@@ -251,6 +251,7 @@ class TestNanobot:
         with SessionManager(tmp_path) as manager:
             assert manager.imported == []
 
+    @pytest.mark.check
     def test_concurrent_programs_import_once(self, tmp_path: Path) -> None:
         for number in range(40):
             nanobot_file(tmp_path / "sessions" / f"cli_{number}.jsonl", f"cli:{number}", *TALK)

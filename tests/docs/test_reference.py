@@ -31,6 +31,7 @@ def test_is_what_the_script_writes() -> None:
     assert is_now == make_reference.written(), "run: python scripts/make_reference.py"
 
 
+@pytest.mark.check
 def test_glossary_lists_the_classes_of_the_code() -> None:
     from scripts import make_glossary
 

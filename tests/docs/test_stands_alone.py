@@ -50,6 +50,7 @@ def tracked() -> list[Path]:
     return [path for path in found if path.is_file()]
 
 
+@pytest.mark.check
 def test_no_file_speaks_of_where_and_how_it_was_made() -> None:
     wrong = []
     for path in tracked():

@@ -68,6 +68,7 @@ def test_missing_server_names_every_way_to_get_one(monkeypatch: pytest.MonkeyPat
         assert way in str(problem.value)
 
 
+@pytest.mark.check
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to drop its rights")
 def test_programs_that_the_user_cannot_reach_are_copied(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

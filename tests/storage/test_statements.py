@@ -107,6 +107,7 @@ def strings() -> set[str]:
     }
 
 
+@pytest.mark.check
 def test_every_name_in_the_code_exists() -> None:
     all_uses = list(uses())
     assert len(all_uses) > 80
@@ -118,6 +119,7 @@ def test_every_name_in_the_code_exists() -> None:
     assert missing == []
 
 
+@pytest.mark.check
 def test_every_statement_is_used() -> None:
     patterns = {re.compile(pattern) for _, pattern in uses()}
     texts = strings()

@@ -162,6 +162,7 @@ class TestUnansweredCommit:
             assert texts(store.transcript(session.id)) == [*stored, "two"]
 
 
+@pytest.mark.check
 class TestRestart:
     def test_calls_after_a_restart_succeed(self, own: Server) -> None:
         with opened(own.database(), busy_seconds=30) as store:

@@ -30,6 +30,7 @@ from tests.servers.proxy import TIMEOUT
 from tests.storage.postgres.server_stores import ANNA, as_owner, in_threads, opened, refused
 
 
+@pytest.mark.check
 class TestRefusedConnection:
     def test_missing_server_is_unavailable(self, tmp_path: Path) -> None:
         with refused(StoreUnavailable, "cannot be reached"):

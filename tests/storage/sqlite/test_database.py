@@ -85,6 +85,7 @@ def row_counts(store: Store) -> dict[str, int]:
 class TestProcess:
     """Fork and exit of a process with an open store."""
 
+    @pytest.mark.check
     def test_forked_process_cannot_use_the_parents_store(self, tmp_path: Path) -> None:
         path = tmp_path / "talk.db"
         with ChildProcess("fork_and_go_on", str(path)) as child:

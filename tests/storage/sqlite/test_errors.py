@@ -165,6 +165,7 @@ class TestDamage:
                     call()
 
 
+@pytest.mark.check
 class TestLocked:
     """Another process keeps the file locked."""
 

@@ -171,6 +171,7 @@ class TestForeignFile:
         assert [name for name in files if name.startswith(str(path))] == []
 
 
+@pytest.mark.check
 class TestPermissions:
     """Files that this user may not write, or not even read."""
 
