@@ -15,6 +15,7 @@ from tertulia.cli import format, locations, output
 from tertulia.cli.errors import NEGATIVE_RESULT
 from tertulia.cli.options import CliCommand, CommandOptions, json_option
 from tertulia.errors import Error
+from tertulia.records.machine_zone import machine_zone
 from tertulia.storage.connect import inspect_store, is_server, public_name
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _sqlite() -> Iterator[Finding]:
 
 def _zone() -> Finding:
     try:
-        return Finding("time zone", "ok", str(locations.local_zone()))
+        return Finding("time zone", "ok", str(machine_zone()))
     except Error as problem:
         return _finding_from("time zone", problem)
 

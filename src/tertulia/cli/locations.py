@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import tzinfo
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,6 +13,7 @@ import tertulia
 from tertulia.cli.options import CommandOptions
 from tertulia.core.settings import Settings
 from tertulia.errors import ConfigError, StoreUnavailable
+from tertulia.records.machine_zone import machine_zone
 from tertulia.storage.connect import inspect_store, is_server, public_name
 from tertulia.store import Store
 
@@ -172,23 +172,6 @@ def require_utf8(path: str) -> str:
     return path
 
 
-def local_zone() -> tzinfo:
-    """Return the machine's time zone, in which people read and write times.
-
-    Raise ConfigError if the machine names a zone that does not exist.
-    """
-    import tzlocal
-
-    try:
-        return tzlocal.get_localzone()
-    except (LookupError, ValueError, OSError) as problem:
-        raise ConfigError(
-            f"The machine's time zone {os.environ.get('TZ', '')!r} is not known.",
-            hint="Set TZ to a name of the IANA list, such as Europe/Madrid or UTC.",
-            field="TZ",
-        ) from problem
-
-
 @contextmanager
 def private_files() -> Iterator[None]:
     """Let files created in the block be readable by this user only: conversations are private."""
@@ -201,7 +184,7 @@ def private_files() -> Iterator[None]:
 
 def open_store(location: str, settings: Settings | None = None) -> Store:
     """Open a store with the settings of a command."""
-    local_zone()  # checked before the library needs it, so that a wrong zone is a clear error
+    machine_zone()  # checked before the library needs it, so that a wrong zone is a clear error
     return tertulia.open(location, settings=settings or Settings(busy_seconds=_BUSY_SECONDS))
 
 

@@ -9,6 +9,7 @@ import click
 from tertulia.cli import locations, output
 from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 from tertulia.core.text import format
+from tertulia.records.machine_zone import machine_zone
 from tertulia.records.people import Pairing, Person
 
 _MAX_PEOPLE = 1000
@@ -42,7 +43,7 @@ def list_(options: CommandOptions) -> None:
     if not pairings and not people:
         output.print_text(options, "Nobody may write yet, and nobody has asked to.")
         return
-    zone = locations.local_zone()
+    zone = machine_zone()
     table = output.new_table("person", "name", "role", "since", elastic="name")
     for pairing in pairings:
         since = format.format_time(pairing.asked_at, zone)

@@ -11,6 +11,7 @@ from tertulia.cli import locations, output
 from tertulia.cli.options import CliCommand, CommandOptions, json_option
 from tertulia.core.text import format
 from tertulia.processes import messages
+from tertulia.records.machine_zone import machine_zone
 from tertulia.records.processes import Process
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def ps(options: CommandOptions) -> None:
 
 
 def _table(processes: Sequence[Process]) -> Table:
-    zone = locations.local_zone()
+    zone = machine_zone()
     # Machine and conversation are printed with --json only; a terminal is too narrow for all.
     table = output.new_table("id", "state", "began", "command", elastic="command")
     for process in processes:

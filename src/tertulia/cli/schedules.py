@@ -12,6 +12,7 @@ from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 from tertulia.core.schedule import MISFIRES, Misfire, describe_rule
 from tertulia.core.source import Source
 from tertulia.core.text import format
+from tertulia.records.machine_zone import machine_zone
 from tertulia.records.schedules import Schedule, ScheduleRun, Schedules
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def list_(options: CommandOptions, limit: int) -> None:
 
 
 def _schedule_table(items: Sequence[Schedule]) -> Table:
-    zone = locations.local_zone()
+    zone = machine_zone()
     table = output.new_table("id", "owner", "when", "next", "target", "task", elastic="task")
     for schedule in items:
         if schedule.state == "active" and schedule.next_at is not None:
@@ -146,7 +147,7 @@ def history(options: CommandOptions, schedule_id: int, limit: int) -> None:
 
 
 def _run_table(runs: Sequence[ScheduleRun]) -> Table:
-    zone = locations.local_zone()
+    zone = machine_zone()
     table = output.new_table(
         "run", "planned", "state", "attempts", "session", "result", elastic="result"
     )
@@ -213,7 +214,7 @@ def _report(
     """Print a schedule and its change; with `with_next` also the time of its next run."""
     next_run = ""
     if with_next and schedule.state == "active" and schedule.next_at is not None:
-        next_run = f", next {format.format_time(schedule.next_at, locations.local_zone())}"
+        next_run = f", next {format.format_time(schedule.next_at, machine_zone())}"
     rule = describe_rule(schedule.rule)
     sentence = f"Schedule {schedule.id} ({rule}) {change}{next_run}."
     output.print_result(options, to_dict(schedule), sentence)

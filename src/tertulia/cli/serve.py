@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tertulia.cli import locations, output
 from tertulia.cli.options import CommandOptions
 from tertulia.config.schema import Config
+from tertulia.records.machine_zone import machine_zone
 
 if TYPE_CHECKING:
     from tertulia import aio
@@ -34,7 +35,7 @@ def open_store(options: CommandOptions, config: Config) -> PendingStore:
     from tertulia import aio
 
     location = locations.store_location(options)
-    locations.local_zone()
+    machine_zone()
     locations.create_private_file(location)
     return aio.open(location, settings=config.store_settings)
 

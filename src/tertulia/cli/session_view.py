@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from tertulia.cli import format, locations, output
+from tertulia.cli import format, output
 from tertulia.core import title as titles
 from tertulia.core.session import Session
+from tertulia.records.machine_zone import machine_zone
 from tertulia.records.search import Hit
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def table(sessions: Sequence[Session], lengths: Mapping[str, int], width: int) -
     """Return a list for a terminal of that width; `lengths` maps ids to message counts."""
     columns = [name for name, needed in _MIN_WIDTH_BY_COLUMN.items() if width >= needed]
     rows = output.new_table(*columns, elastic="name", numbers=("messages", "tokens", "cost"))
-    now, zone = datetime.now(UTC), locations.local_zone()
+    now, zone = datetime.now(UTC), machine_zone()
     for session in sessions:
         cells: dict[str, Text | str] = {
             "id": session.id,
@@ -83,7 +84,7 @@ def facts(session: Session, length: int) -> Table:
 
 
 def _fact_lines(session: Session, length: int) -> Iterator[tuple[str, str | None]]:
-    now, zone = datetime.now(UTC), locations.local_zone()
+    now, zone = datetime.now(UTC), machine_zone()
     source, usage = session.origin, session.usage
     yield "session", session.id
     yield "title", session.title
@@ -156,6 +157,6 @@ def _hit_head(hit: Hit, session: Session) -> Text:
     from rich.text import Text
 
     head = Text().append(f"{hit.session_id} #{hit.seq}", style="cyan")
-    details = f"{hit.role}, {format.age_or_date(hit.at, datetime.now(UTC), locations.local_zone())}"
+    details = f"{hit.role}, {format.age_or_date(hit.at, datetime.now(UTC), machine_zone())}"
     head.append(f"  {output.display_line(details)}", style="dim")
     return head.append(f"  {short_name(session)}", style="bold")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tertulia.cli import format, locations
+from tertulia.cli import format
 from tertulia.cli.output import display_json, display_line, display_text, print_indented
 from tertulia.cli.session_view import to_dict as session_to_dict
 from tertulia.core.message import ASSISTANT, TOOL, USER, Message
 from tertulia.core.session import Session
 from tertulia.core.text.format import utc_text
+from tertulia.records.machine_zone import machine_zone
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +47,7 @@ def print_messages(console: Console, messages: Sequence[Message], *, whole: bool
     """Print messages, each under its number; long ones are cut unless `whole` is true."""
     from rich.text import Text
 
-    zone = locations.local_zone()
+    zone = machine_zone()
     for message in messages:
         color = _COLORS.get(message.role, "yellow")
         head = Text(f"\n#{message.seq} ", style="dim")

@@ -11,6 +11,7 @@ from tertulia.cli import format, locations, output
 from tertulia.cli.options import TEXT, CliCommand, CommandOptions, json_option
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError
+from tertulia.records.machine_zone import machine_zone
 from tertulia.records.usage import GROUPINGS, Grouping
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def usage(options: CommandOptions, by: Grouping, since: str | None, until: str |
     A cost with ≈ is estimated from a price list. A cost with ≥ does not include the calls whose
     price is not known.
     """
-    zone = locations.local_zone()
+    zone = machine_zone()
     since_at = None if since is None else parse_time(since, zone, option="--since")
     until_at = None if until is None else parse_time(until, zone, option="--until", is_end=True)
     with locations.open_existing_store(options) as store, output.spinner(options, "Summing …"):

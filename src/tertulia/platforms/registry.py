@@ -8,7 +8,8 @@ has the name of the platform and refers to its definition:
     [project.entry-points."tertulia.platforms"]
     matrix = "tertulia_matrix:PLATFORM"
 
-Names are listed without importing anything: a module is imported when its platform is first used.
+Names are listed without importing anything: a module is imported when its platform is first used
+(decision 0013).
 Entry points are read only when a name is neither built in nor registered.
 """
 

@@ -1,4 +1,4 @@
-"""The time zone of the machine, for stores whose settings name none."""
+"""The time zone of the machine: people read times in it, and stores may use it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def machine_zone() -> tzinfo:
         return tzlocal.get_localzone()
     except (LookupError, ValueError, OSError) as problem:
         raise ConfigError(
-            f"The machine's time zone cannot be determined: {problem}.",
-            hint="Set TZ to a name such as Europe/Madrid, or give Settings(zone=…).",
-            field="zone",
+            f"The machine's time zone {os.environ.get('TZ', '')!r} is not known.",
+            hint="Set TZ to a name of the IANA list, such as Europe/Madrid or UTC.",
+            field="TZ",
         ) from problem
