@@ -96,11 +96,14 @@ class Torture:
             self._platform.stop_questions()
             self._settle()
             for node in self._nodes.values():
+                assert node.stdout is not None
+                node.stdout.readline()  # "ready": before that, SIGTERM would just end it
                 node.send_signal(signal.SIGTERM)
             ends = [node.wait(60) for node in self._nodes.values()]
         finally:
             for node in self._nodes.values():
                 node.kill()
+                node.communicate()
             self._server.shutdown()
             self._server.server_close()
         exit_faults = [f"a node ended with {code}" for code in ends if code]
@@ -127,7 +130,7 @@ class Torture:
         node = self._nodes.pop(name)
         self._stopped.pop(name, None)
         node.kill()
-        node.wait()
+        node.communicate()
         self.kills += 1
         self._start()
 
@@ -161,7 +164,7 @@ class Torture:
         arguments = [self._plan.where, str(self._server.server_port), name, str(self._plan.lease)]
         self._nodes[name] = subprocess.Popen(
             [sys.executable, "-m", f"tests.torture.{self._plan.node}", *arguments],
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             text=True,
         )
 
