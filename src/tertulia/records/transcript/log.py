@@ -100,17 +100,18 @@ def _insert(tx: Transaction, counted: Row, entries: Sequence[Entry], now: int) -
     ref, last_seq, turn, is_awaited = counted[:4]
     # One integer holds session and sequence number: decision 0001.
     position = (ref << 32) + last_seq - len(entries)
-    begins_turn = [entry.begins_turn for entry in entries]
-    turn -= sum(begins_turn)
+    turn -= sum([entry.begins_turn for entry in entries])
     rows = []
-    for entry, is_first in zip(entries, begins_turn, strict=True):
-        item, position = entry.draft, position + 1
-        turn += is_first
-        number = turn if entry.turn is None else entry.turn
-        at = now if entry.at is None else entry.at
-        rows.append(
-            (position, number, item.role, entry.kind, entry.author, at, item.body, item.away)
-        )
+    for entry in entries:
+        item, kind, number, at, author, is_inside_turn = entry
+        position += 1
+        if item.role == USER and not is_inside_turn:
+            turn += 1
+        if number is None:
+            number = turn
+        if at is None:
+            at = now
+        rows.append((position, number, item.role, kind, author, at, item.body, item.away))
         for blob in item.blobs:
             tx.run("blob_insert", {"hash": blob.hash, "size": blob.size, "data": blob.data})
             tx.run("blob_link", {"place": position, "hash": blob.hash})

@@ -35,7 +35,6 @@ from tertulia.records import budgets, session_rows
 from tertulia.records.people import linked_key
 from tertulia.records.process_check import write_with_process_check
 from tertulia.records.queues import inbox, outbox
-from tertulia.records.queues.base import lease_micros
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.sessions.sessions import Sessions
 from tertulia.records.store_context import StoreContext
@@ -49,7 +48,7 @@ from tertulia.records.turns.enter import (
     author_of,
 )
 from tertulia.records.turns.interrupted import interrupted_result
-from tertulia.records.turns.lease import CloseTurn, TurnRef
+from tertulia.records.turns.lease import CloseTurn, TurnRef, turn_lease
 from tertulia.records.turns.local_turns import LocalTurns
 from tertulia.records.turns.ticket import Ticket
 from tertulia.records.turns.user_message import UserMessage
@@ -404,7 +403,7 @@ class TurnControl:
             return True
         params = {
             **turn.epoch_params(),
-            "lease": lease_micros(self._context.settings.lease_seconds),
+            "lease": turn_lease(self._context.settings.lease_seconds),
         }
         try:
             return self._db.write(lambda tx: tx.changed("turn_renew", params), lane=self._lane) > 0

@@ -12,12 +12,11 @@ from tertulia.core.session import Notice
 from tertulia.core.source import Source
 from tertulia.records import budgets, session_rows
 from tertulia.records.process_check import ProcessAnswers
-from tertulia.records.queues.base import lease_micros
 from tertulia.records.sessions.open import AUTOMATIC, OpenSession
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import Entry, append_with
 from tertulia.records.turns.interrupted import close_interrupted, revoke_open_turn
-from tertulia.records.turns.lease import TurnRef
+from tertulia.records.turns.lease import TurnRef, turn_lease
 from tertulia.records.turns.local_turns import LocalTurns
 from tertulia.records.turns.user_message import UserMessage
 from tertulia.storage import rows
@@ -195,7 +194,7 @@ class EnterTurn(NamedTuple):
             "ref": row.ref,
             "turns": turns,
             "now": active_at,
-            "lease": lease_micros(self.context.settings.lease_seconds),
+            "lease": turn_lease(self.context.settings.lease_seconds),
         }
         columns = append_with(tx, "session_begin_turn", params, entries, active_at)
         assert columns is not None

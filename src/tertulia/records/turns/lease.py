@@ -7,6 +7,7 @@ lease is the database's time; no lock and no transaction is held between two wri
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tertulia.errors import LeaseLost
@@ -16,6 +17,9 @@ from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import append_with
 from tertulia.records.turns.interrupted import interrupted_results
 from tertulia.storage.base import Transaction
+
+# The lease of a turn in microseconds; every write of every turn asks for that of the settings.
+turn_lease = lru_cache(maxsize=8)(lease_micros)
 
 
 class TurnRef(NamedTuple):
@@ -68,7 +72,7 @@ def append_params(
         "turn": turn.number,
         "is_last": is_last,
         "is_after": is_after,
-        "lease": lease_micros(context.settings.lease_seconds),
+        "lease": turn_lease(context.settings.lease_seconds),
     }
 
 
