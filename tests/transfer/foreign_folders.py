@@ -48,7 +48,9 @@ def planted(tree: str, into: Path) -> Path:
     with tarfile.open(ARCHIVE) as archive:
         inside = [member for member in archive if member.name.split("/")[0] == tree]
         # Links that lead out of the folder are what some trees are for.
-        archive.extractall(into, inside, filter="fully_trusted")
+        # An attribute: Python before 3.11.4 has no argument for it.
+        archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
+        archive.extractall(into, inside)
     return into / tree / "store"
 
 
