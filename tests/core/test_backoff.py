@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tertulia
 from tertulia.core.backoff import Backoff
 
 BACKOFF = Backoff(first=2, longest=60)
@@ -21,3 +26,12 @@ def test_jitter_takes_off_up_to_half() -> None:
 @given(st.integers(1, 10**9), st.floats(0, 1))
 def test_every_delay_is_within_its_bounds(attempts: int, chance: float) -> None:
     assert 1 <= BACKOFF.delay(attempts, chance) <= 60
+
+
+@pytest.mark.check
+def test_library_does_not_draw_from_the_generator_of_the_program() -> None:
+    """A program that seeds `random` gets the same numbers whether it uses a store or not."""
+    package = Path(tertulia.__file__).parent
+    draws = re.compile(r"\brandom\.(random|uniform|choice|choices|randint|randrange|shuffle)\(")
+    users = [str(path) for path in package.rglob("*.py") if draws.search(path.read_text("utf-8"))]
+    assert users == []

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from typing import Final
+
 import msgspec
+
+# For pauses, not for secrets. A generator of its own: a library must not draw from that of the
+# program, whose numbers may have to be the same in every run.
+JITTER: Final = random.Random()  # noqa: S311
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from collections.abc import Mapping
 
 from tertulia import aio
-from tertulia.core.backoff import Backoff
+from tertulia.core.backoff import JITTER, Backoff
 from tertulia.errors import Error, OutcomeUnknown, PlatformError, RateLimited, StaleWrite
 from tertulia.gateway.workers import RETRY_SECONDS, Worker
 from tertulia.platforms.base import Adapter, Outgoing
@@ -128,4 +127,4 @@ def _delay(delivery: Delivery, problem: PlatformError) -> float:
     """Return the seconds before the next try; a rate-limited platform says how many."""
     if isinstance(problem, RateLimited):
         return problem.retry_after
-    return _BACKOFF.delay(delivery.attempts, random.random())  # noqa: S311
+    return _BACKOFF.delay(delivery.attempts, JITTER.random())

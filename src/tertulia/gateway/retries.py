@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
-from tertulia.core.backoff import Backoff
+from tertulia.core.backoff import JITTER, Backoff
 from tertulia.errors import Conflict, Error, SessionBusy
 from tertulia.records.queues.base import ClaimedEntry
 
@@ -89,7 +88,7 @@ class Retries(Generic[C]):
         if self._gives_up(item, problem):
             await self.give_up(item, problem)
         else:
-            chance = random.random()  # noqa: S311
+            chance = JITTER.random()
             await self._settle(item, problem, self._backoff.delay(item.attempts, chance))
 
     async def _settle(

@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import random
 import re
 import threading
 import time
@@ -31,6 +30,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from tertulia.core.backoff import JITTER
 from tertulia.core.text.search_terms import Phrase
 from tertulia.errors import ConfigError, IllegalMove, StoreError, StoreUnavailable
 from tertulia.storage import inspection, statements
@@ -217,7 +217,7 @@ class PostgresDatabase(DatabaseHandle):
             except FOREIGN as problem:
                 raise translate_errors(problem, self._name) from problem
             attempts += 1
-            time.sleep(random.uniform(0, min(0.001 * 2**attempts, 0.1)))  # noqa: S311 — a pause
+            time.sleep(JITTER.uniform(0, min(0.001 * 2**attempts, 0.1)))
 
     def notify(self, channel: str) -> None:
         """Notify this process, then the others in a transaction of its own.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import threading
 import time
 from collections.abc import Callable
 
 import apsw
 
+from tertulia.core.backoff import JITTER
 from tertulia.errors import NotAStore, StoreUnavailable
 from tertulia.storage import migration
 from tertulia.storage.sqlite import migrate
@@ -90,7 +90,7 @@ def busy_handler(
         if waited > seconds:
             return False
         longest = min(_LONGEST_PAUSE, 0.002 + waited / 20)
-        time.sleep(random.uniform(0.0002, longest))  # noqa: S311 — a pause, no secret
+        time.sleep(JITTER.uniform(0.0002, longest))
         return True
 
     return wait
@@ -199,4 +199,4 @@ def _switch_to_wal(connection: apsw.Connection, path: str, busy_seconds: float) 
                 f"{path} is on a file system where SQLite cannot share memory between programs.",
                 hint="Keep the store on a local disk, not on a network file system.",
             )
-        time.sleep(random.uniform(0.001, 0.01))  # noqa: S311 — a pause, no secret
+        time.sleep(JITTER.uniform(0.001, 0.01))
