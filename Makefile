@@ -88,8 +88,8 @@ test: setup $(POSTGRES_STAMP) ## run the tests, but for those of `make check` an
 # Then the promises of a store on the oldest PostgreSQL at hand; the others run on the newest.
 check: lint types $(POSTGRES_STAMP) ## check style and types, and run the tests that `make test` leaves out
 	HYPOTHESIS_PROFILE=check $(PYTEST) -m "(check or examples or hypothesis) and not slow" $(ARGS)
-	folder=`$(BIN)/python -m tests.servers.versions`; test -z "$$folder" || \
-	  TEST_PG_BIN="$$folder" $(PYTEST) -q tests/contract/test_postgres.py $(ARGS)
+	folder=`$(BIN)/python -m tests.servers.versions` && { test -z "$$folder" || \
+	  TEST_PG_BIN="$$folder" $(PYTEST) -q tests/contract/test_postgres.py $(ARGS); }
 
 # Left out: an interrupt inside coverage's own tracer leaves its lock taken, and the child waits for ever.
 coverage: setup $(POSTGRES_STAMP) ## run the tests and print which share of the package they run

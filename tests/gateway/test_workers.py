@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 from tertulia.gateway.settings import GatewaySettings
+from tertulia.gateway.workers import Worker
 from tertulia.testing import FakeClock
 from tests.gateway.blocking_agent import BlockingAgent, private_source
-from tests.gateway.running_gateway import ANA, BEN, Echo, rules, running_gateway
+from tests.gateway.running_gateway import ANA, BEN, PATIENCE, Echo, rules, running_gateway
 
 
 def test_each_conversation_is_answered_in_order(where: str) -> None:
@@ -116,3 +117,46 @@ def test_idle_gateway_does_not_spin(where: str) -> None:
             assert (left.state, left.attempts) == ("waiting", 0)
 
     asyncio.run(play())
+
+
+def test_item_that_is_claimed_again_is_renewed_until_its_own_task_ends() -> None:
+    """The claim of a slow item expired, and this node claimed it again: two tasks, one item."""
+
+    class Item:
+        id, attempts = 1, 1
+
+    class RepeatingQueue:
+        def __init__(self) -> None:
+            self.renewed = asyncio.Event()
+
+        async def wait(self, seconds: float) -> bool:
+            return True
+
+        async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[Item]:
+            return [Item()]
+
+        async def renew(self, item: Item, /, *, lease_seconds: float = 60) -> None:
+            self.renewed.set()
+
+    async def play() -> None:
+        ends = [asyncio.Event(), asyncio.Event()]
+        waiting = iter(ends)
+
+        async def run(item: Item) -> None:
+            await next(waiting).wait()
+
+        queue = RepeatingQueue()
+        worker = Worker("inbox", queue, run, limit=2, lease=0.03)
+        await worker.claim_and_start()
+        await worker.claim_and_start()
+        await asyncio.sleep(0)  # both tasks begin
+        ends[0].set()
+        for _ in range(5):
+            await asyncio.sleep(0)  # the first task ends
+        renewing = asyncio.create_task(worker.renew_claims())
+        await queue.renewed.wait()
+        renewing.cancel()
+        ends[1].set()
+        assert await worker.drain(PATIENCE) == 0
+
+    asyncio.run(asyncio.wait_for(play(), PATIENCE))

@@ -157,7 +157,7 @@ class AgentTurn:
                     await self._store_event(turn, event, message)
                     is_answered = is_answered or (isinstance(event, Step) and not event.tool_calls)
         except AgentStopped as stopped:
-            partial = getattr(stopped, "partial", None)
+            partial = stopped.partial
             if partial and not is_answered:
                 await turn.add_assistant(partial, stopped=True, deliver=self._target)
         except (Error, TurnHandedOver):

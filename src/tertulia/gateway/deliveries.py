@@ -49,7 +49,7 @@ class DeliveryWorker(Worker[Delivery]):
 
     def _room(self) -> dict[str, int]:
         """Return how many sends each platform has room for; a full one is left out."""
-        sends = Counter(delivery.platform for delivery, _ in self._in_progress.values())
+        sends = Counter(delivery.platform for delivery in self._in_progress.values())
         free = {name: self._limit - sends[name] for name in self._adapters}
         return {name: room for name, room in free.items() if room > 0}
 

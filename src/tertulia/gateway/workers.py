@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from tertulia.errors import Error, StaleWrite
@@ -53,7 +52,8 @@ class Worker(Generic[C]):
         self._run = run
         self._limit = limit
         self._lease = lease
-        self._in_progress: dict[int, tuple[C, asyncio.Task[None]]] = {}
+        # By task: an item whose claim expired may be claimed here again before its task has ended.
+        self._in_progress: dict[asyncio.Task[None], C] = {}
         self._has_room = asyncio.Event()
         self._has_more = False
 
@@ -80,7 +80,7 @@ class Worker(Generic[C]):
         """Renew the claims of the items in progress until cancelled, also while draining."""
         while True:
             await asyncio.sleep(self._lease / 3)
-            for item, _ in list(self._in_progress.values()):
+            for item in list(self._in_progress.values()):
                 try:
                     await self._queue.renew(item, lease_seconds=self._lease)
                 except StaleWrite:
@@ -94,10 +94,9 @@ class Worker(Generic[C]):
 
     async def drain(self, seconds: float) -> int:
         """Wait for the items in progress, cancel the rest, and return how many were cancelled."""
-        tasks = [task for _, task in self._in_progress.values()]
-        if not tasks:
+        if not self._in_progress:
             return 0
-        _, unfinished = await asyncio.wait(tasks, timeout=seconds)
+        _, unfinished = await asyncio.wait(list(self._in_progress), timeout=seconds)
         for task in unfinished:
             task.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)
@@ -135,10 +134,9 @@ class Worker(Generic[C]):
     def _start(self, items: Sequence[C]) -> None:
         for item in items:
             task = asyncio.create_task(self._run(item))
-            self._in_progress[item.id] = item, task
-            task.add_done_callback(partial(self._finish, item))
+            self._in_progress[task] = item
+            task.add_done_callback(self._finish)
 
-    def _finish(self, item: C, task: asyncio.Task[None]) -> None:
-        # Absent if the claim expired and the same item was claimed again and is finished.
-        self._in_progress.pop(item.id, None)
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        del self._in_progress[task]
         self._has_room.set()

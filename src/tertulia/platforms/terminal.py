@@ -80,7 +80,7 @@ class TerminalAdapter(Adapter):
         self._sent: deque[str] = deque(maxlen=_MAX_SENT_KEYS)
         self._stream = _Stream()
         self._turns_in_progress: set[str] = set()
-        self._texts: list[str] = []  # of the messages sent here since the last line of a pipe
+        self._sent_texts: list[str] = []  # to a pipe, since its last line was read
         self._prompt: PromptSession[str] | None = None
         self._print_lock = asyncio.Lock()
 
@@ -108,7 +108,7 @@ class TerminalAdapter(Adapter):
             return
         self._sent.append(message.delivery)
         if not self._is_terminal:
-            self._texts.append(message.text.strip())
+            self._sent_texts.append(message.text.strip())
         async with self._print_lock:
             if self._stream.was_shown(message.text):
                 await self._print(self._stream.finish())
@@ -267,7 +267,7 @@ class TerminalAdapter(Adapter):
                 break
             if line.strip():
                 incoming = _incoming(line)
-                self._texts.clear()
+                self._sent_texts.clear()
                 await receive(incoming)
                 answer = await self._settle(incoming.message_id)
                 if self.settled is not None:
@@ -279,9 +279,9 @@ class TerminalAdapter(Adapter):
 
     def _print_missing_answer(self, answer: str | None) -> None:
         """Print the stored answer if another program with this conversation has shown it."""
-        if answer is None and not self._texts:
+        if answer is None and not self._sent_texts:
             log.warning("another program has this conversation open and has shown the answer there")
-        elif answer is not None and answer.strip() not in self._texts:
+        elif answer is not None and answer.strip() not in self._sent_texts:
             self._write(_paragraph(answer))
 
 

@@ -37,6 +37,7 @@ from tertulia.records.turns.local_turns import local_turns_of
 from tertulia.records.turns.turn import Turn
 from tertulia.records.turns.user_message import UserMessage
 from tertulia.records.usage import UsageLedger
+from tertulia.storage import installation
 from tertulia.storage.base import Database
 from tertulia.storage.connect import open_database
 
@@ -51,6 +52,8 @@ class StoreRecords:
         self, where: str | os.PathLike[str], settings: Settings, clock: Clock | None
     ) -> None:
         """Open the database; raise `NotAStore` if the store was moved away."""
+        # Before the database is opened: a time zone that is not known leaves nothing open.
+        zone = machine_zone() if settings.zone is None else require_zone(settings.zone)
         self.db: Database = open_database(where, settings)
         try:
             _check_not_moved(self.db)
@@ -63,7 +66,7 @@ class StoreRecords:
             self.db,
             replace(settings, policies=registry.policies(settings.policies)),
             SystemClock() if clock is None else UtcClock(clock),
-            machine_zone() if settings.zone is None else require_zone(settings.zone),
+            zone,
             self.indexer.notify,
             lambda: self.search.catch_up(steps=CATCH_UP_STEPS),
             lambda: self.redactor if settings.redact_pii else None,
@@ -82,9 +85,8 @@ class StoreRecords:
     @cached_property
     def redactor(self) -> Redactor:
         """The redactor of the store: pseudonyms keyed with its secret."""
-        row = self.db.read(lambda tx: tx.one("installation_get", {"name": "secret"}))
-        assert row is not None
-        return Redactor(bytes.fromhex(row[0]), registry.needs_raw_ids)
+        secret = self.db.read(lambda tx: installation.require(tx, "secret"))
+        return Redactor(bytes.fromhex(secret), registry.needs_raw_ids)
 
     def _forget_secret(self) -> None:
         vars(self).pop("redactor", None)
