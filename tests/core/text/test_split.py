@@ -9,7 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tertulia.core.platform import LengthUnit
-from tertulia.core.text.split import length, split
+from tertulia.core.text.markdown import parse
+from tertulia.core.text.spans import FormattedText, Span, to_html
+from tertulia.core.text.split import Measure, length, split, split_formatted
 
 UNITS: tuple[LengthUnit, ...] = ("characters", "utf16", "bytes")
 PROSE = st.lists(
@@ -101,3 +103,59 @@ def test_limit_counts_in_the_unit_of_the_platform() -> None:
 
 def test_letter_and_accent_stay_together() -> None:
     assert split("e\u0301" * 4, 3) == ["e\u0301", "e\u0301", "e\u0301", "e\u0301"]
+
+
+def in_utf16(part: FormattedText) -> int:
+    return length(part.text, "utf16")
+
+
+def in_html(part: FormattedText) -> int:
+    return length(part.text, "bytes") + length(to_html(part), "bytes")
+
+
+SPANNED = st.lists(
+    st.sampled_from(
+        ["word ", "**bold text** ", "`a b c` ", "[a link](https://b.c) ", "\n\n", "\n- item ",
+         "👩‍👩‍👧", "\n\n> quoted *text*\n\n", "\n\n```py\nx = 1\ny = 2\n```\n\n", "日本。",
+         "*a **b** c* "]
+    ),
+    max_size=60,
+).map("".join)  # fmt: skip
+
+
+@given(SPANNED, st.integers(120, 300), st.sampled_from([in_utf16, in_html]))
+def test_formatted_parts_fit_and_together_are_the_whole(
+    source: str, limit: int, measure: Measure
+) -> None:
+    whole = parse(source)
+    parts = split_formatted(whole, limit, measure)
+    assert "".join(part.text for part in parts) == whole.text
+    assert all(part.text and measure(part) <= limit for part in parts)
+    start = 0
+    for part in parts:
+        assert part == whole.slice(start, start + len(part.text))
+        start += len(part.text)
+        for span in whole.spans:
+            if span.start < start < span.end:  # divided: only if it fits into no part
+                assert measure(whole.slice(span.start, span.end)) > limit
+
+
+def test_code_block_that_fits_is_moved_whole() -> None:
+    whole = parse("some words before it\n\n```\n" + "code\n" * 10 + "```\nafter")
+    parts = split_formatted(whole, 60, in_utf16)
+    assert [part.spans for part in parts] == [(), (Span("pre", 0, 49),)]
+
+
+def test_long_code_block_is_code_in_every_part() -> None:
+    whole = parse("```py\n" + "".join(f"line {n}\n" for n in range(40)) + "```")
+    parts = split_formatted(whole, 100, in_utf16)
+    assert len(parts) > 2
+    for part in parts:
+        assert part.spans == (Span("pre", 0, len(part.text), "py"),)
+        assert part.text.endswith("\n") or part is parts[-1]
+
+
+def test_formatted_text_is_split_at_a_limit_of_one() -> None:
+    whole = parse("**ab** 👩")
+    assert [part.text for part in split_formatted(whole, 1, in_utf16)] == ["a", "b", " ", "👩"]
+    assert split_formatted(parse(" "), 1, in_utf16) == []

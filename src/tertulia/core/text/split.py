@@ -3,15 +3,20 @@
 A part ends where a reader would pause: between paragraphs, else lines, else sentences, else words.
 A code block stays whole if it fits into one part; one that does not is closed at the end of a part
 and opened again in the next, so that each part is rendered correctly by itself.
+
+`split` works on Markdown as it is, for platforms that render it themselves; `split_formatted` on
+text with spans, after rendering.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from tertulia.core.platform import LengthUnit
+from tertulia.core.text.spans import FormattedText, Span
 
 # The text after the marks is the language; a whole line of prose there means that it is no fence.
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n`]{0,30})$", re.MULTILINE)
@@ -25,6 +30,9 @@ _PAUSES: Final = (
 # The minimum fill of a part: ending parts earlier would make too many of them.
 _MIN_FILL: Final = 0.4
 _JOINERS: Final = "\u200d\ufe0e\ufe0f"  # the emoji joiner, and the variation selectors
+
+Measure = Callable[[FormattedText], int]
+"""Returns the length of a text as a platform counts it, once it is rendered."""
 
 
 class _Fence(NamedTuple):
@@ -144,3 +152,66 @@ def _end_of_character(text: str, most: int) -> int:
     ):
         cut -= 1
     return cut if cut > 1 else most
+
+
+def split_formatted(
+    formatted: FormattedText, limit: int | None, measure: Measure
+) -> list[FormattedText]:
+    """Return a text in parts within the limit, which together are the text.
+
+    A part ends inside a span only if the span by itself is longer than the limit; then both parts
+    have their piece of it.
+    """
+    if limit is None or measure(formatted) <= limit:
+        return [formatted] if formatted.text else []
+    parts: list[FormattedText] = []
+    start = 0
+    while start < len(formatted.text):
+        end = _find_formatted_end(formatted, start, limit, measure)
+        parts.append(formatted.slice(start, end))
+        start = end
+    return parts
+
+
+def _find_formatted_end(formatted: FormattedText, start: int, limit: int, measure: Measure) -> int:
+    """Return the end of the part that begins at `start`."""
+
+    def fits(first: int, end: int) -> bool:
+        return measure(formatted.slice(first, end)) <= limit
+
+    text = formatted.text
+    most = _last_fitting(start, min(len(text), start + limit), fits)
+    if most >= len(text):
+        return most
+    least = start + int((most - start) * _MIN_FILL)
+    # A span that begins with the part and crosses its end does not fit into any part.
+    later = [span for span in formatted.spans if start < span.start < most]
+    whole = [span for span in later if span.end > least and fits(span.start, span.end)]
+    for span in later:
+        if span.kind == "pre" and span.start >= least and span.end > most and span not in whole:
+            return span.start  # a long code block begins in a part of its own
+    for pause in _PAUSES:
+        ends = [match.end() for match in pause.finditer(text, start, most)]
+        allowed = (end for end in reversed(ends) if end >= least and not _span_around(end, whole))
+        if (end := next(allowed, None)) is not None:
+            return end
+    end = start + _end_of_character(text[start : most + 1], most - start)
+    around = _span_around(end, whole)
+    return around.start if around is not None else end
+
+
+def _span_around(position: int, spans: Sequence[Span]) -> Span | None:
+    """Return the outermost of the spans that a cut at this position would divide, or None."""
+    return next((span for span in spans if span.start < position < span.end), None)
+
+
+def _last_fitting(start: int, high: int, fits: Callable[[int, int], bool]) -> int:
+    """Return the last end that fits; at least one character, so that splitting ends."""
+    low = start + 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(start, middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
