@@ -72,6 +72,7 @@ MEANINGS = {
     "HomeChannel.chat_id": "the id of the chat",
     "HomeChannel.name": "its name in the agent's context",
     "HomeChannel.thread_id": "a thread in that chat",
+    "HomeChannel.account": "the account of the platform that writes there",
 }
 
 HEAD = """# Reference

@@ -20,7 +20,8 @@
     │   ├── RateLimited       it asks to wait `retry_after` seconds
     │   ├── TooLarge          the message is longer than it accepts
     │   ├── Refused           it will never accept it: the bot was blocked, the chat is gone
-    │   └── OutcomeUnknown    it is unknown whether the message arrived
+    │   ├── OutcomeUnknown    it is unknown whether the message arrived
+    │   └── AccountProblem    it refuses the account itself, for example its token
     ├── AgentError            the agent, or the model it called, gave no answer
     │   ├── AgentTimeout      it took too long
     │   ├── AgentStopped      it was stopped on request
@@ -205,6 +206,13 @@ class OutcomeUnknown(PlatformError):
     """It is unknown whether the message arrived."""
 
     code = "outcome_unknown"
+
+
+class AccountProblem(PlatformError):
+    """The platform refuses the account."""
+
+    code = "account_problem"
+    retryable = True
 
 
 class AgentError(Error):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
@@ -48,7 +49,7 @@ class App(Adapter):
 
     def __init__(self, name: str = "telegram", *, is_idempotent: bool = False) -> None:
         self.name = name
-        self.is_idempotent = is_idempotent
+        self.idempotent_seconds = math.inf if is_idempotent else 0.0
         self.sent: list[Outgoing] = []
         self.shown: list[StreamUpdate] = []
         self.menu: tuple[MenuEntry, ...] = ()
@@ -62,13 +63,15 @@ class App(Adapter):
         self._listens.set()
         await asyncio.Event().wait()
 
-    async def send(self, message: Outgoing) -> None:
+    async def send(self, message: Outgoing) -> str | None:
         if self.on_send is not None:
             await self.on_send(message)
         self.sent.append(message)
+        return f"sent-{len(self.sent)}"
 
-    async def show(self, source: Source, shown: StreamUpdate) -> None:
+    async def show(self, source: Source, shown: StreamUpdate) -> str | None:
         self.shown.append(shown)
+        return None
 
     async def fill_menu(self, entries: tuple[MenuEntry, ...]) -> None:
         self.menu = entries

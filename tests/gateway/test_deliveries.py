@@ -225,10 +225,10 @@ def test_outcome_is_stored_when_the_database_is_back(where: str) -> None:
         async with running_gateway(where, Echo()) as node:
             done, away = node.store.outbox.done, [StoreUnavailable("Locked.")] * 2
 
-            async def settle(delivery: Delivery) -> Delivery:
+            async def settle(delivery: Delivery, message_id: str | None) -> Delivery:
                 if away:
                     raise away.pop()
-                return await done(delivery)
+                return await done(delivery, message_id=message_id)
 
             setattr(node.store.outbox, "done", settle)  # noqa: B010 — a method is replaced
             assert await node.say("one") == ["re one"]

@@ -13,6 +13,7 @@ from tertulia.agents.base import Agent, Event, Request, Step, ToolResult
 from tertulia.core.message import ToolCall
 from tertulia.core.usage import Usage
 from tertulia.errors import IllegalMove
+from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.pipeline import Pipeline
 from tertulia.gateway.request_reply import AgentRequest, Responder, caller_tool
 from tests.gateway.running_gateway import ANYBODY, FAST, Echo, Scripted
@@ -26,7 +27,7 @@ LOOK = caller_tool("look", "looks", {"type": "object", "properties": {}})
 async def responding(where: str, agent: Agent) -> AsyncIterator[Responder]:
     """A responder on a pipeline without adapters."""
     async with aio.open(where, settings=FAST) as store:
-        yield Responder(Pipeline(store, agent, {}, ANYBODY))
+        yield Responder(Pipeline(store, agent, Adapters(), ANYBODY))
 
 
 async def looking(request: Request) -> AsyncGenerator[Event, None]:

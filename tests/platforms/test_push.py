@@ -10,7 +10,7 @@ import pytest
 
 from tertulia import Source
 from tertulia.errors import PlatformUnavailable
-from tertulia.platforms.base import Incoming, Outgoing, Receive
+from tertulia.platforms.base import Incoming, Outgoing, Receive, Update
 from tertulia.platforms.push import PushAdapter
 
 
@@ -40,7 +40,8 @@ def test_message_is_refused_while_nothing_listens() -> None:
     async def play() -> None:
         adapter, texts = Pushed(), []
 
-        async def receive(message: Incoming) -> None:
+        async def receive(message: Update) -> None:
+            assert isinstance(message, Incoming)
             texts.append(message.text)
 
         with pytest.raises(PlatformUnavailable):
@@ -58,7 +59,8 @@ def test_messages_of_a_chat_are_handed_over_one_at_a_time() -> None:
     async def play() -> None:
         adapter, goes_on, started = Pushed(), asyncio.Event(), []
 
-        async def receive(message: Incoming) -> None:
+        async def receive(message: Update) -> None:
+            assert isinstance(message, Incoming)
             started.append(message.text)
             await goes_on.wait()
 
@@ -76,7 +78,8 @@ def test_messages_of_a_chat_are_handed_over_one_at_a_time() -> None:
 
 def test_error_of_the_gateway_reaches_the_sender() -> None:
     async def play() -> None:
-        async def receive(message: Incoming) -> None:
+        async def receive(message: Update) -> None:
+            assert isinstance(message, Incoming)
             raise PlatformUnavailable("not stored")
 
         adapter = Pushed()

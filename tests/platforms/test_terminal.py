@@ -15,7 +15,7 @@ from prompt_toolkit.output import DummyOutput
 from tertulia.core.source import Source
 from tertulia.errors import Error, StoreUnavailable
 from tertulia.gateway import commands
-from tertulia.platforms.base import Incoming, Outgoing, StreamUpdate
+from tertulia.platforms.base import Incoming, Outgoing, StreamUpdate, Update
 from tertulia.platforms.terminal import TerminalAdapter
 
 # So long a test may take, however busy the machine.
@@ -40,7 +40,8 @@ class Received:
         self.messages: list[Incoming] = []
         self.problem: Error | None = None
 
-    async def __call__(self, incoming: Incoming) -> None:
+    async def __call__(self, incoming: Update) -> None:
+        assert isinstance(incoming, Incoming)
         if self.problem is not None:
             raise self.problem
         self.messages.append(incoming)
@@ -95,7 +96,8 @@ class TestPipe:
             async def settled(message_id: str | None) -> None:
                 order.append("settled")
 
-            async def receive(incoming: Incoming) -> None:
+            async def receive(incoming: Update) -> None:
+                assert isinstance(incoming, Incoming)
                 order.append(incoming.text)
 
             adapter, _ = piped("one\ntwo\n", settled=settled)
@@ -112,7 +114,8 @@ class TestPipe:
             adapter, out = piped("one\ntwo\nthree\n", settled=settled)
             ids = []
 
-            async def receive(incoming: Incoming) -> None:
+            async def receive(incoming: Update) -> None:
+                assert isinstance(incoming, Incoming)
                 ids.append(incoming.message_id)
                 if incoming.text == "two":
                     await adapter.send(said("an answer to the other program", "a"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import signal
 import sys
@@ -34,7 +35,7 @@ class PlatformAdapter(Adapter):
     """The adapter to the fake platform, over HTTP."""
 
     name = "telegram"
-    is_idempotent = True
+    idempotent_seconds = math.inf
 
     def __init__(self, port: int) -> None:
         self._port = port

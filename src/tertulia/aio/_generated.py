@@ -33,7 +33,7 @@ from tertulia.records.queues import inbox as sync_inbox
 from tertulia.records.queues import memory_flushes as sync_memory_flushes
 from tertulia.records.queues import outbox as sync_outbox
 from tertulia.records.queues.inbox import InboxItem, InboxState
-from tertulia.records.queues.outbox import Delivery, DeliveryState
+from tertulia.records.queues.outbox import AccountKey, Delivery, DeliveryState
 from tertulia.records.schedules import RunsIn, Schedule, ScheduleRun
 from tertulia.records.search import Hit
 from tertulia.records.sessions import sessions as sync_sessions
@@ -502,13 +502,26 @@ class Outbox:
         origin: Source | None = None,
         session_id: str | None = None,
         delivery: str | None = None,
+        is_plain: bool = False,
+        reply_to: str | None = None,
+        replaces: str | None = None,
     ) -> Delivery:
         """Put a text in and return its delivery. The same `delivery` key is put in only once.
 
-        A text that is too long for its platform is put in as several parts; the first is returned.
+        The text is Markdown, unless it `is_plain`. A text that is too long for its platform is put
+        in as several parts; the first is returned. `reply_to` is the id of a message of the chat
+        that it answers, `replaces` that of an earlier message of the account that it replaces.
         """
         return await self.executor.run_batched(
-            self.sync.put, text, to, origin=origin, session_id=session_id, delivery=delivery
+            self.sync.put,
+            text,
+            to,
+            origin=origin,
+            session_id=session_id,
+            delivery=delivery,
+            is_plain=is_plain,
+            reply_to=reply_to,
+            replaces=replaces,
         )
 
     async def claim(
@@ -517,34 +530,49 @@ class Outbox:
         *,
         lease_seconds: float = 60,
         platforms: Collection[str] | None = None,
-        idempotent: Collection[str] = (),
+        accounts: Collection[AccountKey] | None = None,
+        idempotent: Collection[str] | Mapping[AccountKey, float] = (),
     ) -> list[Delivery]:
         """Claim deliveries that are due; no other sender gets them while the lease lasts.
 
         Of each chat only the oldest delivery is claimed, and only when no earlier one is being
         sent. Renew a claim that takes longer than the lease, or its outcome becomes unknown. With
-        `platforms` only deliveries to these are claimed. `idempotent` names platforms that drop a
-        delivery they have had: there, the deliveries of a lost sender are sent again.
+        `platforms` or `accounts` only deliveries to these are claimed; the account None stands for
+        every account of its platform. `idempotent` says for how many seconds an account drops a
+        delivery that it has had: so long the deliveries of a lost sender are sent again. A name
+        alone stands for a platform that never forgets them.
         """
         return await self.executor.run_batched(
             self.sync.claim,
             limit,
             lease_seconds=lease_seconds,
             platforms=platforms,
+            accounts=accounts,
             idempotent=idempotent,
         )
 
-    async def wait(self, seconds: float, *, platforms: Collection[str] | None = None) -> bool:
+    async def wait(
+        self,
+        seconds: float,
+        *,
+        platforms: Collection[str] | None = None,
+        accounts: Collection[AccountKey] | None = None,
+    ) -> bool:
         """Wait until something can be claimed; return False if nothing can after `seconds`."""
-        return await self.executor.run(self.sync.wait, seconds, platforms=platforms)
+        return await self.executor.run(
+            self.sync.wait, seconds, platforms=platforms, accounts=accounts
+        )
 
     async def renew(self, delivery: Delivery, *, lease_seconds: float = 60) -> None:
         """Extend the lease of a claim; raise `StaleWrite` if the claim was lost."""
         await self.executor.run_batched(self.sync.renew, delivery, lease_seconds=lease_seconds)
 
-    async def done(self, delivery: Delivery) -> Delivery:
-        """Settle a claimed delivery as sent; raise `StaleWrite` if the claim was lost."""
-        return await self.executor.run_batched(self.sync.done, delivery)
+    async def done(self, delivery: Delivery, *, message_id: str | None = None) -> Delivery:
+        """Settle a claimed delivery as sent; raise `StaleWrite` if the claim was lost.
+
+        `message_id` is the id that the platform has given the message.
+        """
+        return await self.executor.run_batched(self.sync.done, delivery, message_id=message_id)
 
     async def failed(
         self,
@@ -553,14 +581,21 @@ class Outbox:
         *,
         retry_after: float | None = None,
         outcome: Literal["retry", "unknown", "dead"] = "retry",
+        is_waived: bool = False,
     ) -> Delivery:
         """Settle a claimed delivery as not sent, and return it; `StaleWrite` if the claim was lost.
 
         By `outcome` it is tried again after `retry_after` seconds ("retry"), is never sent
-        ("dead"), or may have arrived ("unknown").
+        ("dead"), or may have arrived ("unknown"). With `is_waived` this attempt does not count as a
+        try: the platform asked for a pause, or refused the account and not the message.
         """
         return await self.executor.run_batched(
-            self.sync.failed, delivery, problem, retry_after=retry_after, outcome=outcome
+            self.sync.failed,
+            delivery,
+            problem,
+            retry_after=retry_after,
+            outcome=outcome,
+            is_waived=is_waived,
         )
 
     async def find(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tertulia.agents.agent_options import CommandAgentOptions, ModelOptions
 from tertulia.cli import locations, output
 from tertulia.cli.options import CommandOptions
-from tertulia.config.schema import AgentSection, Config
+from tertulia.config.schema import AccountSection, AgentSection, Config
 from tertulia.core.message import ASSISTANT, text_of
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.text.prompt_safe import clean_for_prompt
@@ -31,7 +31,9 @@ def terminal_adapter(config: Config, store: aio.Store) -> TerminalAdapter:
     from tertulia.config.build import build_adapter
     from tertulia.platforms.terminal import TerminalAdapter
 
-    terminal = build_adapter(config, LOCAL, locations.platforms_folder())
+    terminal = build_adapter(
+        AccountSection(LOCAL, "", config.platform(LOCAL)), locations.platforms_folder()
+    )
     assert isinstance(terminal, TerminalAdapter)
     terminal.settled = _answer_waiter(store)
     return terminal

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tertulia.agents import (
@@ -14,7 +14,13 @@ from tertulia.agents import (
     OpenAIAgent,
     ParrotAgent,
 )
-from tertulia.config.schema import AgentSection, Config, HttpSection, ProcessesSection
+from tertulia.config.schema import (
+    AccountSection,
+    AgentSection,
+    Config,
+    HttpSection,
+    ProcessesSection,
+)
 from tertulia.core.source import LOCAL
 from tertulia.errors import ConfigError
 from tertulia.platforms.base import Adapter
@@ -39,30 +45,42 @@ def build_agent(options: AgentSection) -> Agent:
     return agent
 
 
-def build_adapter(config: Config, name: str, folder: str) -> Adapter:
-    """Return the adapter of a platform; `folder` contains the folder of each platform's state.
+def build_adapter(
+    section: AccountSection, folder: str, environ: Mapping[str, str] | None = None
+) -> Adapter:
+    """Return the adapter of an account; `folder` contains the folder of each platform's state.
 
     Raises `ConfigError` for a platform without an adapter, or a wrong setting.
     """
+    name, account, settings = section
     context = BuildContext(
         name=name,
-        settings=config.platform(name),
-        folder=os.path.join(folder, name),
-        environ=os.environ,
+        account=account,
+        settings=settings,
+        folder=os.path.join(folder, name, account),
+        environ=os.environ if environ is None else environ,
     )
     definition = PLATFORMS[name] if name in PLATFORMS else PlatformDefinition(name)
-    return definition.build_adapter(context)
+    adapter = definition.build_adapter(context)
+    if account and adapter.account != account:
+        # The platform's own account name would make sources that no section belongs to.
+        raise ConfigError(
+            f"{context.section}: {name} has no accounts.",
+            hint=f"Use the section [platforms.{name}].",
+            field=context.section,
+        )
+    return adapter
 
 
 def build_adapters(config: Config, folder: str) -> list[Adapter]:
-    """Return the adapter of every enabled platform except the terminal.
+    """Return the adapter of every enabled account except the terminal.
 
     `tertulia run` builds that of the terminal itself, if there is a terminal.
     """
     return [
-        build_adapter(config, name, folder)
-        for name, section in config.platforms.items()
-        if section.enabled and name != LOCAL
+        build_adapter(account, folder)
+        for account in config.accounts()
+        if account.section.enabled and account.name != LOCAL
     ]
 
 

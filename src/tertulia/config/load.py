@@ -17,16 +17,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import inspect
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from tertulia.config.schema import Config
 from tertulia.errors import ConfigError
 from tertulia.platforms.registry import PLATFORMS
+from tertulia.platforms.settings import PlatformSection
 
 PREFIX = "TERTULIA_"
 HIDDEN = "(hidden)"
 
 KeyPath = tuple[str | int, ...]
+
+_ACCOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _TYPE_NAMES: dict[type, str] = {
     inspect.StrType: "a text",
@@ -146,8 +149,36 @@ class ConfigReader:
         platforms = {}
         for name, section in self._table(value, ("platforms",)).items():
             self._require_allowed([name], PLATFORMS, ("platforms",))
-            platforms[name] = self._struct(_platform_type(name), section, ("platforms", name))
+            platforms[name] = self._platform(name, section)
         return platforms
+
+    def _platform(self, name: str, value: Any) -> PlatformSection:
+        """Return the section of a platform with those of its further accounts.
+
+        A section that has only `accounts` configures no account of its own.
+        """
+        key_path: KeyPath = ("platforms", name)
+        table = dict(self._table(value, key_path))
+        tables = self._table(table.pop("accounts", {}), (*key_path, "accounts"))
+        accounts = {
+            account: self._struct(
+                _platform_type(name), inner, (*key_path, "accounts", self._account_name(account))
+            )
+            for account, inner in tables.items()
+        }
+        if accounts and not table:
+            return PlatformSection(enabled=False, accounts=accounts)
+        section: PlatformSection = self._struct(_platform_type(name), table, key_path)
+        return replace(section, accounts=accounts)
+
+    def _account_name(self, account: str) -> str:
+        if not _ACCOUNT.fullmatch(account):
+            raise ConfigError(
+                f"{account!r} cannot be the name of an account.",
+                hint="Use up to 64 letters, digits, '-', '_' and '.'.",
+                field="platforms",
+            )
+        return account
 
     def _tagged(self, kind: inspect.UnionType, value: Any, key_path: KeyPath) -> Any:
         """Return the struct whose tag the table names; without a tag, the first one."""
@@ -460,11 +491,16 @@ def _put(values: dict[str, Any], key_path: KeyPath, value: Any) -> None:
 def to_redacted_dict(config: Config) -> dict[str, Any]:
     """Return the configuration as plain values, with its secrets replaced."""
     return {
-        field.name: {name: _plain_struct(section) for name, section in config.platforms.items()}
+        field.name: {name: _plain_section(section) for name, section in config.platforms.items()}
         if field.name == "platforms"
         else _plain_struct(getattr(config, field.name))
         for field in fields(Config)
     }
+
+
+def _plain_section(section: PlatformSection) -> dict[str, Any]:
+    accounts = {name: _plain_struct(inner) for name, inner in section.accounts.items()}
+    return _plain_struct(section) | ({"accounts": accounts} if accounts else {})
 
 
 def _plain_struct(value: msgspec.Struct) -> dict[str, Any]:

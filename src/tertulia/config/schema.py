@@ -9,8 +9,8 @@ before anything is started.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -25,6 +25,7 @@ from tertulia.agents.agent_options import (
 )
 from tertulia.core.settings import FilePath, Settings
 from tertulia.core.source import LOCAL
+from tertulia.core.target import HomeChannel
 from tertulia.errors import ConfigError
 from tertulia.gateway.settings import GatewaySettings, LogSettings
 from tertulia.http.settings import HttpSettings
@@ -98,6 +99,14 @@ class ProcessesSection(ProcessSettings, frozen=True, kw_only=True):
             )
 
 
+class AccountSection(NamedTuple):
+    """One account of a platform and its section; the account "" is [platforms.NAME] itself."""
+
+    name: str
+    account: str
+    section: PlatformSection
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The whole configuration."""
 
@@ -112,19 +121,42 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def store_settings(self) -> Settings:
         """The settings to open the store with."""
-        enabled = {name for name, section in self.platforms.items() if section.enabled}
+        enabled = {account.name for account in self.accounts() if account.section.enabled}
         # The location may contain a password, and is not needed any more.
-        return replace(self.store, where=None, platforms=tuple(sorted(enabled - {LOCAL})))
+        return replace(
+            self.store,
+            where=None,
+            homes={**self._homes(), **self.store.homes},
+            platforms=tuple(sorted(enabled - {LOCAL})),
+        )
+
+    def _homes(self) -> dict[str, HomeChannel]:
+        """Return the first home that the accounts of each platform name."""
+        homes: dict[str, HomeChannel] = {}
+        for name, account, section in self.accounts():
+            if isinstance(section, PlatformSettings) and section.home and section.enabled:
+                homes.setdefault(name, HomeChannel(section.home, account=account))
+        return homes
+
+    def accounts(self) -> Iterator[AccountSection]:
+        """Yield every account of every platform with its section, also disabled ones."""
+        for name, section in self.platforms.items():
+            if not section.accounts or type(section) is not PlatformSection:
+                yield AccountSection(name, "", section)
+            for account, inner in section.accounts.items():
+                yield AccountSection(name, account, inner)
 
     @property
     def gateway_settings(self) -> GatewaySettings:
         """The settings of the gateway and its platforms."""
-        platforms = {
-            name: section
-            for name, section in self.platforms.items()
-            if isinstance(section, PlatformSettings)
-        }
-        return replace(self.gateway, platforms=platforms)
+        return replace(
+            self.gateway,
+            platforms={
+                (account.name, account.account): account.section
+                for account in self.accounts()
+                if isinstance(account.section, PlatformSettings)
+            },
+        )
 
     def platform(self, name: str) -> PlatformSection:
         """Return the section of a platform, or its defaults."""

@@ -31,6 +31,7 @@ class HomeChannel(msgspec.Struct, frozen=True):
     chat_id: str
     name: str = "Home"
     thread_id: str | None = None
+    account: str = ""
 
     def __post_init__(self) -> None:
         force_setattr(self, "chat_id", _as_id(self.chat_id) or "")

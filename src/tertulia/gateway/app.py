@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tertulia import aio
 from tertulia.agents.base import Agent, Tool
 from tertulia.errors import Error
+from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.expiry import ExpiryWatcher, Flush
 from tertulia.gateway.pipeline import Pipeline
 from tertulia.gateway.settings import GatewaySettings
@@ -43,7 +44,7 @@ class Gateway:
         self.store = store
         self.agent = agent
         self.settings = settings or GatewaySettings()
-        self.adapters = {adapter.name: adapter for adapter in adapters}
+        self.adapters = Adapters(adapters)
         self.pipeline = Pipeline(
             store, agent, self.adapters, self.settings, tuple(tools), processes, folder
         )

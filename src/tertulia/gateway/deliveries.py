@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
 
 from tertulia import aio
 from tertulia.core.backoff import JITTER, Backoff
+from tertulia.core.text.spans import Span
 from tertulia.errors import Error, OutcomeUnknown, PlatformError, RateLimited, StaleWrite
+from tertulia.gateway.adapters import Adapters, key_of
 from tertulia.gateway.workers import RETRY_SECONDS, Worker
 from tertulia.platforms.base import Adapter, Outgoing
-from tertulia.records.queues.outbox import Delivery
+from tertulia.records.queues.outbox import AccountKey, Delivery
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -27,13 +28,17 @@ _BACKOFF = Backoff(first=2, longest=300)
 class DeliveryWorker(Worker[Delivery]):
     """Sends due deliveries and stores the outcome of each."""
 
-    def __init__(self, store: aio.Store, adapters: Mapping[str, Adapter], tries: int) -> None:
+    def __init__(self, store: aio.Store, adapters: Adapters, tries: int) -> None:
         lease = store.settings.lease_seconds
         super().__init__("outbox", store.outbox, self._send, _MAX_SENDS, lease=lease)
         self._outbox = store.outbox
         self._adapters = adapters
         self._tries = tries
-        self._idempotent = {name for name, adapter in adapters.items() if adapter.is_idempotent}
+        self._idempotent = {
+            key: adapter.idempotent_seconds
+            for key, adapter in adapters.items()
+            if adapter.idempotent_seconds > 0
+        }
 
     async def drain(self, seconds: float) -> int:
         """Send what is due now and nothing that is due later; cancel sends after `seconds`.
@@ -47,31 +52,40 @@ class DeliveryWorker(Worker[Delivery]):
                 return cancelled
         return 0
 
-    def _room(self) -> dict[str, int]:
-        """Return how many sends each platform has room for; a full one is left out."""
-        sends = Counter(delivery.platform for delivery in self._in_progress.values())
-        free = {name: self._limit - sends[name] for name in self._adapters}
-        return {name: room for name, room in free.items() if room > 0}
+    def _room(self) -> dict[AccountKey, int]:
+        """Return how many sends each account has room for; a full one is left out."""
+        sends = Counter(map(self._key, self._in_progress.values()))
+        free = {key: self._limit - sends[key] for key in self._adapters}
+        return {key: room for key, room in free.items() if room > 0}
+
+    def _key(self, delivery: Delivery) -> AccountKey:
+        return key_of(self._adapter(delivery))
+
+    def _adapter(self, delivery: Delivery) -> Adapter:
+        adapter = self._adapters.of(delivery.platform, delivery.account)
+        assert adapter is not None  # only deliveries of these adapters are claimed
+        return adapter
 
     def _has_capacity(self) -> bool:
         return bool(self._room())
 
     async def _wait(self, seconds: float) -> bool:
-        return await self._outbox.wait(seconds, platforms=self._room())
+        return await self._outbox.wait(seconds, accounts=self._room())
 
     async def _claim_due(self) -> int:
         started = 0
-        for platform, room in self._room().items():
+        for account, room in self._room().items():
             claim = self._outbox.claim(
-                room, lease_seconds=self._lease, platforms={platform}, idempotent=self._idempotent
+                room, lease_seconds=self._lease, accounts=[account], idempotent=self._idempotent
             )
             started += await self._start_claimed(claim)
         return started
 
     async def _send(self, delivery: Delivery) -> None:
         problem: PlatformError | None = None
+        message_id: str | None = None
         try:
-            await self._adapters[delivery.platform].send(_outgoing(delivery))
+            message_id = await self._adapter(delivery).send(_outgoing(delivery))
         except PlatformError as refusal:
             problem = refusal
         except asyncio.CancelledError:
@@ -82,16 +96,18 @@ class DeliveryWorker(Worker[Delivery]):
             # The adapter may have sent it before it failed, so it is not sent again.
             log.exception("the adapter of %s has a bug", delivery.platform)
             problem = OutcomeUnknown(f"The adapter failed: {type(bug).__name__}: {bug}")
-        await self._settle(delivery, problem)
+        await self._settle(delivery, problem, message_id)
 
-    async def _settle(self, delivery: Delivery, problem: PlatformError | None) -> None:
+    async def _settle(
+        self, delivery: Delivery, problem: PlatformError | None, message_id: str | None = None
+    ) -> None:
         """Store the outcome of a send; retry while the database is not available."""
         key = delivery.delivery
         if problem is not None:
             log.warning("delivery %s to %s failed: %s", key, delivery.platform, problem)
         while True:
             try:
-                await self._store_outcome(delivery, problem)
+                await self._store_outcome(delivery, problem, message_id)
             except StaleWrite as conflict:
                 log.warning("delivery %s was settled by another node: %s", key, conflict)
             except Error as failure:
@@ -101,10 +117,12 @@ class DeliveryWorker(Worker[Delivery]):
                 log.error("delivery %s could not be settled: %s", key, failure)  # noqa: TRY400
             return
 
-    async def _store_outcome(self, delivery: Delivery, problem: PlatformError | None) -> None:
+    async def _store_outcome(
+        self, delivery: Delivery, problem: PlatformError | None, message_id: str | None
+    ) -> None:
         outbox = self._outbox
         if problem is None:
-            await outbox.done(delivery)
+            await outbox.done(delivery, message_id=message_id)
         elif isinstance(problem, OutcomeUnknown):
             await outbox.failed(delivery, problem.message, outcome="unknown")
         elif problem.retryable and delivery.attempts < self._tries:
@@ -114,12 +132,16 @@ class DeliveryWorker(Worker[Delivery]):
 
 
 def _outgoing(delivery: Delivery) -> Outgoing:
+    body = delivery.body
     return Outgoing(
         delivery=delivery.delivery,
         account=delivery.account,
         chat_id=delivery.chat_id,
         thread_id=delivery.thread_id,
-        text=delivery.body["text"],
+        text=body["text"],
+        spans=tuple(Span(*span) for span in body.get("spans", ())),
+        reply_to=body.get("reply_to"),
+        replaces=body.get("replaces"),
     )
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from tertulia import aio
@@ -29,6 +28,7 @@ from tertulia.core.backoff import Backoff
 from tertulia.core.source import Source
 from tertulia.errors import AgentError, BudgetExceeded, Error
 from tertulia.gateway import access, commands, replies, schedule_tool
+from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer
 from tertulia.gateway.deliveries import DeliveryWorker
 from tertulia.gateway.interrupts import Interrupts
@@ -37,7 +37,8 @@ from tertulia.gateway.retries import STOPPED, Retries
 from tertulia.gateway.schedule_runner import MAX_RUNS, ScheduleRunner
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.gateway.workers import Worker
-from tertulia.platforms.base import Adapter, Incoming
+from tertulia.platforms.base import Adapter, Incoming, Update
+from tertulia.platforms.settings import PlatformSettings
 from tertulia.records.people import Role
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.turns.user_message import UserMessage
@@ -72,7 +73,7 @@ class Pipeline:
         self,
         store: aio.Store,
         agent: Agent,
-        adapters: Mapping[str, Adapter],
+        adapters: Adapters,
         settings: GatewaySettings,
         tools: tuple[Tool, ...] = (),
         processes: ProcessRegistry | None = None,
@@ -137,12 +138,16 @@ class Pipeline:
                 return
             await asyncio.sleep(_LISTEN_RETRY_SECONDS)
 
-    async def receive(self, incoming: Incoming) -> None:
-        """Accept a message: when this returns, it is stored, or it needs no answer in a turn.
+    async def receive(self, update: Update) -> None:
+        """Accept an update: when this returns, it is stored, or it needs no answer in a turn.
 
         Raises the store's error if it could not be stored; then the adapter does not tell the
-        platform "received", and the platform sends the message again.
+        platform "received", and the platform sends the update again.
         """
+        if isinstance(update, Incoming):
+            await self._receive_message(update)
+
+    async def _receive_message(self, incoming: Incoming) -> None:
         command = commands.parse(incoming.text)
         verdict, item = await self.store.run_batched(self._accept, incoming, command)
         if item is not None and item.is_new:
@@ -165,11 +170,14 @@ class Pipeline:
 
     def _admit(self, incoming: Incoming) -> access.Verdict:
         role = self._role(incoming.source)
-        return access.decide(incoming, role, self.settings.of(incoming.source.platform))
+        return access.decide(incoming, role, self._settings_of(incoming.source))
 
     def _role(self, source: Source) -> Role:
         stored = self.store.sync.people.role_of(source)
-        return access.role_of(source, stored, self.settings.of(source.platform))
+        return access.role_of(source, stored, self._settings_of(source))
+
+    def _settings_of(self, source: Source) -> PlatformSettings:
+        return self.settings.of(source.platform, source.account)
 
     async def _offer_pairing(self, incoming: Incoming) -> None:
         """Send a pairing code to an unknown person, unless there were too many requests lately."""
@@ -196,7 +204,7 @@ class Pipeline:
             incoming.text,
             # Without an id it could not be recognised after a crash, nor be deleted with the rest.
             message_id=incoming.message_id or uuid.uuid4().hex,
-            media=incoming.media,
+            media=[media.to_dict() for media in incoming.media],
             gather_seconds=0 if command is not None else self.settings.gather_seconds,
         )
 
@@ -296,7 +304,7 @@ class Pipeline:
             await agent_turn.run(turn, signals, message)
 
     async def _agent_turn(self, item: InboxItem) -> AgentTurn:
-        adapter = self.adapters.get(item.source.platform)
+        adapter = self.adapters.of(item.source.platform, item.source.account)
         tools = await self.tools_for(item.source, item.key)
         return AgentTurn(
             self.store, self.agent, adapter, self.settings, tools, metrics=self.metrics
@@ -316,7 +324,7 @@ class Pipeline:
 
         # Without an adapter nothing can be sent to the chat: then news of a program go into the
         # conversation.
-        origin = source if source.platform in self.adapters else None
+        origin = source if self.adapters.serves(source) else None
         return (*tools, *tools_for(self.processes, origin, key, role))
 
     # -- deliver: send what is in the outbox

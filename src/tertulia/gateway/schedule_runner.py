@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,9 +21,10 @@ from tertulia.core.source import LOCAL, Source
 from tertulia.core.target import Target
 from tertulia.errors import ConfigError, Error
 from tertulia.gateway import access
+from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.request_reply import AgentRequest, Responder
 from tertulia.gateway.retries import Retries
-from tertulia.platforms.base import Adapter, Incoming
+from tertulia.platforms.base import Incoming
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records.schedules import MAX_ATTEMPTS, Schedule, ScheduleRun
 
@@ -39,9 +39,7 @@ MAX_RUNS = 16  # in progress at once on this node
 class ScheduleRunner:
     """Runs the claimed occurrences of schedules, and stores the outcome whatever happens."""
 
-    def __init__(
-        self, pipeline: Pipeline, adapters: Mapping[str, Adapter], folder: str | None
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, adapters: Adapters, folder: str | None) -> None:
         self._pipeline = pipeline
         self._store = pipeline.store
         self._adapters = adapters
@@ -77,7 +75,7 @@ class ScheduleRunner:
 
     async def _may_write(self, origin: Source) -> bool:
         """Return whether the creator may write now; it is decided anew for each run."""
-        settings = self._pipeline.settings.of(origin.platform)
+        settings = self._pipeline.settings.of(origin.platform, origin.account)
         role = access.role_of(origin, await self._store.people.role_of(origin), settings)
         incoming = Incoming(source=origin, text=None, is_addressed=True)
         return access.decide(incoming, role, settings) == "welcome"
@@ -97,7 +95,7 @@ class ScheduleRunner:
             await self._keep_undelivered(run, text, problem.message, session_id)
 
     def _require_adapter(self, target: Target) -> None:
-        if target.platform not in self._adapters:
+        if not self._adapters.serves_platform(target.platform):
             raise ConfigError(f"{target.platform} is not connected.", field="target")
 
     async def _keep_undelivered(
@@ -116,7 +114,7 @@ class ScheduleRunner:
         """Return whether the creator has a chat here, other than the one that failed."""
         schedule = run.schedule
         origin = schedule.origin
-        if origin.platform not in self._adapters:
+        if not self._adapters.serves(origin):
             return False
         try:
             target = Target.parse(schedule.target, origin, known=PLATFORMS)
@@ -135,7 +133,7 @@ class ScheduleRunner:
             return None
 
     async def _report_given_up(self, run: ScheduleRun, problem: Error) -> None:
-        if run.schedule.origin.platform in self._adapters:
+        if self._adapters.serves(run.schedule.origin):
             await self._store.schedules.report(run, not_run(run.schedule, problem))
 
 

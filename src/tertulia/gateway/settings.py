@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -18,7 +18,8 @@ DuringTurn = Literal["queue", "interrupt", "steer"]
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a gateway.
 
-    platforms         access control by platform; a platform that is not listed has the defaults
+    platforms         access control by platform, or by platform and account: ("telegram", "work");
+                      those that are not listed have the defaults
     meanwhile         what a message does that arrives during a turn: wait in the queue (queue),
                       end the turn (interrupt), or become part of it (steer)
     gather_seconds    messages that a person sends within this time are answered together
@@ -32,7 +33,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds     how long running turns may continue after the program is asked to stop
     """
 
-    platforms: Annotated[Mapping[str, PlatformSettings], RUNTIME_ONLY] = {}
+    platforms: Annotated[Mapping[Any, PlatformSettings], RUNTIME_ONLY] = {}
     meanwhile: DuringTurn = "queue"
     gather_seconds: float = 0.0
     turns: int = 64
@@ -54,9 +55,13 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise _invalid(name, getattr(self, name), "Use 0 or a positive number of seconds.")
 
-    def of(self, platform: str) -> PlatformSettings:
-        """Return the settings of a platform, or the defaults."""
-        return self.platforms.get(platform, PlatformSettings())
+    def of(self, platform: str, account: str = "") -> PlatformSettings:
+        """Return the settings of an account; else of its platform, or the defaults."""
+        section = self.platforms.get((platform, account)) or self.platforms.get(platform)
+        if section is None and account and (platform, "") in self.platforms:
+            # Accounts that sources name and no section does: the callers of a web server.
+            section = self.platforms[platform, ""]
+        return section or PlatformSettings()
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -59,12 +59,12 @@ class Api:
 
     @property
     def web(self) -> WebAdapter | None:
-        adapter = self.gateway.adapters.get(WebAdapter.name)
+        adapter = self.gateway.adapters.of(WebAdapter.name)
         return adapter if isinstance(adapter, WebAdapter) else None
 
     @property
     def webhook(self) -> WebhookAdapter | None:
-        adapter = self.gateway.adapters.get(WebhookAdapter.name)
+        adapter = self.gateway.adapters.of(WebhookAdapter.name)
         return adapter if isinstance(adapter, WebhookAdapter) else None
 
     def start_draining(self) -> None:

@@ -1,4 +1,4 @@
-"""The address at which a platform calls its adapter: /platforms/NAME."""
+"""The address at which a platform calls its adapter: /platforms/NAME, or …/NAME/ACCOUNT."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tertulia.platforms.base import HttpRequest
 
 
 async def call_platform(call: ApiCall) -> Response:
-    name = call.path["platform"]
-    adapter = call.api.gateway.adapters.get(name)
+    name, account = call.path["platform"], call.path.get("account", "")
+    adapter = call.api.gateway.adapters.of(name, account)
     if adapter is None:
         raise NotFound(
             "This gateway does not serve that platform.", hint="Add it to the configuration."
@@ -30,6 +30,14 @@ async def verify_platform(call: ApiCall) -> Response:
     return await call_platform(call)
 
 
+async def call_account(call: ApiCall) -> Response:
+    return await call_platform(call)
+
+
+async def verify_account(call: ApiCall) -> Response:
+    return await call_platform(call)
+
+
 TABLE = (
     Operation(
         method="POST", path="/platforms/{platform}", act=call_platform, role=None, is_raw=True,
@@ -38,5 +46,13 @@ TABLE = (
     Operation(
         method="GET", path="/platforms/{platform}", act=verify_platform, role=None, is_raw=True,
         summary="Answer the question of a chat platform whether this address is its own.",
+    ),
+    Operation(
+        method="POST", path="/platforms/{platform}/{account}", act=call_account, role=None,
+        is_raw=True, summary="Accept a call of a chat platform for one of several accounts.",
+    ),
+    Operation(
+        method="GET", path="/platforms/{platform}/{account}", act=verify_account, role=None,
+        is_raw=True, summary="Answer a chat platform about the address of one of several accounts.",
     ),
 )  # fmt: skip

@@ -21,10 +21,12 @@ class PushAdapter(Adapter):
     async def listen(self, receive: Receive) -> None:
         """Accept pushed messages until cancelled."""
         self._receive = receive
+        self.mark_listening()
         try:
             await asyncio.Event().wait()
         finally:
             self._receive = None
+            self.mark_problem(None)
 
     async def accept(self, incoming: Incoming) -> None:
         """Hand a message over; when this returns, the sender may be told "received".
@@ -37,4 +39,5 @@ class PushAdapter(Adapter):
                 raise PlatformUnavailable(
                     f"{self.name} accepts no messages now.", hint="Try again in a moment."
                 )
+            self.mark_heard()
             await self._receive(incoming)

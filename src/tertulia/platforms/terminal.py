@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 import threading
 import uuid
@@ -55,7 +56,7 @@ class TerminalAdapter(Adapter):
     """
 
     name = LOCAL
-    is_idempotent = True
+    idempotent_seconds = math.inf
 
     def __init__(
         self,
@@ -90,6 +91,7 @@ class TerminalAdapter(Adapter):
         return bool(self._turns_in_progress)
 
     async def listen(self, receive: Receive) -> None:
+        self.mark_listening()
         try:
             await (
                 self._prompt_for_messages(receive)
@@ -101,11 +103,12 @@ class TerminalAdapter(Adapter):
             raise
         finally:
             self._prompt = None
+            self.mark_problem(None)
             self.finished.set()
 
-    async def send(self, message: Outgoing) -> None:
+    async def send(self, message: Outgoing) -> str | None:
         if message.delivery in self._sent:
-            return
+            return None
         self._sent.append(message.delivery)
         if not self._is_terminal:
             self._sent_texts.append(message.text.strip())
@@ -114,8 +117,9 @@ class TerminalAdapter(Adapter):
                 await self._print(self._stream.finish())
             else:
                 await self._print(self._stream.separator() + _paragraph(message.text))
+        return None
 
-    async def show(self, source: Source, update: StreamUpdate) -> None:
+    async def show(self, source: Source, update: StreamUpdate) -> str | None:
         async with self._print_lock:
             if update.kind == "began":
                 self._turns_in_progress.add(update.turn)
@@ -126,6 +130,7 @@ class TerminalAdapter(Adapter):
             else:
                 self._turns_in_progress.discard(update.turn)
                 await self._print(self._stream.finish())
+        return None
 
     async def fill_menu(self, entries: tuple[MenuEntry, ...]) -> None:
         self._menu = (*entries, QUIT)

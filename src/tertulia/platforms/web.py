@@ -63,6 +63,7 @@ class WebAdapter(PushAdapter):
     """The adapter of pages in browsers."""
 
     name = "web"
+    account = None  # each caller of the HTTP API is an account of its own
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,13 +82,14 @@ class WebAdapter(PushAdapter):
             if not self._streams[chat]:
                 del self._streams[chat]
 
-    async def send(self, message: Outgoing) -> None:
+    async def send(self, message: Outgoing) -> str | None:
         """Send a message to every open page of its chat; raise if no page accepts it."""
         open_pages = self._streams.get((message.account, message.chat_id or ""), ())
         if not [page for page in open_pages if page.put(message)]:
             raise PlatformUnavailable(
                 "No page of this chat is open.", hint="It is sent when a page is opened."
             )
+        return None
 
     def end_streams(self) -> None:
         """End the streams of all pages; they reconnect to the process that serves then."""
@@ -95,10 +97,11 @@ class WebAdapter(PushAdapter):
             for page in pages:
                 page.end()
 
-    async def show(self, source: Source, update: StreamUpdate) -> None:
+    async def show(self, source: Source, update: StreamUpdate) -> str | None:
         """Send the progress of a turn to the open pages of its chat."""
         for page in tuple(self._streams.get((source.account, source.chat_id), ())):
             page.put(update)
+        return None
 
 
 def build(context: BuildContext) -> Adapter:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -112,7 +113,7 @@ class WebhookAdapter(PushAdapter):
         self._timeout = timeout_seconds
         self._now = now
         self._client: httpx2.AsyncClient | None = None
-        self.is_idempotent = is_idempotent
+        self.idempotent_seconds = math.inf if is_idempotent else 0.0
 
     # -- in
 
@@ -143,7 +144,7 @@ class WebhookAdapter(PushAdapter):
 
     # -- out
 
-    async def send(self, message: Outgoing) -> None:
+    async def send(self, message: Outgoing) -> str | None:
         """Post one message; raise a `PlatformError` if it was not accepted."""
         if self._url is None:
             raise Refused("The webhook has no URL to post answers to.", hint="Set its url.")
@@ -178,6 +179,7 @@ class WebhookAdapter(PushAdapter):
             ) from None
         if not response.is_success:
             raise _error_of(response.status_code, response.headers.get("retry-after"))
+        return None
 
     async def close(self) -> None:
         """Close the connections."""

@@ -8,6 +8,7 @@ with its reason.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tertulia.storage.base import Row, Transaction
@@ -28,6 +29,8 @@ NOT_COPIED = {
     "words": "the search index is rebuilt",
     "cards": "the search index is rebuilt",
     "tickets": "the queue for a turn belongs to running processes",
+    "connections": "the state of running processes",
+    "bot_messages": "a count of the last minute",
 }
 
 
@@ -80,9 +83,14 @@ class Table(NamedTuple):
 
 
 def _table(
-    name: str, key: Mapping[str, type], columns: str, left: str = "", page: int = _PAGE
+    name: str,
+    key: Mapping[str, type],
+    columns: str,
+    left: str = "",
+    page: int = _PAGE,
+    added: Mapping[str, Any] = MappingProxyType({}),
 ) -> Table:
-    return Table(name, key, tuple(columns.split()), tuple(left.split()), page)
+    return Table(name, key, tuple(columns.split()), tuple(left.split()), page, added)
 
 
 # `installation` comes first: a new store has rows in it too, and they are replaced.
@@ -179,8 +187,15 @@ TABLES: tuple[Table, ...] = (
         "outbox",
         {"id": int},
         "id delivery session_id target platform account chat_id thread_id body state attempts "
-        "not_before created_at sent_at problem is_next",
+        "not_before created_at sent_at problem is_next message_id first_sent_at waived",
         left="lease_until",
+        added={"message_id": None, "first_sent_at": None, "waived": 0},
+    ),
+    _table(
+        "listeners",
+        {"platform": str, "account": str},
+        "platform account cursor",
+        left="node epoch until",
     ),
     _table(
         "newcomers",

@@ -31,7 +31,7 @@ from tertulia.errors import (
     StoreUnavailable,
     TooLarge,
 )
-from tertulia.platforms.base import Adapter, Incoming, Outgoing, Receive, StreamUpdate
+from tertulia.platforms.base import Adapter, Incoming, Outgoing, StreamUpdate, Update
 
 # Long enough for any machine; a test that reaches it has failed.
 _TIMEOUT = 60.0
@@ -81,16 +81,25 @@ class AdapterContract:
         raise NotImplementedError
 
     def play(
-        self, act: Callable[[AdapterFixture], Awaitable[None]], receive: Receive | None = None
+        self,
+        act: Callable[[AdapterFixture], Awaitable[None]],
+        receive: Callable[[Incoming], Awaitable[None]] | None = None,
+        updates: list[Update] | None = None,
     ) -> None:
-        """Run `act` while the adapter listens."""
+        """Run `act` while the adapter listens.
 
-        async def nothing(incoming: Incoming) -> None:
-            return
+        `receive` is called with each message; every update that was accepted is put into `updates`.
+        """
+
+        async def accept(update: Update) -> None:
+            if receive is not None and isinstance(update, Incoming):
+                await receive(update)
+            if updates is not None:
+                updates.append(update)
 
         async def run() -> None:
             async with asyncio.timeout(_TIMEOUT), self.scene() as scene:
-                listening = asyncio.create_task(scene.adapter.listen(receive or nothing))
+                listening = asyncio.create_task(scene.adapter.listen(accept))
                 try:
                     await asyncio.sleep(0)
                     await act(scene)
@@ -232,7 +241,7 @@ class AdapterContract:
 
     def test_a_delivery_that_is_repeated_arrives_once(self) -> None:
         async def act(scene: AdapterFixture) -> None:
-            if not scene.adapter.is_idempotent:
+            if not scene.adapter.idempotent_seconds:
                 pytest.skip("this adapter does not promise it")
             for _ in range(2):
                 await scene.adapter.send(outgoing(scene, "once", "d1"))
@@ -247,7 +256,7 @@ class AdapterContract:
         async def act(scene: AdapterFixture) -> None:
             for chat in (scene.chat, "a chat that nobody ever wrote in"):
                 source = Source(scene.adapter.name, chat, account=scene.account, user_id="u")
-                for kind in ("began", "delta", "tool", "ended"):
+                for kind in ("began", "typing", "delta", "draft", "tool", "ended"):
                     update = StreamUpdate(kind=kind, turn="1", text="…")
                     await scene.adapter.show(source, update)
             await scene.adapter.fill_menu(())

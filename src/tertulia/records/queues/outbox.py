@@ -8,6 +8,7 @@ waiting → sending → sent
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -17,13 +18,16 @@ import msgspec
 
 from tertulia.core import keys, validate
 from tertulia.core.message import from_json, to_json
+from tertulia.core.platform import Platform
 from tertulia.core.session import Page
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.target import Target
+from tertulia.core.text.spans import FormattedText
 from tertulia.core.text.split import split
 from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, NotFound, StaleWrite
 from tertulia.platforms import registry
+from tertulia.platforms.definition import PlatformDefinition
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records.queues import base
 from tertulia.records.store_context import StoreContext
@@ -31,6 +35,9 @@ from tertulia.storage.base import Params, Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 CHANNEL: Final = "outbox"
+AccountKey = tuple[str, str | None]
+"""A platform and one of its accounts; None for all of them."""
+
 _CHAT: Final = ("platform", "account", "chat_id", "thread_id")
 
 DeliveryState = Literal["waiting", "sending", "sent", "unknown", "dead"]
@@ -38,7 +45,10 @@ DELIVERY_STATES: tuple[DeliveryState, ...] = ("waiting", "sending", "sent", "unk
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """One text to deliver. `delivery` is its idempotency key, which the platform is given."""
+    """One text or file to deliver. `delivery` is its idempotency key, which the platform is given.
+
+    `message_id` is the platform's id of what was sent, if it has given one.
+    """
 
     id: int = 0
     delivery: str
@@ -55,6 +65,13 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime | None = None
     sent_at: datetime | None = None
     problem: str | None = None
+    message_id: str | None = None
+    waived: int = 0
+
+    @property
+    def tries(self) -> int:
+        """Return how many of the attempts count: not those that were waived."""
+        return self.attempts - self.waived
 
 
 class Outbox:
@@ -72,14 +89,20 @@ class Outbox:
         origin: Source | None = None,
         session_id: str | None = None,
         delivery: str | None = None,
+        is_plain: bool = False,
+        reply_to: str | None = None,
+        replaces: str | None = None,
     ) -> Delivery:
         """Put a text in and return its delivery. The same `delivery` key is put in only once.
 
-        A text that is too long for its platform is put in as several parts; the first is returned.
+        The text is Markdown, unless it `is_plain`. A text that is too long for its platform is put
+        in as several parts; the first is returned. `reply_to` is the id of a message of the chat
+        that it answers, `replaces` that of an earlier message of the account that it replaces.
         """
         parts = build_deliveries(
-            self._context, text, to, origin, session_id=session_id, delivery=delivery
-        )
+            self._context, text, to, origin, session_id=session_id, delivery=delivery,
+            is_plain=is_plain, reply_to=reply_to, replaces=replaces,
+        )  # fmt: skip
         now = to_micros(self._context.clock.now())
 
         def work(tx: Transaction) -> Delivery:
@@ -96,40 +119,53 @@ class Outbox:
         *,
         lease_seconds: float = 60,
         platforms: Collection[str] | None = None,
-        idempotent: Collection[str] = (),
+        accounts: Collection[AccountKey] | None = None,
+        idempotent: Collection[str] | Mapping[AccountKey, float] = (),
     ) -> list[Delivery]:
         """Claim deliveries that are due; no other sender gets them while the lease lasts.
 
         Of each chat only the oldest delivery is claimed, and only when no earlier one is being
         sent. Renew a claim that takes longer than the lease, or its outcome becomes unknown. With
-        `platforms` only deliveries to these are claimed. `idempotent` names platforms that drop a
-        delivery they have had: there, the deliveries of a lost sender are sent again.
+        `platforms` or `accounts` only deliveries to these are claimed; the account None stands for
+        every account of its platform. `idempotent` says for how many seconds an account drops a
+        delivery that it has had: so long the deliveries of a lost sender are sent again. A name
+        alone stands for a platform that never forgets them.
         """
+        memories = _memories(idempotent)
 
         def take(tx: Transaction, params: Params) -> list[Delivery]:
-            for id_, platform, *rest_of_chat in tx.all("outbox_find_lost"):
-                if platform in idempotent:
+            for id_, age, platform, account, *rest_of_chat in tx.all("outbox_find_lost"):
+                if (age or 0) < _memory_seconds(memories, platform, account) * 1e6:
                     tx.run("outbox_resend", {"id": id_})
                 else:
                     tx.run("outbox_set_unknown", {"id": id_})
-                    _promote(tx, (platform, *rest_of_chat))
-            if platforms is None:
+                    _promote(tx, (platform, account, *rest_of_chat))
+            selection = _selected(platforms, accounts)
+            if selection is None:
                 rows = tx.all("outbox_claim", params)
             else:
-                rows = _claim_for(tx, sorted(platforms), params)
+                rows = _claim_for(tx, selection, params)
             return sorted(map(_to_delivery, rows), key=lambda delivery: delivery.id)
 
         return _QUEUE.claim(self._context, limit, lease_seconds, take)
 
-    def wait(self, seconds: float, *, platforms: Collection[str] | None = None) -> bool:
+    def wait(
+        self,
+        seconds: float,
+        *,
+        platforms: Collection[str] | None = None,
+        accounts: Collection[AccountKey] | None = None,
+    ) -> bool:
         """Wait until something can be claimed; return False if nothing can after `seconds`."""
-        if platforms is None:
+        selection = _selected(platforms, accounts)
+        if selection is None:
             return _QUEUE.wait(self._context, seconds)
-        names = sorted(platforms)
 
         def is_due(tx: Transaction, now: int) -> bool:
-            params = ({"platform": name, "now": now} for name in names)
-            rows = (tx.one("outbox_is_due_for", values) for values in params)
+            rows = (
+                tx.one(f"outbox_is_due_for{_suffix(key)}", {**_columns_of(key), "now": now})
+                for key in selection
+            )
             return any(row is not None and row[0] for row in rows)
 
         return _QUEUE.wait(self._context, seconds, is_due)
@@ -138,9 +174,15 @@ class Outbox:
         """Extend the lease of a claim; raise `StaleWrite` if the claim was lost."""
         _QUEUE.renew(self._context, delivery, lease_seconds)
 
-    def done(self, delivery: Delivery) -> Delivery:
-        """Settle a claimed delivery as sent; raise `StaleWrite` if the claim was lost."""
-        params = base.settle_params(self._context, "sent")
+    def done(self, delivery: Delivery, *, message_id: str | None = None) -> Delivery:
+        """Settle a claimed delivery as sent; raise `StaleWrite` if the claim was lost.
+
+        `message_id` is the id that the platform has given the message.
+        """
+        validate.text("message_id", message_id, optional=True)
+        params = base.settle_params(
+            self._context, "sent", message_id=storable(message_id), waived=0
+        )
         return _to_delivery(_QUEUE.settle(self._context, delivery, params))
 
     def failed(
@@ -150,15 +192,20 @@ class Outbox:
         *,
         retry_after: float | None = None,
         outcome: Literal["retry", "unknown", "dead"] = "retry",
+        is_waived: bool = False,
     ) -> Delivery:
         """Settle a claimed delivery as not sent, and return it; `StaleWrite` if the claim was lost.
 
         By `outcome` it is tried again after `retry_after` seconds ("retry"), is never sent
-        ("dead"), or may have arrived ("unknown").
+        ("dead"), or may have arrived ("unknown"). With `is_waived` this attempt does not count as a
+        try: the platform asked for a pause, or refused the account and not the message.
         """
         base.check_choice("outcome", outcome, ("retry", "unknown", "dead"))
         state: DeliveryState = "waiting" if outcome == "retry" else outcome
-        params = base.settle_params(self._context, state, problem=problem, retry_after=retry_after)
+        params = base.settle_params(
+            self._context, state, problem=problem, retry_after=retry_after, message_id=None,
+            waived=int(is_waived),
+        )  # fmt: skip
         return _to_delivery(_QUEUE.settle(self._context, delivery, params))
 
     def find(
@@ -189,16 +236,23 @@ def build_deliveries(
     *,
     session_id: str | None = None,
     delivery: str | None = None,
+    is_plain: bool = False,
+    reply_to: str | None = None,
+    replaces: str | None = None,
 ) -> list[Delivery]:
     """Return the deliveries of a text: the target resolved to a chat, a long text in parts.
+
+    The text is Markdown, unless it `is_plain`. The first part replies to a message of the chat, or
+    replaces one of the account.
 
     Raise `ConfigError` if the target is invalid or names a platform without a home channel.
     """
     validate.text("text", text)
     validate.text("to", to)
     validate.text("delivery", delivery, optional=True)
+    references = {"reply_to": storable(reply_to), "replaces": storable(replaces)}
     target = Target.parse(to, origin, known=PLATFORMS)
-    chat_id, thread_id = target.chat_id, target.thread_id
+    chat_id, thread_id, account = target.chat_id, target.thread_id, ""
     if chat_id is None and target.platform != LOCAL:
         home = context.settings.homes.get(target.platform)
         if home is None:
@@ -208,23 +262,36 @@ def build_deliveries(
                 field="to",
             )
         chat_id, thread_id = home.chat_id, home.thread_id
-    is_origin_chat = origin is not None and (target.platform, chat_id) == (
-        origin.platform,
-        origin.chat_id,
-    )
+        account = home.account
+    if origin is not None and (target.platform, chat_id) == (origin.platform, origin.chat_id):
+        account = origin.account
     first = Delivery(
         delivery=_id_of(delivery) if delivery else os.urandom(16).hex(),
         session_id=session_id,
         target=storable(str(target)) or "",
         platform=target.platform,
-        account=storable(origin.account) or "" if origin is not None and is_origin_chat else "",
+        account=storable(account) or "",
         chat_id=storable(chat_id),
         thread_id=storable(thread_id),
         body={"text": text},
     )
-    limits = registry.platform(target.platform)
-    parts = split(text, limits.length_limit, limits.length_unit)
-    return [first] if len(parts) < 2 else [_part(first, *part) for part in enumerate(parts)]
+    bodies = _bodies(registry.platform(target.platform), text, is_plain=is_plain)
+    bodies[0] |= {name: value for name, value in references.items() if value is not None}
+    return [_part(first, *part) for part in enumerate(bodies)]
+
+
+def _bodies(platform: Platform, text: str, *, is_plain: bool) -> list[dict[str, Any]]:
+    """Return the parts of a text that the platform accepts, formatted as it defines."""
+    if is_plain or not isinstance(platform, PlatformDefinition) or platform.format is None:
+        parts = split(text, platform.length_limit, platform.length_unit)
+        return [{"text": part} for part in parts] or [{"text": text}]
+    formatted = platform.format(text)
+    return [_formatted_body(part) for part in formatted] or [{"text": text}]
+
+
+def _formatted_body(part: FormattedText) -> dict[str, Any]:
+    spans = [list(msgspec.structs.astuple(span)) for span in part.spans]
+    return {"text": part.text} | ({"spans": spans} if spans else {})
 
 
 def _id_of(delivery: str) -> str:
@@ -233,13 +300,13 @@ def _id_of(delivery: str) -> str:
     return delivery if is_plain else keys.key_part(delivery)
 
 
-def _part(whole: Delivery, number: int, text: str) -> Delivery:
+def _part(whole: Delivery, number: int, body: dict[str, Any]) -> Delivery:
     """Return one part of a delivery. The first part has the key of the whole.
 
     So looking that key up tells whether the delivery was put in.
     """
     delivery = whole.delivery if number == 0 else f"{whole.delivery}/{number + 1}"
-    return msgspec.structs.replace(whole, delivery=delivery, body={"text": text})
+    return msgspec.structs.replace(whole, delivery=delivery, body=body)
 
 
 def put_in(tx: Transaction, parts: Sequence[Delivery], now: int) -> None:
@@ -260,13 +327,48 @@ def put_in(tx: Transaction, parts: Sequence[Delivery], now: int) -> None:
         tx.run("outbox_put", params)
 
 
-def _claim_for(tx: Transaction, platforms: Sequence[str], params: Mapping[str, Any]) -> list[Row]:
+def _claim_for(
+    tx: Transaction, accounts: Sequence[AccountKey], params: Mapping[str, Any]
+) -> list[Row]:
     rows: list[Row] = []
-    for name in platforms:
+    for key in accounts:
         left = params["limit"] - len(rows)
         if left:
-            rows += tx.all("outbox_claim_for", {**params, "platform": name, "limit": left})
+            values = {**params, **_columns_of(key), "limit": left}
+            rows += tx.all(f"outbox_claim_for{_suffix(key)}", values)
     return rows
+
+
+def _selected(
+    platforms: Collection[str] | None, accounts: Collection[AccountKey] | None
+) -> list[AccountKey] | None:
+    """Return the accounts to claim for, in a fixed order; None for all."""
+    if platforms is None and accounts is None:
+        return None
+    keys_: set[AccountKey] = {(name, None) for name in platforms or ()} | {*(accounts or ())}
+    return sorted(keys_, key=lambda key: (key[0], key[1] or ""))
+
+
+def _suffix(key: AccountKey) -> str:
+    return "" if key[1] is None else "_account"
+
+
+def _columns_of(key: AccountKey) -> dict[str, str]:
+    platform, account = key
+    return {"platform": platform} | ({} if account is None else {"account": account})
+
+
+def _memories(
+    idempotent: Collection[str] | Mapping[AccountKey, float],
+) -> Mapping[AccountKey, float]:
+    if isinstance(idempotent, Mapping):
+        return idempotent
+    return {(name, None): math.inf for name in idempotent}
+
+
+def _memory_seconds(memories: Mapping[AccountKey, float], platform: str, account: str) -> float:
+    """Return for how long an account drops a delivery that it has had."""
+    return memories.get((platform, account)) or memories.get((platform, None)) or 0.0
 
 
 def lane_of(delivery: Delivery) -> str:
@@ -312,7 +414,7 @@ def _require(tx: Transaction, delivery: str) -> Delivery:
 
 def _to_delivery(row: Row) -> Delivery:
     (id_, delivery, session_id, target, platform, account, chat_id, thread_id, body, state,
-     attempts, not_before, created_at, sent_at, problem) = row  # fmt: skip
+     attempts, not_before, created_at, sent_at, problem, message_id, waived) = row  # fmt: skip
     return Delivery(
         id=id_,
         delivery=delivery,
@@ -329,6 +431,8 @@ def _to_delivery(row: Row) -> Delivery:
         created_at=from_micros(created_at),
         sent_at=None if sent_at is None else from_micros(sent_at),
         problem=problem,
+        message_id=message_id,
+        waived=waived,
     )
 
 

@@ -6,6 +6,9 @@ id, arrival, key, source, body, state, attempts, not_before, received_at, proble
 -- name: part_inbox_claimed
 'taken'
 
+-- name: part_inbox_claim_also
+-- Nothing.
+
 -- name: part_inbox_open
 'taken'
 

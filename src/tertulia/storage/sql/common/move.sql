@@ -51,6 +51,9 @@ delete from inbox where id = :id
 -- name: move_outbox_drop
 delete from outbox where id = :id
 
+-- name: move_listeners_drop
+delete from listeners where platform = :platform and account = :account
+
 -- name: move_newcomers_drop
 delete from newcomers where name = :name
 

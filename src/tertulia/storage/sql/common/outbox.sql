@@ -2,17 +2,23 @@
 
 -- name: part_outbox_columns
 id, delivery, session_id, target, platform, account, chat_id, thread_id, body, state, attempts,
-not_before, created_at, sent_at, problem
+not_before, created_at, sent_at, problem, message_id, waived
 
 -- name: part_outbox_claimed
 'sending'
+
+-- name: part_outbox_claim_also
+first_sent_at = coalesce(first_sent_at, {part_db_now}),
 
 -- name: part_outbox_open
 'sending', 'unknown', 'dead'
 
 -- name: part_outbox_settle
 is_next = case when :state = 'waiting' then is_next else 0 end,
-sent_at = case when :state = 'sent' then :now else sent_at end
+sent_at = case when :state = 'sent' then :now else sent_at end,
+message_id = coalesce(cast(:message_id as text), message_id),
+waived = waived + :waived,
+first_sent_at = case when :state = 'unknown' then first_sent_at else null end
 
 -- name: part_outbox_filter
 (cast(:session_id as text) is null or session_id = :session_id)
@@ -29,7 +35,7 @@ insert into outbox (
 
 -- name: outbox_find_lost
 -- The sender is gone: it is unknown whether the delivery arrived.
-select id, platform, account, chat_id, thread_id from outbox
+select id, {part_db_now} - first_sent_at, platform, account, chat_id, thread_id from outbox
 where {part_outbox_lost} {part_skip_locked}
 
 -- name: outbox_set_unknown
@@ -46,6 +52,24 @@ where id in (
     order by not_before, id limit :limit {part_skip_locked}
 )
 returning {part_outbox_columns}
+
+-- name: outbox_claim_for_account
+{part_outbox_claim}
+where id in (
+    select id from outbox
+    where {part_head_is_due} and platform = :platform and account = :account
+    order by not_before, id limit :limit {part_skip_locked}
+)
+returning {part_outbox_columns}
+
+-- name: outbox_is_due_for_account
+select exists (
+        select 1 from outbox
+        where {part_head_is_due} and platform = :platform and account = :account
+    ) or exists (
+        select 1 from outbox
+        where {part_outbox_lost} and platform = :platform and account = :account
+    )
 
 -- name: outbox_is_due_for
 select exists (select 1 from outbox where {part_head_is_due} and platform = :platform)

@@ -3,6 +3,7 @@
 -- Each queue defines, in its own file:
 --   part_…_columns   the columns of an entry
 --   part_…_claimed   the state of a claimed entry
+--   part_…_claim_also   the columns that claiming sets besides
 --   part_…_open      the states of an entry that can be settled
 --   part_…_settle    the columns that settling sets besides state, not_before and problem
 --   part_…_lane      the condition for entries of one lane; `is_next` marks its head (0003_queues)
@@ -10,6 +11,7 @@
 
 -- name: part_{queue}_claim (inbox, outbox, occurrences)
 update {queue} set state = {part_{queue}_claimed}, attempts = attempts + 1,
+    {part_{queue}_claim_also}
     lease_until = {part_db_now} + :lease
 
 -- name: part_head_is_due

@@ -10,6 +10,9 @@ result, problem
 -- name: part_occurrences_claimed
 'taken'
 
+-- name: part_occurrences_claim_also
+-- Nothing.
+
 -- name: part_occurrences_open
 'taken'
 

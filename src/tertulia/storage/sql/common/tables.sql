@@ -160,15 +160,23 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: copy_outbox_page
 select
     id, delivery, session_id, target, platform, account, chat_id, thread_id, body, state,
-    attempts, not_before, created_at, sent_at, problem, is_next
+    attempts, not_before, created_at, sent_at, problem, is_next, message_id, first_sent_at, waived
 from outbox where id > :id order by id limit :limit
 
 -- name: copy_outbox_put
 insert into outbox (
     id, delivery, session_id, target, platform, account, chat_id, thread_id, body, state,
-    attempts, not_before, created_at, sent_at, problem, is_next
+    attempts, not_before, created_at, sent_at, problem, is_next, message_id, first_sent_at, waived
 ) {part_overriding_numbers}
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: copy_listeners_page
+select platform, account, cursor
+from listeners where (platform, account) > (:platform, :account)
+order by platform, account limit :limit
+
+-- name: copy_listeners_put
+insert into listeners (platform, account, cursor) values (?, ?, ?)
 
 -- name: copy_flushes_page
 select session, attempts from flushes where session > :session order by session limit :limit

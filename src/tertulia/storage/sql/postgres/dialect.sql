@@ -20,5 +20,5 @@ lock table sessions in access exclusive mode
 lock table
     installation, people, links, codes, wrong_codes, messages, blobs, message_blobs,
     revisions, borrowings, turns, events, usage, spending, inbox, outbox, flushes, newcomers,
-    schedules, occurrences, processes
+    schedules, occurrences, processes, listeners, connections, bot_messages
 in exclusive mode

@@ -1,0 +1,41 @@
+-- Accounts of chat platforms: which node listens, how each node is connected, late outcomes.
+
+alter table outbox add column message_id text;  -- the platform's id of what was sent
+-- When it was first sent without an outcome that is known; null if it was certainly not sent.
+alter table outbox add column first_sent_at integer;
+-- How many of its attempts do not count: the platform asked to wait, or refused the account.
+alter table outbox add column waived integer not null default 0;
+
+create index outbox_due_for_account on outbox (platform, account, not_before, id)
+    where state = 'waiting' and is_next = 1;
+
+create table listeners (
+    platform text not null,
+    account text not null,
+    node text not null default '',       -- the node that listens, '' if none does
+    epoch integer not null default 0,    -- raised by each takeover
+    until integer not null default 0,    -- the end of the lease, by the clock of the database
+    cursor text,                         -- where listening begins again
+    primary key (platform, account)
+) strict, without rowid;
+
+create table connections (
+    platform text not null,
+    account text not null,
+    node text not null,
+    listening integer not null,
+    since integer,
+    heard_at integer,
+    problem text,
+    reported_at integer not null,        -- by the clock of the database
+    primary key (platform, account, node)
+) strict, without rowid;
+
+create table bot_messages (
+    chat text not null,
+    message_id text not null,
+    at integer not null,                 -- by the clock of the database
+    primary key (chat, message_id)
+) strict, without rowid;
+
+create index bot_messages_at on bot_messages (at);
