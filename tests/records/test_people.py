@@ -104,12 +104,6 @@ class TestPairing:
         clock.forward(minutes=11)
         assert store.people.request_pairing(ANA) is not None
 
-    def test_at_most_three_codes_are_pending_on_a_platform(self, store: Store) -> None:
-        strangers = [Source("telegram", str(n), user_id=str(n)) for n in range(5)]
-        answers = [store.people.request_pairing(stranger) for stranger in strangers]
-        assert [answer is not None for answer in answers] == [True, True, True, False, False]
-        assert store.people.request_pairing(ANA_ON_DISCORD) is not None
-
     def test_five_wrong_codes_lock_out_even_the_right_code(
         self, store: Store, clock: FakeClock
     ) -> None:

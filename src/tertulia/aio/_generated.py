@@ -27,6 +27,7 @@ from tertulia.records import person_view as sync_person_view
 from tertulia.records import processes as sync_processes
 from tertulia.records import schedules as sync_schedules
 from tertulia.records import usage as sync_usage
+from tertulia.records.links import LinkedChat, PendingLink
 from tertulia.records.people import Pairing, Person, Role
 from tertulia.records.processes import Identity, Process, ProcessState
 from tertulia.records.queues import inbox as sync_inbox
@@ -360,8 +361,9 @@ class People:
     async def request_pairing(self, source: Source) -> str | None:
         """Return a pairing code that an unknown user can show to the owner, or None.
 
-        A code is valid for one hour, a person gets one every ten minutes, and at most three are
-        pending at a time on a platform. Beyond these limits the result is None, without a reason.
+        A code is valid for one hour, and a person gets one every ten minutes; until then, and for a
+        day after the owner refused the person, the result is None, without a reason. At most three
+        codes are pending at a time on a platform: a fourth replaces the oldest.
         """
         return await self.executor.run(self.sync.request_pairing, source)
 
@@ -372,10 +374,17 @@ class People:
     async def approve(self, code: str, *, role: Role = "member", by: str = "owner") -> Person:
         """Give the person with this code a role, and return the person.
 
-        Raise `NotFound` for a wrong code; five wrong codes lock `by` out for an hour
-        (`AccessDenied`).
+        A person who has a higher role by now keeps it. Raise `NotFound` for a wrong code; five
+        wrong codes lock `by` out for an hour (`AccessDenied`).
         """
         return await self.executor.run(self.sync.approve, code, role=role, by=by)
+
+    async def refuse(self, person: str) -> None:
+        """Refuse a person who asks to be let in: their code ends, and for a day they get no other.
+
+        Raise `NotFound` if that person does not ask.
+        """
+        await self.executor.run(self.sync.refuse, person)
 
     async def offer_link(self, source: Source) -> str:
         """Return a code that links this direct message with the chat where it is typed.
@@ -388,18 +397,48 @@ class People:
     async def accept_link(self, source: Source, code: str) -> str:
         """Link this direct message with the conversation the code was made in; return its key.
 
-        Raise `NotFound` for a wrong code, `AccessDenied` after five, `IllegalMove` in a group or in
-        the chat where the code was made.
+        The link is active at once: call this only if the person has shown that both chats are
+        theirs. `request_link` asks the chat where the code was made to confirm first. Raise
+        `NotFound` for a wrong code, `AccessDenied` after five, `IllegalMove` in a group, in the
+        chat where the code was made, or if the chats are linked already.
         """
         return await self.executor.run(self.sync.accept_link, source, code)
 
+    async def request_link(self, source: Source, code: str) -> LinkedChat:
+        """Ask the chat where the code was made to share its conversation; return that chat.
+
+        The link becomes active with `confirm_link` there, within an hour. Raises like
+        `accept_link`; a code can be typed once.
+        """
+        return await self.executor.run(self.sync.request_link, source, code)
+
+    async def confirm_link(self, source: Source) -> LinkedChat:
+        """Confirm the request to share the conversation of this chat; return the chat that asked.
+
+        Raise `NotFound` if no chat asks, `IllegalMove` as `accept_link` does.
+        """
+        return await self.executor.run(self.sync.confirm_link, source)
+
     async def unlink(self, source: Source) -> bool:
-        """Give this direct message its own conversation again; return whether it was linked."""
+        """End the links of this direct message, from either side; return whether it was linked.
+
+        A chat that joined another conversation leaves it; the chat whose conversation it is parts
+        from all that joined. The session that was shared ends, and each side begins its own.
+        Requests that wait to be confirmed are dropped.
+        """
         return await self.executor.run(self.sync.unlink, source)
 
     async def linked(self, source: Source) -> list[str]:
         """Return the keys that share the conversation of this direct message, its own included."""
         return await self.executor.run(self.sync.linked, source)
+
+    async def linked_chats(self, source: Source) -> list[LinkedChat]:
+        """Return the other chats that share the conversation of a source; none in a group."""
+        return await self.executor.run(self.sync.linked_chats, source)
+
+    async def pending_links(self, source: Source) -> list[PendingLink]:
+        """Return the requests to link this direct message that wait for a confirmation."""
+        return await self.executor.run(self.sync.pending_links, source)
 
 
 class Inbox:

@@ -12,7 +12,8 @@ LENGTH: Final = 8
 # Without 0 and O, and without 1, I and L: 31 characters, so 8.5 × 10¹¹ codes of length eight.
 ALPHABET: Final = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 LIFETIME: Final = timedelta(hours=1)
-MAX_PENDING: Final = 3  # for each platform
+MAX_PENDING: Final = 3  # for each platform; then the oldest is replaced
+REFUSAL: Final = timedelta(days=1)  # how long a person whom the owner refused gets no code
 MIN_INTERVAL: Final = timedelta(minutes=10)  # between two codes for one person
 MAX_WRONG_TRIES: Final = 5  # within a lifetime, then no code is accepted
 

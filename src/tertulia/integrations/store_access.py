@@ -11,7 +11,7 @@ from tertulia.aio.executor import ThreadExecutor
 from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError
-from tertulia.records.people import linked_key
+from tertulia.records.links import linked_key
 from tertulia.store import Store
 
 P = ParamSpec("P")

@@ -24,6 +24,7 @@ from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
 from tertulia.errors import StaleWrite
 from tertulia.records import session_rows
+from tertulia.records.links import add_import_link
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import Entry, add_messages, append_messages
 from tertulia.records.transcript.revisions import add_revision
@@ -274,7 +275,7 @@ def _apply_summary(
     _enter_charges(tx, session_id, summary)
     _hide_messages(tx, ref, summary, now)
     if ended_at is None and session.derived_key is not None:
-        _link(tx, session.derived_key, session.key, now)
+        _link(tx, session.derived_key, session, now)
     details = {"reason": reason, "updated": from_micros(summary.updated_at).isoformat()}
     session_rows.record_event(tx, ref, from_micros(now), IMPORTED, details)
 
@@ -289,7 +290,7 @@ def _is_replaceable(tx: Transaction, current: SessionRow, updated_at: int) -> bo
     return row is not None and not row[0] and current.updated_at <= updated_at
 
 
-def _link(tx: Transaction, derived: str, key: str, now: int) -> None:
+def _link(tx: Transaction, derived: str, session: ImportedSession, now: int) -> None:
     """Link a derived key to the imported conversation, unless it has sessions or a link here.
 
     So the user's next message continues the imported conversation.
@@ -297,7 +298,7 @@ def _link(tx: Transaction, derived: str, key: str, now: int) -> None:
     for statement in ("link_of", "session_current", "session_latest_ended"):
         if tx.one(statement, {"key": derived}) is not None:
             return
-    tx.run("link_insert", {"key": derived, "shared_key": key, "now": now})
+    add_import_link(tx, derived, session.key, session.person, now)
 
 
 def _free_title(

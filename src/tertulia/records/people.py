@@ -1,26 +1,30 @@
 """People: identities, roles, pairing codes, and linked chats of one person.
 
-An unknown user in a direct message gets a pairing code, which the owner approves. A person who
-writes from two chats links them with a code: made in one chat, typed in the other.
+An unknown user in a direct message gets a pairing code, which the owner approves or refuses. A
+person who writes from two chats links them with a code: made in one chat, typed in the other, and
+confirmed in the first (`links.py` tells what a link does).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
 from tertulia.core import keys, pairing_code, validate
+from tertulia.core.message import to_json
 from tertulia.core.settings import require_zone as zone_named
 from tertulia.core.source import Source
-from tertulia.core.text.storable import storable
 from tertulia.errors import AccessDenied, ConfigError, IllegalMove, NotFound
-from tertulia.records import session_rows
+from tertulia.records import codes, links, session_rows
+from tertulia.records.links import LinkedChat, PendingLink, shared_key
 from tertulia.records.store_context import StoreContext
-from tertulia.storage import installation
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
+
+_T = TypeVar("_T")
 
 Role = Literal["owner", "member", "guest"]
 # From the most permissions to the fewest; `require_role` compares positions.
@@ -128,8 +132,9 @@ class People:
     def request_pairing(self, source: Source) -> str | None:
         """Return a pairing code that an unknown user can show to the owner, or None.
 
-        A code is valid for one hour, a person gets one every ten minutes, and at most three are
-        pending at a time on a platform. Beyond these limits the result is None, without a reason.
+        A code is valid for one hour, and a person gets one every ten minutes; until then, and for a
+        day after the owner refused the person, the result is None, without a reason. At most three
+        codes are pending at a time on a platform: a fourth replaces the oldest.
         """
         identity = keys.person_of(source)
         if identity is None:
@@ -139,9 +144,9 @@ class People:
 
         def work(tx: Transaction) -> bool:
             session_rows.remember_person(tx, source, identity, now)
-            return self._put_code(tx, code, "pair", source, identity, now)
+            return codes.put_code(tx, code, "pair", source, identity, now)
 
-        return code if self._db.write(work) else None
+        return code if self._db.write(work, lane=codes.LANE) else None
 
     def pending_pairings(self) -> list[Pairing]:
         """Return the pairing requests whose code is still valid."""
@@ -149,23 +154,55 @@ class People:
         rows = self._db.read(lambda tx: tx.all("codes_list", {"purpose": "pair"}))
         return [
             Pairing(subject, platform, from_micros(made_at), from_micros(until))
-            for subject, platform, _, made_at, until in rows
+            for subject, platform, made_at, until in rows
             if until > now
         ]
 
     def approve(self, code: str, *, role: Role = "member", by: str = "owner") -> Person:
         """Give the person with this code a role, and return the person.
 
-        Raise `NotFound` for a wrong code; five wrong codes lock `by` out for an hour
-        (`AccessDenied`).
+        A person who has a higher role by now keeps it. Raise `NotFound` for a wrong code; five
+        wrong codes lock `by` out for an hour (`AccessDenied`).
         """
-        _check_role(role)  # before the lookup, because looking a code up uses it up
+        _check_role(role)
+        validate.text("code", code)
         now = self._context.clock.now()
-        identity = self._redeem(code, "pair", by, now)[0]
-        self.set_role(identity, role)
-        person = self.get(identity)
-        assert person is not None
-        return person
+
+        def work(tx: Transaction) -> Row | None:
+            pairing = codes.find_code(tx, code, "pair", by, now)
+            if pairing is None:
+                return None
+            person = pairing.subject
+            tx.run("codes_delete_of_subject", {"subject": person, "purpose": "pair"})
+            row = tx.one("person_get", {"person": person})
+            assert row is not None
+            higher = min(role, _to_person(row).role, key=ROLES.index)
+            tx.run("person_set_role", {"person": person, "role": higher})
+            return tx.one("person_get", {"person": person})
+
+        row = self._db.write(work, lane=codes.LANE)
+        if row is None:
+            raise codes.unknown_code()
+        return _to_person(row)
+
+    def refuse(self, person: str) -> None:
+        """Refuse a person who asks to be let in: their code ends, and for a day they get no other.
+
+        Raise `NotFound` if that person does not ask.
+        """
+        now = self._context.clock.now()
+
+        def work(tx: Transaction) -> int:
+            tx.run("codes_expire", {"now": to_micros(now)})
+            subject = resolve_person(tx, person, None)
+            until = to_micros(now + pairing_code.REFUSAL)
+            return tx.changed("codes_refuse", {"subject": subject, "until": until})
+
+        if self._db.write(work, lane=codes.LANE) == 0:
+            raise NotFound(
+                f"{person!r} does not ask to be let in.",
+                hint="Give an identity, such as telegram:42; /pair lists them.",
+            )
 
     # -- linking
 
@@ -180,9 +217,9 @@ class People:
         code = pairing_code.new_code()
 
         def work(tx: Transaction) -> bool:
-            return self._put_code(tx, code, "link", source, key, now)
+            return codes.put_code(tx, code, "link", source, key, now)
 
-        if not self._db.write(work):
+        if not self._db.write(work, lane=codes.LANE):
             raise IllegalMove(
                 "A code was made less than ten minutes ago.", hint="Wait ten minutes."
             )
@@ -191,24 +228,79 @@ class People:
     def accept_link(self, source: Source, code: str) -> str:
         """Link this direct message with the conversation the code was made in; return its key.
 
-        Raise `NotFound` for a wrong code, `AccessDenied` after five, `IllegalMove` in a group or in
-        the chat where the code was made.
+        The link is active at once: call this only if the person has shown that both chats are
+        theirs. `request_link` asks the chat where the code was made to confirm first. Raise
+        `NotFound` for a wrong code, `AccessDenied` after five, `IllegalMove` in a group, in the
+        chat where the code was made, or if the chats are linked already.
+        """
+
+        def accept(tx: Transaction, offer: codes.Code, chat: LinkedChat, now: datetime) -> str:
+            tx.run("code_delete", {"hash": offer.hash})
+            return links.add_link(tx, chat, offer.chat, now)
+
+        return self._with_offer(source, code, accept)
+
+    def request_link(self, source: Source, code: str) -> LinkedChat:
+        """Ask the chat where the code was made to share its conversation; return that chat.
+
+        The link becomes active with `confirm_link` there, within an hour. Raises like
+        `accept_link`; a code can be typed once.
+        """
+        joining = to_json(source.to_dict())
+
+        def claim(
+            tx: Transaction, offer: codes.Code, chat: LinkedChat, now: datetime
+        ) -> LinkedChat:
+            until = to_micros(now + pairing_code.LIFETIME)
+            tx.run("codes_delete_claimed", {"key": chat.key})
+            claimed = {"hash": offer.hash, "key": chat.key, "source": joining, "until": until}
+            tx.run("code_set_claimed", claimed)
+            return offer.chat
+
+        return self._with_offer(source, code, claim)
+
+    def confirm_link(self, source: Source) -> LinkedChat:
+        """Confirm the request to share the conversation of this chat; return the chat that asked.
+
+        Raise `NotFound` if no chat asks, `IllegalMove` as `accept_link` does.
+        """
+        now = self._context.clock.now()
+        params = {"key": self._dm_key(source), "now": to_micros(now)}
+
+        def work(tx: Transaction) -> LinkedChat | None:
+            row = tx.one("code_claimed_of_subject", params)
+            if row is None:
+                return None
+            code, claimed_key, claimed_by, subject, offered_by = row
+            tx.run("code_delete", {"hash": code})
+            chat = links.to_chat(claimed_key, claimed_by)
+            links.add_link(tx, chat, links.to_chat(subject, offered_by), now)
+            return chat
+
+        chat = self._db.write(work, lane=codes.LANE)
+        if chat is None:
+            raise NotFound(
+                "No chat asks to share this conversation.",
+                hint="Make a code here, and type it in the other chat.",
+            )
+        return chat
+
+    def unlink(self, source: Source) -> bool:
+        """End the links of this direct message, from either side; return whether it was linked.
+
+        A chat that joined another conversation leaves it; the chat whose conversation it is parts
+        from all that joined. The session that was shared ends, and each side begins its own.
+        Requests that wait to be confirmed are dropped.
         """
         key = self._dm_key(source)
         now = self._context.clock.now()
-        other = self._redeem(code, "link", key, now)[0]
 
-        def work(tx: Transaction) -> str:
-            shared = shared_key(tx, other)
-            tx.run("link_insert", {"key": key, "shared_key": shared, "now": to_micros(now)})
-            return shared
+        def work(tx: Transaction) -> bool:
+            tx.run("codes_delete_of_subject", {"subject": key, "purpose": "link"})
+            tx.run("codes_delete_claimed", {"key": key})
+            return links.remove_links(tx, key, now)
 
-        return self._db.write(work)
-
-    def unlink(self, source: Source) -> bool:
-        """Give this direct message its own conversation again; return whether it was linked."""
-        key = self._dm_key(source)
-        return self._db.write(lambda tx: tx.changed("link_delete", {"key": key})) > 0
+        return self._db.write(work, lane=codes.LANE)
 
     def linked(self, source: Source) -> list[str]:
         """Return the keys that share the conversation of this direct message, its own included."""
@@ -218,6 +310,31 @@ class People:
             shared = shared_key(tx, key)
             others = [row[0] for row in tx.all("links_of", {"shared_key": shared})]
             return sorted({shared, key, *others})
+
+        return self._db.read(work)
+
+    def linked_chats(self, source: Source) -> list[LinkedChat]:
+        """Return the other chats that share the conversation of a source; none in a group."""
+        if source.chat_type != "dm":
+            return []
+        key = self._dm_key(source)
+        return self._db.read(lambda tx: links.linked_chats(tx, key))
+
+    def pending_links(self, source: Source) -> list[PendingLink]:
+        """Return the requests to link this direct message that wait for a confirmation."""
+        params = {
+            "key": self._dm_key(source),
+            "now": to_micros(self._context.clock.now()),
+        }
+
+        def work(tx: Transaction) -> list[PendingLink]:
+            asking = tx.one("code_claimed_of_subject", params)
+            asked = tx.all("codes_claimed_by", params)
+            pending = [PendingLink(chat=links.to_chat(*row), can_confirm=False) for row in asked]
+            if asking is not None:
+                chat = links.to_chat(asking[1], asking[2])
+                pending.insert(0, PendingLink(chat=chat, can_confirm=True))
+            return pending
 
         return self._db.read(work)
 
@@ -241,91 +358,40 @@ class People:
                 hint="Give an identity, such as telegram:42; store.people.find() lists them.",
             )
 
-    def _put_code(
-        self, tx: Transaction, code: str, purpose: str, source: Source, subject: str, now: datetime
-    ) -> bool:
-        """Store a code for a subject; return False if a limit on codes is reached."""
-        tx.run("codes_expire", {"now": to_micros(now)})
-        recent = tx.one("code_of_subject", {"subject": subject, "purpose": purpose})
-        if recent is not None and recent[0] > to_micros(now - pairing_code.MIN_INTERVAL):
-            return False
-        account = {
-            "platform": storable(source.platform),
-            "account": storable(source.account),
-        }
-        (pending,) = tx.one("codes_pending", {"purpose": purpose, **account}) or (0,)
-        if purpose == "pair" and pending >= pairing_code.MAX_PENDING:
-            return False
-        tx.run(
-            "code_insert",
-            {
-                **account,
-                "hash": pairing_code.hash_code(code, self._secret(tx)),
-                "purpose": purpose,
-                "subject": subject,
-                "now": to_micros(now),
-                "until": to_micros(now + pairing_code.LIFETIME),
-            },
-        )
-        return True
+    def _with_offer(
+        self,
+        source: Source,
+        code: str,
+        use: Callable[[Transaction, codes.Code, LinkedChat, datetime], _T],
+    ) -> _T:
+        """Find the offer of a link code and use it, in one transaction; return what `use` returns.
 
-    def _redeem(self, code: str, purpose: str, redeemer: str, now: datetime) -> Row:
-        """Use a code up and return the row with its subject.
-
-        Raise `NotFound` for a wrong code and count the attempt; raise `AccessDenied` without a
-        lookup after too many of them. `redeemer` is whose attempts are counted.
+        An error of `use` keeps the code valid.
         """
         validate.text("code", code)
+        chat = LinkedChat(key=self._dm_key(source), source=source)
+        redeemer = keys.person_of(source) or chat.key
+        now = self._context.clock.now()
 
-        def work(tx: Transaction) -> Row | None:
-            since = to_micros(now - pairing_code.LIFETIME)
-            (wrong,) = tx.one("wrong_codes_count", {"place": redeemer, "since": since}) or (0,)
-            if wrong >= pairing_code.MAX_WRONG_TRIES:
-                raise AccessDenied(
-                    "Too many wrong codes.", hint="Try again in an hour.", retry_after=3600
-                )
-            tx.run("codes_expire", {"now": to_micros(now)})
-            lookup = {"hash": pairing_code.hash_code(code, self._secret(tx)), "purpose": purpose}
-            row = tx.one("code_claim", lookup)
-            if row is not None and row[0] == redeemer:
-                # Raised inside the transaction: its rollback keeps the code valid.
+        def work(tx: Transaction) -> _T | None:
+            offer = codes.find_code(tx, code, "link", redeemer, now)
+            if offer is None or offer.claimed_key is not None:
+                return None
+            if offer.subject == chat.key:
                 raise IllegalMove(
                     "The code was made in this very chat.", hint="Type it in the other chat."
                 )
-            if row is None:
-                tx.run("wrong_code_insert", {"place": redeemer, "now": to_micros(now)})
-            else:
-                tx.run("wrong_codes_delete", {"place": redeemer, "since": since})
-            return row
+            return use(tx, offer, chat, now)
 
-        row = self._db.write(work)
-        if row is None:
-            raise NotFound("That code is not known.", hint="It may be older than an hour.")
-        return row
-
-    def _secret(self, tx: Transaction) -> bytes:
-        return bytes.fromhex(installation.require(tx, "secret"))
+        result = self._db.write(work, lane=codes.LANE)
+        if result is None:
+            raise codes.unknown_code()
+        return result
 
 
 def _check_role(role: str) -> None:
     if role not in ROLES:
         raise ConfigError(f"role is {role!r}.", hint=f"Allowed: {', '.join(ROLES)}.", field="role")
-
-
-def shared_key(tx: Transaction, key: str) -> str:
-    """Return the key of the conversation that a key is linked to, else the key itself."""
-    row = tx.one("link_of", {"key": key})
-    return key if row is None else str(row[0])
-
-
-def linked_key(tx: Transaction, source: Source, key: str) -> str:
-    """Return the key of the conversation a source writes to; only direct messages are linked."""
-    return shared_key(tx, key) if source.chat_type == "dm" else key
-
-
-def is_linked(tx: Transaction, shared: str) -> bool:
-    """Return whether any other chat shares the conversation of a key."""
-    return bool(tx.all("links_of", {"shared_key": shared}))
 
 
 def resolve_person(tx: Transaction, person: str, platform: str | None) -> str:

@@ -1,8 +1,10 @@
 """The sessions and messages that one person may see.
 
-In a direct message these are all sessions of the person's identity, and those of the conversation
-that the chat is linked to. In a group it is only the conversation of that group, because every
-member reads along. Any other session is reported as not found, so its existence is not revealed.
+What may be seen follows the key. In a direct message these are the sessions of the chat's own key,
+those of the conversation that the chat is linked to now, and those of the person's other chats: a
+session belongs to the person who has its key, so that person and key always agree. In a group it is
+only the conversation of that group, because every member reads along. Any other session is reported
+as not found, so its existence is not revealed.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from tertulia.core import keys
 from tertulia.core.session import Page, Session
 from tertulia.core.source import Source
 from tertulia.records import session_rows
-from tertulia.records.people import is_linked, linked_key
-from tertulia.records.search import Hit, Search
+from tertulia.records.links import linked_key
+from tertulia.records.search import Hit, Search, SearchScope
 from tertulia.records.sessions.find import find_within
 from tertulia.records.sessions.sessions import Sessions
 from tertulia.records.store_context import StoreContext
@@ -52,9 +54,10 @@ class PersonView:
 
     def search(self, query: str, *, limit: int = 20, cursor: str | None = None) -> Page[Hit]:
         """Return a page of matching messages that this person may see; see `Store.search`."""
-        scope, *also = self._db.read(self._scopes)
-        shared = also[0]["key"] if also else None
-        return self._search.find(query, limit=limit, cursor=cursor, shared=shared, **scope)
+        keys_here = self._db.read(self._keys)
+        return self._search.find(
+            query, limit=limit, cursor=cursor, within=SearchScope(self._person, *keys_here)
+        )
 
     def get(self, session_id: str) -> Session | None:
         """Return a session, or None if it does not exist or this person may not see it."""
@@ -72,21 +75,18 @@ class PersonView:
         """Return the transcript of a session; raise `NotFound` if this person may not see it."""
         return Transcript(self._context, self.require(session_id).id)
 
+    def _keys(self, tx: Transaction) -> tuple[str, str]:
+        """Return the key of the chat, and that of the conversation it is linked to, or the same."""
+        return self._key, linked_key(tx, self._source, self._key)
+
     def _scopes(self, tx: Transaction) -> list[dict[str, str]]:
         """Return filters that together select every session this person may see."""
-        shared = linked_key(tx, self._source, self._key)
-        here = {"key": shared}
-        if self._person is None:
-            return [here]
-        own = {"person": self._person}
-        # Sessions begun from a linked chat belong to the identity the person has there, so they
-        # are found by the shared key.
-        return [own, here] if shared != self._key or is_linked(tx, shared) else [own]
+        scopes = [{"key": key} for key in sorted(set(self._keys(tx)))]
+        return scopes if self._person is None else [{"person": self._person}, *scopes]
 
     def _get_visible(self, tx: Transaction, session_id: str) -> SessionRow | None:
         if tx.one("session_by_id", {"id": session_id}) is None:
             return None
         row = session_rows.require(tx, session_id)
         is_own = self._person is not None and row.person == self._person
-        is_here = row.key in (self._key, linked_key(tx, self._source, self._key))
-        return row if is_own or is_here else None
+        return row if is_own or row.key in self._keys(tx) else None

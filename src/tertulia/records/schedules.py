@@ -30,7 +30,7 @@ from tertulia.errors import ConfigError, IllegalMove, NotFound, StaleWrite
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records import session_rows
 from tertulia.records.cross_posts import CrossPost, target_source
-from tertulia.records.people import linked_key
+from tertulia.records.links import linked_key
 from tertulia.records.process_check import ProcessAnswers, write_with_process_check
 from tertulia.records.queues import base
 from tertulia.records.queues.outbox import CHANNEL as OUTBOX_CHANNEL

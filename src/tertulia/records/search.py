@@ -47,6 +47,14 @@ class Hit(msgspec.Struct, frozen=True):
     score: float
 
 
+class SearchScope(NamedTuple):
+    """What one person may see: the sessions of a person, of the chat's key, and of its link."""
+
+    viewer: str | None
+    own_key: str
+    shared_key: str
+
+
 class Search:
     """The search index of a store."""
 
@@ -61,15 +69,15 @@ class Search:
         person: str | None = None,
         platform: str | None = None,
         key: str | None = None,
-        shared: str | None = None,
+        within: SearchScope | None = None,
         limit: int = 20,
         cursor: str | None = None,
     ) -> Page[Hit]:
         """Return a page of messages that contain all words of the query, best match first.
 
         Case and accents are ignored. `"a phrase"` matches these words next to each other, `begin*`
-        matches every word that begins so. With `person`, only the sessions of that person and those
-        under the key `shared`, which the person's chat is linked to, are searched.
+        matches every word that begins so. With `person`, only the sessions of that person are
+        searched; with `within`, only what one person may see.
         """
         validate.integer("limit", limit, 1, 200)
         validate.text("query", query)
@@ -85,7 +93,7 @@ class Search:
             # Search the messages that are indexed; the operator sees in the log why others are not.
             log.exception("search index update failed, searching the messages indexed so far")
         offset = cursors.decode(cursor, 1)[0] if cursor else 0
-        search = _Query(phrases, person, platform, key, shared)
+        search = _Query(phrases, person, platform, key, within)
         return self._db.read(lambda tx: _find_hits(tx, search, limit, offset))
 
     def catch_up(self, *, steps: int | None = None) -> bool:
@@ -129,7 +137,7 @@ class _Query(NamedTuple):
     person: str | None
     platform: str | None
     key: str | None
-    shared: str | None
+    within: SearchScope | None
 
 
 def index_messages(tx: Transaction, ref: int, first: int, last: int, limit: int = 2**31) -> int:
@@ -201,7 +209,8 @@ def _find_hits(tx: Transaction, query: _Query, limit: int, offset: int) -> Page[
         "person": person,
         "platform": query.platform,
         "key": query.key,
-        "shared": query.shared,
+        "is_limited": int(query.within is not None),
+        **(query.within or SearchScope(None, "", ""))._asdict(),
         "limit": _HITS_PER_QUERY,
         "offset": offset,
     }

@@ -119,13 +119,17 @@ def insert_session(
     key: str,
     now: datetime,
     *,
+    person: str | None,
     parent: SessionRow | None = None,
     kind: str | None = None,
     last_seq: int = 0,
     turns: int = 0,
 ) -> SessionRow:
-    """Insert a session and return its row; the caller adds its first revision and event."""
-    person = owner_person(source, context)
+    """Insert a session and return its row; the caller adds its first revision and event.
+
+    `person` is whose it is: the person who has its key (`owner_person`), not who wrote through a
+    link; None if several people share it.
+    """
     origin = to_json(source.to_dict())
     columns = tx.one(
         "session_insert",
@@ -147,8 +151,9 @@ def insert_session(
         },
     )
     assert columns is not None
-    if person is not None:
-        remember_person(tx, source, person, now)
+    author = keys.person_of(source)
+    if person is not None and author is not None:
+        remember_person(tx, source, author, now)
     row = session_row(columns)
     tx.run("unindexed_put", {"session": row.ref})
     return row

@@ -106,12 +106,14 @@ TABLES: tuple[Table, ...] = (
     _table(
         "links",
         {"key": str},
-        "key shared_key made_at",
+        "key shared_key made_at source shared_source shared_person",
+        added=dict.fromkeys(("source", "shared_source", "shared_person")),
     ),
     _table(
         "codes",
         {"hash": str},
-        "hash purpose platform account subject made_at until",
+        "hash purpose platform account subject made_at until source claimed_by claimed_key",
+        added=dict.fromkeys(("source", "claimed_by", "claimed_key")),
     ),
     _table(
         "wrong_codes",

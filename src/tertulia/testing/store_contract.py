@@ -24,7 +24,9 @@ from tertulia.testing.deletion_promises import DeletionPromises
 from tertulia.testing.fake_clock import FakeClock
 from tertulia.testing.fixtures import Handles
 from tertulia.testing.inbox_promises import InboxPromises
+from tertulia.testing.link_promises import LinkPromises
 from tertulia.testing.outbox_promises import OutboxPromises
+from tertulia.testing.pairing_promises import PairingPromises
 from tertulia.testing.process_promises import ProcessPromises
 from tertulia.testing.queue_promises import QueuePromises
 from tertulia.testing.schedule_promises import SchedulePromises
@@ -50,6 +52,8 @@ class StoreContract(
     OutboxPromises,
     SchedulePromises,
     ProcessPromises,
+    PairingPromises,
+    LinkPromises,
 ):
     """The promises of `storage/base.py`, and those of the records on top of it."""
 

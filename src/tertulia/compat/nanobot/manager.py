@@ -357,7 +357,8 @@ def _save(
         raise _stale_write(session.key, "it was ended or deleted, so its changes cannot be stored")
     created_at, updated_at = to_utc(session.created_at), to_utc(session.updated_at)
     if row is None:
-        row = begin_session(tx, store.context, source, key, created_at)
+        person = session_rows.owner_person(source, store.context)
+        row = begin_session(tx, store.context, source, key, created_at, person=person)
         base = _empty_base(session.key)
         plan = _Plan(base.snapshot, list(session.messages), session.last_consolidated)
     else:

@@ -21,7 +21,7 @@ from tertulia.core.session import Page
 from tertulia.core.source import Source
 from tertulia.errors import StaleWrite
 from tertulia.records import session_rows
-from tertulia.records.people import linked_key
+from tertulia.records.links import linked_key
 from tertulia.records.queues import base
 from tertulia.records.store_context import StoreContext
 from tertulia.records.turns.user_message import UserMessage

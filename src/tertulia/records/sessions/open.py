@@ -10,7 +10,7 @@ from tertulia.core.session import Notice, Session
 from tertulia.core.source import Source
 from tertulia.platforms import registry
 from tertulia.records import session_rows
-from tertulia.records.people import linked_key
+from tertulia.records.links import Link, get_link
 from tertulia.records.process_check import NO_ANSWERS, ProcessAnswers, is_protected
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Transaction
@@ -38,6 +38,7 @@ class OpenSession(NamedTuple):
     answers: ProcessAnswers = NO_ANSWERS
     # A user is there to whom the notice can be shown that a policy ended the session before.
     hands_out_notice: bool = True
+    link: Link | None = None  # of the source's chat, once it was read
 
     def open(self, tx: Transaction) -> Session:
         """Return the current session or a new one, and touch its activity."""
@@ -53,8 +54,10 @@ class OpenSession(NamedTuple):
 
         Raise `NeedsProcessCheck` if the policy would end a session that a process may protect.
         """
-        key = linked_key(tx, self.source, self.key)
-        return (self if key == self.key else self._replace(key=key))._find(tx)
+        link = get_link(tx, self.source, self.key)
+        if link is None:
+            return self._find(tx)
+        return self._replace(key=link.shared_key, link=link)._find(tx)
 
     def _find(self, tx: Transaction) -> tuple[SessionRow, Notice | None]:
         columns = tx.one("session_current", {"key": self.key})
@@ -80,15 +83,32 @@ class OpenSession(NamedTuple):
         """Begin a session when none is current: at first contact, or after one was ended."""
         columns = tx.one("session_latest_ended", {"key": self.key})
         if columns is None:
-            return begin_session(tx, self.context, self.source, self.key, self.now), None
+            return self._begin_row(tx), None
         last = session_row(columns)
         return self._begin(tx, last, last.end_reason or "")
 
     def _begin(
         self, tx: Transaction, after: SessionRow, reason: str
     ) -> tuple[SessionRow, Notice | None]:
-        row = begin_session(tx, self.context, self.source, self.key, self.now, after, reason=reason)
+        row = self._begin_row(tx, after, reason)
         return row, self._notice(tx, after, reason, row.id) if self.hands_out_notice else None
+
+    def _begin_row(
+        self, tx: Transaction, after: SessionRow | None = None, reason: str | None = None
+    ) -> SessionRow:
+        """Insert the session.
+
+        In a shared conversation it belongs to the chat that has its key, whoever writes first, so
+        that it stays with that chat when the link ends.
+        """
+        link = self.link
+        source = self.source if link is None else link.shared_source or self.source
+        person = session_rows.owner_person(source, self.context)
+        if link is not None:
+            person = link.shared_person
+        return begin_session(
+            tx, self.context, source, self.key, self.now, after, reason=reason, person=person
+        )
 
     def _pending_notice(self, tx: Transaction, current: SessionRow) -> Notice | None:
         """Return the notice of a session that a delivery began and in which nobody wrote yet."""
@@ -124,10 +144,13 @@ def begin_session(
     after: SessionRow | None = None,
     *,
     reason: str | None = None,
+    person: str | None,
 ) -> SessionRow:
-    """Insert a session with its first revision and event; return its row."""
+    """Insert a session of a person with its first revision and event; return its row."""
     kind = None if after is None else "reset"
-    row = session_rows.insert_session(tx, context, source, key, now, parent=after, kind=kind)
+    row = session_rows.insert_session(
+        tx, context, source, key, now, person=person, parent=after, kind=kind
+    )
     session_rows.insert_first_revision(tx, row.ref, View.whole(row.ref), "start", now, 0)
     detail = {} if after is None else {"after": after.id, "reason": reason}
     session_rows.record_event(tx, row.ref, now, "began", detail)

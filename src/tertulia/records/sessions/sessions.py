@@ -16,7 +16,7 @@ from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
 from tertulia.errors import AccessDenied, ConfigError, Duplicate
 from tertulia.records import session_rows
-from tertulia.records.people import linked_key
+from tertulia.records.links import linked_key
 from tertulia.records.process_check import ProcessAnswers, is_protected, write_with_process_check
 from tertulia.records.sessions import delete
 from tertulia.records.sessions.find import FindExpired, find_within
@@ -108,8 +108,9 @@ class Sessions:
             if before.ended_at is None:
                 session_rows.mark_ended(tx, before, "new", now)
             return begin_session(
-                tx, self._context, session_rows.origin_of(before), key, now, before, reason="new"
-            ).session()
+                tx, self._context, session_rows.origin_of(before), key, now, before, reason="new",
+                person=before.person,
+            ).session()  # fmt: skip
 
         session = self._db.write(work)
         if session is not None:
@@ -164,6 +165,7 @@ class Sessions:
                 session_rows.origin_of(parent),
                 parent.key,
                 now,
+                person=parent.person,
                 parent=parent,
                 kind="fork",
                 last_seq=last_seq,

@@ -256,6 +256,6 @@ def _adopt(tx: Transaction, context: StoreContext, session_id: str, now: datetim
         raise NotFound(f"Invalid session id {session_id!r}.", hint="Give the id of a session.")
     source = Source(LOCAL, session_id, chat_type=TRANSCRIPT)
     key = keys.session_key(source, agent=context.settings.agent)
-    row = begin_session(tx, context, source, key, now)
+    row = begin_session(tx, context, source, key, now, person=None)
     tx.run("session_set_id", {"ref": row.ref, "id": session_id})
     session_rows.mark_ended(tx, row, "adopted", now)

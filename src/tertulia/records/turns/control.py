@@ -32,7 +32,7 @@ from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
 from tertulia.errors import BudgetExceeded, Error, IllegalMove, SessionBusy
 from tertulia.records import budgets, session_rows
-from tertulia.records.people import linked_key
+from tertulia.records.links import linked_key
 from tertulia.records.process_check import write_with_process_check
 from tertulia.records.queues import inbox, outbox
 from tertulia.records.queues.inbox import InboxItem

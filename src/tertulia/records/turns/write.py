@@ -12,7 +12,7 @@ from tertulia.core.message import ToolCall
 from tertulia.core.source import LOCAL, Source
 from tertulia.errors import IllegalMove
 from tertulia.records import budgets, cross_posts, session_rows
-from tertulia.records.people import linked_key
+from tertulia.records.links import linked_key
 from tertulia.records.process_check import ProcessAnswers
 from tertulia.records.queues import inbox, outbox
 from tertulia.records.queues.inbox import InboxItem

@@ -25,23 +25,55 @@ update people set role = :role where person = :person
 select person, platform from people where user_id = :user_id or user_id_alt = :user_id
 
 -- name: code_insert
-insert into codes (hash, purpose, platform, account, subject, made_at, until)
-values (:hash, :purpose, :platform, :account, :subject, :now, :until)
+insert into codes (hash, purpose, platform, account, subject, made_at, until, source)
+values (:hash, :purpose, :platform, :account, :subject, :now, :until, :source)
 
 -- name: codes_expire
 delete from codes where until <= :now
 
--- name: codes_pending
-select count(*) from codes where purpose = :purpose and platform = :platform and account = :account
+-- name: codes_replace_oldest
+-- Replaced codes stay until they expire, so that their makers cannot ask again at once.
+update codes set purpose = 'replaced' where hash in (
+    select hash from codes
+    where purpose = 'pair' and platform = :platform and account = :account
+    order by made_at desc, hash limit 1000 offset :kept
+)
+
+-- name: codes_refuse
+update codes set purpose = 'refused', until = :until
+where subject = :subject and purpose in ('pair', 'replaced')
+
+-- name: code_is_refused
+select 1 from codes where subject = :subject and purpose = 'refused'
 
 -- name: code_of_subject
-select made_at from codes where subject = :subject and purpose = :purpose
+select max(made_at) from codes where subject = :subject and purpose in (:purpose, 'replaced')
 
--- name: code_claim
-delete from codes where hash = :hash and purpose = :purpose returning subject, platform, account
+-- name: code_get
+select hash, subject, source, claimed_key from codes where hash = :hash and purpose = :purpose
+
+-- name: code_set_claimed
+update codes set claimed_by = :source, claimed_key = :key, until = :until where hash = :hash
+
+-- name: code_claimed_of_subject
+select hash, claimed_key, claimed_by, subject, source from codes
+where subject = :key and purpose = 'link' and claimed_key is not null and until > :now
+
+-- name: codes_claimed_by
+select subject, source from codes
+where claimed_key = :key and purpose = 'link' and until > :now order by subject
+
+-- name: code_delete
+delete from codes where hash = :hash
+
+-- name: codes_delete_of_subject
+delete from codes where subject = :subject and purpose = :purpose
+
+-- name: codes_delete_claimed
+delete from codes where claimed_key = :key and purpose = 'link'
 
 -- name: codes_list
-select subject, platform, account, made_at, until from codes where purpose = :purpose order by made_at
+select subject, platform, made_at, until from codes where purpose = :purpose order by made_at
 
 -- name: wrong_code_insert
 insert into wrong_codes (place, at) values (:place, :now) on conflict (place, at) do nothing
@@ -49,18 +81,21 @@ insert into wrong_codes (place, at) values (:place, :now) on conflict (place, at
 -- name: wrong_codes_count
 select count(*) from wrong_codes where place = :place and at > :since
 
--- name: wrong_codes_delete
-delete from wrong_codes where place = :place or at <= :since
+-- name: wrong_codes_expire
+delete from wrong_codes where at <= :since
 
 -- name: link_insert
-insert into links (key, shared_key, made_at) values (:key, :shared_key, :now)
-on conflict (key) do update set shared_key = excluded.shared_key, made_at = excluded.made_at
+insert into links (key, shared_key, made_at, source, shared_source, shared_person)
+values (:key, :shared_key, :now, :source, :shared_source, :shared_person)
+on conflict (key) do update set shared_key = excluded.shared_key, made_at = excluded.made_at,
+    source = excluded.source, shared_source = excluded.shared_source,
+    shared_person = excluded.shared_person
 
 -- name: link_of
-select shared_key from links where key = :key
+select shared_key, shared_source, shared_person from links where key = :key
 
 -- name: links_of
-select key from links where shared_key = :shared_key order by key
+select key, source, shared_source, shared_person from links where shared_key = :shared_key order by key
 
 -- name: link_delete
 delete from links where key = :key

@@ -45,6 +45,9 @@ where (owner = :owner or key = :key) and id > :after order by id limit :limit
 update schedules set state = :state, next_at = :next_at where id = :id
 returning {part_schedule}
 
+-- name: schedules_set_key
+update schedules set key = :key where owner = :owner and key = :shared
+
 -- name: schedule_delete
 delete from schedules where id = :id
 

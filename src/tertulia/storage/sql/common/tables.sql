@@ -23,20 +23,22 @@ insert into people (
 values (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_links_page
-select key, shared_key, made_at
+select key, shared_key, made_at, source, shared_source, shared_person
 from links where key > :key order by key limit :limit
 
 -- name: copy_links_put
-insert into links (key, shared_key, made_at)
-values (?, ?, ?)
+insert into links (key, shared_key, made_at, source, shared_source, shared_person)
+values (?, ?, ?, ?, ?, ?)
 
 -- name: copy_codes_page
-select hash, purpose, platform, account, subject, made_at, until
+select hash, purpose, platform, account, subject, made_at, until, source, claimed_by, claimed_key
 from codes where hash > :hash order by hash limit :limit
 
 -- name: copy_codes_put
-insert into codes (hash, purpose, platform, account, subject, made_at, until)
-values (?, ?, ?, ?, ?, ?, ?)
+insert into codes (
+    hash, purpose, platform, account, subject, made_at, until, source, claimed_by, claimed_key
+)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_wrong_codes_page
 select place, at

@@ -57,7 +57,8 @@ from words
     join revisions on revisions.session = sessions.ref and revisions.number = sessions.revision
     join messages on messages.place = words.place
 where words.text @@ cast(:words as tsquery)
-    and (cast(:person as text) is null or sessions.person = :person or sessions.key = :shared)
+    and (cast(:person as text) is null or sessions.person = :person)
+    and (cast(:is_limited as bigint) = 0 or sessions.person = cast(:viewer as text) or sessions.key in (:own_key, :shared_key))
     and (cast(:platform as text) is null or sessions.platform = :platform)
     and (cast(:key as text) is null or sessions.key = :key)
 order by 1, words.place desc limit :limit offset :offset

@@ -54,7 +54,8 @@ from words
     join revisions on revisions.session = sessions.ref and revisions.number = sessions.revision
     join messages on messages.place = words.rowid
 where words match :words
-    and (:person is null or sessions.person = :person or sessions.key = :shared)
+    and (:person is null or sessions.person = :person)
+    and (:is_limited = 0 or sessions.person = :viewer or sessions.key in (:own_key, :shared_key))
     and (:platform is null or sessions.platform = :platform)
     and (:key is null or sessions.key = :key)
 order by words.rank, words.rowid desc limit :limit offset :offset
