@@ -20,3 +20,14 @@ def test_approve_and_revoke(cli: CommandLine, demo: Demo) -> None:
     assert [one["id"] for one in cli.json("pair", "list")["people"]] == ["signal:7"]
     assert "may no longer write" in cli("pair", "revoke", "signal:7").stdout
     assert cli.json("pair", "list") == {"waiting": [], "people": []}
+
+
+def test_refuse(cli: CommandLine, demo: Demo) -> None:
+    bo = Source("signal", "7", user_id="7", user_name="Bo")
+    with tertulia.open(demo.path) as store:
+        assert store.people.request_pairing(bo) is not None
+    assert "signal:7 is refused" in cli("pair", "refuse", "signal:7").stdout
+    assert cli.json("pair", "list")["waiting"] == []
+    assert cli.error("pair", "refuse", "signal:8", expect=3)["code"] == "not_found"
+    with tertulia.open(demo.path) as store:
+        assert store.people.request_pairing(bo) is None

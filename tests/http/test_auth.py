@@ -25,6 +25,7 @@ BODIES: dict[str, Any] = {
     "settle_delivery": {"outcome": "sent"},
     "set_role": {"role": "owner"},
     "approve_pairing": {"code": "ABCDEFGH"},
+    "refuse_pairing": {"person": "telegram:9"},
     "say": {"text": "history", "conversation": "anas"},
     "complete_chat": {"messages": [{"role": "user", "content": "history"}], "user": "anas"},
     "create_response": {"input": "history", "conversation": "anas"},

@@ -20,3 +20,14 @@ def test_stranger_is_approved_by_code(tmp_path: Path) -> None:
             raised = client.put("/people/telegram:9/role", json={"role": "owner"}).json()
             assert raised["role"] == "owner"
             assert "telegram:9" in client.get("/people").text
+
+
+def test_stranger_is_refused(tmp_path: Path) -> None:
+    with served_gateway(tmp_path / "talk.db") as server:
+        with server.store() as store:
+            store.people.request_pairing(Source("telegram", "9", user_id="9"))
+        with server.client() as client:
+            body = {"person": "telegram:9"}
+            assert client.post("/pairings/refuse", json=body).status_code == 204
+            assert client.get("/pairings").json()["items"] == []
+            assert client.post("/pairings/refuse", json={"person": "x:1"}).status_code == 404

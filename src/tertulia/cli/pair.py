@@ -79,6 +79,18 @@ def approve(options: CommandOptions, code: str, role: Literal["member", "owner"]
 @click.argument("person_id", metavar="PERSON", type=TEXT)
 @json_option
 @click.pass_obj
+def refuse(options: CommandOptions, person_id: str) -> None:
+    """Refuse PERSON, such as telegram:42, who asks to write: no new code for a day."""
+    with locations.open_existing_store(options) as store:
+        store.people.refuse(person_id)
+    sentence = f"{output.display_line(person_id, 80)} is refused, and gets no new code for a day."
+    output.print_result(options, {"id": person_id}, sentence)
+
+
+@pair.command()
+@click.argument("person_id", metavar="PERSON", type=TEXT)
+@json_option
+@click.pass_obj
 def revoke(options: CommandOptions, person_id: str) -> None:
     """Stop allowing PERSON, such as telegram:42, to write. Their messages are kept."""
     with locations.open_existing_store(options) as store:

@@ -16,7 +16,7 @@ from tertulia.core.source import Source
 from tertulia.core.text import format
 from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, Error, IllegalMove, NotFound
-from tertulia.gateway import schedule_tool
+from tertulia.gateway import people_commands, schedule_tool
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import MenuEntry
 from tertulia.processes import messages as process_messages
@@ -354,34 +354,11 @@ def _whoami(context: CommandContext, argument: str) -> CommandReply:
 
 
 def _link(context: CommandContext, argument: str) -> CommandReply:
-    people = context.store.people
-    if argument == "off":
-        was_linked = people.unlink(context.source)
-        return CommandReply(
-            "This chat is no longer linked." if was_linked else "This chat is not linked."
-        )
-    if argument:
-        people.accept_link(context.source, argument)
-        return CommandReply("This chat now shares one conversation with your other chat.")
-    code = people.offer_link(context.source)
-    return CommandReply(f"In your other chat, send: /link {code}\nThe code is valid for one hour.")
+    return CommandReply(people_commands.run_link(context.store, context.source, argument))
 
 
 def _pair(context: CommandContext, argument: str) -> CommandReply:
-    people = context.store.people
-    if argument:
-        person = people.approve(argument, by=people.person_of(context.source) or "owner")
-        return CommandReply(
-            f"{clean_for_prompt(person.name or person.user_id, 80)} may write to me now."
-        )
-    waiting = people.pending_pairings()
-    if not waiting:
-        return CommandReply("Nobody is waiting to be let in.")
-    lines = [
-        f"{clean_for_prompt(pairing.person, 80)}, asked {pairing.asked_at:%H:%M} UTC"
-        for pairing in waiting
-    ]
-    return CommandReply("\n".join(["Waiting to be let in (/pair CODE):", *lines]))
+    return CommandReply(people_commands.run_pair(context.store, context.source, argument))
 
 
 def _help(context: CommandContext, argument: str) -> CommandReply:
@@ -510,8 +487,8 @@ TABLE: tuple[Command, ...] = (
             is_immediate=True),
     Command("schedule", "/schedule [add WHEN: TASK|pause N|resume N|remove N|run N]",
             "plan tasks for later", _schedule, role="member"),
-    Command("link", "/link [CODE|off]", "share one conversation between two chats", _link),
-    Command("pair", "/pair [CODE]", "let somebody write to me", _pair, role="owner"),
+    Command("link", "/link [CODE|confirm|off]", "share one conversation between two chats", _link),
+    Command("pair", "/pair [CODE|refuse PERSON]", "let somebody write to me", _pair, role="owner"),
     Command("whoami", "/whoami", "show your name and role", _whoami, is_immediate=True),
     Command("help", "/help", "list the commands", _help, aliases=("start",), is_immediate=True),
 )  # fmt: skip

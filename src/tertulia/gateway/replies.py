@@ -27,6 +27,43 @@ def pairing(code: str) -> str:
     )
 
 
+def link_warning(chat: str) -> str:
+    """Tell who typed a link code what it gives away; `chat` is where the code was made."""
+    return (
+        f"I have asked {chat}, where this code was made, to confirm.\n"
+        "Careful: once it does, whoever writes there reads everything that is written here, and"
+        " this chat reads and continues that conversation. If somebody else gave you the code,"
+        " send /link off now."
+    )
+
+
+def link_requested(chat: str) -> str:
+    """Ask who made a link code to confirm the chat it was typed in."""
+    return (
+        f"{chat} typed the code that was made here. If that is you, send /link confirm: that chat"
+        " then reads everything in this conversation, the earlier ones too, and writes in it. If"
+        " it is not you, send /link off."
+    )
+
+
+def link_confirmed(chat: str) -> str:
+    """Tell who typed a link code that the link is active."""
+    return (
+        f"{chat} confirmed: this chat now shares one conversation with it, and whoever writes"
+        " there reads what is written here. To end that, send /link off."
+    )
+
+
+def link_ended(chat: str) -> str:
+    """Tell a chat that another one is no longer linked with it."""
+    return f"{chat} is no longer linked with this chat. The shared conversation has ended."
+
+
+def link_dropped(chat: str) -> str:
+    """Tell a chat that a request to link it was dropped."""
+    return f"{chat} dropped the request to share a conversation. Nothing is linked."
+
+
 def notice(event: Notice) -> str:
     """Say that the policy began a new conversation, and how to go back to the last one."""
     reason = REASONS.get(event.reason, event.reason)

@@ -32,6 +32,10 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     role: Role = "member"
 
 
+class RefusalRequest(msgspec.Struct, frozen=True):
+    person: Text
+
+
 class RoleRequest(msgspec.Struct, frozen=True):
     role: Role
 
@@ -64,6 +68,10 @@ async def approve_pairing(call: ApiCall) -> Person:
     return person
 
 
+async def refuse_pairing(call: ApiCall) -> None:
+    await call.api.store.people.refuse(call.body.person)
+
+
 TABLE = (
     Operation(
         method="GET", path="/people", summary="List people, by identity.",
@@ -80,5 +88,10 @@ TABLE = (
     Operation(
         method="POST", path="/pairings/approve", summary="Approve the person with a pairing code.",
         act=approve_pairing, role="owner", body=ApprovalRequest, answer=Person,
+    ),
+    Operation(
+        method="POST", path="/pairings/refuse", act=refuse_pairing, role="owner",
+        summary="Refuse a stranger: the code ends, and for a day there is no other.",
+        body=RefusalRequest,
     ),
 )  # fmt: skip
