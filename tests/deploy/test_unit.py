@@ -52,3 +52,9 @@ def test_container_exposes_the_default_port() -> None:
     port = HttpSettings().port
     assert f"EXPOSE {port}" in CONTAINER
     assert f"http://127.0.0.1:{port}/healthz" in CONTAINER
+
+
+def test_unit_has_descriptors_for_all_connections() -> None:
+    match = re.search(r"^LimitNOFILE=(\d+)$", UNIT.read_text("utf-8"), re.MULTILINE)
+    assert match is not None
+    assert int(match[1]) // 2 >= HttpSettings().connections

@@ -17,9 +17,12 @@ from tertulia.agents.base import Agent, Event, ModelUsage, Request, Step, runnin
 from tertulia.core.text.redact import Redactor
 from tertulia.core.text.secret_patterns import hide_secrets
 from tertulia.errors import AgentStopped, ConfigError, Error
+from tertulia.gateway.log_brake import LogBrake
 from tertulia.gateway.settings import LogSettings
 
 NAME = "tertulia"
+# Libraries whose warnings strangers can cause: they go through the same handler, redacted and limited.
+_LIBRARIES = ("asyncio", "uvicorn")
 
 log = logging.getLogger("tertulia.turns")
 
@@ -119,20 +122,24 @@ def configured_logging(
     `is_quiet`: a person is chatting on this terminal, so without a log file only warnings and
     errors are written.
     """
-    logger = logging.getLogger(NAME)
-    before = list(logger.handlers), logger.level, logger.propagate
+    loggers = [logging.getLogger(name) for name in (NAME, *_LIBRARIES)]
+    before = [(list(each.handlers), each.level, each.propagate) for each in loggers]
     stream = _open(settings.file) if settings.file else None
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_formatter(settings, redactor, stream))
+    handler.addFilter(LogBrake())
     level = logging.getLevelNamesMapping()[settings.level.upper()]
-    logger.handlers = [handler]
-    logger.setLevel(max(level, logging.WARNING) if is_quiet and stream is None else level)
-    logger.propagate = False
+    own_level = max(level, logging.WARNING) if is_quiet and stream is None else level
+    for logger in loggers:
+        logger.handlers = [handler]
+        logger.setLevel(own_level if logger.name == NAME else max(level, logging.WARNING))
+        logger.propagate = False
     try:
         yield
     finally:
-        logger.handlers, logger.propagate = before[0], before[2]
-        logger.setLevel(before[1])
+        for logger, (handlers, level_before, propagate) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level_before)
         if stream is not None:
             stream.close()
 

@@ -30,6 +30,7 @@ from tertulia.http import (
 )
 from tertulia.http.auth import API, WEB, Authenticator, Caller
 from tertulia.http.errors import ErrorBody, ErrorDetail, json_response
+from tertulia.http.event_stream import StreamLimit
 from tertulia.http.routing import Operation, describe_api, routes
 from tertulia.http.settings import HttpSettings
 from tertulia.platforms.web import WebAdapter
@@ -43,6 +44,7 @@ class Api:
         self.gateway = gateway
         self.settings = settings
         self.authenticator = Authenticator(settings)
+        self.streams = StreamLimit(settings.streams_per_token)
         self.responder = Responder(gateway.pipeline, wait=settings.wait_seconds)
         self.metrics = health.PrometheusMetrics()
         gateway.pipeline.metrics = self.metrics

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext, suppress
 from typing import Any
 
 from starlette.responses import Response
@@ -12,16 +13,46 @@ from starlette.types import Receive, Scope, Send
 
 from tertulia.agents.base import Delta, Event, Step
 from tertulia.gateway.request_reply import AgentReply, AgentRequest, Responder
+from tertulia.http.auth import TooManyRequests
 from tertulia.http.encoding import encode_json
 
 # A comment line, which clients ignore: it keeps the connection open.
 PING = b": still here\n\n"
+_RETRY_SECONDS = 5
 
 
 def format_event(data: Any, *, name: str | None = None, id: str | None = None) -> bytes:
     """Return one event. JSON contains no line breaks, so one `data` line is enough."""
     head = (f"id: {id}\n" if id is not None else "") + (f"event: {name}\n" if name else "")
     return head.encode() + b"data: " + encode_json(data) + b"\n\n"
+
+
+class StreamLimit:
+    """Counts the open streams of each token."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: Counter[str] = Counter()
+
+    def check(self, name: str) -> None:
+        """Raise `TooManyRequests` if this token may open no further stream."""
+        if self._open[name] >= self._limit:
+            raise TooManyRequests(
+                f"This token has {self._limit} streams open.",
+                hint="Close some, or raise streams_per_token.",
+                retry_after=_RETRY_SECONDS,
+            )
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[None]:
+        """Count a stream for the time of the block."""
+        self._open[name] += 1
+        try:
+            yield
+        finally:
+            self._open[name] -= 1
+            if not self._open[name]:
+                del self._open[name]
 
 
 class EventStream(Response):
@@ -35,13 +66,19 @@ class EventStream(Response):
         *,
         seconds: float,
         headers: dict[str, str] | None = None,
+        counted: AbstractContextManager[None] | None = None,
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", **(headers or {})})
         del self.headers["content-length"]
         self._events = events
         self._seconds = seconds
+        self._counted = counted or nullcontext()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._counted:
+            await self._respond(receive, send)
+
+    async def _respond(self, receive: Receive, send: Send) -> None:
         await send(
             {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         )

@@ -19,7 +19,7 @@ from tertulia.gateway.request_reply import AgentReply, AgentRequest
 from tertulia.http import conversation_id, openai_requests
 from tertulia.http.auth import API
 from tertulia.http.errors import error_detail, json_response
-from tertulia.http.event_stream import PING, EventStream, StreamedTurn, format_event
+from tertulia.http.event_stream import PING, StreamedTurn, format_event
 from tertulia.http.routing import ApiCall, Operation
 
 _DONE = b"data: [DONE]\n\n"
@@ -135,6 +135,7 @@ def _prepare(call: ApiCall, conversation: conversation_id.ConversationName,
 
 
 def _start_stream(call: ApiCall, prepared: _PreparedTurn) -> StreamedTurn:
+    call.api.streams.check(call.caller.name)
     ping = call.api.settings.ping_seconds
     return StreamedTurn(call.api.responder, prepared.request, is_named=prepared.is_named, ping=ping)
 
@@ -156,11 +157,7 @@ async def complete_chat(call: ApiCall) -> Response:
     turn = _start_stream(call, prepared)
     await turn.wait_for_first_event()
     has_usage = body.stream_options is not None and body.stream_options.include_usage
-    return EventStream(
-        _chunks(turn, prepared.model, has_usage),
-        seconds=call.api.settings.stream_seconds,
-        headers=prepared.headers,
-    )
+    return call.stream(_chunks(turn, prepared.model, has_usage), prepared.headers)
 
 
 def _completion(reply: AgentReply, model: str) -> ChatCompletion:
@@ -263,11 +260,7 @@ async def create_response(call: ApiCall) -> Response:
         return json_response(response, headers=prepared.headers)
     turn = _start_stream(call, prepared)
     await turn.wait_for_first_event()
-    return EventStream(
-        _response_events(turn, blank),
-        seconds=call.api.settings.stream_seconds,
-        headers=prepared.headers,
-    )
+    return call.stream(_response_events(turn, blank), prepared.headers)
 
 
 def _conversation_name(conversation: str | dict[str, Any] | None) -> Any:

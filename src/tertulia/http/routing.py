@@ -7,7 +7,7 @@ OpenAPI description is generated from the same table, so the two cannot differ.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +19,7 @@ from tertulia.core.session import Session
 from tertulia.errors import ConfigError, Error
 from tertulia.http.auth import Caller, Scope
 from tertulia.http.errors import BodyTooLarge, BodyTooSlow, ErrorBody, error_response, json_response
+from tertulia.http.event_stream import EventStream
 from tertulia.http.settings import HttpSettings
 from tertulia.records.people import Role
 from tertulia.version import __version__
@@ -44,6 +45,17 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     async def session(self) -> Session:
         """Return the session in the path; raise `NotFound` if the caller may not see it."""
         return await self.scope.require_session(self.path["id"])
+
+    def stream(
+        self, events: AsyncGenerator[bytes, None], headers: dict[str, str] | None = None
+    ) -> EventStream:
+        """Return a response that sends these events, counted as a stream of the caller."""
+        return EventStream(
+            events,
+            seconds=self.api.settings.stream_seconds,
+            headers=headers,
+            counted=self.api.streams.open(self.caller.name),
+        )
 
     def number(self, noun: str, listing: str) -> int:
         """Return the number in the path, the id of a `noun`; raise `ConfigError` for other text."""
@@ -126,7 +138,8 @@ async def _read_call(api: Api, operation: Operation, request: Request) -> ApiCal
     if operation.query is not None:
         query = _decode_query(dict(request.query_params), operation.query)
     if operation.body is not None and not operation.is_raw:
-        data = await read_body(request, api.settings)
+        role = None if operation.role is None else caller.role
+        data = await read_body(request, api.settings, role)
         body = _decode_body(data, operation.body)
     return ApiCall(
         api=api,
@@ -138,18 +151,22 @@ async def _read_call(api: Api, operation: Operation, request: Request) -> ApiCal
     )
 
 
-async def read_body(request: Request, settings: HttpSettings) -> bytes:
-    """Return the request body; raise `BodyTooLarge` or `BodyTooSlow` as soon as a limit is hit."""
+async def read_body(request: Request, settings: HttpSettings, role: Role | None) -> bytes:
+    """Return the request body; raise `BodyTooLarge` or `BodyTooSlow` as soon as a limit is hit.
+
+    `role` is that of the caller, None without a token.
+    """
+    limit = settings.body_limit(role)
     declared = request.headers.get("content-length", "")
-    if declared.isascii() and declared.isdigit() and int(declared[:18]) > settings.max_body:
-        raise _too_large(settings.max_body)
+    if declared.isascii() and declared.isdigit() and int(declared[:18]) > limit:
+        raise _too_large(limit)
     body = bytearray()
     try:
         async with asyncio.timeout(settings.read_seconds):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > settings.max_body:
-                    raise _too_large(settings.max_body)
+                if len(body) > limit:
+                    raise _too_large(limit)
     except TimeoutError:
         raise BodyTooSlow(
             f"The request body did not arrive within {settings.read_seconds:g} seconds.",
@@ -160,7 +177,8 @@ async def read_body(request: Request, settings: HttpSettings) -> bytes:
 
 def _too_large(limit: int) -> BodyTooLarge:
     return BodyTooLarge(
-        f"The request body is larger than {limit} bytes.", hint="Send less, or raise max_body."
+        f"The request body is larger than {limit} bytes.",
+        hint="Send less, or raise max_body, guest_body or open_body.",
     )
 
 

@@ -7,16 +7,21 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
 
 import uvicorn
 
 from tertulia.errors import ConfigError
 from tertulia.gateway.app import Gateway
 from tertulia.http.app import application
+from tertulia.http.connections import ConnectionTable, LimitedProtocol
 from tertulia.http.settings import HttpSettings
 
 _KEEP_ALIVE_SECONDS = 30
-_CONNECTION_LIMIT = 2000
+# Connections that wait to be accepted. If no descriptor is left, asyncio tries, and logs, each of
+# them once a second.
+_BACKLOG = 256
 
 
 class ServerAddress:
@@ -56,15 +61,18 @@ async def serve(gateway: Gateway, settings: HttpSettings) -> AsyncIterator[Serve
     """
     listener = _bind(settings)
     app = application(gateway, settings)
+    table = ConnectionTable(settings, _descriptor_limit())
+    protocol: Any = partial(LimitedProtocol, table=table)
     config = uvicorn.Config(
         app,
+        http=protocol,
+        backlog=_BACKLOG,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         # Requests that are being answered may take this long to finish.
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
-        limit_concurrency=_CONNECTION_LIMIT,
         ws="none",
     )
     server = _Server(config)
@@ -86,7 +94,8 @@ async def serve(gateway: Gateway, settings: HttpSettings) -> AsyncIterator[Serve
 
 def _bind(settings: HttpSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # Only for a socket that names its protocol does asyncio send small responses without delay.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
@@ -99,3 +108,13 @@ def _bind(settings: HttpSettings) -> socket.socket:
         ) from problem
     listener.setblocking(False)
     return listener
+
+
+def _descriptor_limit() -> int | None:
+    """Return how many files and sockets this process may have open; None if it cannot be known."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft

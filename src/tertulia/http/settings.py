@@ -84,8 +84,16 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     port                  the port to listen on; 0: any free one
     tokens                the tokens that give access; without any, everybody on this machine is
                           the owner
+    connections           how many connections may be open; never more than half of the descriptors
+                          that the process may open
+    connections_per_address  how many of them may come from one address
+    proxies               addresses that connect for many people, to which that limit does not apply
+    streams_per_token     how many event streams one token may have open
     max_body              the largest request body in bytes
+    guest_body            the same for tokens with the role guest
+    open_body             the same for requests without a token (/webhook, /platforms)
     requests_per_minute   how many requests one token may make in a minute
+    head_seconds          how long the head of a request may take to arrive
     read_seconds          how long the request body may take to arrive
     wait_seconds          how long a request waits for another turn of its conversation
     stream_seconds        how long an event stream may stay open; clients reconnect
@@ -96,8 +104,15 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8460
     tokens: tuple[Token, ...] = ()
+    connections: Annotated[int, Meta(ge=1)] = 2000
+    connections_per_address: Annotated[int, Meta(ge=1)] = 200
+    proxies: tuple[str, ...] = ("127.0.0.1", "::1")
+    streams_per_token: Annotated[int, Meta(ge=1)] = 200
     max_body: Annotated[int, Meta(ge=1024)] = 8_388_608
+    guest_body: Annotated[int, Meta(ge=1024)] = 65_536
+    open_body: Annotated[int, Meta(ge=1024)] = 1_048_576
     requests_per_minute: Annotated[int, Meta(ge=1)] = 240
+    head_seconds: float = 10.0
     read_seconds: float = 30.0
     wait_seconds: float = 30.0
     stream_seconds: float = 3600.0
@@ -106,8 +121,9 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in (
-            "max_body", "requests_per_minute", "read_seconds", "wait_seconds", "stream_seconds",
-            "ping_seconds", "drain_seconds",
+            "connections", "connections_per_address", "streams_per_token", "max_body", "guest_body",
+            "open_body", "requests_per_minute", "head_seconds", "read_seconds", "wait_seconds",
+            "stream_seconds", "ping_seconds", "drain_seconds",
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ConfigError(
@@ -123,6 +139,11 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
                 hint="Add a token, or listen on 127.0.0.1.",
                 field="host",
             )
+
+    def body_limit(self, role: Role | None) -> int:
+        """Return the largest body that a caller with this role may send; None: without a token."""
+        smaller = {None: self.open_body, "guest": self.guest_body}
+        return min(self.max_body, smaller.get(role, self.max_body))
 
     def check_secrets(self) -> None:
         """Raise `ConfigError` if the variable of a token is empty, or two have the same secret."""

@@ -16,7 +16,7 @@ from tertulia.gateway.request_reply import AgentReply, AgentRequest
 from tertulia.http import conversation_id
 from tertulia.http.auth import API
 from tertulia.http.errors import error_detail, json_response
-from tertulia.http.event_stream import PING, EventStream, StreamedTurn, format_event
+from tertulia.http.event_stream import PING, StreamedTurn, format_event
 from tertulia.http.routing import ApiCall, Operation
 
 
@@ -50,9 +50,10 @@ async def say(call: ApiCall) -> Response:
     if not body.stream:
         reply = await call.api.responder.start(request)
         return json_response(_turn_reply(reply, conversation.id))
+    call.api.streams.check(call.caller.name)
     turn = StreamedTurn(call.api.responder, request, is_named=is_named, ping=settings.ping_seconds)
     await turn.wait_for_first_event()
-    return EventStream(_events(turn, conversation.id), seconds=settings.stream_seconds)
+    return call.stream(_events(turn, conversation.id))
 
 
 async def _events(turn: StreamedTurn, conversation: str) -> AsyncGenerator[bytes, None]:

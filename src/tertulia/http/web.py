@@ -12,7 +12,7 @@ from msgspec import Meta
 from tertulia.core.message import ASSISTANT, Message, text_of
 from tertulia.core.session import Session
 from tertulia.core.source import Source
-from tertulia.errors import PlatformUnavailable
+from tertulia.errors import NotFound
 from tertulia.http import conversation_id
 from tertulia.http.auth import WEB
 from tertulia.http.event_stream import PING, EventStream, format_event
@@ -60,9 +60,9 @@ async def post_message(call: ApiCall) -> MessageAccepted:
 
 async def read_events(call: ApiCall) -> EventStream:
     adapter, source = _require_adapter(call), _source(call)
-    settings = call.api.settings
+    call.api.streams.check(call.caller.name)
     page = _Page(call, adapter, source, call.request.headers.get(LAST_EVENT))
-    return EventStream(page.events(settings.ping_seconds), seconds=settings.stream_seconds)
+    return call.stream(page.events(call.api.settings.ping_seconds))
 
 
 class _Page:
@@ -162,7 +162,7 @@ def _source(call: ApiCall) -> Source:
 def _require_adapter(call: ApiCall) -> WebAdapter:
     adapter: WebAdapter | None = call.api.web
     if adapter is None:
-        raise PlatformUnavailable(
+        raise NotFound(
             "This gateway has no web platform.",
             hint="Add [platforms.web] to the configuration.",
         )

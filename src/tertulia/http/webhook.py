@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tertulia.errors import PlatformUnavailable
+from tertulia.errors import NotFound
 from tertulia.http.routing import ApiCall, Operation, read_body
 from tertulia.platforms.webhook import SIGNATURE, TIMESTAMP, WebhookAdapter, WebhookRequest
 
@@ -20,11 +20,11 @@ class WebhookAccepted(msgspec.Struct, frozen=True):
 async def take_webhook(call: ApiCall) -> WebhookAccepted:
     adapter: Any = call.api.webhook
     if not isinstance(adapter, WebhookAdapter):
-        raise PlatformUnavailable(
+        raise NotFound(
             "This gateway has no webhook platform.",
             hint="Add [platforms.webhook], with a secret, to the configuration.",
         )
-    body = await read_body(call.request, call.api.settings)
+    body = await read_body(call.request, call.api.settings, None)
     incoming = adapter.read(call.request.headers, body)
     await adapter.accept(incoming)
     return WebhookAccepted(incoming.message_id or "")

@@ -46,6 +46,7 @@ TIMESTAMP: Final = "X-Tertulia-Timestamp"
 SIGNATURE: Final = "X-Tertulia-Signature"
 WINDOW_SECONDS: Final = 300
 _LONGEST_PAUSE: Final = 3600.0
+_MAX_DIGITS: Final = 15  # of a timestamp; Python refuses to read a number of thousands of digits
 
 _Id = Annotated[str, Meta(min_length=1, max_length=200)]
 
@@ -135,7 +136,8 @@ class WebhookAdapter(PushAdapter):
         # The signature is compared first, so that nobody without the secret learns about the clock.
         expected = sign(self._secret, timestamp, body)
         is_valid = hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace"))
-        made_at = int(timestamp) if timestamp.isascii() and timestamp.isdigit() else 0
+        is_number = timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MAX_DIGITS
+        made_at = int(timestamp) if is_number else 0
         if not is_valid or not made_at or abs(self._now() - made_at) > WINDOW_SECONDS:
             raise AccessDenied(
                 "The signature is wrong, or the request is too old.",

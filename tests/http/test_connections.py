@@ -1,0 +1,158 @@
+"""Connections: they have limits, and those that never ask keep nobody out."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tertulia.http.connections import ConnectionTable, LimitedProtocol
+from tertulia.http.settings import HttpSettings
+from tertulia.platforms.web import WebAdapter
+from tests.http.agents import HeldAgent
+from tests.http.served_gateway import PATIENCE, SECRETS, ServedGateway, served_gateway
+
+
+def connect(server: ServedGateway, data: bytes = b"", source: str = "127.0.0.1") -> socket.socket:
+    address = urlsplit(server.url)
+    connection = socket.create_connection(
+        (address.hostname, address.port), PATIENCE, source_address=(source, 0)
+    )
+    connection.sendall(data)
+    return connection
+
+
+def read_to_end(connection: socket.socket) -> bytes:
+    data = b""
+    try:
+        while chunk := connection.recv(65536):
+            data += chunk
+    except ConnectionResetError:
+        pass
+    return data
+
+
+@pytest.fixture
+def sockets() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.mark.parametrize("part", [b"", b"GET / HT", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"])
+def test_incomplete_head_is_ended(tmp_path: Path, part: bytes) -> None:
+    with served_gateway(tmp_path / "talk.db", head_seconds=0.2) as server:
+        with connect(server, part) as connection:
+            answer = read_to_end(connection)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "head_too_slow"
+
+
+def test_second_head_has_the_same_limit(tmp_path: Path) -> None:
+    whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    with served_gateway(tmp_path / "talk.db", head_seconds=0.2) as server:
+        with connect(server, whole) as connection:
+            connection.sendall(b"GET /hea")
+            answer = read_to_end(connection)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.endswith(b'{"status":"ok"}')
+
+
+def test_trickled_body_of_refused_request_is_ended(tmp_path: Path) -> None:
+    head = b"POST /turns HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
+    with served_gateway(tmp_path / "talk.db", head_seconds=0.3) as server:
+        with connect(server, head) as connection:
+            assert connection.recv(65536).startswith(b"HTTP/1.1 401 ")
+            deadline = time.monotonic() + PATIENCE
+            with pytest.raises(OSError):
+                while time.monotonic() < deadline:
+                    connection.sendall(b"x")
+                    time.sleep(0.02)
+
+
+def test_idle_connections_give_way_to_new_ones(tmp_path: Path, sockets: ExitStack) -> None:
+    """2,005 half requests stopped the server for everybody."""
+    with served_gateway(tmp_path / "talk.db", connections=20, head_seconds=3600) as server:
+        idle = [sockets.enter_context(connect(server, b"GET / HT")) for _ in range(45)]
+        with server.client("ana") as client:
+            for _ in range(3):
+                assert client.get("/healthz").status_code == 200
+            assert client.post("/turns", json={"text": "hola"}).status_code == 200
+        assert read_to_end(idle[0]) == b""  # the one that was idle for longest
+
+
+def test_connections_in_use_refuse_new_ones(tmp_path: Path, sockets: ExitStack) -> None:
+    agent = HeldAgent()
+    with served_gateway(tmp_path / "talk.db", agent=agent, connections=2) as server:
+        body = json.dumps({"text": "hola"}).encode()
+        request = (
+            b"POST /turns HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\n"
+            b"Content-Length: %d\r\n\r\n%b"
+        )
+        for name in ("ana", "bob"):
+            data = request % (SECRETS[name].encode(), len(body), body)
+            sockets.enter_context(connect(server, data))
+            assert agent.began.acquire(timeout=PATIENCE)
+        with connect(server) as connection:
+            answer = read_to_end(connection)
+        agent.may_go_on.set()
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"Retry-After: " in answer
+
+
+def test_address_has_a_limit_of_its_own(tmp_path: Path, sockets: ExitStack) -> None:
+    with served_gateway(
+        tmp_path / "talk.db", connections_per_address=3, proxies=["127.0.0.1"], head_seconds=3600
+    ) as server:
+        first = sockets.enter_context(connect(server, source="127.0.0.9"))
+        for _ in range(3):
+            sockets.enter_context(connect(server, source="127.0.0.9"))
+        assert read_to_end(first) == b""
+        for _ in range(9):  # a proxy connects for many
+            sockets.enter_context(connect(server))
+        with server.client("ana") as client:
+            assert client.get("/healthz").status_code == 200
+
+
+def test_small_responses_are_sent_without_delay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without TCP_NODELAY each response on a kept connection came 40 ms late."""
+    options = []
+    made = LimitedProtocol.connection_made
+
+    def record(self: LimitedProtocol, transport: object) -> None:
+        made(self, transport)  # type: ignore[arg-type]
+        connection = self.transport.get_extra_info("socket")
+        options.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(LimitedProtocol, "connection_made", record)
+    with served_gateway(tmp_path / "talk.db") as server, server.client() as client:
+        assert client.get("/healthz").status_code == 200
+    assert options
+    assert all(options)
+
+
+@pytest.mark.parametrize(("descriptors", "limit"), [(None, 2000), (1024, 512), (8192, 2000)])
+def test_connections_leave_half_of_the_descriptors(descriptors: int | None, limit: int) -> None:
+    assert ConnectionTable(HttpSettings(), descriptors).limit == limit
+
+
+def test_token_has_a_limit_of_streams(tmp_path: Path) -> None:
+    with served_gateway(
+        tmp_path / "talk.db", adapters=[WebAdapter()], streams_per_token=1
+    ) as server:
+        with server.client("ana") as client, client.stream("GET", "/web/a/events") as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith(":")
+            with server.client("ana") as other:
+                refused = other.get("/web/b/events")
+            assert refused.status_code == 429
+            assert int(refused.headers["retry-after"]) >= 1
+            with server.client("bob") as bob, bob.stream("GET", "/web/b/events") as own:
+                assert own.status_code == 200
