@@ -30,7 +30,8 @@
     │   └── ContextOverflow   the conversation is longer than its model accepts
     ├── PlaceUnavailable      the environment that runs programs cannot be reached: try again later
     ├── AccessDenied          the caller may not read or change this
-    └── BudgetExceeded        the budget is used up
+    ├── BudgetExceeded        the budget is used up
+    └── LimitExceeded         too much at once: try again after `retry_after` seconds
 
 Code that retries reads `retryable` (and `retry_after`, if the error has one) and nothing else. No
 code reads the text of an error to decide. The docstring of a class is its default message.
@@ -277,3 +278,11 @@ class BudgetExceeded(Error):
     code = "budget_exceeded"
     per: str | None = None
     period: str | None = None
+
+
+class LimitExceeded(Error):
+    """Too much at once."""
+
+    code = "limit_exceeded"
+    retryable = True
+    retry_after: float = 1.0

@@ -152,6 +152,10 @@ class Store:
         """Return the current time of the store's clock."""
         return self.context.clock.now()
 
+    def free_bytes(self) -> int | None:
+        """Return how much space is left for the store; None if that cannot be known."""
+        return self._db.free_bytes()
+
     def check(self) -> list[str]:
         """Return a description of every fault in the store; an empty list if there is none."""
         return self._db.check()

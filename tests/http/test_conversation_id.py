@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from tertulia.http.conversation_id import (
     conversation_of_response,
     create_response_id,
 )
+
+KEY = b"0" * 32
 
 
 def request(**headers: str) -> Request:
@@ -69,13 +72,21 @@ def test_unnamed_conversation_depends_on_its_first_message_only() -> None:
 
 @pytest.mark.parametrize("name", ["kitchen", "Küche/3", "conv_0123"])
 def test_response_id_contains_its_conversation(name: str) -> None:
-    first, second = create_response_id(name), create_response_id(name)
+    first, second = create_response_id(KEY, name), create_response_id(KEY, name)
     assert first != second
-    assert conversation_of_response(first) == conversation_of_response(second) == name
+    assert conversation_of_response(KEY, first) == conversation_of_response(KEY, second) == name
 
 
 @pytest.mark.parametrize("response_id", ["", "resp_", "resp_nonsense", "resp_W10", "resp_\ud800"])
 def test_foreign_response_id_is_refused(response_id: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        conversation_of_response(response_id)
+        conversation_of_response(KEY, response_id)
     assert caught.value.field == "previous_response_id"
+
+
+def test_response_id_does_not_reveal_the_conversation() -> None:
+    response_id = create_response_id(KEY, "plans-of-ana")
+    payload = base64.urlsafe_b64decode(response_id.removeprefix("resp_") + "==")
+    assert b"plans" not in payload
+    with pytest.raises(ConfigError):
+        conversation_of_response(b"1" * 32, response_id)

@@ -68,7 +68,7 @@ def test_message_of_a_provider_is_not_shown(tmp_path: Path) -> None:
         events = parse_events(late.text)
         assert [name for name, _ in events] == ["delta", "error"]
         stream = server.openai().chat.completions.create(
-            model="x", messages=[{"role": "user", "content": "late"}], stream=True
+            model="parrot", messages=[{"role": "user", "content": "late"}], stream=True
         )
         with pytest.raises(openai.APIError):
             list(stream)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from tertulia.platforms.web import WebAdapter
 from tests.http.served_gateway import served_gateway
@@ -22,3 +26,22 @@ def test_metrics_count_turns_tokens_and_queues(tmp_path: Path) -> None:
         assert 'tertulia_inbox{state="waiting"}' in metrics
         with server.client("ana") as client:
             assert client.get("/metrics").status_code == 403
+
+
+def test_full_disk_is_not_ready(tmp_path: Path) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(tmp_path)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False).returncode != 0:
+        pytest.skip("a file system can be mounted by root only")
+    ballast = tmp_path / "ballast"
+    try:
+        with served_gateway(tmp_path / "talk.db") as server, server.client() as client:
+            assert client.get("/readyz").status_code == 200
+            with pytest.raises(OSError, match="No space"):
+                ballast.write_bytes(bytes(9_000_000))
+            full = client.get("/readyz")
+            assert (full.status_code, full.json()["error"]["code"]) == (503, "store_full")
+            assert client.get("/healthz").status_code == 200
+            ballast.unlink()
+            assert client.get("/readyz").status_code == 200
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)

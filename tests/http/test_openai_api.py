@@ -181,7 +181,7 @@ class TestToolsOverTwoRequests:
             with served_gateway(tmp_path / "talk.db", agent=agent) as server:
                 client = server.openai()
                 options: Any = {
-                    "model": "x", "tools": [TOOL], "extra_headers": {"X-Conversation-Id": "c"},
+                    "model": "test-1", "tools": [TOOL], "extra_headers": {"X-Conversation-Id": "c"},
                 }  # fmt: skip
                 messages: Any = [{"role": "user", "content": "Weather?"}]
                 first = client.chat.completions.create(messages=messages, **options)
@@ -220,7 +220,7 @@ class TestToolsOverTwoRequests:
             requests: list[tuple[str, Any]] = [(CALL, {"tools": [TOOL]}), ("history", {})]
             for text, options in requests:
                 response = client.chat.completions.create(
-                    model="x",
+                    model="parrot",
                     messages=[{"role": "user", "content": text}],
                     extra_headers=headers,
                     **options,
@@ -322,7 +322,7 @@ class TestErrors:
         assert caught.value.param == "messages"
         with pytest.raises(openai.BadRequestError):
             server.openai().responses.create(
-                model="x", input="hola", previous_response_id="resp_nonsense"
+                model="parrot", input="hola", previous_response_id="resp_nonsense"
             )
 
 

@@ -117,3 +117,27 @@ def test_invalid_tool_is_refused(tool: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_tools([tool])
     assert caught.value.field == "tools"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "hologram", "hologram": "x"}],
+        [{"type": "text", "text": "hola"}, {"type": "hologram"}],
+        [{"text": "hola"}],
+        [{"type": "text"}],
+        ["hola"],
+        {"text": "hola"},
+        7,
+    ],
+)
+def test_unknown_content_is_refused(content: Any) -> None:
+    with pytest.raises(ConfigError, match="unknown type") as caught:
+        parse_messages([{"role": "user", "content": content}], is_stored=False)
+    assert caught.value.field == "messages"
+
+
+def test_file_of_the_responses_api_is_known() -> None:
+    item = {"role": "user", "content": [{"type": "input_file", "file_id": "f1"}]}
+    chat = parse_messages(to_chat_messages([item]), is_stored=False)
+    assert chat.media == ({"type": "file", "file": {"file_id": "f1"}},)

@@ -100,7 +100,7 @@ class TestOrder:
             assert agent.began.acquire(timeout=60)
             with pytest.raises(openai.ConflictError) as caught:
                 server.openai("ana").chat.completions.create(
-                    model="x", messages=[{"role": "user", "content": "and I"}], user="shared"
+                    model="parrot", messages=[{"role": "user", "content": "and I"}], user="shared"
                 )
             assert caught.value.code == "session_busy"
             assert caught.value.response.headers["retry-after"] == "1"

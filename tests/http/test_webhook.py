@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -22,7 +23,7 @@ from tertulia.platforms.base import Outgoing
 from tertulia.platforms.webhook import SIGNATURE, TIMESTAMP, WebhookAdapter, sign
 from tertulia.testing import AdapterContract
 from tertulia.testing.adapter_contract import AdapterFixture, SendFailure
-from tests.http.served_gateway import PATIENCE, served_adapter
+from tests.http.served_gateway import PATIENCE, served_adapter, served_gateway
 
 SECRET = "webhook-secret-0123456789"
 
@@ -171,3 +172,17 @@ class TestSignatures:
 
         with pytest.raises(PlatformUnavailable):
             asyncio.run(run())
+
+    def test_timestamp_of_thousands_of_digits_is_refused(self) -> None:
+        adapter = WebhookAdapter(SECRET)
+        for timestamp in ("9" * 5000, "9" * 16):
+            headers = {TIMESTAMP: timestamp, SIGNATURE: sign(SECRET.encode(), timestamp, b"{}")}
+            with pytest.raises(AccessDenied):
+                adapter.read(headers, b"{}")
+
+
+def test_gateway_without_webhook_or_pages_answers_404(tmp_path: Path) -> None:
+    with served_gateway(tmp_path / "talk.db") as server, server.client("ana") as client:
+        assert client.post("/webhook", json={}).status_code == 404
+        assert client.post("/web/den/messages", json={"text": "hola"}).status_code == 404
+        assert client.get("/web/den/events").status_code == 404

@@ -1032,6 +1032,10 @@ class Store:
         """Return the current time of the store's clock."""
         return self.sync.now()
 
+    async def free_bytes(self) -> int | None:
+        """Return how much space is left for the store; None if that cannot be known."""
+        return await self.executor.run(self.sync.free_bytes)
+
     async def check(self) -> list[str]:
         """Return a description of every fault in the store; an empty list if there is none."""
         return await self.executor.run(self.sync.check)

@@ -51,6 +51,8 @@ class Gateway:
         self.expiry_watcher = ExpiryWatcher(store, every=self.settings.watch_seconds, flush=flush)
         self.process_poller = ProcessPoller(processes)
         self._stop_requested = asyncio.Event()
+        # The time of the event loop by which everything has to be drained, once draining began.
+        self.drain_deadline: float | None = None
 
     async def run(self) -> None:
         """Serve until `stop`, then drain: finish turns in progress, and leave the rest stored.
@@ -70,6 +72,8 @@ class Gateway:
         finally:
             # In the direction of a message: while turns drain, they can still be interrupted, and
             # their answers are still sent; claims are renewed until the last item is settled.
+            deadline = asyncio.get_running_loop().time() + self.settings.drain_seconds
+            self.drain_deadline = deadline
             failure = await _cancel(stop, *loops.listeners, *loops.claims)
             await self._drain_turns()
             failure = await _cancel(loops.deliveries, loops.interrupts, *background) or failure
@@ -83,16 +87,32 @@ class Gateway:
         """Begin to drain. Safe to call from a signal handler of the event loop, and twice."""
         self._stop_requested.set()
 
+    def drain_seconds_left(self) -> float:
+        """Return how long may still be drained; `drain_seconds` before draining began.
+
+        At least a second, so that answers of the turns that were cut off last can be sent.
+        """
+        if self.drain_deadline is None:
+            return self.settings.drain_seconds
+        left = self.drain_deadline - asyncio.get_running_loop().time()
+        return max(left, min(1.0, self.settings.drain_seconds))
+
     async def _drain_turns(self) -> None:
-        workers = (self.pipeline.inbox_worker, self.pipeline.schedule_worker)
-        drains = (worker.drain(self.settings.drain_seconds) for worker in workers)
-        cancelled = sum(await asyncio.gather(*drains))
+        """Let the turns of messages, schedules and callers finish, side by side."""
+        pipeline, seconds = self.pipeline, self.drain_seconds_left()
+        cancelled = sum(
+            await asyncio.gather(
+                pipeline.inbox_worker.drain(seconds),
+                pipeline.schedule_worker.drain(seconds),
+                *(responder.drain(seconds) for responder in pipeline.responders),
+            )
+        )
         if cancelled:
             log.warning("%s turns were cut off, they continue with the next start", cancelled)
 
     async def _drain_deliveries(self) -> None:
         try:
-            await self.pipeline.delivery_worker.drain(self.settings.drain_seconds)
+            await self.pipeline.delivery_worker.drain(self.drain_seconds_left())
         except Error as problem:
             log.warning("outbox claim failed, the rest is sent with the next start: %s", problem)
 

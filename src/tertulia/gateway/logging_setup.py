@@ -21,7 +21,7 @@ from tertulia.gateway.log_brake import LogBrake
 from tertulia.gateway.settings import LogSettings
 
 NAME = "tertulia"
-# Libraries whose warnings strangers can cause: they go through the same handler, redacted and limited.
+# Libraries whose warnings strangers can cause: the same handler redacts and limits them.
 _LIBRARIES = ("asyncio", "uvicorn")
 
 log = logging.getLogger("tertulia.turns")
@@ -39,6 +39,11 @@ class LoggedAgent:
 
     def __repr__(self) -> str:
         return repr(self._agent)
+
+    @property
+    def model(self) -> str | None:
+        """The model of the agent, if it calls one."""
+        return getattr(self._agent, "model", None)
 
     async def close(self) -> None:
         await self._agent.close()

@@ -31,11 +31,13 @@ from tertulia.gateway import access, commands, replies, schedule_tool
 from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer
 from tertulia.gateway.deliveries import DeliveryWorker
+from tertulia.gateway.inbox_worker import InboxWorker
 from tertulia.gateway.interrupts import Interrupts
 from tertulia.gateway.metrics import Metrics, NullMetrics
 from tertulia.gateway.retries import STOPPED, Retries
 from tertulia.gateway.schedule_runner import MAX_RUNS, ScheduleRunner
 from tertulia.gateway.settings import GatewaySettings
+from tertulia.gateway.turn_slots import TurnSlots
 from tertulia.gateway.workers import Worker
 from tertulia.platforms.base import Adapter, Incoming, Update
 from tertulia.platforms.settings import PlatformSettings
@@ -44,6 +46,7 @@ from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.turns.user_message import UserMessage
 
 if TYPE_CHECKING:
+    from tertulia.gateway.request_reply import Responder
     from tertulia.processes.registry import ProcessRegistry
 
 log = logging.getLogger("tertulia.gateway")
@@ -96,7 +99,9 @@ class Pipeline:
             backoff=Backoff(first=2, longest=60),
             busy_seconds=0.5,
         )
-        self.inbox_worker = Worker("inbox", store.inbox, self.answer, settings.turns, lease=lease)
+        self.slots = TurnSlots(settings.turns, settings.turns_per_person)
+        self.responders: list[Responder] = []
+        self.inbox_worker = InboxWorker(store, self.answer, self.slots)
         run = ScheduleRunner(self, adapters, folder).run
         self.schedule_worker = Worker("schedule", store.schedules, run, MAX_RUNS, lease=lease)
         self.delivery_worker = DeliveryWorker(store, adapters, settings.sends)

@@ -23,9 +23,10 @@ from tertulia.aio.turn import TurnControl
 from tertulia.core.message import INTERRUPTED, TOOL, USER, Message, ToolCall
 from tertulia.core.source import Source
 from tertulia.core.usage import Usage
-from tertulia.errors import Error, IllegalMove
+from tertulia.errors import Error, IllegalMove, PlatformUnavailable
 from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer, Observe, TurnHandedOver
 from tertulia.gateway.interrupts import TurnSignals
+from tertulia.gateway.turn_slots import slot_owner
 
 if TYPE_CHECKING:
     from tertulia.gateway.pipeline import Pipeline
@@ -73,6 +74,8 @@ class Responder:
         self._pipeline = pipeline
         self._wait = wait
         self._in_progress: set[asyncio.Task[Any]] = set()
+        self._is_draining = False
+        pipeline.responders.append(self)
         self._past_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
@@ -82,22 +85,45 @@ class Responder:
     def start(
         self, request: AgentRequest, observe: Observe | None = None
     ) -> asyncio.Task[AgentReply]:
-        """Answer in a new task, which `drain` waits for."""
+        """Answer in a new task, which `drain` waits for.
+
+        Raises `PlatformUnavailable` while the gateway stops. The task raises `LimitExceeded` if
+        too many turns are running.
+        """
+        if self._is_draining:
+            raise stopping()
         task = asyncio.create_task(self.answer(request, observe))
         self._in_progress.add(task)
         task.add_done_callback(self._in_progress.discard)
         return task
 
-    async def drain(self, seconds: float) -> None:
-        """Wait for requests in progress, then cancel the rest; sent again, they continue."""
-        if self._in_progress:
-            _, unfinished = await asyncio.wait(self._in_progress, timeout=seconds)
-            for task in unfinished:
-                task.cancel()
-            await asyncio.gather(*unfinished, return_exceptions=True)
+    async def drain(self, seconds: float) -> int:
+        """Wait for requests in progress, then cancel the rest; sent again, they continue.
+
+        New requests are refused from now on. Return how many were cancelled.
+        """
+        self._is_draining = True
+        if not self._in_progress:
+            return 0
+        _, unfinished = await asyncio.wait(self._in_progress, timeout=seconds)
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+        return len(unfinished)
 
     async def answer(self, request: AgentRequest, observe: Observe | None = None) -> AgentReply:
-        """Return the reply; a request that was answered before gets the stored answer."""
+        """Return the reply; a request that was answered before gets the stored answer.
+
+        Raises `LimitExceeded` if too many turns are running, unless a schedule makes the request.
+        """
+        async with self._pipeline.slots.slot(
+            slot_owner(request.origin or request.source),
+            seconds=self._wait,
+            is_patient=request.origin is not None,
+        ):
+            return await self._answer(request, observe)
+
+    async def _answer(self, request: AgentRequest, observe: Observe | None) -> AgentReply:
         if request.past:
             await self._store_past(request)
         if request.results:
@@ -231,6 +257,13 @@ class _Observer:
             await self._observe(event)
         if isinstance(event, Step) and event.tool_calls and self._hands_over:
             raise TurnHandedOver(event)
+
+
+def stopping() -> PlatformUnavailable:
+    """Return the error for a request that a stopping gateway does not answer."""
+    return PlatformUnavailable(
+        "The gateway is stopping.", hint="Send it again in a moment.", retry_after=5
+    )
 
 
 def caller_tool(name: str, description: str, parameters: dict[str, Any]) -> Tool:

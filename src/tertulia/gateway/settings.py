@@ -24,6 +24,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
                       end the turn (interrupt), or become part of it (steer)
     gather_seconds    messages that a person sends within this time are answered together
     turns             how many turns may run at the same time on this node
+    turns_per_person  how many of them may be those of one person
     history_tokens    the largest history a model gets, in tokens
     history_messages  the largest history a model gets, in messages
     compact_turns     how many of the newest turns a compaction leaves unchanged
@@ -37,6 +38,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     meanwhile: DuringTurn = "queue"
     gather_seconds: float = 0.0
     turns: int = 64
+    turns_per_person: int = 8
     history_tokens: int | None = None
     history_messages: int = 500
     compact_turns: int = 4
@@ -46,7 +48,14 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float = 30
 
     def __post_init__(self) -> None:
-        for name in ("turns", "tries", "sends", "history_messages", "compact_turns"):
+        for name in (
+            "turns",
+            "turns_per_person",
+            "tries",
+            "sends",
+            "history_messages",
+            "compact_turns",
+        ):
             if getattr(self, name) < 1:
                 raise _invalid(name, getattr(self, name), "Use a whole number above 0.")
         if not 0 < self.watch_seconds < float("inf"):

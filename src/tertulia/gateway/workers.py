@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 from tertulia.errors import Error, StaleWrite
@@ -18,7 +19,7 @@ from tertulia.records.queues.base import MAX_LIMIT, ClaimedEntry
 
 log = logging.getLogger("tertulia.gateway")
 
-_WAIT_SECONDS = 1.0
+WAIT_SECONDS = 1.0
 RETRY_SECONDS = 0.5  # after a failure that mostly means that the database is not reachable
 
 
@@ -67,11 +68,17 @@ class Worker(Generic[C]):
         if not self._has_capacity():
             await self._has_room.wait()
             return
-        try:
+        async with self._retry_later():
             # A non-empty claim usually means more is due; claim again without waiting for a
             # notification.
-            if self._has_more or await self._wait(_WAIT_SECONDS):
+            if self._has_more or await self._wait(WAIT_SECONDS):
                 self._has_more = await self._claim_due() > 0
+
+    @asynccontextmanager
+    async def _retry_later(self) -> AsyncIterator[None]:
+        """Log an error of the block and wait a moment, so that the caller can try again."""
+        try:
+            yield
         except Error as problem:
             log.warning("%s claim failed, retrying in %g s: %s", self._name, RETRY_SECONDS, problem)
             await asyncio.sleep(RETRY_SECONDS)

@@ -29,6 +29,7 @@ from tertulia.http import (
     webhook,
 )
 from tertulia.http.auth import API, WEB, Authenticator, Caller
+from tertulia.http.awaited_turn import RepeatedRequests
 from tertulia.http.errors import ErrorBody, ErrorDetail, json_response
 from tertulia.http.event_stream import StreamLimit
 from tertulia.http.routing import Operation, describe_api, routes
@@ -44,11 +45,12 @@ class Api:
         self.gateway = gateway
         self.settings = settings
         self.authenticator = Authenticator(settings)
+        self.repeated = RepeatedRequests()
         self.streams = StreamLimit(settings.streams_per_token)
         self.responder = Responder(gateway.pipeline, wait=settings.wait_seconds)
         self.metrics = health.PrometheusMetrics()
         gateway.pipeline.metrics = self.metrics
-        self.is_draining = False
+        self._is_draining = False
         self._remembered: set[Caller] = set()
 
     @property
@@ -60,6 +62,16 @@ class Api:
         return self.gateway.agent.name
 
     @property
+    def models(self) -> tuple[str, ...]:
+        """The names by which a request may call the agent: its own, and that of its model."""
+        names = (self.agent_name, getattr(self.gateway.agent, "model", None))
+        return tuple(dict.fromkeys(name for name in names if isinstance(name, str)))
+
+    def derive_key(self, purpose: str) -> bytes:
+        """Return a secret key of this installation for one purpose."""
+        return self.store.sync.redactor.derive_key(purpose)
+
+    @property
     def web(self) -> WebAdapter | None:
         adapter = self.gateway.adapters.of(WebAdapter.name)
         return adapter if isinstance(adapter, WebAdapter) else None
@@ -69,9 +81,13 @@ class Api:
         adapter = self.gateway.adapters.of(WebhookAdapter.name)
         return adapter if isinstance(adapter, WebhookAdapter) else None
 
+    @property
+    def is_draining(self) -> bool:
+        return self._is_draining or self.gateway.drain_deadline is not None
+
     def start_draining(self) -> None:
         """Report this node as not ready and end open page streams, so pages reconnect elsewhere."""
-        self.is_draining = True
+        self._is_draining = True
         if self.web is not None:
             self.web.end_streams()
 

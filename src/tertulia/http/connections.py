@@ -48,9 +48,7 @@ class ConnectionTable:
     def add(self, connection: LimitedProtocol) -> bool:
         """Register a new connection; return False if there is no room and none can be made."""
         address = connection.address
-        is_crowded = (
-            address not in self._proxies and self._by_address[address] >= self._per_address
-        )
+        is_crowded = address not in self._proxies and self._by_address[address] >= self._per_address
         if is_crowded and not self._close_idle(address):
             return False
         if len(self._open) >= self.limit and not self._close_idle():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import os
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
+from tertulia.core.text import sealed_text
 from tertulia.errors import ConfigError
 
 HEADER = "X-Conversation-Id"
@@ -68,25 +67,18 @@ def choose_conversation(request: Request, message_id: str, *names: Any) -> Conve
     return ConversationName(f"conv_{digest[:24]}", False)
 
 
-def create_response_id(conversation: str) -> str:
-    """Return a new response id that contains the name of its conversation."""
-    payload = msgspec.json.encode([conversation, os.urandom(6).hex()])
-    return _RESPONSE + base64.urlsafe_b64encode(payload).decode().rstrip("=")
+def create_response_id(key: bytes, conversation: str) -> str:
+    """Return a new response id from which only this installation can read the conversation."""
+    return _RESPONSE + sealed_text.seal(key, conversation)
 
 
-def conversation_of_response(response_id: str) -> str:
-    """Return the conversation name in a response id; raise `ConfigError` if it is not ours.
-
-    The caller looks the name up among its own conversations only, so a forged id gives no access.
-    """
-    text = response_id.removeprefix(_RESPONSE)
-    try:
-        payload = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        conversation, _ = msgspec.json.decode(payload, type=tuple[str, str])
-    except (binascii.Error, ValueError, msgspec.DecodeError):
+def conversation_of_response(key: bytes, response_id: str) -> str:
+    """Return the conversation name in a response id; raise `ConfigError` if it is not ours."""
+    conversation = sealed_text.unseal(key, response_id.removeprefix(_RESPONSE))
+    if conversation is None:
         raise ConfigError(
             "previous_response_id was not created by this server.",
             hint="Give the id of a response, or name a conversation.",
             field="previous_response_id",
-        ) from None
+        )
     return conversation

@@ -18,6 +18,7 @@ from tertulia.errors import (
     Conflict,
     Error,
     IllegalMove,
+    LimitExceeded,
     NotFound,
     PlaceUnavailable,
     PlatformError,
@@ -69,6 +70,7 @@ _STATUS: tuple[tuple[type[Error], int, str], ...] = (
     (BodyTooLarge, 413, "invalid_request_error"),
     (TooManyRequests, 429, "rate_limit_error"),
     (RateLimited, 429, "rate_limit_error"),
+    (LimitExceeded, 429, "rate_limit_error"),
     (BudgetExceeded, 429, "insufficient_quota"),
     (ConfigError, 400, "invalid_request_error"),
     (IllegalMove, 400, "invalid_request_error"),
@@ -115,9 +117,21 @@ def error_response(problem: Error) -> Response:
         seconds = 1
     if seconds is not None:
         headers["Retry-After"] = str(max(1, round(seconds)))
+    if _may_not_retry(problem, status):
+        headers["x-should-retry"] = "false"
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return json_response(ErrorBody(error_detail(problem)), status, headers)
+
+
+def _may_not_retry(problem: Error, status: int) -> bool:
+    """Return whether a client that retries by itself, as OpenAI's do, must not.
+
+    After a fault of the agent the message is stored; sent again it would stand there twice.
+    """
+    return (status >= 500 or status == 429) and (
+        not problem.retryable or isinstance(problem, AgentError)
+    )
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

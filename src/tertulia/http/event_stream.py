@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tertulia.agents.base import Delta, Event, Step
-from tertulia.gateway.request_reply import AgentReply, AgentRequest, Responder
+from tertulia.gateway.request_reply import AgentReply, AgentRequest, Responder, stopping
 from tertulia.http.auth import TooManyRequests
 from tertulia.http.encoding import encode_json
 
@@ -83,7 +83,7 @@ class EventStream(Response):
             {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         )
         sending = asyncio.create_task(self._send(send))
-        disconnect = asyncio.create_task(_wait_for_disconnect(receive))
+        disconnect = asyncio.create_task(wait_for_disconnect(receive))
         try:
             await asyncio.wait(
                 {sending, disconnect}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED
@@ -106,7 +106,8 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 
-async def _wait_for_disconnect(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Return when the client has closed its connection; the body has been read before."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -140,7 +141,7 @@ class StreamedTurn:
             self.abandon()
             raise
         if self._first is None:
-            await self._task
+            await self.reply()
 
     async def texts(self) -> AsyncGenerator[str | None, None]:
         """Yield the pieces of the answer, and None every `ping` seconds; then `reply` is ready."""
@@ -151,7 +152,7 @@ class StreamedTurn:
                     has_text = has_text or piece is not None
                     yield piece
             is_finished = True
-            reply = await self._task
+            reply = await self.reply()
             if reply.text and not has_text:
                 yield reply.text
         finally:
@@ -175,7 +176,10 @@ class StreamedTurn:
 
     async def reply(self) -> AgentReply:
         """Return the reply when the turn has ended; raise its error if it failed."""
-        return await self._task
+        await asyncio.wait([self._task])
+        if self._task.cancelled():
+            raise stopping()
+        return self._task.result()
 
     def abandon(self) -> None:
         """Stop waiting for the turn, and stop the turn itself if it has no name to repeat it by."""

@@ -10,13 +10,15 @@ from starlette.responses import Response
 
 from tertulia import aio
 from tertulia.core.usage import Usage
-from tertulia.errors import StoreUnavailable
+from tertulia.errors import StoreFull, StoreUnavailable
 from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.queues.inbox import InboxState
 from tertulia.records.queues.outbox import DELIVERY_STATES, DeliveryState
 
 # Queues are counted up to this length: any longer one needs attention, whatever its exact length.
 _COUNT_LIMIT = 1000
+# With less space than this the next messages could not be stored.
+_MIN_FREE_BYTES = 1_048_576
 _INBOX_STATES: tuple[InboxState, ...] = ("waiting", "taken", "dead")
 _SECONDS_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
@@ -89,6 +91,9 @@ async def check_readiness(call: ApiCall) -> Health:
     if call.api.is_draining:
         raise StoreUnavailable("The gateway is stopping.", retry_after=5)
     await call.api.store.sessions.has_any()
+    free = await call.api.store.free_bytes()
+    if free is not None and free < _MIN_FREE_BYTES:
+        raise StoreFull("The disk of the store is full.", hint="Free some space.", retry_after=30)
     return Health()
 
 
@@ -103,7 +108,7 @@ TABLE = (
         act=check_health, role=None, answer=Health,
     ),
     Operation(
-        method="GET", path="/readyz", summary="Report that the store responds.",
+        method="GET", path="/readyz", summary="Report that the store responds and has space.",
         act=check_readiness, role=None, answer=Health,
     ),
     Operation(

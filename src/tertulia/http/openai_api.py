@@ -14,10 +14,11 @@ from starlette.responses import Response
 
 from tertulia.core.message import ToolCall
 from tertulia.core.usage import Usage
-from tertulia.errors import ConfigError, Error
+from tertulia.errors import ConfigError, Error, NotFound
 from tertulia.gateway.request_reply import AgentReply, AgentRequest
 from tertulia.http import conversation_id, openai_requests
 from tertulia.http.auth import API
+from tertulia.http.awaited_turn import MessageName, reply_to
 from tertulia.http.errors import error_detail, json_response
 from tertulia.http.event_stream import PING, StreamedTurn, format_event
 from tertulia.http.routing import ApiCall, Operation
@@ -101,8 +102,12 @@ class _PreparedTurn(msgspec.Struct, frozen=True):
 
     request: AgentRequest
     conversation: str
-    is_named: bool
+    message: MessageName
     model: str
+
+    async def reply(self, call: ApiCall) -> AgentReply:
+        """Run the turn and return its reply."""
+        return await reply_to(call.api.responder, self.request, self.message, call.request)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -112,32 +117,41 @@ class _PreparedTurn(msgspec.Struct, frozen=True):
 
 
 async def list_models(call: ApiCall) -> ModelList:
-    return ModelList((ModelInfo(id=call.api.agent_name),))
+    return ModelList(tuple(ModelInfo(id=name) for name in call.api.models))
+
+
+def _check_model(call: ApiCall, model: str | None) -> str:
+    """Return the model of a request, by default the agent; raise `NotFound` for an unknown one."""
+    if model is not None and model not in call.api.models:
+        raise NotFound(
+            f"There is no model {model[:100]!r}.", hint=f"Use: {', '.join(call.api.models)}."
+        )
+    return model or call.api.agent_name
 
 
 def _prepare(call: ApiCall, conversation: conversation_id.ConversationName,
-             message: tuple[str, bool], *, messages: Sequence[Any],
+             message: MessageName, *, messages: Sequence[Any],
              body: CompletionRequest | ResponseRequest,
              instructions: str | None = None) -> _PreparedTurn:  # fmt: skip
     chat = openai_requests.parse_messages(messages, is_stored=conversation.is_stored)
-    message_id, is_named = message
     request = AgentRequest(
         source=call.caller.source(API, conversation.id),
         text=chat.text,
-        message_id=message_id,
+        message_id=message.id,
         media=chat.media,
         past=chat.past,
         results=chat.results,
         tools=openai_requests.parse_tools(body.tools),
         instructions="\n\n".join(filter(None, (instructions, chat.instructions))),
     )
-    return _PreparedTurn(request, conversation.id, is_named, body.model or call.api.agent_name)
+    return _PreparedTurn(request, conversation.id, message, _check_model(call, body.model))
 
 
 def _start_stream(call: ApiCall, prepared: _PreparedTurn) -> StreamedTurn:
     call.api.streams.check(call.caller.name)
     ping = call.api.settings.ping_seconds
-    return StreamedTurn(call.api.responder, prepared.request, is_named=prepared.is_named, ping=ping)
+    is_named = prepared.message.is_named
+    return StreamedTurn(call.api.responder, prepared.request, is_named=is_named, ping=ping)
 
 
 # -- chat completions
@@ -145,14 +159,14 @@ def _start_stream(call: ApiCall, prepared: _PreparedTurn) -> StreamedTurn:
 
 async def complete_chat(call: ApiCall) -> Response:
     body: CompletionRequest = call.body
-    message = conversation_id.choose_message_id(call.request)
+    message = call.api.repeated.choose_message(call.request, call.caller.name, body)
     conversation = conversation_id.choose_conversation(
-        call.request, message[0], body.conversation, body.user
+        call.request, message.id, body.conversation, body.user
     )
     prepared = _prepare(call, conversation, message, messages=body.messages, body=body)
     await call.api.remember_caller(call.caller)
     if not body.stream:
-        reply = await call.api.responder.start(prepared.request)
+        reply = await prepared.reply(call)
         return json_response(_completion(reply, prepared.model), headers=prepared.headers)
     turn = _start_stream(call, prepared)
     await turn.wait_for_first_event()
@@ -228,13 +242,14 @@ def _chat_usage(usage: Usage) -> dict[str, Any]:
 
 async def create_response(call: ApiCall) -> Response:
     body: ResponseRequest = call.body
-    message = conversation_id.choose_message_id(call.request)
+    message = call.api.repeated.choose_message(call.request, call.caller.name, body)
     previous = body.previous_response_id
+    key = call.api.derive_key("response ids")
     conversation = conversation_id.choose_conversation(
         call.request,
-        message[0],
+        message.id,
         _conversation_name(body.conversation),
-        conversation_id.conversation_of_response(previous) if previous else None,
+        conversation_id.conversation_of_response(key, previous) if previous else None,
         body.user,
     )
     prepared = _prepare(
@@ -243,7 +258,7 @@ async def create_response(call: ApiCall) -> Response:
     )  # fmt: skip
     await call.api.remember_caller(call.caller)
     blank = ResponseBody(
-        id=conversation_id.create_response_id(conversation.id),
+        id=conversation_id.create_response_id(key, conversation.id),
         created_at=int(time.time()),
         model=prepared.model,
         status="in_progress",
@@ -255,7 +270,7 @@ async def create_response(call: ApiCall) -> Response:
         tools=body.tools or [],
     )
     if not body.stream:
-        reply = await call.api.responder.start(prepared.request)
+        reply = await prepared.reply(call)
         response = _completed(blank, reply, _output_items(reply))
         return json_response(response, headers=prepared.headers)
     turn = _start_stream(call, prepared)
@@ -429,7 +444,7 @@ _NAME_HEADERS = (conversation_id.HEADER, conversation_id.IDEMPOTENCY)
 
 TABLE = (
     Operation(
-        method="GET", path="/v1/models", summary="List the agent as the only model.",
+        method="GET", path="/v1/models", summary="List the names of the agent as models.",
         act=list_models, role="guest", answer=ModelList,
     ),
     Operation(

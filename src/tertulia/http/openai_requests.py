@@ -13,6 +13,7 @@ from tertulia.errors import ConfigError
 from tertulia.gateway.request_reply import caller_tool
 
 _SYSTEM_ROLES = ("system", "developer")
+_PARTS = ("text", "image_url", "input_audio", "file", "refusal")
 _MESSAGES_HINT = "Give a list of messages, each with a role and a content."
 
 
@@ -41,6 +42,7 @@ def parse_messages(messages: Sequence[Any], *, is_stored: bool) -> ChatRequest:
     for message in messages:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise ConfigError("A message has no role.", hint=_MESSAGES_HINT, field="messages")
+        _check_parts(message)
         if message["role"] in _SYSTEM_ROLES:
             system_texts.append(text_of(message))
         else:
@@ -66,6 +68,22 @@ def parse_messages(messages: Sequence[Any], *, is_stored: bool) -> ChatRequest:
         )
     past = () if is_stored else tuple(rest[:index])
     return ChatRequest(text=text, media=media, past=past, instructions=instructions)
+
+
+def _check_parts(message: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for content in a form that could be neither stored nor shown."""
+    content = message.get("content")
+    if content is None or isinstance(content, str) or message["role"] == "tool":
+        return
+    parts = content if isinstance(content, list) else [content]
+    for part in parts:
+        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+        if kind not in _PARTS or (kind == "text" and not isinstance(part.get("text"), str)):
+            raise ConfigError(
+                f"A message has content of the unknown type {str(kind)[:40]!r}.",
+                hint=f"Allowed: a text, or a list of parts: {', '.join(_PARTS)}.",
+                field="messages",
+            )
 
 
 def parse_tools(tools: Sequence[Any] | None) -> tuple[Tool, ...]:
@@ -131,6 +149,8 @@ def _chat_part(part: dict[str, Any]) -> dict[str, Any]:
         return {"type": "text", "text": part.get("text")}
     if part.get("type") == "input_image":
         return {"type": "image_url", "image_url": {"url": part.get("image_url")}}
+    if part.get("type") == "input_file":
+        return {"type": "file", "file": {key: part[key] for key in part if key != "type"}}
     return part
 
 

@@ -71,8 +71,6 @@ async def serve(gateway: Gateway, settings: HttpSettings) -> AsyncIterator[Serve
         access_log=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        # Requests that are being answered may take this long to finish.
-        timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
         ws="none",
     )
     server = _Server(config)
@@ -87,6 +85,12 @@ async def serve(gateway: Gateway, settings: HttpSettings) -> AsyncIterator[Serve
     finally:
         listening.cancel()
         app.state.api.start_draining()  # the server waits until every open stream ends
+        # Requests that are being answered may take this long to finish. If the gateway has stopped,
+        # its turns are over, and only the rest of its time is left.
+        seconds = settings.drain_seconds
+        if gateway.drain_deadline is not None:
+            seconds = min(seconds, gateway.drain_seconds_left())
+        config.timeout_graceful_shutdown = max(1, round(seconds))
         server.should_exit = True
         await serving
         listener.close()

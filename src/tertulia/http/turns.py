@@ -15,6 +15,7 @@ from tertulia.errors import Error
 from tertulia.gateway.request_reply import AgentReply, AgentRequest
 from tertulia.http import conversation_id
 from tertulia.http.auth import API
+from tertulia.http.awaited_turn import MessageName, reply_to
 from tertulia.http.errors import error_detail, json_response
 from tertulia.http.event_stream import PING, StreamedTurn, format_event
 from tertulia.http.routing import ApiCall, Operation
@@ -48,7 +49,8 @@ async def say(call: ApiCall) -> Response:
     await call.api.remember_caller(call.caller)
     settings = call.api.settings
     if not body.stream:
-        reply = await call.api.responder.start(request)
+        name = MessageName(message_id, is_named)
+        reply = await reply_to(call.api.responder, request, name, call.request)
         return json_response(_turn_reply(reply, conversation.id))
     call.api.streams.check(call.caller.name)
     turn = StreamedTurn(call.api.responder, request, is_named=is_named, ping=settings.ping_seconds)

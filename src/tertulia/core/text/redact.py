@@ -95,6 +95,10 @@ class Redactor:
         self._secret = secret
         self._raw_ids = raw_ids
 
+    def derive_key(self, purpose: str) -> bytes:
+        """Return a key for another purpose, from which the secret cannot be computed."""
+        return hmac.new(self._secret, f"key for {purpose}".encode(), hashlib.sha256).digest()
+
     def hides(self, platform: str) -> bool:
         """Return whether the ids of that platform are replaced."""
         return platform != LOCAL and not self._raw_ids(platform)

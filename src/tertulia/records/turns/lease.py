@@ -88,7 +88,8 @@ def lease_lost(tx: Transaction, session_id: str) -> LeaseLost:
     """Return the error of a turn whose epoch is over; raise `NotFound` if its session is gone."""
     session_rows.require(tx, session_id)
     return LeaseLost(
-        "Another turn took this session over; nothing of this call was stored.",
-        hint="The lease had expired: raise lease_seconds, or answer sooner.",
+        "This turn no longer has the lease of its session; nothing of this call was stored.",
+        hint="It ran out, and a later try of the message or another turn has taken it. Look for"
+        " errors of the store before this one, raise lease_seconds, or answer sooner.",
         session_id=session_id,
     )

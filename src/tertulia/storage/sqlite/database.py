@@ -6,6 +6,7 @@ Writers share commits (see `group_commit`). Each reader has a connection of its 
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections import deque
@@ -177,6 +178,12 @@ class SqliteDatabase(DatabaseHandle):
                 self._put_back(*reader)
         except FOREIGN as problem:
             raise translate_errors(problem, self.path) from problem
+
+    def free_bytes(self) -> int | None:
+        try:
+            return shutil.disk_usage(os.path.dirname(os.path.abspath(self.path))).free
+        except OSError:
+            return None
 
     def check(self) -> list[str]:
         return maintenance.check(self)
