@@ -199,7 +199,12 @@ def with_numbers(sql: str) -> tuple[str, int]:
 
 
 def test_both_dialects_have_the_same_statements() -> None:
-    assert set(SQL) == set(POSTGRES)
+    names, others = (
+        {name for name in dialect if not name.startswith("part_")} for dialect in (SQL, POSTGRES)
+    )
+    # SQLite has no round trips that answering in one statement would save.
+    assert others - names == {"turn_answer", "turn_answer_with_usage"}
+    assert names - others == set()
 
 
 def test_both_dialects_have_the_same_migrations() -> None:

@@ -42,7 +42,7 @@ def target_source(
     with_session = (
         source
         for source in candidates
-        if tx.one("session_current", {"key": session_rows.key_of(context, source)}) is not None
+        if tx.one("session_is_current", {"key": session_rows.key_of(context, source)}) is not None
     )
     return next(with_session, candidates[0])
 

@@ -19,7 +19,10 @@
 9.  **One commit.** Calls that `in_one_commit` runs share one transaction and one commit if the
     database `has_one_writer`. Each sees the writes of those before it. Each fails alone, or with
     all the others if the commit fails: so no result may be used before `in_one_commit` returns.
-10. **Closing.** `close()` waits for running calls; afterwards every call raises `StoreError`.
+10. **One statement.** `attempt(statement, params, lanes=…)` runs one statement as a transaction,
+    with the promises of `write`, and in as little time as the database allows. It stores everything
+    or nothing; None says that nothing was stored. It raises `StatementLost` if nobody can tell.
+11. **Closing.** `close()` waits for running calls; afterwards every call raises `StoreError`.
 
 Statements are called by their names in the `.sql` files beside this module; both dialects have the
 same list. Times are whole microseconds since 1970 in UTC.
@@ -27,16 +30,29 @@ same list. Times are whole microseconds since 1970 in UTC.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from tertulia.core.text.search_terms import Phrase
+from tertulia.errors import StoreUnavailable
 
 T = TypeVar("T")
 
 Row = tuple[Any, ...]
 Params = Mapping[str, Any]
 Progress = Callable[[int, int], None]
+
+
+class StatementLost(Exception):
+    """The connection broke while a statement ran: it was stored, is stored soon, or never will be.
+
+    Do the same in a `write` in its lanes, which looks first whether it was stored. The statement's
+    condition must be false after that write. `error` is what to raise if the write fails too.
+    """
+
+    def __init__(self, error: StoreUnavailable) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 class Transaction(Protocol):
@@ -77,6 +93,12 @@ class Database(Protocol):
     """A database that keeps conversations; the docstring of the module lists its promises."""
 
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T: ...
+
+    def attempt(self, statement: str, params: Params, *, lanes: Sequence[str]) -> Row | None:
+        """Run one statement that may change nothing; return its first row, or None.
+
+        None says that nothing was stored: its condition did not hold, or the database refused it.
+        """
 
     def read(self, work: Callable[[Transaction], T]) -> T: ...
 

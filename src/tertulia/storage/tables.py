@@ -38,9 +38,9 @@ class Table(NamedTuple):
     """A table with the columns that are copied.
 
     `left` are the columns that start with their defaults in the copy: watermarks of the search
-    index, and leases, which belong to a running process. `added` are columns that came after the
-    first release, with their values for rows that were archived before. A key that is a single text
-    is never empty, so every row comes after the lowest key.
+    index, and leases and tokens, which belong to a running process. `added` are columns that came
+    after the first release, with their values for rows that were archived before. A key that is a
+    single text is never empty, so every row comes after the lowest key.
     """
 
     name: str
@@ -161,6 +161,7 @@ TABLES: tuple[Table, ...] = (
         "turns",
         {"session": int, "number": int},
         "session number state arrival began_at closed_at first_seq answer_seq",
+        left="token",
     ),
     _table(
         "events",

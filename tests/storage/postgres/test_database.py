@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tertulia import Source, Store, StoreUnavailable
+from tertulia import Source, Store, StoreUnavailable, Usage
 from tertulia.storage.postgres import database
 from tertulia.testing.fault_points import Moment, watch_commits
 from tertulia.testing.fixtures import texts, user_message, wait_until
@@ -141,6 +141,22 @@ class TestUnansweredCommit:
             assert sorted(delivery.body["text"] for delivery in deliveries) == ["hi", "one moment"]
             with store.turn(ANNA, "hello", message_id="1") as again:
                 assert (again.duplicate, again.answer) == (True, "hi")
+            assert store.check() == []
+
+    @pytest.mark.parametrize("cut", ["request", "answer", "farewell"])
+    def test_turn_entered_by_one_statement_goes_on_after_a_lost_connection(
+        self, line: Proxy, cut: Cut
+    ) -> None:
+        with opened(line.address) as store:
+            with store.turn(ANNA, "first", message_id="1") as turn:
+                turn.add_assistant("1")
+            self.cut_once(store, line, cut)
+            with store.turn(ANNA, "hello", message_id="2", wait=0) as turn:
+                assert line.was_cut.wait(TIMEOUT)
+                assert not turn.duplicate
+                turn.add_assistant("hi", usage=Usage(1, 1))
+            contents = [row.content for row in log_of(store, turn.session)]
+            assert contents == ["first", "1", "hello", "hi"]
             assert store.check() == []
 
     @pytest.mark.parametrize(("cut", "stored"), [("request", []), ("answer", ["one"])])

@@ -32,4 +32,4 @@ def test_statements_without_result_cost_no_round_trip(postgres: Server) -> None:
             store.sessions.current(store.sessions.key(ANA))
             trips.append(line.round_trips - before)
     postgres.drop(address)
-    assert trips == [6, 4, 2, 2]
+    assert trips == [1, 4, 1, 2]

@@ -16,7 +16,8 @@ def test_migrations_run_in_order_and_once(tmp_path: Path) -> None:
     tertulia.open(path).close()
     names = [name for name, _ in statements.migrations(sqlite_migrate.DIALECT)]
     assert names == sorted(names)
-    assert [name[:4] for name in names] == [f"{n:04}" for n in range(1, len(names) + 1)]
+    numbers = [int(name[:4]) for name in names]
+    assert len(set(numbers)) == len(numbers)
     connection = apsw.Connection(str(path))
     assert sqlite_migrate.applied_migrations(connection) == names
     assert sqlite_migrate.apply_migrations(connection, str(path)) == []

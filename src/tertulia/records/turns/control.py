@@ -33,13 +33,13 @@ from tertulia.core.usage import Usage
 from tertulia.errors import BudgetExceeded, Error, IllegalMove, SessionBusy
 from tertulia.records import budgets, session_rows
 from tertulia.records.links import linked_key
-from tertulia.records.process_check import write_with_process_check
 from tertulia.records.queues import inbox, outbox
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.sessions.sessions import Sessions
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import Entry
 from tertulia.records.transcript.transcript import Transcript
+from tertulia.records.turns import fast_path
 from tertulia.records.turns.enter import (
     AlreadyAnswered,
     EnterTurn,
@@ -104,6 +104,7 @@ class TurnControl:
         # row of their session is the lock that they share.
         self._lane = session_rows.lane_of(self._key)
         self._ticket = Ticket(context.db, self._lane)
+        self._token = fast_path.new_token()
         self._tries = 0
         self._turn: TurnRef | None = None
         self._is_open = False
@@ -426,8 +427,9 @@ class TurnControl:
             self._key,
             self._context.clock.now(),
             self._ticket.id,
+            self._token,
         )
-        return write_with_process_check(self._context, attempt.enter, lane=self._lane)
+        return fast_path.enter(attempt, self._lane)
 
     @cached_property
     def _drafts(self) -> list[Draft]:
@@ -438,7 +440,12 @@ class TurnControl:
         self._turn = entry.turn
         self._is_open = True
         self.notice = entry.notice
-        self._local_turns.add(entry.turn.session_id, self, self._context.settings.lease_seconds / 3)
+        self._local_turns.add(
+            entry.turn.session_id,
+            self,
+            self._context.settings.lease_seconds / 3,
+            key=entry.row.key,
+        )
 
     def _record_refusal(self, refusal: BudgetExceeded) -> None:
         def work(tx: Transaction) -> None:
@@ -511,8 +518,10 @@ class TurnControl:
             self._inbox_item,
             is_last,
             is_after,
+            self._token,
+            self._answer_seq,
         )
-        last_seq = write_with_process_check(self._context, step.write, lane=self._lane)
+        last_seq = fast_path.write(step, self._lane)
         if is_last and self._inbox_item is not None:
             self._inbox_item, self.has_settled_item = None, True
             self._db.notify(inbox.CHANNEL)

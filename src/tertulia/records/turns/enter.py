@@ -64,6 +64,7 @@ class _EarlierTurn(NamedTuple):
     is_leased: bool
     has_ended: bool  # its session
     end_reason: str | None
+    token: int | None
 
     @property
     def is_interrupted(self) -> bool:
@@ -80,6 +81,7 @@ class EnterTurn(NamedTuple):
     key: str
     now: datetime
     ticket: int | None
+    token: int  # identifies the turn of this caller, also if it never heard that it has begun
 
     def enter(self, tx: Transaction, answers: ProcessAnswers) -> OpenedTurn | AlreadyAnswered:
         """Begin the turn, or return the answer that the message had before.
@@ -90,6 +92,10 @@ class EnterTurn(NamedTuple):
         dedupe_key = self.message.dedupe_key
         columns = tx.one("turn_by_dedupe_key", {"arrival": dedupe_key}) if dedupe_key else None
         earlier = None if columns is None else _EarlierTurn._make(columns)
+        if earlier is not None and earlier.token == self.token and earlier.state == "open":
+            row = session_rows.require(tx, earlier.session_id)
+            if row.open_turn == earlier.number:
+                return self.opened(row)
         if earlier is not None and not self._can_resume(tx, earlier):
             return self._already_answered(tx, earlier)
         attempt = OpenSession(
@@ -106,6 +112,10 @@ class EnterTurn(NamedTuple):
             # A policy has ended the session of that turn: the message is answered in the new one.
             tx.run("turn_clear_dedupe_key", {"arrival": dedupe_key})
         return self._begin(tx, row, notice, dedupe_key)
+
+    def opened(self, row: SessionRow) -> OpenedTurn:
+        """Return the turn that this caller has begun, from the row of its session since then."""
+        return OpenedTurn(row, None, TurnRef(row.ref, row.id, row.turns, row.epoch))
 
     def _can_resume(self, tx: Transaction, earlier: _EarlierTurn) -> bool:
         """Return whether a turn was interrupted, is the newest, and was not undone.
@@ -170,13 +180,14 @@ class EnterTurn(NamedTuple):
                 "arrival": dedupe_key,
                 "now": now,
                 "first_seq": opened.row.last_seq - len(entries) + 1,
+                "token": self.token,
             },
         )
         return opened
 
     def _resume(self, tx: Transaction, row: SessionRow, number: int) -> OpenedTurn:
         """Enter the newest turn again. The user wrote nothing new, so it is not their activity."""
-        tx.run("turn_reopen", {"ref": row.ref, "number": number})
+        tx.run("turn_reopen", {"ref": row.ref, "number": number, "token": self.token})
         return self._take_session(tx, row, None, entries=(), turns=0, active_at=row.updated_at)
 
     def _take_session(

@@ -29,7 +29,8 @@ class LocalTurns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._holders: dict[str, tuple[LeaseHolder, float]] = {}
+        self._holders: dict[str, tuple[LeaseHolder, float, str]] = {}
+        self._session_of: dict[str, str] = {}  # a conversation's key -> the session last entered
         self._listeners: dict[str, list[Callable[[], None]]] = {}
         self._interval_changed = threading.Event()
         self._interval: float | None = None  # of the renewing thread; None if none is running
@@ -38,10 +39,15 @@ class LocalTurns:
         """Return whether a turn of this process is inside that session."""
         return session_id in self._holders
 
-    def add(self, session_id: str, holder: LeaseHolder, renew_every: float) -> None:
+    def has_turn_of(self, key: str) -> bool:
+        """Return whether a turn of this process is inside the session of that key."""
+        return self._session_of.get(key) in self._holders
+
+    def add(self, session_id: str, holder: LeaseHolder, renew_every: float, *, key: str) -> None:
         """Note that a turn is inside, and renew its lease every `renew_every` seconds."""
         with self._lock:
-            self._holders[session_id] = holder, renew_every
+            self._holders[session_id] = holder, renew_every, key
+            self._session_of[key] = session_id
             interval = self._interval
             if interval is None or renew_every < interval:
                 self._interval = renew_every
@@ -75,7 +81,9 @@ class LocalTurns:
     def _drop(self, session_id: str, holder: LeaseHolder) -> None:
         with self._lock:
             if session_id in self._holders and self._holders[session_id][0] is holder:
-                del self._holders[session_id]
+                key = self._holders.pop(session_id)[2]
+                if self._session_of.get(key) == session_id:
+                    del self._session_of[key]
 
     def _renew(self) -> None:
         """Renew until no turn is inside.
@@ -86,14 +94,14 @@ class LocalTurns:
             if self._interval_changed.wait(interval):
                 self._interval_changed.clear()
                 continue
-            for session_id, (holder, _) in list(self._holders.items()):
+            for session_id, (holder, _, _) in list(self._holders.items()):
                 if not holder.renew():
                     self._drop(session_id, holder)
 
     def _next_interval(self) -> float | None:
         with self._lock:
             self._interval = min(
-                (renew_every for _, renew_every in self._holders.values()), default=None
+                (renew_every for _, renew_every, _ in self._holders.values()), default=None
             )
             return self._interval
 

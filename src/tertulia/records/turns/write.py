@@ -40,6 +40,25 @@ class WriteStep(NamedTuple):
     inbox_item: InboxItem | None  # settled together with the answer
     is_last: bool
     is_after: bool
+    token: int
+    answer_seq: int | None  # of the answer before, if the turn went on after it
+
+    @property
+    def is_delivered_here(self) -> bool:
+        """True if no other conversation has to record the deliveries."""
+        first, origin = self.deliveries[0], self.source
+        here = (origin.platform, origin.chat_id or None, origin.thread_id)
+        return first.platform == LOCAL or (first.platform, first.chat_id, first.thread_id) == here
+
+    def was_stored(self, tx: Transaction) -> int | None:
+        """Return the number of the answer if this step was stored, though nobody could tell so."""
+        row = tx.one("turn_by_number", {"ref": self.turn.ref, "number": self.turn.number})
+        if row is None:
+            return None
+        state, token, answer_seq = row
+        is_own = state == "answered" and token == self.token
+        is_new = answer_seq is not None and answer_seq > (self.answer_seq or 0)
+        return int(answer_seq) if is_own and is_new else None
 
     def write(self, tx: Transaction, answers: ProcessAnswers) -> int:
         """Store the step; return the last sequence number.
@@ -83,12 +102,10 @@ class WriteStep(NamedTuple):
 
     def _put_deliveries(self, tx: Transaction, answers: ProcessAnswers) -> None:
         """Put the deliveries into the outbox, and record them in the conversation they go to."""
-        first, origin = self.deliveries[0], self.source
-        here = (origin.platform, origin.chat_id or None, origin.thread_id)
-        is_back = (first.platform, first.chat_id, first.thread_id) == here
+        first = self.deliveries[0]
         # The outbox is read last: most deliveries go back to their origin and do not need it.
-        if not is_back and first.platform != LOCAL and _is_new(tx, first):
-            source = cross_posts.target_source(tx, self.context, first, origin)
+        if not self.is_delivered_here and _is_new(tx, first):
+            source = cross_posts.target_source(tx, self.context, first, self.source)
             key = linked_key(tx, source, session_rows.key_of(self.context, source))
             if key != self.session_key:
                 tx.lock(session_rows.lane_of(key))

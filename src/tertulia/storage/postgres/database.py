@@ -3,6 +3,9 @@
 A statement whose result is not needed is sent together with the next query or with the commit (a
 pipeline), because round trips to the server cost most.
 
+A statement that decides everything itself (`attempt`) is sent together with the locks of its lanes,
+in one round trip. PostgreSQL takes everything up to the end of a pipeline as one transaction.
+
 Work that names its lane (a conversation, a chat) waits for other work of the same lane by an
 advisory lock on its name, so its statements see what was committed last (decision 0008). All other
 writes run serializable: the database detects two writes that could not have run one after the
@@ -20,21 +23,23 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors as pg_errors
+from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
+from psycopg.types.numeric import Int8Dumper
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from tertulia.core.backoff import JITTER
 from tertulia.core.text.search_terms import Phrase
 from tertulia.errors import ConfigError, IllegalMove, StoreError, StoreUnavailable
 from tertulia.storage import inspection, statements
-from tertulia.storage.base import Params, Progress, Row, Transaction
+from tertulia.storage.base import Params, Progress, Row, StatementLost, Transaction
 from tertulia.storage.handle import DatabaseHandle
 from tertulia.storage.postgres import migrate
 from tertulia.storage.postgres.errors import FOREIGN, translate_errors
@@ -51,12 +56,19 @@ _DUPLICATE = (pg_errors.UniqueViolation, pg_errors.ExclusionViolation)
 _DUPLICATE_RETRIES = 5
 _POOL_SECONDS = 2.0  # the pool is asked for a connection for so long, then asked again
 _NO_PARAMS: Params = {}
+# Advisory locks by their numbers: whether each is shared.
+Locks = Mapping[int, bool]
+_NO_LOCKS: Locks = {}
 _APPLICATION_NAME = "tertulia"
 _TERMINATE_STALLED = f"""select pg_terminate_backend(pid) from pg_stat_activity
     where datname = current_database() and usename = current_user
         and application_name = '{_APPLICATION_NAME}' and xact_start is not null
         and state = 'active' and wait_event = 'ClientRead'
         and state_change < now() - make_interval(secs => %s)"""
+# Every number is sent as a bigint. By default its type follows its size, and a statement would be
+# prepared once for each combination of sizes.
+_TYPES = AdaptersMap(psycopg.adapters)
+_TYPES.register_dumper(int, Int8Dumper)
 # A marker in statements that read a session. Work in the session's lane locks the row with it, so
 # that this work and work outside of the lane (a reset, for example) wait for each other.
 _ROW_LOCK = "/* row lock */"
@@ -65,11 +77,14 @@ _ROW_LOCK = "/* row lock */"
 class PostgresTransaction:
     """Statements by name on one connection."""
 
-    __slots__ = ("_connection", "_sql")
+    __slots__ = ("_connection", "_locks", "_sql")
 
-    def __init__(self, connection: Connection, sql: dict[str, str]) -> None:
+    def __init__(
+        self, connection: Connection, sql: dict[str, str], locks: Locks = _NO_LOCKS
+    ) -> None:
         self._connection = connection
         self._sql = sql
+        self._locks = dict(locks)
 
     def run(self, statement: str, params: Params = _NO_PARAMS) -> None:
         self._execute(statement, params)
@@ -89,8 +104,25 @@ class PostgresTransaction:
         self._connection.cursor().executemany(self._sql[statement], list(rows))
 
     def lock(self, name: str, *, shared: bool = False) -> None:
-        suffix = "_shared" if shared else ""
-        self._connection.execute(f"select pg_advisory_xact_lock{suffix}(%s)", (_lock_id(name),))
+        """Lock a name; the locks of a transaction are waited for in the order of their numbers.
+
+        Two transactions that wait in the same order never wait for each other. A lock with a lower
+        number than one that is held is only tried; if another transaction has it, this one begins
+        again and takes all its locks at once.
+        """
+        number = _lock_id(name)
+        is_held_shared = self._locks.get(number)
+        if is_held_shared is not None and (shared or not is_held_shared):
+            return
+        wanted = {**self._locks, number: shared}
+        if is_held_shared is None and number == max(wanted):
+            self._connection.execute(f"select {_lock_call(shared)}", (number,))
+        else:
+            query = f"select {_lock_call(shared, verb='try_advisory')}"
+            (is_locked,) = self._connection.execute(query, (number,)).fetchone() or (False,)
+            if not is_locked:
+                raise _NeedsLocks(wanted)
+        self._locks = wanted
 
     def search_entry(self, text: str) -> Any:
         return to_tsvector(text)
@@ -126,7 +158,7 @@ class PostgresDatabase(DatabaseHandle):
         self._no_calls = threading.Condition()
         self._busy_seconds = busy_seconds
         self._idle_seconds = idle_seconds
-        self._limits_query = _limits_query(safe, idle_seconds)
+        self._limits = _limits(safe, idle_seconds)
         self._listener = Listener(dsn, self._notifier)
         try:
             with self._connect() as connection:
@@ -149,6 +181,16 @@ class PostgresDatabase(DatabaseHandle):
     def write(self, work: Callable[[Transaction], T], *, lane: str | None = None) -> T:
         with self._counted_call():
             return self._write(work, lane)
+
+    def attempt(self, statement: str, params: Params, *, lanes: Sequence[str]) -> Row | None:
+        # Without a pipeline each statement would be a transaction, and the locks would not last.
+        if not psycopg.capabilities.has_pipeline():
+            return None
+        try:
+            with self._counted_call(), self._pooled_connection() as connection:
+                return self._attempt(connection, statement, params, lanes)
+        except PoolTimeout as problem:
+            raise translate_errors(problem, self._name) from problem
 
     def in_one_commit(self, calls: Callable[[], None]) -> None:
         """Run the calls, each in its own transaction.
@@ -196,9 +238,13 @@ class PostgresDatabase(DatabaseHandle):
     def _write(self, work: Callable[[Transaction], T], lane: str | None) -> T:
         deadline = time.monotonic() + self._busy_seconds
         attempts = 0
+        locks = _NO_LOCKS if lane is None else {_lock_id(lane): False}
         while True:
             try:
-                return self._write_once(work, lane)
+                return self._write_once(work, locks, is_in_lane=lane is not None)
+            except _NeedsLocks as needed:
+                locks = needed.locks
+                continue
             except _RETRYABLE as problem:
                 if time.monotonic() > deadline:
                     raise translate_errors(problem, self._name) from problem
@@ -284,16 +330,16 @@ class PostgresDatabase(DatabaseHandle):
             except FOREIGN as problem:
                 raise translate_errors(problem, self._name) from problem
 
-    def _write_once(self, work: Callable[[Transaction], T], lane: str | None) -> T:
+    def _write_once(self, work: Callable[[Transaction], T], locks: Locks, *, is_in_lane: bool) -> T:
         transaction_id = None
         with self._pooled_connection() as connection:
             try:
                 with _pipeline(connection):
-                    tx, id_cursor = self._begin(connection, lane)
+                    tx, id_cursor = self._begin(connection, locks, is_in_lane=is_in_lane)
                     result = work(tx)
                     # Read the id before the commit is sent; usually it has arrived by now, together
                     # with the result of a query.
-                    (transaction_id,) = id_cursor.fetchone() or (None,)
+                    transaction_id = (id_cursor.fetchone() or (None,))[0]
                     connection.execute("commit")
             except psycopg.Error as problem:
                 if not _is_lost(connection, problem):
@@ -307,17 +353,38 @@ class PostgresDatabase(DatabaseHandle):
                 raise
             return result
 
+    def _attempt(
+        self, connection: Connection, statement: str, params: Params, lanes: Sequence[str]
+    ) -> Row | None:
+        locks = dict.fromkeys(map(_lock_id, lanes), False)
+        calls = ", ".join([self._limits, *_lock_calls(locks)])
+        try:
+            with _pipeline(connection):
+                connection.execute(f"select {calls}", sorted(locks))
+                cursor = connection.execute(self._sql[statement], params)
+            return cursor.fetchone()
+        except FOREIGN as problem:
+            if isinstance(problem, psycopg.Error) and _is_lost(connection, problem):
+                connection.close()
+                raise StatementLost(self._unknown_outcome()) from problem
+            log.debug("%s was refused, the general path follows: %s", statement, problem)
+            self._rollback(connection)
+            return None
+        except BaseException:
+            connection.close()
+            raise
+
     def _begin(
-        self, connection: Connection, lane: str | None
+        self, connection: Connection, locks: Locks, *, is_in_lane: bool
     ) -> tuple[PostgresTransaction, psycopg.Cursor[Row]]:
         """Begin a transaction; return it, and the cursor that will hold its id."""
-        isolation = "serializable" if lane is None else "read committed"
+        isolation = "read committed" if is_in_lane else "serializable"
         connection.execute(f"begin isolation level {isolation}")
-        connection.execute(self._limits_query)
-        tx = PostgresTransaction(connection, self._sql if lane is None else self._sql_in_lane)
-        if lane is not None:
-            tx.lock(lane)
-        return tx, connection.execute("select pg_current_xact_id()::text")
+        sql = self._sql_in_lane if is_in_lane else self._sql
+        # The limits come first: they hold for the wait for the locks.
+        parts = ["pg_current_xact_id()::text", self._limits, *_lock_calls(locks)]
+        cursor = connection.execute(f"select {', '.join(parts)}", sorted(locks))
+        return PostgresTransaction(connection, sql, locks), cursor
 
     def _terminate_stalled(self) -> None:
         """Terminate our transactions whose process has sent nothing for the time of a lease.
@@ -364,13 +431,16 @@ class PostgresDatabase(DatabaseHandle):
             except psycopg.OperationalError:
                 self._terminate_stalled()
             if time.monotonic() > deadline:
-                raise StoreUnavailable(
-                    f"The connection to {self._name} broke during a commit; it is unknown whether"
-                    " the data was stored.",
-                    hint="When the database is back, check before you repeat the call.",
-                    outcome="unknown",
-                ) from problem
+                raise self._unknown_outcome() from problem
             time.sleep(0.05)
+
+    def _unknown_outcome(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"The connection to {self._name} broke during a commit; it is unknown whether"
+            " the data was stored.",
+            hint="When the database is back, check before you repeat the call.",
+            outcome="unknown",
+        )
 
     @contextmanager
     def _pooled_connection(self) -> Iterator[Connection]:
@@ -406,6 +476,7 @@ class PostgresDatabase(DatabaseHandle):
         timeout = max(2, round(self._busy_seconds))
         return {
             "autocommit": True,
+            "context": _TYPES,
             "row_factory": tuple_row,
             "application_name": _APPLICATION_NAME,
             "connect_timeout": timeout,
@@ -425,6 +496,14 @@ class PostgresDatabase(DatabaseHandle):
                 connection.rollback()
             except psycopg.OperationalError:
                 connection.close()
+
+
+class _NeedsLocks(Exception):
+    """The work has to begin again with these locks, because it may not wait for one of them now."""
+
+    def __init__(self, locks: Locks) -> None:
+        super().__init__()
+        self.locks = locks
 
 
 class _ConnectionLost(Exception):
@@ -454,8 +533,8 @@ def _pipeline(connection: Connection) -> AbstractContextManager[object]:
     return connection.pipeline() if psycopg.capabilities.has_pipeline() else nullcontext()
 
 
-def _limits_query(safe: bool, idle_seconds: float) -> str:
-    """Return the query that sets the time limits and the durability of a write.
+def _limits(safe: bool, idle_seconds: float) -> str:
+    """Return the columns of a query that set the time limits and the durability of a write.
 
     A process that is stopped or cut off in the middle of a write must not keep its locks for longer
     than a lease: the server then ends the transaction. A write that waits for a lock for a quarter
@@ -466,7 +545,16 @@ def _limits_query(safe: bool, idle_seconds: float) -> str:
     settings = [f"set_config('{name}', '{value}', true)" for name, value in limits.items()]
     if not safe:
         settings.append("set_config('synchronous_commit', 'off', true)")
-    return f"select {', '.join(settings)}"
+    return ", ".join(settings)
+
+
+def _lock_call(shared: bool, *, verb: str = "advisory") -> str:
+    return f"pg_{verb}_xact_lock{'_shared' if shared else ''}(%s)"
+
+
+def _lock_calls(locks: Locks) -> list[str]:
+    """Return the calls that take locks, in the order of their numbers."""
+    return [_lock_call(locks[number]) for number in sorted(locks)]
 
 
 def _lock_id(name: str) -> int:

@@ -10,7 +10,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import apsw
@@ -104,6 +104,9 @@ class SqliteDatabase(DatabaseHandle):
         if self._group.shared_thread == threading.get_ident():
             return self._group.write_shared(work)
         return self._group.submit(Job(work))  # type: ignore[no-any-return]
+
+    def attempt(self, statement: str, params: Params, *, lanes: Sequence[str]) -> Row | None:
+        return self.write(lambda tx: tx.one(statement, params))
 
     def in_one_commit(self, calls: Callable[[], None]) -> None:
         for channel in self._group.run_calls(calls):

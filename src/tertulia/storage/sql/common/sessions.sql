@@ -19,6 +19,10 @@ sessions.lease_until, sessions.open_turn
 select {part_session}, (select zone from people where people.person = sessions.person)
 from sessions where key = :key and ended_at is null /* row lock */
 
+-- name: session_is_current
+-- Without a row lock: it is asked before the lane of that conversation is locked.
+select 1 from sessions where key = :key and ended_at is null
+
 -- name: session_by_id
 select {part_session} from sessions where id = :id /* row lock */
 

@@ -5,15 +5,17 @@ select {part_db_now}
 -- The `ref` of a deleted session is used again, its id never is.
 where ref = :ref and id = :id and epoch = :epoch
 
--- name: session_begin_turn
-update sessions set
-    last_seq = last_seq + :count,
+-- name: part_begin_turn
+last_seq = last_seq + :count,
     turns = turns + :turns,
     updated_at = :now,
     version = version + 1,
     epoch = epoch + 1,
     lease_until = {part_db_now} + :lease,
     open_turn = turns + :turns
+
+-- name: session_begin_turn
+update sessions set {part_begin_turn}
 where ref = :ref
 returning ref, last_seq, turns, last_seq - :count > indexed_seq, epoch, version
 
@@ -45,11 +47,12 @@ update sessions set {part_step_columns},
 update sessions set lease_until = {part_db_now} + :lease {part_where_leased} and open_turn is not null
 
 -- name: turn_insert
-insert into turns (session, number, state, arrival, began_at, first_seq)
-values (:ref, :number, 'open', :arrival, :now, :first_seq)
+insert into turns (session, number, state, arrival, began_at, first_seq, token)
+values (:ref, :number, 'open', :arrival, :now, :first_seq, :token)
 
 -- name: turn_reopen
-update turns set state = 'open', closed_at = null where session = :ref and number = :number
+update turns set state = 'open', closed_at = null, token = :token
+where session = :ref and number = :number
 
 -- name: turn_clear_dedupe_key
 update turns set arrival = null where arrival = :arrival
@@ -60,10 +63,35 @@ update turns set state = case when state = 'answered' then state else :state end
     closed_at = :now, answer_seq = coalesce(:answer_seq, answer_seq)
 where session = :ref and number = :number
 
+-- name: part_can_enter
+-- The condition of `turn_enter`: nothing has to be decided (records/turns/fast_path.py). The
+-- session is current, nobody is inside or was left inside, its policy is not due in the zone of the
+-- store, somebody has written in it before, the message is new, nobody waits, nothing is linked.
+sessions.key = :key and sessions.ended_at is null
+    and sessions.platform = :platform and sessions.chat_type = :chat_type
+    and sessions.open_turn is null and sessions.lease_until = 0
+    and sessions.turns > 0 and sessions.epoch > 0
+    and sessions.updated_at >= :active_since
+    and not exists (
+        select 1 from people where people.person = sessions.person and people.zone is not null
+    )
+    and not exists (select 1 from turns where turns.arrival = :arrival)
+    and not exists (
+        select 1 from tickets where tickets.key = :key and tickets.until >= {part_db_now}
+    )
+    and not exists (select 1 from links where links.key = :key)
+
+-- name: part_can_answer
+-- The condition of `turn_answer`: the turn has its lease and was not answered yet.
+{part_where_leased} and open_turn = :turn
+
+-- name: turn_by_number
+select state, token, answer_seq from turns where session = :ref and number = :number
+
 -- name: turn_by_dedupe_key
 select turns.session, turns.number, turns.state, turns.first_seq, turns.answer_seq, sessions.id,
     turns.number = sessions.turns, sessions.lease_until > {part_db_now},
-    sessions.ended_at is not null, sessions.end_reason
+    sessions.ended_at is not null, sessions.end_reason, turns.token
 from turns join sessions on sessions.ref = turns.session
 where turns.arrival = :arrival
 

@@ -1,0 +1,90 @@
+-- The short way into a turn and out of it (records/turns/fast_path.py): one statement that changes
+-- everything, or nothing. Its transaction has locked the lanes. It must be read committed: in any
+-- other isolation level the statement would not see what was committed before it had the lock.
+
+-- name: part_is_read_committed
+current_setting('transaction_isolation') = 'read committed'
+
+-- name: turn_enter
+with entered as (
+    update sessions set {part_begin_turn}
+    where {part_can_enter} and {part_is_read_committed}
+    returning {part_session}, sessions.indexed_seq
+), message as (
+    insert into messages (place, turn, role, author, at, body)
+    select (ref << 32) + last_seq, turns, 'user', :author, :now, :body from entered
+), turn as (
+    insert into turns (session, number, state, arrival, began_at, first_seq, token)
+    select ref, turns, 'open', :arrival, :now, last_seq, :token from entered
+), awaited as (
+    insert into unindexed (session) select ref from entered where last_seq - :count <= indexed_seq
+    on conflict (session) do nothing
+)
+select * from entered
+
+-- name: part_locked_item
+-- The claimed message that the answer settles. Whoever claims it again does not wait for its lane.
+item as (
+    select id, key from inbox
+    where id = :item and state = {part_inbox_claimed} and attempts = :attempts for update
+)
+
+-- name: part_answer_where
+{part_can_answer} and {part_is_read_committed}
+    and (cast(:item as bigint) is null or exists (select 1 from item))
+returning ref, last_seq, turns, indexed_seq, platform, person
+
+-- name: part_answer_rows
+message as (
+    insert into messages (place, turn, role, kind, at, body)
+    select (ref << 32) + last_seq, :turn, 'assistant', :kind, :now, :body from answered
+), awaited as (
+    insert into unindexed (session) select ref from answered where last_seq - :count <= indexed_seq
+    on conflict (session) do nothing
+), closed as (
+    update turns set state = 'answered', closed_at = :now, answer_seq = answered.last_seq
+    from answered where turns.session = answered.ref and turns.number = :turn
+), delivered as (
+    insert into outbox (
+        delivery, session_id, target, platform, account, chat_id, thread_id, body, state,
+        not_before, created_at, is_next
+    )
+    select :delivery, :id, :target, :platform, :account, :chat_id, :thread_id, :delivered, 'waiting',
+        :now, :now, {part_outbox_is_head}
+    from answered where cast(:delivery as text) is not null
+    on conflict (delivery) do nothing
+), settled as (
+    update inbox set state = 'done', problem = null, is_next = 0
+    from answered, item where inbox.id = item.id
+    returning item.key
+), promoted as (
+    update inbox set is_next = 1 from settled
+    where inbox.id = (
+        select min(waiting.id) from inbox as waiting
+        where waiting.key = settled.key and waiting.state = 'waiting'
+    )
+    returning inbox.id
+)
+select last_seq, exists (select 1 from promoted) from answered
+
+-- name: turn_answer
+with {part_locked_item}, answered as (
+    update sessions set {part_step_columns}
+    {part_answer_where}
+), {part_answer_rows}
+
+-- name: turn_answer_with_usage
+with {part_locked_item}, answered as (
+    update sessions set {part_step_columns},
+    {part_add_usage}
+    {part_answer_where}
+), ledger as (
+    insert into usage (
+        session_id, turn, at, platform, person, model, provider, base_url,
+        input, output, cache_read, cache_write, reasoning, cost, certainty, cost_source
+    )
+    select :id, :turn, :now, answered.platform, coalesce(:person, answered.person), :model,
+        :provider, :base_url, :input, :output, :cache_read, :cache_write, :reasoning,
+        cast(:cost as bigint), :certainty, :cost_source
+    from answered
+), {part_answer_rows}
