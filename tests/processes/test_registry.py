@@ -168,6 +168,20 @@ class TestNotices:
         assert sum("```\ntwo" in text for text in conversation.notices()) == 1
         assert sum("```\none" in text for text in conversation.notices()) == 1
 
+    def test_clock_that_is_set_back_delays_no_report(self, conversation: Conversation) -> None:
+        process = conversation.spawn("echo one; read; echo two; read", check_interval=10)
+        conversation.wait_for_output(process, "one")
+        conversation.clock.forward(hours=-2)
+        conversation.registry.check_all()
+        assert len(conversation.notices()) == 1
+        conversation.registry.submit(process)
+        conversation.wait_for_output(process, "two")
+        conversation.registry.check_all()
+        assert len(conversation.notices()) == 1
+        conversation.clock.forward(seconds=10)
+        conversation.registry.check_all()
+        assert len(conversation.notices()) == 2
+
     def test_own_programs_are_not_reported_as_recovered(self, conversation: Conversation) -> None:
         conversation.spawn("sleep 600")
         conversation.registry.recover()

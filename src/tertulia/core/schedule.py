@@ -112,12 +112,20 @@ def next_after(rule: Rule, time: datetime) -> datetime | None:
     return _next_cron(rule, time)
 
 
+def restart(rule: Rule, now: datetime) -> Rule:
+    """Return a rule whose next time was decided later than now: the clock was set back since.
+
+    An interval begins anew, because its times until then have run already. A time of day stays what
+    it is, and one that has run does not run again.
+    """
+    return Every(rule.seconds, now.astimezone(UTC)) if isinstance(rule, Every) else rule
+
+
 def decide(rule: Rule, planned: datetime, now: datetime, misfire: Misfire) -> Due:
     """Decide about a planned occurrence and those that came after it until now.
 
     Occurrences within the grace time run with every misfire policy. A clock that jumps forward
-    misses the occurrences it jumped over; one that jumps back has nothing due and runs nothing
-    twice.
+    misses the occurrences it jumped over; one that jumps back has nothing due: see `restart`.
     """
     newest = latest_occurrence(rule, planned, now)
     after = next_after(rule, newest)

@@ -373,7 +373,8 @@ class ProcessRegistry:
         interval = process.check_interval
         if not process.is_alive or interval is None:
             return
-        if self._store.now() - process.told_at < interval:
+        # A notice of a time to come was sent before the clock was set back: it delays none.
+        if timedelta(0) <= self._store.now() - process.told_at < interval:
             return
         chunk = self._unreported_output(process)
         if chunk.end > process.told:

@@ -163,10 +163,11 @@ class Processes:
         `told` is how many bytes of the output are reported to it, this report included.
         Return False, and do nothing, if another node has reported meanwhile.
         """
+        before = to_micros(process.told_at)
+        now = to_micros(self._context.clock.now())
         # Each report needs its own time, because the time is part of the delivery's key: two
         # reports in one tick of the clock would count as one.
-        now = max(to_micros(self._context.clock.now()), to_micros(process.told_at) + 1)
-        before = to_micros(process.told_at)
+        now += now == before
         params = {"id": process.id, "told": told, "now": now, "before": before}
 
         def work(tx: Transaction) -> bool:

@@ -21,7 +21,16 @@ import msgspec
 
 from tertulia.core import keys
 from tertulia.core.message import from_json, to_json
-from tertulia.core.schedule import MISFIRES, Due, Misfire, Rule, decide, next_after, parse_rule
+from tertulia.core.schedule import (
+    MISFIRES,
+    Due,
+    Misfire,
+    Rule,
+    decide,
+    next_after,
+    parse_rule,
+    restart,
+)
 from tertulia.core.session import Page
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN, Target
@@ -252,11 +261,14 @@ class Schedules:
 
         def take(tx: Transaction, params: Params) -> list[ScheduleRun]:
             now = from_micros(params["now"])
+            for row in tx.all("schedules_decided_later", params):
+                _restart(tx, _to_schedule(row), now)
             for row in tx.all("schedules_due", params):
                 _plan(tx, _to_schedule(row), now)
             lost = {"tries": MAX_ATTEMPTS, "problem": "Every node that claimed the run was lost."}
             tx.run("occurrences_expire", {**params, **lost})
             tx.run("occurrences_finish_sent")
+            tx.run("occurrences_wake", params)
             rows = tx.all("occurrences_claim_undelivered", params)
             if len(rows) < limit:
                 rows += tx.all("occurrences_claim", {**params, "limit": limit - len(rows)})
@@ -353,7 +365,7 @@ class Schedules:
     ) -> Schedule:
         def work(tx: Transaction) -> Schedule:
             schedule = self._require(tx, schedule_id, by)
-            return _set(tx, schedule, *change(schedule))
+            return _set(tx, schedule, *change(schedule), self._context.clock.now())
 
         changed = self._db.write(work, lane=_RUNS.claim_lane)
         self._db.notify(CHANNEL)
@@ -450,7 +462,19 @@ def _plan(tx: Transaction, schedule: Schedule, now: datetime) -> None:
     for planned in due.runs:
         since = due.since if schedule.misfire == "once" else planned
         _put(tx, schedule, planned, since, now)
-    _set(tx, schedule, "over" if due.next is None else "active", due.next)
+    _set(tx, schedule, "over" if due.next is None else "active", due.next, now)
+
+
+def _restart(tx: Transaction, schedule: Schedule, now: datetime) -> None:
+    """Decide the next time of a schedule again: it was decided before the clock was set back."""
+    rule = restart(schedule.rule, now)
+    params = {
+        "id": schedule.id,
+        "rule": msgspec.json.encode(rule).decode(),
+        "next_at": to_micros(next_after(rule, now) or now),
+        "now": to_micros(now),
+    }
+    tx.run("schedule_restart", params)
 
 
 def _put(
@@ -478,10 +502,15 @@ def _put(
 
 
 def _set(
-    tx: Transaction, schedule: Schedule, state: ScheduleState, next_at: datetime | None
+    tx: Transaction,
+    schedule: Schedule,
+    state: ScheduleState,
+    next_at: datetime | None,
+    now: datetime,
 ) -> Schedule:
     at = None if next_at is None else to_micros(next_at)
-    row = tx.one("schedule_set", {"id": schedule.id, "state": state, "next_at": at})
+    params = {"id": schedule.id, "state": state, "next_at": at, "now": to_micros(now)}
+    row = tx.one("schedule_set", params)
     assert row is not None
     return _to_schedule(row)
 

@@ -85,7 +85,7 @@ def database_time(tx: Transaction) -> int:
 
 def has_running_turn(tx: Transaction, row: SessionRow) -> bool:
     """Return whether a turn has the lease of a session; a policy does not end it then."""
-    return bool(row.lease_until) and row.lease_until > database_time(tx)
+    return bool(row.lease_until) and row.is_leased_at(database_time(tx))
 
 
 def current_view(tx: Transaction, session_id: str) -> CurrentView:

@@ -71,7 +71,16 @@ class SessionRow(NamedTuple):
     revision: int
     epoch: int
     lease_until: int
+    lease_length: int
     open_turn: int | None
+
+    def is_leased_at(self, database_time: int) -> bool:
+        """Return whether the lease of the session lasts at a time of the database's clock.
+
+        A lease that ends later than it could is over: the clock was set back. The tolerance of one
+        more length gives a holder that lives the time to renew it.
+        """
+        return database_time < self.lease_until <= database_time + 2 * self.lease_length
 
     def session(self, notice: Notice | None = None) -> Session:
         """Return the row as a Session; raise StoreCorrupt if it cannot be parsed."""

@@ -127,7 +127,7 @@ TABLES: tuple[Table, ...] = (
         "created_at updated_at ended_at end_reason parent_id parent_kind input output "
         "cache_read cache_write reasoning last_prompt cost certainty cost_source model "
         "provider metadata version last_seq turns revision epoch open_turn",
-        left="indexed_seq is_card_indexed lease_until",
+        left="indexed_seq is_card_indexed lease_until lease_length",
     ),
     _table(
         "messages",
@@ -183,16 +183,17 @@ TABLES: tuple[Table, ...] = (
         "inbox",
         {"id": int},
         "id arrival key source body state attempts not_before received_at problem is_next "
-        "gathered_into",
-        left="lease_until",
+        "gathered_into paused_at",
+        left="lease_until lease_length",
+        added={"paused_at": 0},
     ),
     _table(
         "outbox",
         {"id": int},
         "id delivery session_id target platform account chat_id thread_id body state attempts "
-        "not_before created_at sent_at problem is_next message_id first_sent_at waived",
-        left="lease_until",
-        added={"message_id": None, "first_sent_at": None, "waived": 0},
+        "not_before created_at sent_at problem is_next message_id first_sent_at waived paused_at",
+        left="lease_until lease_length",
+        added={"message_id": None, "first_sent_at": None, "waived": 0, "paused_at": 0},
     ),
     _table(
         "listeners",
@@ -215,19 +216,21 @@ TABLES: tuple[Table, ...] = (
         "flushes",
         {"session": int},
         "session attempts",
-        left="lease_until",
+        left="lease_until lease_length",
     ),
     _table(
         "schedules",
         {"id": int},
-        "id owner key origin task rule misfire target session state next_at created_at",
+        "id owner key origin task rule misfire target session state next_at created_at decided_at",
+        added={"decided_at": 0},
     ),
     _table(
         "occurrences",
         {"id": int},
         "id schedule planned_at since_at is_manual state attempts not_before ended_at session_id "
-        "delivery result problem",
-        left="lease_until",
+        "delivery result problem paused_at",
+        left="lease_until lease_length",
+        added={"paused_at": 0},
     ),
 )
 

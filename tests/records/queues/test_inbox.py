@@ -6,16 +6,9 @@ import pytest
 
 from tertulia import Source, StaleWrite, Store
 from tertulia.testing import FakeClock
-from tests.records.queues.query_plan import scanned_tables
 
 ANA = Source("telegram", "42", user_id="42")
 BEN = Source("telegram", "43", user_id="43")
-
-
-@pytest.mark.parametrize("statement", ["inbox_expire", "inbox_claim"])
-def test_claim_does_not_read_settled_messages(store: Store, statement: str) -> None:
-    """So the cost of a claim does not grow with the number of answered messages."""
-    assert scanned_tables(store, statement) == []
 
 
 def test_answered_message_stays_stored(store: Store) -> None:

@@ -6,15 +6,8 @@ import pytest
 
 from tertulia import ConfigError, NotFound, Source, StaleWrite, Store
 from tertulia.records.queues import outbox
-from tests.records.queues.query_plan import scanned_tables
 
 ANA = Source("telegram", "42", user_id="42", account="work")
-
-
-@pytest.mark.parametrize("statement", ["outbox_find_lost", "outbox_claim"])
-def test_claim_does_not_read_sent_deliveries(store: Store, statement: str) -> None:
-    """So the cost of a claim does not grow with the number of sent deliveries."""
-    assert scanned_tables(store, statement) == []
 
 
 def test_sent_delivery_stays_stored(store: Store) -> None:

@@ -31,6 +31,9 @@ from tertulia.storage.rows import to_micros
 
 MAX_LIMIT: Final = 1000
 _POLL_SECONDS: Final = 1.0
+# A pause that began this long after now began before the clock was set back. Less may be the
+# difference between the clocks of two nodes.
+_CLOCK_TOLERANCE: Final = timedelta(minutes=1)
 
 
 class _Numbered(Protocol):
@@ -92,7 +95,7 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
         self,
         context: StoreContext,
         seconds: float,
-        is_due: Callable[[Transaction, int], bool] | None = None,
+        is_due: Callable[[Transaction, Params], bool] | None = None,
     ) -> bool:
         """Wait until an entry is due; return False after `seconds`.
 
@@ -104,7 +107,7 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
         deadline = time.monotonic() + seconds
         while True:
             notifications = context.db.notifications(self.channel)
-            if context.db.read(lambda tx: check(tx, to_micros(context.clock.now()))):
+            if context.db.read(lambda tx: check(tx, _times(context))):
                 return True
             left = deadline - time.monotonic()
             if left <= 0:
@@ -151,8 +154,8 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
         """Mark the oldest waiting entry of a lane as its head, if no entry is."""
         tx.run(f"{self.table}_promote", lane)
 
-    def _is_due(self, tx: Transaction, now: int) -> bool:
-        row = tx.one(f"{self.table}_is_due", {"now": now})
+    def _is_due(self, tx: Transaction, times: Params) -> bool:
+        row = tx.one(f"{self.table}_is_due", times)
         return row is not None and bool(row[0])
 
     def _check(self, entry: object) -> None:
@@ -173,14 +176,30 @@ def claim(
     *,
     lane: str | None = None,
 ) -> list[T]:
-    """Return what `take` claims in one transaction; its parameters are now, lease and limit."""
+    """Return what `take` claims in one transaction.
+
+    Its parameters are now, future (see `_CLOCK_TOLERANCE`), lease and limit.
+    """
     check_limit(limit)
-    params = {
-        "now": to_micros(context.clock.now()),
-        "lease": lease_micros(lease_seconds),
-        "limit": limit,
-    }
+    params = {**_times(context), "lease": lease_micros(lease_seconds), "limit": limit}
     return context.db.write(lambda tx: take(tx, params), lane=lane)
+
+
+def _times(context: StoreContext) -> dict[str, int]:
+    now = context.clock.now()
+    return {"now": to_micros(now), "future": to_micros(now + _CLOCK_TOLERANCE)}
+
+
+def pause_params(now: datetime, seconds: float | None) -> dict[str, int]:
+    """Return the columns of an entry that is due after a pause, or at once.
+
+    What is due at once is so by any clock: its `paused_at` is 0.
+    """
+    due_at = time_after(now, seconds)
+    return {
+        "not_before": to_micros(due_at),
+        "paused_at": to_micros(now) if due_at > now else 0,
+    }
 
 
 def settle_params(
@@ -196,8 +215,8 @@ def settle_params(
     return {
         "state": state,
         "problem": storable(problem),
-        "not_before": to_micros(time_after(now, retry_after)),
         "now": to_micros(now),
+        **pause_params(now, retry_after),
         **columns,
     }
 

@@ -88,7 +88,7 @@ class Inbox:
             "source": to_json(source.to_dict()),
             "body": to_json({"text": text, "message_id": platform_id, "media": list(media)}),
             "now": to_micros(now),
-            "not_before": to_micros(base.time_after(now, gather_seconds)),
+            **base.pause_params(now, gather_seconds),
         }
 
         def work(tx: Transaction) -> InboxItem:
@@ -118,6 +118,7 @@ class Inbox:
 
         def take(tx: Transaction, params: Params) -> list[InboxItem]:
             tx.run("inbox_expire")
+            tx.run("inbox_wake", params)
             return sorted(map(_to_item, tx.all("inbox_claim", params)), key=lambda item: item.id)
 
         return _QUEUE.claim(self._context, limit, lease_seconds, take)
@@ -200,6 +201,7 @@ def _gather(tx: Transaction, new: Mapping[str, Any], seconds: float) -> Row | No
             }
         ),
         "not_before": min(new["not_before"], to_micros(latest)),
+        "paused_at": new["paused_at"],
     }
     tx.run("inbox_set_body", combined)
     # The text is in the item before; this row only keeps the dedupe key of the new message.
@@ -210,8 +212,8 @@ def _gather(tx: Transaction, new: Mapping[str, Any], seconds: float) -> Row | No
 def settle_answered(tx: Transaction, item: InboxItem) -> None:
     """Settle a claimed message as answered, in the transaction that stores its answer."""
     tx.lock(_lane(item))
-    not_before = to_micros(item.not_before)
-    _QUEUE.settle_in(tx, item, {"state": "done", "problem": None, "not_before": not_before})
+    columns = {"problem": None, "not_before": to_micros(item.not_before), "paused_at": 0}
+    _QUEUE.settle_in(tx, item, {"state": "done", **columns})
 
 
 def settle_waiting(tx: Transaction, item: InboxItem) -> None:

@@ -142,6 +142,7 @@ class Outbox:
                     _promote(tx, (platform, account, *rest_of_chat))
             selection = _selected(platforms, accounts)
             if selection is None:
+                tx.run("outbox_wake", params)
                 rows = tx.all("outbox_claim", params)
             else:
                 rows = _claim_for(tx, selection, params)
@@ -161,9 +162,9 @@ class Outbox:
         if selection is None:
             return _QUEUE.wait(self._context, seconds)
 
-        def is_due(tx: Transaction, now: int) -> bool:
+        def is_due(tx: Transaction, times: Params) -> bool:
             rows = (
-                tx.one(f"outbox_is_due_for{_suffix(key)}", {**_columns_of(key), "now": now})
+                tx.one(f"outbox_is_due_for{_suffix(key)}", {**_columns_of(key), **times})
                 for key in selection
             )
             return any(row is not None and row[0] for row in rows)
@@ -220,6 +221,8 @@ class Outbox:
         if state is not None:
             base.check_choice("state", state, DELIVERY_STATES)
         statement = "outbox_find" if state is None else "outbox_find_by_state"
+        if session_id is not None:
+            statement = "outbox_find_by_session"
 
         def read(tx: Transaction, page: Params) -> Iterable[Delivery]:
             params = {**page, "state": state, "session_id": session_id}
@@ -335,6 +338,7 @@ def _claim_for(
         left = params["limit"] - len(rows)
         if left:
             values = {**params, **_columns_of(key), "limit": left}
+            tx.run(f"outbox_wake_for{_suffix(key)}", values)
             rows += tx.all(f"outbox_claim_for{_suffix(key)}", values)
     return rows
 

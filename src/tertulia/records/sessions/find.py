@@ -132,7 +132,7 @@ class FindExpired(NamedTuple):
             for columns in page.rows:
                 row = session_row(columns)
                 after = _activity_order(row)
-                if row.lease_until < page.database_time and self._is_expired(
+                if not row.is_leased_at(page.database_time) and self._is_expired(
                     row, columns[-1], page.busy_keys
                 ):
                     expired.append(row)

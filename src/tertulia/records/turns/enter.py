@@ -18,6 +18,7 @@ from tertulia.records.transcript.log import Entry, append_with
 from tertulia.records.turns.interrupted import close_interrupted, revoke_open_turn
 from tertulia.records.turns.lease import TurnRef, turn_lease
 from tertulia.records.turns.local_turns import LocalTurns
+from tertulia.records.turns.ticket import TICKET_MICROS
 from tertulia.records.turns.user_message import UserMessage
 from tertulia.storage import rows
 from tertulia.storage.base import Transaction
@@ -152,10 +153,9 @@ class EnterTurn(NamedTuple):
         """Raise `SessionHeld` while another turn is inside or is first in the queue."""
         if self.local_turns.has_turn_in(row.id):
             raise SessionHeld(row.key)
-        until = row.lease_until or _lease_before(tx, row)
-        if until and until > session_rows.database_time(tx):
+        if session_rows.has_running_turn(tx, row) or _is_parent_leased(tx, row):
             raise SessionHeld(row.key)
-        (first,) = tx.one("ticket_next", {"key": row.key}) or (None,)
+        (first,) = tx.one("ticket_next", {"key": row.key, "lease": TICKET_MICROS}) or (None,)
         if first is not None and (self.ticket is None or first < self.ticket):
             raise SessionHeld(row.key)
         self._drop_ticket(tx)
@@ -226,19 +226,19 @@ def author_of(context: StoreContext, source: Source) -> str | None:
     return to_json(author)
 
 
-def _lease_before(tx: Transaction, row: SessionRow) -> int:
-    """Return the lease of the parent of a session that nobody has entered yet, else 0.
+def _is_parent_leased(tx: Transaction, row: SessionRow) -> bool:
+    """Return whether a session that nobody has entered yet has a parent with a running turn.
 
     Only if a policy ended the parent: a policy does not begin a second turn of a conversation
     beside a running one. A user who resets by hand wants that.
     """
     if row.parent_id is None or row.epoch:
-        return 0
+        return False
     for reason in AUTOMATIC:
-        columns = tx.one("session_lease_until", {"id": row.parent_id, "reason": reason})
+        columns = tx.one("session_lease", {"id": row.parent_id, "reason": reason})
         if columns is not None:
-            return int(columns[0])
-    return 0
+            return bool(columns[0])
+    return False
 
 
 def _text_at(tx: Transaction, ref: int, seq: int | None) -> str | None:

@@ -12,6 +12,7 @@ from tertulia.storage.base import Database, Transaction
 
 # A ticket that was not renewed for this long belongs to a process that is gone.
 TICKET_SECONDS: Final = 5.0
+TICKET_MICROS: Final = lease_micros(TICKET_SECONDS)
 
 
 class Ticket:
@@ -32,11 +33,11 @@ class Ticket:
         self._renew_at = time.monotonic() + TICKET_SECONDS / 3
 
     def _take_or_renew(self, key: str, tx: Transaction) -> int:
-        lease = lease_micros(TICKET_SECONDS)
-        if self.id is not None and tx.changed("ticket_renew", {"id": self.id, "lease": lease}):
+        lease = {"lease": TICKET_MICROS}
+        if self.id is not None and tx.changed("ticket_renew", {"id": self.id, **lease}):
             return self.id
-        tx.run("tickets_expire")
-        row = tx.one("ticket_insert", {"key": key, "lease": lease})
+        tx.run("tickets_expire", lease)
+        row = tx.one("ticket_insert", {"key": key, **lease})
         assert row is not None
         return int(row[0])
 

@@ -18,12 +18,9 @@ is_next = case when :state = 'waiting' then is_next else 0 end
 -- name: part_inbox_lane
 key = :key
 
--- name: part_inbox_filter
-(cast(:key as text) is null or key = :key)
-
 -- name: inbox_put
-insert into inbox (arrival, key, source, body, state, not_before, received_at, is_next)
-values (:arrival, :key, :source, :body, 'waiting', :not_before, :now,
+insert into inbox (arrival, key, source, body, state, not_before, paused_at, received_at, is_next)
+values (:arrival, :key, :source, :body, 'waiting', :not_before, :paused_at, :now,
     {part_inbox_is_head})
 returning {part_inbox_columns}
 
@@ -33,10 +30,13 @@ values (:arrival, :key, :source, :body, 'gathered', :now, :now, :into)
 returning {part_inbox_columns}
 
 -- name: inbox_newest
-select {part_inbox_columns} from inbox where key = :key and state <> 'gathered' order by id desc limit 1
+-- A range instead of `key = …`: only the index on the key has this order, so that PostgreSQL cannot
+-- read the table from its end in the hope to meet the key soon.
+select {part_inbox_columns} from inbox where key >= :key and key <= :key and state <> 'gathered'
+order by key desc, id desc limit 1
 
 -- name: inbox_set_body
-update inbox set body = :body, not_before = :not_before where id = :id
+update inbox set body = :body, not_before = :not_before, paused_at = :paused_at where id = :id
 
 -- name: inbox_gather
 update inbox set state = 'done', is_next = 0, body = :body
@@ -46,7 +46,7 @@ where id = :id and state = 'waiting' and attempts = :attempts
 select {part_inbox_columns} from inbox where arrival = :arrival
 
 -- name: inbox_expire
-update inbox set state = 'waiting' where {part_inbox_lost}
+update inbox {part_inbox_by_lease} set state = 'waiting' where {part_inbox_lost}
 
 -- name: inbox_find_by_key
 select {part_inbox_columns} from inbox

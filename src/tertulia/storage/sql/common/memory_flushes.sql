@@ -4,9 +4,10 @@
 insert into flushes (session) values (:session) on conflict (session) do nothing
 
 -- name: memory_flush_claim
-update flushes set attempts = attempts + 1, lease_until = {part_db_now} + :lease
+update flushes set attempts = attempts + 1, lease_until = {part_db_now} + :lease,
+    lease_length = :lease
 where session in (
-    select session from flushes where lease_until < {part_db_now}
+    select session from flushes where {part_is_over}
     order by session limit :limit {part_skip_locked}
 )
 returning session, attempts

@@ -20,9 +20,6 @@ message_id = coalesce(cast(:message_id as text), message_id),
 waived = waived + :waived,
 first_sent_at = case when :state = 'unknown' then first_sent_at else null end
 
--- name: part_outbox_filter
-(cast(:session_id as text) is null or session_id = :session_id)
-
 -- name: outbox_put
 insert into outbox (
     delivery, session_id, target, platform, account, chat_id, thread_id, body, state, not_before,
@@ -35,7 +32,8 @@ insert into outbox (
 
 -- name: outbox_find_lost
 -- The sender is gone: it is unknown whether the delivery arrived.
-select id, {part_db_now} - first_sent_at, platform, account, chat_id, thread_id from outbox
+select id, {part_db_now} - first_sent_at, platform, account, chat_id, thread_id
+from outbox {part_outbox_by_lease}
 where {part_outbox_lost} {part_skip_locked}
 
 -- name: outbox_set_unknown
@@ -48,35 +46,100 @@ update outbox set state = 'waiting', problem = 'the sender was lost while sendin
 -- name: outbox_claim_for
 {part_outbox_claim}
 where id in (
-    select id from outbox where {part_head_is_due} and platform = :platform
-    order by not_before, id limit :limit {part_skip_locked}
+    select id from outbox {part_outbox_by_due_for}
+    where {part_head_is_due} and platform = :platform
+    order by id limit :limit {part_skip_locked}
 )
 returning {part_outbox_columns}
+
+-- name: outbox_wake_for
+update outbox set paused_at = 0 where id in (
+    select id from (
+        select id from outbox {part_outbox_by_pause_for}
+        where {part_outbox_paused} and platform = :platform
+            and not_before <= :now
+        order by not_before limit :limit {part_skip_locked}
+    ) ended
+    union all
+    select id from (
+        select id from outbox {part_outbox_by_pause_begin}
+        where {part_outbox_paused} and paused_at > :future
+        order by paused_at limit :limit {part_skip_locked}
+    ) early
+)
+
+-- name: outbox_is_due_for
+select (
+    select id from outbox {part_outbox_by_due_for}
+    where {part_head_is_due} and platform = :platform
+    order by id limit 1
+) is not null or (
+    select id from outbox {part_outbox_by_pause_for}
+    where {part_outbox_paused} and platform = :platform
+        and not_before <= :now
+    order by not_before limit 1
+) is not null or (
+    select id from outbox {part_outbox_by_pause_begin}
+    where {part_outbox_paused} and platform = :platform
+        and paused_at > :future
+    order by paused_at limit 1
+) is not null or exists (
+    select 1 from outbox {part_outbox_by_lease}
+    where {part_outbox_lost} and platform = :platform
+)
 
 -- name: outbox_claim_for_account
 {part_outbox_claim}
 where id in (
-    select id from outbox
+    select id from outbox {part_outbox_by_due_for_account}
     where {part_head_is_due} and platform = :platform and account = :account
-    order by not_before, id limit :limit {part_skip_locked}
+    order by id limit :limit {part_skip_locked}
 )
 returning {part_outbox_columns}
 
--- name: outbox_is_due_for_account
-select exists (
-        select 1 from outbox
-        where {part_head_is_due} and platform = :platform and account = :account
-    ) or exists (
-        select 1 from outbox
-        where {part_outbox_lost} and platform = :platform and account = :account
-    )
+-- name: outbox_wake_for_account
+update outbox set paused_at = 0 where id in (
+    select id from (
+        select id from outbox {part_outbox_by_pause_for_account}
+        where {part_outbox_paused} and platform = :platform and account = :account
+            and not_before <= :now
+        order by not_before limit :limit {part_skip_locked}
+    ) ended
+    union all
+    select id from (
+        select id from outbox {part_outbox_by_pause_begin}
+        where {part_outbox_paused} and paused_at > :future
+        order by paused_at limit :limit {part_skip_locked}
+    ) early
+)
 
--- name: outbox_is_due_for
-select exists (select 1 from outbox where {part_head_is_due} and platform = :platform)
-    or exists (select 1 from outbox where {part_outbox_lost} and platform = :platform)
+-- name: outbox_is_due_for_account
+select (
+    select id from outbox {part_outbox_by_due_for_account}
+    where {part_head_is_due} and platform = :platform and account = :account
+    order by id limit 1
+) is not null or (
+    select id from outbox {part_outbox_by_pause_for_account}
+    where {part_outbox_paused} and platform = :platform and account = :account
+        and not_before <= :now
+    order by not_before limit 1
+) is not null or (
+    select id from outbox {part_outbox_by_pause_begin}
+    where {part_outbox_paused} and platform = :platform and account = :account
+        and paused_at > :future
+    order by paused_at limit 1
+) is not null or exists (
+    select 1 from outbox {part_outbox_by_lease}
+    where {part_outbox_lost} and platform = :platform and account = :account
+)
 
 -- name: outbox_get
 select {part_outbox_columns} from outbox where delivery = :delivery
+
+-- name: outbox_find_by_session
+select {part_outbox_columns} from outbox
+where id > :after and session_id = :session_id and (cast(:state as text) is null or state = :state)
+order by id limit :limit
 
 -- name: outbox_delete
 delete from outbox where session_id = :session_id

@@ -29,7 +29,13 @@ insert into codes (hash, purpose, platform, account, subject, made_at, until, so
 values (:hash, :purpose, :platform, :account, :subject, :now, :until, :source)
 
 -- name: codes_expire
-delete from codes where until <= :now
+-- One that was made later than now was made before the clock was set back; its end is unknown.
+delete from codes
+where until <= :now or (made_at > :now + {part_clock_tolerance} and purpose <> 'refused')
+
+-- name: part_clock_tolerance
+-- A minute, in microseconds: the clocks of two nodes differ.
+60000000
 
 -- name: codes_replace_oldest
 -- Replaced codes stay until they expire, so that their makers cannot ask again at once.
@@ -79,7 +85,9 @@ select subject, platform, made_at, until from codes where purpose = :purpose ord
 insert into wrong_codes (place, at) values (:place, :now) on conflict (place, at) do nothing
 
 -- name: wrong_codes_count
-select count(*) from wrong_codes where place = :place and at > :since
+-- Within an hour of `since`: a clock that was set back locks nobody out for longer.
+select count(*) from wrong_codes
+where place = :place and at > :since and at <= :since + 3600000000 + {part_clock_tolerance}
 
 -- name: wrong_codes_expire
 delete from wrong_codes where at <= :since

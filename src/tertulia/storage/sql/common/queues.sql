@@ -7,18 +7,44 @@
 --   part_…_open      the states of an entry that can be settled
 --   part_…_settle    the columns that settling sets besides state, not_before and problem
 --   part_…_lane      the condition for entries of one lane; `is_next` marks its head (0003_queues)
---   part_…_filter    the condition of a search
+--   part_…_paused    the condition for entries that wait for the end of a pause
+-- and each dialect, in dialect.sql, how it is made to use an index: part_…_by_due and so on.
 
 -- name: part_{queue}_claim (inbox, outbox, occurrences)
 update {queue} set state = {part_{queue}_claimed}, attempts = attempts + 1,
     {part_{queue}_claim_also}
-    lease_until = {part_db_now} + :lease
+    lease_until = {part_db_now} + :lease, lease_length = :lease
 
 -- name: part_head_is_due
-state = 'waiting' and is_next = 1 and not_before <= :now
+state = 'waiting' and is_next = 1 and paused_at = 0
+
+-- name: part_{queue}_paused (inbox, outbox)
+state = 'waiting' and is_next = 1 and paused_at <> 0
+
+-- name: part_is_over
+-- A lease is over after its time. It is over too if it ends later than it could: the clock was set
+-- back. A holder that lives has by then renewed it, unless the clock was set back by less than it.
+(lease_until < {part_db_now} or lease_until > {part_db_now} + 2 * lease_length)
 
 -- name: part_{queue}_lost (inbox, outbox, occurrences)
-state = {part_{queue}_claimed} and lease_until < {part_db_now}
+state = {part_{queue}_claimed} and {part_is_over}
+
+-- name: {queue}_wake (inbox, outbox, occurrences)
+-- End the pauses that are over, and those that a clock which was set back would make longer: they
+-- began later than now. `future` is some time after now, since the clocks of two nodes differ.
+update {queue} set paused_at = 0 where id in (
+    select id from (
+        select id from {queue} {part_{queue}_by_pause}
+        where {part_{queue}_paused} and not_before <= :now
+        order by not_before limit :limit {part_skip_locked}
+    ) ended
+    union all
+    select id from (
+        select id from {queue} {part_{queue}_by_pause_begin}
+        where {part_{queue}_paused} and paused_at > :future
+        order by paused_at limit :limit {part_skip_locked}
+    ) early
+)
 
 -- name: part_{queue}_is_head (inbox, outbox)
 case when exists (select 1 from {queue} where is_next = 1 and {part_{queue}_lane}) then 0 else 1 end
@@ -26,21 +52,35 @@ case when exists (select 1 from {queue} where is_next = 1 and {part_{queue}_lane
 -- name: {queue}_claim (inbox, outbox)
 {part_{queue}_claim}
 where id in (
-    select id from {queue} where {part_head_is_due}
-    order by not_before, id limit :limit {part_skip_locked}
+    select id from {queue} {part_{queue}_by_due} where {part_head_is_due}
+    order by id limit :limit {part_skip_locked}
 )
 returning {part_{queue}_columns}
 
 -- name: {queue}_is_due (inbox, outbox)
-select exists (select 1 from {queue} where {part_head_is_due})
-    or exists (select 1 from {queue} where {part_{queue}_lost})
+-- Not `exists`: PostgreSQL then expects to meet a due entry soon, and reads the table.
+select (
+    select id from {queue} {part_{queue}_by_due} where {part_head_is_due} order by id limit 1
+) is not null
+    or {part_{queue}_is_woken}
+    or exists (select 1 from {queue} {part_{queue}_by_lease} where {part_{queue}_lost})
+
+-- name: part_{queue}_is_woken (inbox, outbox, occurrences)
+(
+    select id from {queue} {part_{queue}_by_pause}
+    where {part_{queue}_paused} and not_before <= :now order by not_before limit 1
+) is not null or (
+    select id from {queue} {part_{queue}_by_pause_begin}
+    where {part_{queue}_paused} and paused_at > :future order by paused_at limit 1
+) is not null
 
 -- name: {queue}_renew (inbox, outbox, occurrences)
-update {queue} set lease_until = {part_db_now} + :lease
+update {queue} set lease_until = {part_db_now} + :lease, lease_length = :lease
 where id = :id and state = {part_{queue}_claimed} and attempts = :attempts
 
 -- name: {queue}_settle (inbox, outbox, occurrences)
-update {queue} set state = :state, not_before = :not_before, problem = :problem,
+update {queue} set state = :state, not_before = :not_before, paused_at = :paused_at,
+    problem = :problem,
     {part_{queue}_settle}
 where id = :id and state in ({part_{queue}_open}) and attempts = :attempts
 returning {part_{queue}_columns}
@@ -53,10 +93,10 @@ where id = (select min(id) from {queue} where state = 'waiting' and {part_{queue
 
 -- name: {queue}_find (inbox, outbox)
 select {part_{queue}_columns} from {queue}
-where id > :after and {part_{queue}_filter}
+where id > :after
 order by id limit :limit
 
 -- name: {queue}_find_by_state (inbox, outbox)
 select {part_{queue}_columns} from {queue}
-where id > :after and state = :state and {part_{queue}_filter}
+where id > :after and state = :state
 order by id limit :limit

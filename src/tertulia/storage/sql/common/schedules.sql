@@ -22,12 +22,15 @@ session_id = coalesce(cast(:session_id as text), session_id),
 result = coalesce(cast(:result as text), result),
 delivery = coalesce(cast(:delivery as text), delivery)
 
+-- name: part_occurrences_paused
+state = 'waiting' and paused_at <> 0
+
 -- name: schedule_put
 insert into schedules (
-    owner, key, origin, task, rule, misfire, target, session, state, next_at, created_at
+    owner, key, origin, task, rule, misfire, target, session, state, next_at, decided_at, created_at
 )
 values (
-    :owner, :key, :origin, :task, :rule, :misfire, :target, :session, 'active', :next_at, :now
+    :owner, :key, :origin, :task, :rule, :misfire, :target, :session, 'active', :next_at, :now, :now
 )
 returning {part_schedule}
 
@@ -42,11 +45,14 @@ select {part_schedule} from schedules
 where (owner = :owner or key = :key) and id > :after order by id limit :limit
 
 -- name: schedule_set
-update schedules set state = :state, next_at = :next_at where id = :id
+update schedules set state = :state, next_at = :next_at, decided_at = :now where id = :id
 returning {part_schedule}
 
 -- name: schedules_set_key
 update schedules set key = :key where owner = :owner and key = :shared
+
+-- name: schedule_restart
+update schedules set rule = :rule, next_at = :next_at, decided_at = :now where id = :id
 
 -- name: schedule_delete
 delete from schedules where id = :id
@@ -57,6 +63,11 @@ delete from occurrences where schedule = :id
 -- name: schedules_due
 select {part_schedule} from schedules where state = 'active' and next_at <= :now
 order by next_at, id limit :limit
+
+-- name: schedules_decided_later
+-- The clock was set back: their next times were decided later than now.
+select {part_schedule} from schedules where state = 'active' and decided_at > :future
+order by decided_at limit :limit
 
 -- name: occurrence_put
 insert into occurrences (
@@ -70,7 +81,8 @@ select {part_occurrences_columns} from occurrences where schedule = :schedule an
 
 -- name: occurrences_expire
 -- Their runner is gone, or took longer than the lease.
-update occurrences set state = case when attempts < :tries then 'waiting' else 'failed' end,
+update occurrences {part_occurrences_by_lease}
+set state = case when attempts < :tries then 'waiting' else 'failed' end,
     ended_at = case when attempts < :tries then ended_at else :now end,
     problem = case when attempts < :tries then problem else :problem end
 where {part_occurrences_lost}
@@ -86,7 +98,7 @@ update occurrences set state = 'done' where {part_is_sent}
 
 -- name: part_is_due
 -- One occurrence of a schedule at a time, in order; of a paused schedule only manual ones.
-occurrences.state = 'waiting' and occurrences.not_before <= :now
+occurrences.state = 'waiting' and occurrences.paused_at = 0
 and not exists (
     select 1 from occurrences other
     where other.state = 'taken' and other.schedule = occurrences.schedule
@@ -126,9 +138,11 @@ returning {part_occurrences_columns}
 
 -- name: occurrences_is_due
 select exists (select 1 from schedules where state = 'active' and next_at <= :now)
+    or exists (select 1 from schedules where state = 'active' and decided_at > :future)
+    or {part_occurrences_is_woken}
     or exists (select 1 from occurrences where {part_is_due})
     or exists (select 1 from occurrences where {part_is_undelivered})
-    or exists (select 1 from occurrences where {part_occurrences_lost})
+    or exists (select 1 from occurrences {part_occurrences_by_lease} where {part_occurrences_lost})
     or exists (select 1 from occurrences where {part_is_sent})
 
 -- name: occurrences_of

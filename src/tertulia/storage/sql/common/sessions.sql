@@ -6,7 +6,7 @@ sessions.parent_id, sessions.parent_kind, sessions.input, sessions.output, sessi
 sessions.cache_write, sessions.reasoning, sessions.last_prompt, sessions.cost,
 sessions.certainty, sessions.cost_source, sessions.model, sessions.provider, sessions.metadata,
 sessions.version, sessions.last_seq, sessions.turns, sessions.revision, sessions.epoch,
-sessions.lease_until, sessions.open_turn
+sessions.lease_until, sessions.lease_length, sessions.open_turn
 
 -- name: part_filters
     and (cast(:platform as text) is null or sessions.platform = :platform)

@@ -149,28 +149,30 @@ values (?, ?, ?, ?, ?)
 
 -- name: copy_inbox_page
 select id, arrival, key, source, body, state, attempts, not_before, received_at, problem, is_next,
-    gathered_into
+    gathered_into, paused_at
 from inbox where id > :id order by id limit :limit
 
 -- name: copy_inbox_put
 insert into inbox (
     id, arrival, key, source, body, state, attempts, not_before, received_at, problem, is_next,
-    gathered_into
+    gathered_into, paused_at
 ) {part_overriding_numbers}
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_outbox_page
 select
     id, delivery, session_id, target, platform, account, chat_id, thread_id, body, state,
-    attempts, not_before, created_at, sent_at, problem, is_next, message_id, first_sent_at, waived
+    attempts, not_before, created_at, sent_at, problem, is_next, message_id, first_sent_at, waived,
+    paused_at
 from outbox where id > :id order by id limit :limit
 
 -- name: copy_outbox_put
 insert into outbox (
     id, delivery, session_id, target, platform, account, chat_id, thread_id, body, state,
-    attempts, not_before, created_at, sent_at, problem, is_next, message_id, first_sent_at, waived
+    attempts, not_before, created_at, sent_at, problem, is_next, message_id, first_sent_at, waived,
+    paused_at
 ) {part_overriding_numbers}
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_listeners_page
 select platform, account, cursor
@@ -203,27 +205,29 @@ values (?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_schedules_page
 select
-    id, owner, key, origin, task, rule, misfire, target, session, state, next_at, created_at
+    id, owner, key, origin, task, rule, misfire, target, session, state, next_at, created_at,
+    decided_at
 from schedules where id > :id order by id limit :limit
 
 -- name: copy_schedules_put
 insert into schedules (
-    id, owner, key, origin, task, rule, misfire, target, session, state, next_at, created_at
+    id, owner, key, origin, task, rule, misfire, target, session, state, next_at, created_at,
+    decided_at
 ) {part_overriding_numbers}
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_occurrences_page
 select
     id, schedule, planned_at, since_at, is_manual, state, attempts, not_before, ended_at,
-    session_id, delivery, result, problem
+    session_id, delivery, result, problem, paused_at
 from occurrences where id > :id order by id limit :limit
 
 -- name: copy_occurrences_put
 insert into occurrences (
     id, schedule, planned_at, since_at, is_manual, state, attempts, not_before, ended_at,
-    session_id, delivery, result, problem
+    session_id, delivery, result, problem, paused_at
 ) {part_overriding_numbers}
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_processes_page
 select

@@ -12,6 +12,7 @@ last_seq = last_seq + :count,
     version = version + 1,
     epoch = epoch + 1,
     lease_until = {part_db_now} + :lease,
+    lease_length = :lease,
     open_turn = turns + :turns
 
 -- name: session_begin_turn
@@ -88,9 +89,14 @@ sessions.key = :key and sessions.ended_at is null
 -- name: turn_by_number
 select state, token, answer_seq from turns where session = :ref and number = :number
 
+-- name: part_is_leased
+-- A lease that ends later than it could is over: the clock was set back (see part_is_over).
+sessions.lease_until > {part_db_now}
+and sessions.lease_until <= {part_db_now} + 2 * sessions.lease_length
+
 -- name: turn_by_dedupe_key
 select turns.session, turns.number, turns.state, turns.first_seq, turns.answer_seq, sessions.id,
-    turns.number = sessions.turns, sessions.lease_until > {part_db_now},
+    turns.number = sessions.turns, {part_is_leased},
     sessions.ended_at is not null, sessions.end_reason, turns.token
 from turns join sessions on sessions.ref = turns.session
 where turns.arrival = :arrival
@@ -116,13 +122,23 @@ update tickets set until = {part_db_now} + :lease where id = :id
 delete from tickets where id = :id
 
 -- name: tickets_expire
-delete from tickets where until < {part_db_now}
+delete from tickets where id in (
+    select id from (
+        select id from tickets where until < (select {part_db_now}) order by until limit 100
+    ) ended
+    union all
+    select id from (
+        select id from tickets where until > (select {part_db_now} + 2 * :lease)
+        order by until limit 100
+    ) early
+)
 
 -- name: ticket_next
-select min(id) from tickets where key = :key and until >= {part_db_now}
+select min(id) from tickets
+where key = :key and until >= {part_db_now} and until <= {part_db_now} + 2 * :lease
 
 -- name: session_by_epoch
 select last_seq from sessions {part_where_leased}
 
--- name: session_lease_until
-select lease_until from sessions where id = :id and end_reason = :reason
+-- name: session_lease
+select {part_is_leased} from sessions where id = :id and end_reason = :reason

@@ -1,3 +1,6 @@
+-- What only PostgreSQL needs. The parts `…_by_…` are empty: it has statistics, and chooses the partial
+-- indexes by itself (tests/records/queues/test_statement_cost.py).
+
 -- name: part_db_now
 cast(extract(epoch from clock_timestamp()) * 1000000 as bigint)
 
@@ -22,3 +25,19 @@ lock table
     revisions, borrowings, turns, events, usage, spending, inbox, outbox, flushes, newcomers,
     schedules, occurrences, processes, listeners, connections, bot_messages
 in exclusive mode
+
+-- name: part_{queue}_by_due (inbox, outbox)
+
+-- name: part_outbox_by_due_for
+
+-- name: part_outbox_by_due_for_account
+
+-- name: part_{queue}_by_pause (inbox, outbox, occurrences)
+
+-- name: part_outbox_by_pause_for
+
+-- name: part_outbox_by_pause_for_account
+
+-- name: part_{queue}_by_pause_begin (inbox, outbox, occurrences)
+
+-- name: part_{queue}_by_lease (inbox, outbox, occurrences)

@@ -15,3 +15,29 @@ select 1
 
 -- name: lock_other_tables
 select 1
+
+-- name: part_{queue}_by_due (inbox, outbox)
+-- Without statistics SQLite prefers an index on the state alone, and reads all that waits. With
+-- `indexed by` a statement that cannot use its index is an error.
+indexed by {queue}_due
+
+-- name: part_outbox_by_due_for
+indexed by outbox_due_for
+
+-- name: part_outbox_by_due_for_account
+indexed by outbox_due_for_account
+
+-- name: part_{queue}_by_pause (inbox, outbox, occurrences)
+indexed by {queue}_paused
+
+-- name: part_outbox_by_pause_for
+indexed by outbox_paused_for
+
+-- name: part_outbox_by_pause_for_account
+indexed by outbox_paused_for_account
+
+-- name: part_{queue}_by_pause_begin (inbox, outbox, occurrences)
+indexed by {queue}_pause_begin
+
+-- name: part_{queue}_by_lease (inbox, outbox, occurrences)
+indexed by {queue}_leased

@@ -6,8 +6,10 @@ alter table outbox add column first_sent_at integer;
 -- How many of its attempts do not count: the platform asked to wait, or refused the account.
 alter table outbox add column waived integer not null default 0;
 
-create index outbox_due_for_account on outbox (platform, account, not_before, id)
-    where state = 'waiting' and is_next = 1;
+create index outbox_due_for_account on outbox (platform, account, id)
+    where state = 'waiting' and is_next = 1 and paused_at = 0;
+create index outbox_paused_for_account on outbox (platform, account, not_before)
+    where state = 'waiting' and is_next = 1 and paused_at <> 0;
 
 create table listeners (
     platform text not null,
