@@ -211,12 +211,16 @@ def owner_person(source: Source, context: StoreContext) -> str | None:
 
     None if another person would have the same key, so that the session is shared.
     """
-    if source.chat_type == "dm":
-        return keys.person_of(source)
-    is_apart = context.settings.group_sessions_per_user and not (
-        context.settings.thread_sessions_shared and source.thread_id
+    return None if is_shared(source, context) else keys.person_of(source)
+
+
+def is_shared(source: Source, context: StoreContext) -> bool:
+    """Return whether, by the settings, several people write in the session of a source."""
+    settings = context.settings
+    return source.chat_type != "dm" and (
+        not settings.group_sessions_per_user
+        or (settings.thread_sessions_shared and source.thread_id is not None)
     )
-    return keys.person_of(source) if is_apart else None
 
 
 def remember_person(tx: Transaction, source: Source, person: str, now: datetime) -> None:

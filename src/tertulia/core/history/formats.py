@@ -44,6 +44,7 @@ from tertulia.core.history.repair import (
 )
 from tertulia.core.history.window import CountTokens, shorten_middle
 from tertulia.core.message import ASSISTANT, MAX_NESTING, SUMMARY, TOOL, USER, Message, from_json
+from tertulia.core.text import heads
 from tertulia.core.text.prompt_safe import clean_for_prompt, quote_text
 from tertulia.core.text.redact import Redactor
 
@@ -52,13 +53,8 @@ Format = Literal["openai", "responses", "anthropic", "text"]
 FORMATS: tuple[Format, ...] = ("openai", "responses", "anthropic", "text")
 TIMESTAMPS: tuple[Timestamps, ...] = ("none", "user", "all")
 
-_DELIVERY_HEAD = "[You had written this before, unasked]"
-_SUMMARY_HEAD = "[Summary of the conversation so far]\n"
 _ID_FOR_ANTHROPIC = re.compile(r"[^A-Za-z0-9_-]|_(?=x[0-9a-f]+_)")
 _IMAGE_DATA = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=]+)")
-# Headers that only a rendering may write. In a person's text the bracket is replaced, at any
-# position, so that nobody can imitate another author or another time.
-_FORGED_HEADER = re.compile(r"\[(?=\s*(?:message\s+time|from)\s*:)", re.IGNORECASE)
 
 _THINKING = (("thinking", "thinking", "signature"), ("redacted_thinking", "data"))
 
@@ -156,16 +152,16 @@ def _render_openai(blocks: Sequence[Block], style: Style) -> list[dict[str, Any]
 def _render_person(row: Message, style: Style) -> dict[str, Any]:
     body = row.body
     if row.role == SUMMARY:
-        return {
-            "role": USER,
-            "content": _SUMMARY_HEAD + (flatten_content(body.get("content")) or EMPTY_MESSAGE),
-        }
+        # A summary repeats what people said, and a model may have written it: no head in it counts.
+        text = heads.guard_heads(flatten_content(body.get("content"))) or EMPTY_MESSAGE
+        return {"role": USER, "content": f"{heads.SUMMARY_HEAD}\n{text}"}
     content = normalise_content(body.get("content"), USER_PARTS)
     media = _describe_media(body.get("media"))
     if not has_content(content):
         content = "" if media else EMPTY_MESSAGE
     header = _header(row, style)
-    content = _surround(_without_headers(content) if header else content, header, media)
+    # Without heads there is nothing to imitate: in a direct chat a text is shown as it was written.
+    content = _surround(_guard(content) if header else content, header, media)
     return _with_name({"role": USER, "content": content}, body)
 
 
@@ -283,19 +279,19 @@ def _author_header(author_json: str, redactor: Redactor | None) -> str:
         platform = author.get("platform") or ""
         name = redactor.name(platform, name.replace(user_id, redactor.user(platform, user_id)))
         user_id = redactor.user(platform, user_id)
-    return f"[From: {quote_text(name)}, id {quote_text(user_id)}]\n"
+    return f"{heads.AUTHOR_HEAD}{quote_text(name)}, id {quote_text(user_id)}]\n"
 
 
 def _time_header(row: Message) -> str:
-    return f"[Message Time: {row.at.isoformat(timespec='seconds')}]\n"
+    return f"{heads.TIME_HEAD}{row.at.isoformat(timespec='seconds')}]\n"
 
 
-def _without_headers(content: Any) -> Any:
-    """Return the content with the bracket of forged headers replaced."""
+def _guard(content: Any) -> Any:
+    """Return the content with every head made inert that a person wrote into it."""
     if isinstance(content, str):
-        return _FORGED_HEADER.sub("(", content)
+        return heads.guard_heads(content)
     return [
-        {**part, "text": _FORGED_HEADER.sub("(", part["text"])} if part["type"] == "text" else part
+        {**part, "text": heads.guard_heads(part["text"])} if part["type"] == "text" else part
         for part in content
     ]
 
@@ -447,7 +443,7 @@ def _start_with_user(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Turn a leading delivery into a user message; the API requires one at the start."""
     if not messages or messages[0]["role"] == "user":
         return messages
-    head = {"type": "text", "text": _DELIVERY_HEAD}
+    head = {"type": "text", "text": heads.DELIVERY_HEAD}
     texts = [part for part in messages[0]["content"] if part["type"] == "text"]
     return [{"role": "user", "content": [head, *texts]}, *messages[1:]]
 

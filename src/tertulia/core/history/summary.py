@@ -1,12 +1,14 @@
 """Summaries that replace old turns in a history.
 
-A summariser is any callable that takes the messages to summarise (in the OpenAI form) and the
-previous summary, and returns a text. It may be a model. The one here is not: it copies the
-beginning of each message, and its first line says so.
+A summariser is any callable that takes the messages to summarise and the previous summary, and
+returns a text. The messages are those that a model would be shown, in the OpenAI form: with the
+heads of their authors, and with every head made inert that a person wrote. It may be a model. The
+one here is not: it copies the beginning of each message, and its first line says so.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +16,9 @@ import msgspec
 
 from tertulia.core.history import tokens
 from tertulia.core.message import ASSISTANT, USER, text_of
+from tertulia.core.text import heads
 from tertulia.core.text.excerpt import one_line
+from tertulia.core.text.prompt_safe import quote_text
 
 Summariser = Callable[[Sequence[Mapping[str, Any]], str | None], str]
 
@@ -30,6 +34,8 @@ class Compaction(msgspec.Struct, frozen=True):
 _HEAD = "Extract of the earlier conversation (the beginning of what was said, word for word):"
 _MAX_LINE_LENGTH = 160
 _MAX_LINES = 60
+# The head that a rendering puts before a message; a name and an id contain no quotes.
+_AUTHOR = re.compile(re.escape(heads.AUTHOR_HEAD) + r'("[^"\n]*", id "[^"\n]*")\]\n')
 
 
 def extract_summary(messages: Sequence[Mapping[str, Any]], previous: str | None) -> str:
@@ -38,13 +44,27 @@ def extract_summary(messages: Sequence[Mapping[str, Any]], previous: str | None)
     if previous and not lines:
         lines = [previous]
     for message in messages:
-        text = one_line(text_of(message), _MAX_LINE_LENGTH)
-        if message.get("role") in (USER, ASSISTANT) and text:
-            lines.append(f"- {'Person' if message['role'] == USER else 'Assistant'}: {text}")
+        if message.get("role") in (USER, ASSISTANT) and (line := _line(message)):
+            lines.append(line)
     left_out = max(0, len(lines) - _MAX_LINES)
     if left_out:
         lines = [f"- ({left_out} older lines left out)", *lines[left_out:]]
     return "\n".join([_HEAD, *lines])
+
+
+def _line(message: Mapping[str, Any]) -> str:
+    """Return one line with the author and the beginning of a message; "" if it has no text.
+
+    Where several people write, the text is quoted, so that nothing in it looks like an author.
+    """
+    text = text_of(message)
+    author = _AUTHOR.match(text) if message["role"] == USER else None
+    if author is not None:
+        said = text[author.end() :]
+        return f"- From {author[1]}: {quote_text(said, _MAX_LINE_LENGTH)}" if said.strip() else ""
+    text = one_line(text, _MAX_LINE_LENGTH)
+    name = "Person" if message["role"] == USER else "Assistant"
+    return f"- {name}: {text}" if text else ""
 
 
 def find_summary_problem(summary: object, messages: Sequence[Mapping[str, Any]]) -> str | None:

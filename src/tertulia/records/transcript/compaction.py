@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from tertulia.core import validate
 from tertulia.core.history import summary as summaries
+from tertulia.core.history.formats import Style, render
+from tertulia.core.history.repair import build_blocks
 from tertulia.core.history.summary import Compaction, Summariser
 from tertulia.core.history.view import Span, oldest_spans, view_of_spans
 from tertulia.core.message import INTERNAL, SUMMARY, Message, draft, text_of
@@ -55,9 +57,11 @@ def compact(
     old = context.db.read(lambda tx: _read_old_turns(tx, session_id, keep_turns))
     if not old.messages:
         return None
-    bodies = [message.body for message in old.messages]
-    summary = _call_summariser(summarise, bodies, old.summary, within)
-    problem = summaries.find_summary_problem(summary, bodies)
+    # What a model is shown, with authors: raw texts could claim to be written by somebody else.
+    style = Style(authors=True, redactor=context.redactor())
+    shown = render(build_blocks(old.messages), "openai", style)
+    summary = _call_summariser(summarise, shown, old.summary, within)
+    problem = summaries.find_summary_problem(summary, shown)
     if problem is not None:
         raise AgentFailed(
             f"The summary cannot be used: {problem}. Nothing was changed.",

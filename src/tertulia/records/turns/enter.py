@@ -24,6 +24,9 @@ from tertulia.storage import rows
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, to_micros
 
+# Who wrote in a shared chat if the platform does not tell.
+UNKNOWN_AUTHOR = "unknown"
+
 
 class OpenedTurn(NamedTuple):
     """A turn that has begun, or that resumes after an interruption."""
@@ -217,13 +220,15 @@ class EnterTurn(NamedTuple):
 
 
 def author_of(context: StoreContext, source: Source) -> str | None:
-    """Return the author of a message as JSON, or None unless several people share the session."""
-    if source.chat_type == "dm" or source.participant is None:
+    """Return the author of a message as JSON, or None unless several people share the session.
+
+    A post without an author, such as one of an anonymous admin, is of somebody unknown: without a
+    head of its own it could imitate one.
+    """
+    if not session_rows.is_shared(source, context):
         return None
-    if session_rows.owner_person(source, context) is not None:
-        return None
-    author = {"platform": source.platform, "id": source.participant, "name": source.user_name}
-    return to_json(author)
+    author_id = source.participant or UNKNOWN_AUTHOR
+    return to_json({"platform": source.platform, "id": author_id, "name": source.user_name})
 
 
 def _is_parent_leased(tx: Transaction, row: SessionRow) -> bool:
