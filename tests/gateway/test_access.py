@@ -13,7 +13,7 @@ from tertulia.gateway import access
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Incoming
 from tertulia.platforms.settings import PlatformSettings
-from tertulia.records.people import ROLES
+from tertulia.records.people import ROLES, Role
 from tests.gateway.running_gateway import ANA, BEN, App, Echo, running_gateway
 
 ids = st.sampled_from(["42", "43", "x:1", "", None])
@@ -28,7 +28,7 @@ incomings = st.builds(
     Incoming,
     source=st.builds(
         Source,
-        st.sampled_from(["telegram", "slack", "api"]),
+        st.sampled_from(["telegram", "slack", "email"]),
         st.just("1"),
         chat_type=st.sampled_from(["dm", "group", "channel", "thread"]),
         user_id=ids,
@@ -44,7 +44,7 @@ def test_decision_follows_the_table(
     incoming: Incoming, stored: str, rules: PlatformSettings
 ) -> None:
     source = incoming.source
-    role = access.role_of(source, stored, rules)  # type: ignore[arg-type]
+    role = access.role_of(source, stored, rules, {})  # type: ignore[arg-type]
     found = access.decide(incoming, role, rules)
     named = {source.user_id, source.user_id_alt}
     is_known = stored != "guest" or bool(named & {*rules.owners, *rules.allow})
@@ -77,10 +77,31 @@ def test_guest_is_never_welcome_unless_everyone_is(
 def test_configuration_raises_a_role_and_never_lowers_it(
     incoming: Incoming, stored: str, rules: PlatformSettings
 ) -> None:
-    role = access.role_of(incoming.source, stored, rules)  # type: ignore[arg-type]
+    role = access.role_of(incoming.source, stored, rules, {})  # type: ignore[arg-type]
     assert ROLES.index(role) <= ROLES.index(stored)
     named = {incoming.source.user_id, incoming.source.user_id_alt} - {None}
     assert (role == "owner") == (stored == "owner" or bool(named & {*rules.owners}))
+
+
+@given(
+    st.sampled_from(["api", "web"]),
+    st.sampled_from(["ana", "eve"]),
+    st.sampled_from(ROLES),
+    some_rules,
+    st.dictionaries(st.sampled_from(["ana", "eve"]), st.sampled_from(ROLES)),
+)
+def test_role_of_a_token_comes_from_the_configuration(
+    platform: str, name: str, stored: Role, rules: PlatformSettings, tokens: dict[str, Role]
+) -> None:
+    source = Source(platform, "1", account=name, user_id=name)
+    role = access.role_of(source, stored, rules, tokens)
+    assert access.has_token(source, tokens) == (name in tokens)
+    if name not in tokens:
+        assert role == "guest"
+    elif tokens[name] == "guest" and platform == "web" and stored != "guest":
+        assert role == "member"  # the owner approved this guest
+    else:
+        assert role == tokens[name]
 
 
 def test_stranger_gets_a_pairing_code_and_nothing_else(where: str) -> None:

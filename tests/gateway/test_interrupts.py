@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
 
+import msgspec
 import pytest
 
-from tertulia import aio
+from tertulia import Source, aio
 from tertulia.agents.base import Event, Request, Step, Tool, ToolResult
 from tertulia.agents.parrot import ParrotAgent
 from tertulia.core.message import ToolCall
 from tertulia.gateway.interrupts import Interrupts, TurnSignals
+from tertulia.platforms.settings import PlatformSettings
 from tests.gateway.blocking_agent import BlockingAgent, private_source
 from tests.gateway.running_gateway import (
     ANA,
     ANYBODY,
     BEN,
+    CARA,
     FAST,
+    OPEN,
     PATIENCE,
     App,
     RunningGateway,
@@ -76,6 +81,77 @@ def test_interrupt_ends_the_turn_and_answers_the_new_message(where: str) -> None
             # What had been shown of the first answer is kept and delivered.
             assert node.app.to(ANA) == ["Well", "Well, two"]
             assert await node.told() == ["one", "Well", "two", "Well, two"]
+
+    asyncio.run(play())
+
+
+OWNER_OF_GROUP = Source("telegram", "-5", chat_type="group", user_id="42", user_name="Ana")
+MALLORY = Source("telegram", "-5", chat_type="group", user_id="66", user_name="Mallory")
+SHARED = msgspec.structs.replace(FAST, group_sessions_per_user=False)
+OWNED = rules(
+    meanwhile="steer",
+    platforms={
+        "telegram": PlatformSettings(
+            admission="everyone", groups="always", owners=("42",), allow=("66",)
+        ),
+        "signal": OPEN,
+    },
+)
+
+
+@pytest.mark.parametrize("link", [False, True], ids=["group", "linked"])
+def test_only_the_person_of_a_turn_steers_it(where: str, tmp_path: Path, *, link: bool) -> None:
+    """The tools were chosen for that person; others may have a lower role."""
+
+    async def play() -> None:
+        called, goes_on = asyncio.Event(), asyncio.Event()
+        turns: list[tuple[str, list[str], list[str]]] = []
+
+        async def script(request: Request) -> AsyncGenerator[Event, None]:
+            yield Step(None, (ToolCall("c1", "look", {}),))
+            called.set()
+            await goes_on.wait()
+            yield ToolResult("c1", "sunny")
+            steered = list(await request.steer())
+            turns.append((request.text, steered, sorted(tool.name for tool in request.tools)))
+            yield Step("sunny")
+
+        first, other = (ANA, CARA) if link else (OWNER_OF_GROUP, MALLORY)
+        async with running_gateway(
+            where, Scripted(script), rules=OWNED, settings=SHARED, apps=[App(), App("signal")],
+            programs=tmp_path / "programs",
+        ) as node:  # fmt: skip
+            if link:
+                people = node.store.people
+                await people.accept_link(CARA, await people.offer_link(ANA))
+            await node.apps[first.platform].get("the weather?", first)
+            await asyncio.wait_for(called.wait(), PATIENCE)
+            await node.apps[other.platform].get("run curl evil", other)
+            await node.apps[first.platform].get("in the evening", first)
+            goes_on.set()
+            await node.quiet()
+            # A chat of a lower role that is linked lowers the tools of all.
+            lowered = [[], []] if link else [["process", "schedule", "terminal"], ["schedule"]]
+            assert turns == [
+                ("the weather?", ["in the evening"], lowered[0]), ("run curl evil", [], lowered[1]),
+            ]  # fmt: skip
+
+    asyncio.run(play())
+
+
+def test_retry_answers_only_a_message_of_the_same_person(where: str, tmp_path: Path) -> None:
+    """Otherwise the words of a member would be answered with the tools of the owner."""
+
+    async def play() -> None:
+        async def script(request: Request) -> AsyncGenerator[Event, None]:
+            yield Step(" ".join(sorted(tool.name for tool in request.tools)))
+
+        async with running_gateway(
+            where, Scripted(script), rules=OWNED, settings=SHARED, programs=tmp_path / "programs"
+        ) as node:
+            assert await node.hears("run curl evil", MALLORY) == "schedule"
+            assert "not yours" in await node.hears("/retry", OWNER_OF_GROUP)
+            assert await node.hears("/retry", MALLORY) == "schedule"
 
     asyncio.run(play())
 

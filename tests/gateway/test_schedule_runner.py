@@ -17,6 +17,7 @@ from tertulia.agents.base import Event, Request, Step
 from tertulia.errors import AgentFailed, AgentUnavailable, Refused
 from tertulia.platforms.base import Outgoing
 from tertulia.platforms.settings import PlatformSettings
+from tertulia.records.people import Role
 from tertulia.records.schedules import Schedule, ScheduleRun
 from tertulia.testing import FakeClock
 from tests.gateway.running_gateway import (
@@ -35,12 +36,19 @@ from tests.gateway.running_gateway import (
 
 HOMES = msgspec.structs.replace(FAST, homes={"signal": HomeChannel("77")})
 TASK = "look at the mail"
+# Ana may choose targets.
+OWNED = rules(
+    platforms={
+        "telegram": PlatformSettings(admission="everyone", owners=("42",)), "signal": OPEN
+    }
+)  # fmt: skip
 
 
 @asynccontextmanager
 async def home(where: str, tmp_path: Path, **given: object) -> AsyncIterator[RunningGateway]:
     given.setdefault("agent", Echo())
     given.setdefault("settings", HOMES)
+    given.setdefault("rules", OWNED)
     given.setdefault("apps", [App(), App("signal")])
     async with running_gateway(where, folder=str(tmp_path / "kept"), **given) as node:  # type: ignore[arg-type]
         yield node
@@ -311,6 +319,68 @@ def test_schedule_of_a_denied_person_does_not_run(where: str, tmp_path: Path) ->
             run = await ran(node, await made(node, who=BEN))
             assert (run.state, len(agent.asked)) == ("failed", 1)
             assert node.app.to(BEN) == []
+
+    asyncio.run(play())
+
+
+def offered(request: Request) -> str:
+    return " ".join(sorted(tool.name for tool in request.tools)) or "nothing"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "outcome"),
+    [
+        ({"eve": "owner"}, "process terminal"),
+        ({"eve": "member"}, "nothing"),
+        ({"eve": "guest"}, "failed"),
+        ({}, "failed"),
+        ({"mallory": "owner"}, "failed"),
+    ],
+)
+def test_role_of_a_token_is_read_from_the_configuration_at_each_run(
+    where: str, tmp_path: Path, tokens: dict[str, Role], outcome: str
+) -> None:
+    """Whatever the store says: an older version wrote the role of a token there."""
+    eve = Source("api", "schedules", account="eve", user_id="eve")
+
+    async def script(request: Request) -> AsyncGenerator[Event, None]:
+        yield Step(offered(request))
+
+    async def play() -> None:
+        async with home(
+            where, tmp_path, agent=Scripted(script), rules=rules(token_roles=tokens),
+            programs=tmp_path / "programs",
+        ) as node:  # fmt: skip
+            await node.store.people.remember(eve, role="owner")
+            run = await ran(node, await made(node, who=eve))
+            if outcome == "failed":
+                assert (run.state, run.result) == ("failed", None)
+                assert "may no longer write" in (run.problem or "")
+            else:
+                assert run.result == outcome
+
+    asyncio.run(play())
+
+
+def test_foreign_target_is_refused_once_its_creator_is_no_owner(where: str, tmp_path: Path) -> None:
+    async def play() -> None:
+        async with home(where, tmp_path) as node:
+            schedule = await made(node, "signal:77")
+            assert (await ran(node, schedule, "done", "failed")).state == "done"
+            assert len(node.apps["signal"].to(CARA)) == 1
+        agent = Echo()
+        async with home(where, tmp_path, agent=agent, rules=rules()) as node:
+            await node.store.schedules.run_now(schedule.id)
+
+            async def has_failed() -> bool:
+                newest, *_ = (await node.store.schedules.history(schedule.id)).items
+                return newest.state == "failed"
+
+            await node.until(has_failed, "the run is refused")
+            newest, *_ = (await node.store.schedules.history(schedule.id)).items
+            assert "Only an owner may have results sent" in (newest.problem or "")
+            assert agent.asked == []
+            assert node.apps["signal"].to(CARA) == []
 
     asyncio.run(play())
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
 import pytest
 
 import tertulia
 from tertulia import Source
+from tertulia.agents.base import Event, Request, Step
 from tertulia.http import Token
 from tertulia.http.app import TABLE
 from tertulia.http.routing import describe_api
-from tertulia.platforms.web import WebAdapter
+from tertulia.records.people import Role
+from tests.gateway.running_gateway import Scripted
 from tests.http.served_gateway import SECRETS, ServedGateway, served_gateway
 
 
@@ -49,27 +51,34 @@ def test_openapi_description_is_served(server: ServedGateway) -> None:
     assert len(description["paths"]) > 20
 
 
-def test_approved_guest_keeps_role_until_token_role_changes(tmp_path: Path) -> None:
+def test_role_comes_from_the_token_and_an_approved_guest_is_a_member(tmp_path: Path) -> None:
     path, eve = tmp_path / "talk.db", Source("web", "", account="eve", user_id="eve")
 
-    def role_after(tokens: tuple[Token, ...], *paths: str) -> str:
+    async def whoami(request: Request) -> AsyncGenerator[Event, None]:
+        yield Step(" ".join(tool.name for tool in request.tools) or "nothing")
+
+    def offered(role: Role) -> str:
+        tokens = (Token(name="eve", secret=SECRETS["eve"], role=role),)
         with (
-            served_gateway(path, adapters=[WebAdapter()], tokens=tokens) as server,
+            served_gateway(path, agent=Scripted(whoami), tokens=tokens) as server,
             server.client("eve") as client,
         ):
-            for url_path in paths:
-                assert client.post(url_path, json={"text": "hello"}).is_success
-        with server.store() as store:
-            return store.people.role_of(eve)
+            return str(client.post("/turns", json={"text": "hello"}).json()["text"])
 
-    guest = (Token(name="eve", secret=SECRETS["eve"], role="guest"),)
-    member = (Token(name="eve", secret=SECRETS["eve"], role="member"),)
-    assert role_after(guest, "/web/den/messages") == "guest"
+    roles: tuple[Role, ...] = ("owner", "member", "guest")
+    assert [offered(role) for role in roles] == ["schedule", "schedule", "nothing"]
     with tertulia.open(path) as store:
+        # Nothing is stored that a later configuration could not take back.
+        assert {person.role for person in store.people.find()} == {"guest"}
         code = store.people.request_pairing(eve)
         assert code is not None
         store.people.approve(code)
-    assert role_after(guest, "/web/den/messages", "/turns") == "member"
-    assert role_after(member, "/turns") == "member"
-    # The token has lost a role: its person loses it on every platform.
-    assert role_after(guest, "/turns", "/web/den/messages") == "guest"
+    assert offered("guest") == "nothing"  # the approval is for the page, not for the API
+
+
+def test_role_of_a_token_cannot_be_set_in_the_store(tmp_path: Path) -> None:
+    with served_gateway(tmp_path / "talk.db") as server, server.client("root") as root:
+        root.post("/turns", json={"text": "hello"})
+        response = root.put("/people/api:~root:root/role", json={"role": "guest"})
+        assert response.status_code == 400
+        assert "http.tokens" in response.text

@@ -156,6 +156,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 for account in self.accounts()
                 if isinstance(account.section, PlatformSettings)
             },
+            token_roles=self.http.token_roles if self.http.enabled or self.http.tokens else {},
         )
 
     def platform(self, name: str) -> PlatformSection:

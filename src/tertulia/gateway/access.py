@@ -1,13 +1,22 @@
-"""Access control: decide who may write. An unknown person gets a pairing code and nothing else."""
+"""Access control: decide who may write. An unknown person gets a pairing code and nothing else.
+
+A role is decided anew at every use: for each message, each command, the tools of each turn, and
+each run of a schedule. On the platforms of tokens it comes from the configuration, so that a token
+that is removed or changed there has lost its old role everywhere.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
 
 from tertulia.core.source import LOCAL, Source
 from tertulia.platforms.base import Incoming
 from tertulia.platforms.settings import PlatformSettings
-from tertulia.records.people import Role
+from tertulia.records.people import ROLES, Role
+
+# The platforms on which the holder of a token writes; the account of a source is the token's name.
+TOKEN_PLATFORMS: Final = ("api", "web")
 
 Verdict = Literal["welcome", "stranger", "ignored"]
 
@@ -29,18 +38,34 @@ def decide(incoming: Incoming, role: Role, settings: PlatformSettings) -> Verdic
     return "stranger" if is_private and settings.admission == "paired" else "ignored"
 
 
-def role_of(source: Source, stored: Role, settings: PlatformSettings) -> Role:
+def role_of(
+    source: Source, stored: Role, settings: PlatformSettings, tokens: Mapping[str, Role]
+) -> Role:
     """Return the role of the person who wrote: from the configuration, else from the store.
 
-    It is decided anew for each message, so that a person who is removed from the configuration
-    has only the role that is stored.
+    `tokens` are the roles of the configured tokens. Who has none is a guest, whatever is stored. A
+    guest on `web` whom the owner approved is a member.
     """
+    if source.platform in TOKEN_PLATFORMS:
+        role = tokens.get(source.account, "guest")
+        is_approved = source.platform == "web" and stored != "guest" and has_token(source, tokens)
+        return "member" if role == "guest" and is_approved else role
     ids = {source.user_id, source.user_id_alt} - {None}
     if ids & {*settings.owners}:
         return "owner"
     if stored == "guest" and ids & {*settings.allow}:
         return "member"
     return stored
+
+
+def has_token(source: Source, tokens: Mapping[str, Role]) -> bool:
+    """Return whether the person has a configured token, or writes where none is needed."""
+    return source.platform not in TOKEN_PLATFORMS or source.account in tokens
+
+
+def lowest(roles: Iterable[Role]) -> Role:
+    """Return the role with the fewest permissions."""
+    return max(roles, key=ROLES.index)
 
 
 def _is_for_agent(incoming: Incoming, settings: PlatformSettings) -> bool:

@@ -24,6 +24,7 @@ from tertulia.agents.base import (
 )
 from tertulia.agents.base import running as run_agent
 from tertulia.aio.turn import TurnControl
+from tertulia.core import keys
 from tertulia.core.history.formats import Format
 from tertulia.core.session import Notice
 from tertulia.core.source import Source
@@ -235,14 +236,21 @@ class AgentTurn:
         )
 
     async def _steer(self, turn: TurnControl, message: MessageToAnswer) -> Sequence[str]:
-        """Take waiting messages into the turn, up to the first command; return their texts."""
+        """Take waiting messages into the turn, up to the first command; return their texts.
+
+        Only those of the person whose turn it is: the tools were chosen for that person, and
+        others who share the chat, or a linked one, may have a lower role.
+        """
         texts: list[str] = []
         if self._settings.meanwhile != "steer":
             return texts
+        author = keys.person_of(message.source)
         page = await self._store.inbox.find(key=message.key, state="waiting", limit=_MAX_STEERED)
         for waiting in page.items:
             if commands.parse(waiting.text) is not None:
                 break
+            if author is None or keys.person_of(waiting.source) != author:
+                continue
             with contextlib.suppress(StaleWrite):
                 await turn.add_inbox_item(waiting)
                 texts.append(waiting.text or "")

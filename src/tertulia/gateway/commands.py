@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tertulia.core.message import text_of
+from tertulia.core.message import Message, from_json, text_of
 from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.core.text import format
@@ -223,12 +223,25 @@ def _retry(context: CommandContext, argument: str) -> CommandReply:
     messages = [message for message in newest if message.role == "user" and message.kind is None]
     if not messages:
         return CommandReply("There is no message to answer again.")
+    if any(_is_of_another(message, context.source) for message in messages[-1:]):
+        # It would be answered with the tools of this person, and stored as their words.
+        raise IllegalMove(
+            "The last message is not yours.", hint="Only its author can have it answered again."
+        )
     # All messages of the last turn: some may have been taken into it while it was in progress.
     bodies = [message.body for message in messages if message.turn == messages[-1].turn]
     text = "\n".join(part for body in bodies if (part := text_of(body)))
     media = [attachment for body in bodies for attachment in body.get("media") or ()]
     transcript.undo(1)
     return CommandReply("", again=UserMessage(context.source, text, None, media))
+
+
+def _is_of_another(message: Message, source: Source) -> bool:
+    """Return whether somebody else wrote a message; only shared chats store the author."""
+    if message.author is None:
+        return False
+    author = from_json(message.author)
+    return (author.get("platform"), author["id"]) != (source.platform, source.participant)
 
 
 def _history(context: CommandContext, argument: str) -> CommandReply:

@@ -88,6 +88,7 @@ class Pipeline:
         self.settings = settings
         self.tools = tools
         self.processes = processes
+        self.token_roles = settings.token_roles
         self.interrupts = Interrupts(store, settings)
         self.metrics: Metrics = NullMetrics()
         lease = store.settings.lease_seconds
@@ -179,7 +180,24 @@ class Pipeline:
 
     def _role(self, source: Source) -> Role:
         stored = self.store.sync.people.role_of(source)
-        return access.role_of(source, stored, self._settings_of(source))
+        return access.role_of(source, stored, self._settings_of(source), self.token_roles)
+
+    def _tool_role(self, source: Source) -> Role:
+        """Return the lowest role of the chats that share a source's conversation.
+
+        The agent reads what all of them wrote, so none may lend its tools to another.
+        """
+        chats = self.store.sync.people.linked_chats(source)
+        linked = [self._role(chat.source) for chat in chats if chat.source is not None]
+        return access.lowest([self._role(source), *linked])
+
+    async def role_of_creator(self, origin: Source) -> Role | None:
+        """Return the role of a schedule's creator now, or None if they may no longer write."""
+        role = await self.store.run_batched(self._role, origin)
+        incoming = Incoming(source=origin, text=None, is_addressed=True)
+        verdict = access.decide(incoming, role, self._settings_of(origin))
+        is_allowed = verdict == "welcome" and access.has_token(origin, self.token_roles)
+        return role if is_allowed else None
 
     def _settings_of(self, source: Source) -> PlatformSettings:
         return self.settings.of(source.platform, source.account)
@@ -319,7 +337,7 @@ class Pipeline:
         self, source: Source, key: str, *, can_schedule: bool = True
     ) -> tuple[Tool, ...]:
         """Return the tools that the agent may call for the person who wrote."""
-        role = await self.store.run_batched(self._role, source)
+        role = await self.store.run_batched(self._tool_role, source)
         tools = self.tools
         if can_schedule:
             tools += schedule_tool.tools(self.store, source, role)

@@ -18,13 +18,11 @@ import msgspec
 from tertulia.core.backoff import Backoff
 from tertulia.core.schedule import describe_rule
 from tertulia.core.source import LOCAL, Source
-from tertulia.core.target import Target
+from tertulia.core.target import ORIGIN, Target
 from tertulia.errors import ConfigError, Error
-from tertulia.gateway import access
 from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.request_reply import AgentRequest, Responder
 from tertulia.gateway.retries import Retries
-from tertulia.platforms.base import Incoming
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records.schedules import MAX_ATTEMPTS, Schedule, ScheduleRun
 
@@ -63,9 +61,9 @@ class ScheduleRunner:
             reason = f"The target did not accept it ({run.problem or 'no reason was given'})."
             await self._keep_undelivered(run, run.result or "", reason)
             return
-        if not await self._may_write(run.schedule.origin):
-            problem = "The creator of this schedule may no longer write here."
-            await self._store.schedules.failed(run, problem, for_good=True)
+        refusal = await self._refusal(run.schedule)
+        if refusal is not None:
+            await self._store.schedules.failed(run, refusal, for_good=True)
             return
         reply = await self._responder.answer(_request(run))
         if reply.text and reply.text.strip():
@@ -73,12 +71,14 @@ class ScheduleRunner:
         else:
             await self._store.schedules.done(run, session_id=reply.session_id)
 
-    async def _may_write(self, origin: Source) -> bool:
-        """Return whether the creator may write now; it is decided anew for each run."""
-        settings = self._pipeline.settings.of(origin.platform, origin.account)
-        role = access.role_of(origin, await self._store.people.role_of(origin), settings)
-        incoming = Incoming(source=origin, text=None, is_addressed=True)
-        return access.decide(incoming, role, settings) == "welcome"
+    async def _refusal(self, schedule: Schedule) -> str | None:
+        """Return why a schedule may not run now, or None; its creator's role is asked each time."""
+        role = await self._pipeline.role_of_creator(schedule.origin)
+        if role is None:
+            return "The creator of this schedule may no longer write here."
+        if schedule.target != ORIGIN and role != "owner":
+            return "Only an owner may have results sent to another chat; the creator is none now."
+        return None
 
     async def _deliver(self, run: ScheduleRun, text: str, session_id: str) -> None:
         """Put the result into the outbox, or into a file for the target `local`."""

@@ -10,6 +10,7 @@ import msgspec
 from tertulia.core.settings import RUNTIME_ONLY, FilePath
 from tertulia.errors import ConfigError
 from tertulia.platforms.settings import PlatformSettings
+from tertulia.records.people import Role
 
 DuringTurn = Literal["queue", "interrupt", "steer"]
 """Effect of a message that arrives during a turn: wait, end the turn, or be taken into it."""
@@ -20,6 +21,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     platforms         access control by platform, or by platform and account: ("telegram", "work");
                       those that are not listed have the defaults
+    token_roles       the roles of the HTTP server's tokens, by name
     meanwhile         what a message does that arrives during a turn: wait in the queue (queue),
                       end the turn (interrupt), or become part of it (steer)
     gather_seconds    messages that a person sends within this time are answered together
@@ -35,6 +37,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     platforms: Annotated[Mapping[Any, PlatformSettings], RUNTIME_ONLY] = {}
+    token_roles: Annotated[Mapping[str, Role], RUNTIME_ONLY] = {}
     meanwhile: DuringTurn = "queue"
     gather_seconds: float = 0.0
     turns: int = 64

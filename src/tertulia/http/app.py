@@ -28,7 +28,7 @@ from tertulia.http import (
     web,
     webhook,
 )
-from tertulia.http.auth import API, WEB, Authenticator, Caller
+from tertulia.http.auth import Authenticator
 from tertulia.http.awaited_turn import RepeatedRequests
 from tertulia.http.errors import ErrorBody, ErrorDetail, json_response
 from tertulia.http.event_stream import StreamLimit
@@ -48,10 +48,10 @@ class Api:
         self.repeated = RepeatedRequests()
         self.streams = StreamLimit(settings.streams_per_token)
         self.responder = Responder(gateway.pipeline, wait=settings.wait_seconds)
+        gateway.pipeline.token_roles = settings.token_roles
         self.metrics = health.PrometheusMetrics()
         gateway.pipeline.metrics = self.metrics
         self._is_draining = False
-        self._remembered: set[Caller] = set()
 
     @property
     def store(self) -> aio.Store:
@@ -90,24 +90,6 @@ class Api:
         self._is_draining = True
         if self.web is not None:
             self.web.end_streams()
-
-    async def remember_caller(self, caller: Caller) -> None:
-        """Store the role of a token as the role of its person, for commands and tools.
-
-        On `web` a guest may have been approved by a pairing code; that role counts until the
-        token's own role changes. The token's last role is the one stored on `api`, because nobody
-        is approved by a code there.
-        """
-        if caller in self._remembered:
-            return
-        people = self.store.people
-        api_person = await people.get(caller.person(API))
-        web_person = await people.get(caller.person(WEB))
-        is_still_guest = api_person is not None and api_person.role == caller.role == "guest"
-        if not is_still_guest and (self.web is not None or web_person is not None):
-            await people.remember(caller.source(WEB), role=caller.role)
-        await people.remember(caller.source(API), role=caller.role)
-        self._remembered.add(caller)
 
 
 TABLE: tuple[Operation, ...] = (

@@ -17,13 +17,12 @@ from tertulia.core import keys
 from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, Error, NotFound
-from tertulia.http.settings import HttpSettings, Token, is_loopback
+from tertulia.gateway.access import TOKEN_PLATFORMS
+from tertulia.http.settings import NO_TOKEN, HttpSettings, Token, is_loopback
 from tertulia.records.people import ROLES, Role
 
 API = "api"
 WEB = "web"
-# The platforms on which the holder of a token writes.
-_TOKEN_PLATFORMS = (API, WEB)
 
 
 class Unauthorized(Error):
@@ -89,7 +88,7 @@ class Authenticator:
         """
         if not self._tokens:
             _refuse_other_sites(headers.get("host", ""), headers.get("origin"))
-            return self._limited(Caller("owner", "owner"))
+            return self._limited(Caller(NO_TOKEN, "owner"))
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         sent_digest = _digest(secret.strip() if scheme.lower() == "bearer" else "")
         matching: Token | None = None
@@ -136,7 +135,7 @@ class Scope:
         """Return a session; raise `NotFound` if it is absent or the caller may not see it."""
         if self.caller.is_owner:
             return await self._store.sessions.require(session_id)
-        for platform in _TOKEN_PLATFORMS:
+        for platform in TOKEN_PLATFORMS:
             session = await self.own_view(platform).get(session_id)
             if session is not None:
                 return session

@@ -164,7 +164,6 @@ async def complete_chat(call: ApiCall) -> Response:
         call.request, message.id, body.conversation, body.user
     )
     prepared = _prepare(call, conversation, message, messages=body.messages, body=body)
-    await call.api.remember_caller(call.caller)
     if not body.stream:
         reply = await prepared.reply(call)
         return json_response(_completion(reply, prepared.model), headers=prepared.headers)
@@ -256,7 +255,6 @@ async def create_response(call: ApiCall) -> Response:
         call, conversation, message, messages=openai_requests.to_chat_messages(body.input),
         body=body, instructions=body.instructions,
     )  # fmt: skip
-    await call.api.remember_caller(call.caller)
     blank = ResponseBody(
         id=conversation_id.create_response_id(key, conversation.id),
         created_at=int(time.time()),

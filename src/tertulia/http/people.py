@@ -7,7 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tertulia.errors import NotFound
+from tertulia.errors import IllegalMove, NotFound
+from tertulia.http.auth import API
 from tertulia.http.parameters import Count, Text
 from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.people import Pairing, Person, Role
@@ -50,6 +51,11 @@ async def list_people(call: ApiCall) -> PeoplePage:
 
 async def set_role(call: ApiCall) -> Person:
     people = call.api.store.people
+    before: Person | None = await people.get(call.path["person"])
+    if before is not None and before.platform == API:
+        raise IllegalMove(
+            "The role of a token comes from the configuration.", hint="Change it under http.tokens."
+        )
     await people.set_role(call.path["person"], call.body.role)
     person: Person | None = await people.get(call.path["person"])
     if person is None:

@@ -105,7 +105,6 @@ async def list_schedules(call: ApiCall) -> Page[ScheduleInfo]:
 async def create_schedule(call: ApiCall) -> ScheduleInfo:
     body: NewSchedule = call.body
     source = call.caller.source(body.platform, check_name("conversation", body.conversation))
-    await call.api.remember_caller(call.caller)
     schedule = await asyncio.to_thread(
         schedule_tool.add, call.api.store.sync, source, call.caller.role, body.when, body.task,
         target=body.target, session=body.session, zone=body.zone, misfire=body.misfire,

@@ -17,6 +17,8 @@ from tertulia.records.people import ROLES, Role
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _SHORTEST_SECRET = 16
+# The name of the caller on a server without tokens.
+NO_TOKEN = "owner"  # noqa: S105
 
 
 class Token(
@@ -144,6 +146,11 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Return the largest body that a caller with this role may send; None: without a token."""
         smaller = {None: self.open_body, "guest": self.guest_body}
         return min(self.max_body, smaller.get(role, self.max_body))
+
+    @property
+    def token_roles(self) -> dict[str, Role]:
+        """The roles of the tokens, by name; without tokens, everybody on this machine is owner."""
+        return {token.name: token.role for token in self.tokens} or {NO_TOKEN: "owner"}
 
     def check_secrets(self) -> None:
         """Raise `ConfigError` if the variable of a token is empty, or two have the same secret."""

@@ -46,7 +46,6 @@ async def say(call: ApiCall) -> Response:
     conversation = conversation_id.choose_conversation(call.request, message_id, body.conversation)
     source = call.caller.source(API, conversation.id)
     request = AgentRequest(source=source, text=body.text, message_id=message_id)
-    await call.api.remember_caller(call.caller)
     settings = call.api.settings
     if not body.stream:
         name = MessageName(message_id, is_named)

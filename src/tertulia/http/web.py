@@ -53,7 +53,6 @@ async def post_message(call: ApiCall) -> MessageAccepted:
     body: WebMessage = call.body
     message_id, _ = conversation_id.choose_message_id(call.request, body.message_id)
     source = _source(call)
-    await call.api.remember_caller(call.caller)
     await adapter.accept(Incoming(source=source, text=body.text, message_id=message_id))
     return MessageAccepted(message_id)
 
