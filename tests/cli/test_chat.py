@@ -15,7 +15,7 @@ def test_piped_lines_are_answered_in_order(tmp_path: Path) -> None:
     done = run("chat", "--store", str(tmp_path / "talk.db"), input="plums\npears\n")
     assert done.returncode == 0, done.stderr
     assert done.stdout.index("You said: plums") < done.stdout.index("You said: pears")
-    assert "You talk with" not in done.stdout  # the greeting is for people at a terminal
+    assert "Tertulia ·" not in done.stdout  # the greeting is for people at a terminal
 
 
 @pytest.mark.check

@@ -64,6 +64,13 @@ class Terminal:
                    f"{expect!r} after {text!r}")  # fmt: skip
         return self._after(text)
 
+    def resize(self, columns: int) -> None:
+        """Change the width, as a person does who drags the edge of the window."""
+        size = struct.pack("HHHH", _ROWS, columns, 0, 0)
+        self._screen.resize(_ROWS, columns)
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
+        self.process.send_signal(signal.SIGWINCH)
+
     def sees(self, text: str) -> None:
         self.until(lambda: text in self.text, repr(text))
 

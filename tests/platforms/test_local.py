@@ -11,7 +11,7 @@ import pytest
 from tertulia.platforms import local
 from tertulia.platforms.definition import BuildContext
 from tertulia.platforms.local import LocalSettings
-from tertulia.platforms.terminal import TerminalAdapter
+from tertulia.platforms.terminal.adapter import TerminalAdapter
 
 
 def test_builder_returns_the_terminal() -> None:

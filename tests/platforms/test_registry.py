@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,14 +18,13 @@ from tertulia.platforms import registry
 from tertulia.platforms.definition import PlatformDefinition
 from tertulia.platforms.registry import PLATFORMS, needs_raw_ids, platform, register
 
-ZULIP = PlatformDefinition("zulip", "Zulip", threads=True)
+MATRIX = PlatformDefinition("matrix", "Matrix", threads=True)
 
 
 BUILT_IN = (
     "api",
     "discord",
     "local",
-    "matrix",
     "signal",
     "slack",
     "telegram",
@@ -72,7 +72,7 @@ class TestBuiltIn:
         assert [platform(name).name for name in BUILT_IN] == list(BUILT_IN)
 
     def test_every_module_is_a_platform_or_shared(self) -> None:
-        modules = {path.stem for path in Path(str(platforms.__file__)).parent.glob("*.py")}
+        modules = {module.name for module in pkgutil.iter_modules(platforms.__path__)}
         assert modules >= registry.SHARED_MODULES
         assert modules - {"__init__"} - registry.SHARED_MODULES == {*BUILT_IN}
 
@@ -127,15 +127,15 @@ class TestBuiltIn:
 
 class TestRegister:
     def test_registered_platform_is_found(self) -> None:
-        register(ZULIP)
-        assert platform("zulip") is ZULIP
-        assert "zulip" in PLATFORMS
+        register(MATRIX)
+        assert platform("matrix") is MATRIX
+        assert "matrix" in PLATFORMS
 
     def test_registering_again_replaces(self) -> None:
         register(PlatformDefinition("telegram", "Telegram", length_limit=100))
         assert platform("telegram").length_limit == 100
 
-    @pytest.mark.parametrize("name", ["origin", "Zulip", "a:b", "9", "a b", "x" * 33, "añ"])
+    @pytest.mark.parametrize("name", ["origin", "Matrix", "a:b", "9", "a b", "x" * 33, "añ"])
     def test_invalid_name_is_refused(self, name: str) -> None:
         with pytest.raises(ConfigError) as caught:
             register(PlatformDefinition(name))
@@ -147,39 +147,39 @@ class TestEntryPoints:
     def test_entry_point_provides_a_platform(
         self, entry_points_installed: list[EntryPoint]
     ) -> None:
-        entry_points_installed.append(entry_point("zulip", f"{__name__}:ZULIP"))
-        assert "zulip" in PLATFORMS
-        assert set(PLATFORMS) == {*BUILT_IN, "zulip"}
+        entry_points_installed.append(entry_point("matrix", f"{__name__}:MATRIX"))
+        assert "matrix" in PLATFORMS
+        assert set(PLATFORMS) == {*BUILT_IN, "matrix"}
         assert len(PLATFORMS) == len(BUILT_IN) + 1
-        assert platform("zulip") is sys.modules[__name__].__dict__["ZULIP"]
+        assert platform("matrix") is sys.modules[__name__].__dict__["MATRIX"]
 
     def test_entry_point_does_not_replace_a_built_in_platform(
         self, entry_points_installed: list[EntryPoint]
     ) -> None:
-        entry_points_installed.append(entry_point("telegram", f"{__name__}:ZULIP"))
+        entry_points_installed.append(entry_point("telegram", f"{__name__}:MATRIX"))
         assert platform("telegram").title == "Telegram"
 
     def test_entry_points_of_other_groups_are_ignored(
         self, entry_points_installed: list[EntryPoint]
     ) -> None:
-        entry_points_installed.append(EntryPoint("zulip", f"{__name__}:ZULIP", "console_scripts"))
-        assert "zulip" not in PLATFORMS
+        entry_points_installed.append(EntryPoint("matrix", f"{__name__}:MATRIX", "console_scripts"))
+        assert "matrix" not in PLATFORMS
 
     @pytest.mark.parametrize("value", ["NOTHING", "MISNAMED"])
     def test_entry_point_to_another_object_is_refused(
         self, entry_points_installed: list[EntryPoint], value: str
     ) -> None:
-        entry_points_installed.append(entry_point("zulip", f"{__name__}:{value}"))
-        with pytest.raises(ConfigError, match="zulip"):
-            platform("zulip")
+        entry_points_installed.append(entry_point("matrix", f"{__name__}:{value}"))
+        with pytest.raises(ConfigError, match="matrix"):
+            platform("matrix")
 
     @pytest.mark.parametrize("value", ["no_such_module_anywhere:X", f"{__name__}:GONE"])
     def test_broken_entry_point_is_reported(
         self, entry_points_installed: list[EntryPoint], value: str
     ) -> None:
-        entry_points_installed.append(entry_point("zulip", value))
+        entry_points_installed.append(entry_point("matrix", value))
         with pytest.raises(ConfigError, match="could not be loaded") as caught:
-            platform("zulip")
+            platform("matrix")
         assert caught.value.__cause__ is not None
 
     def test_entry_points_are_read_only_for_unknown_names(self) -> None:

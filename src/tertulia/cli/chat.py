@@ -37,6 +37,10 @@ async def _chat(options: CommandOptions, config: Config) -> None:
 
     agent = build_agent(config.agent)
     async with serve.open_store(options, config) as store:
-        await terminal_chat.print_greeting(options, store, config)
+        await terminal_chat.print_greeting(store, config)
         terminal = terminal_chat.terminal_adapter(config, store)
         await serve.serve_gateway(options, config, store, agent, [terminal], terminal)
+        terminal_chat.print_farewell(store)
+    code = terminal_chat.exit_code(terminal)
+    if code:
+        raise SystemExit(code)

@@ -20,6 +20,7 @@ NOT_FOUND = 3
 CONFLICT = 4
 STORE = 5
 DENIED = 6
+NO_ANSWER = 7
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -34,6 +35,7 @@ EXIT_CODES = {
     STORE: "The store is missing, damaged, full, locked, not a store, or of another version; or "
     "the system refused to read or write something else.",
     DENIED: "Access denied, or a budget is used up.",
+    NO_ANSWER: "The agent could not answer: its key, model, network or program failed.",
     INTERRUPTED: "Interrupted with Ctrl-C.",
     PIPE_CLOSED: "The program that read the output, such as `head`, stopped reading.",
 }

@@ -55,5 +55,5 @@ async def _run(options: CommandOptions, config: Config, *, has_terminal: bool) -
         terminal = terminal_chat.terminal_adapter(config, store) if serves_terminal else None
         if terminal is not None:
             adapters.append(terminal)
-            await terminal_chat.print_greeting(options, store, config)
+            await terminal_chat.print_greeting(store, config)
         await serve.serve_gateway(options, config, store, agent, adapters, terminal, http=http)

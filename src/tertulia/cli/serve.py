@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tertulia.gateway.expiry import Flush
     from tertulia.http.settings import HttpSettings
     from tertulia.platforms.base import Adapter
-    from tertulia.platforms.terminal import TerminalAdapter
+    from tertulia.platforms.terminal.adapter import TerminalAdapter
     from tertulia.processes.registry import ProcessRegistry
 
 log = logging.getLogger("tertulia.gateway")

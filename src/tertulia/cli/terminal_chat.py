@@ -4,32 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from tertulia.agents.agent_options import CommandAgentOptions, ModelOptions
-from tertulia.cli import locations, output
-from tertulia.cli.options import CommandOptions
+from tertulia.cli import errors, locations
+from tertulia.cli.format import ago
 from tertulia.config.schema import AccountSection, AgentSection, Config
-from tertulia.core.message import ASSISTANT, text_of
+from tertulia.core.message import ASSISTANT, USER, text_of
 from tertulia.core.source import LOCAL, Source
+from tertulia.core.text.display_safe import display_line
+from tertulia.core.text.excerpt import one_line
 from tertulia.core.text.prompt_safe import clean_for_prompt
+from tertulia.platforms import registry
+from tertulia.platforms.base import REFUSAL_KEY
+from tertulia.platforms.terminal.markdown_rows import render, row_width
+from tertulia.platforms.terminal.wrap import Row, Segment, row_text, wrap
+from tertulia.records.machine_zone import machine_zone
 from tertulia.storage.connect import public_name
 
 if TYPE_CHECKING:
     from tertulia import aio
-    from tertulia.platforms.terminal import TerminalAdapter
+    from tertulia.core.session import Session
+    from tertulia.platforms.terminal.adapter import TerminalAdapter
     from tertulia.store import Store
 
 _POLL_SECONDS = 0.02
+_PARROT = (
+    "The parrot is not a model: it shows the input that a model would get. To use a model:"
+    " tertulia config init"
+)
+_EXCHANGE_SEARCH_LIMIT = 20  # newest messages among which the last exchange is searched
+_EXCHANGE_ROWS = 3
 _ANSWER_SEARCH_LIMIT = 200  # newest messages among which the answer to the last one is searched
 
 
 def terminal_adapter(config: Config, store: aio.Store) -> TerminalAdapter:
     """Return the adapter that reads from and prints to this terminal."""
     from tertulia.config.build import build_adapter
-    from tertulia.platforms.terminal import TerminalAdapter
+    from tertulia.platforms.terminal.adapter import TerminalAdapter
 
     terminal = build_adapter(
         AccountSection(LOCAL, "", config.platform(LOCAL)), locations.platforms_folder()
@@ -39,23 +56,36 @@ def terminal_adapter(config: Config, store: aio.Store) -> TerminalAdapter:
     return terminal
 
 
-async def print_greeting(options: CommandOptions, store: aio.Store, config: Config) -> None:
-    """Print which agent answers and where the conversation is stored, if this is a terminal."""
+async def print_greeting(store: aio.Store, config: Config) -> None:
+    """Print which agent answers, where it is stored, and the last exchange, on a terminal."""
     if not sys.stdin.isatty():
         return
-    agent = config.agent
-    name, location = _agent_name(agent), public_name(store.sync.path)
-    output.print_text(options, f"You talk with {name}; the conversation is stored in {location}.")
-    if agent.kind == "parrot":
-        output.print_text(
-            options,
-            "The parrot is not a model: it shows the input that a model would get. To use a model:"
-            " tertulia config init",
-        )
-    output.print_text(options, await asyncio.to_thread(_describe_conversation, store.sync))
-    output.print_text(
-        options, "/help lists the commands, alt-Enter starts a new line, ctrl-D leaves.\n"
-    )
+    from tertulia.platforms.terminal.theme import terminal_theme
+
+    theme, width = terminal_theme(), row_width(shutil.get_terminal_size().columns)
+    name, location = _agent_name(config.agent), _short_location(store)
+    rows = wrap([Segment("bold", "Tertulia"), Segment("", f" · {name} · {location}")], width)
+    rows += wrap([Segment("dim", "/help lists the commands, ctrl-D leaves.")], width)
+    if config.agent.kind == "parrot":
+        rows += wrap([Segment("notice", _PARROT)], width)
+    rows += await asyncio.to_thread(_describe_conversation, store.sync, width)
+    for row in (*rows, ()):
+        sys.stdout.write(f"{theme.escape(row)}\n")
+    sys.stdout.flush()
+
+
+def print_farewell(store: aio.Store) -> None:
+    """Print where the conversation is stored, and how to continue it, on a terminal."""
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        location = _short_location(store)
+        sys.stdout.write(f"Stored in {location}. Continue with: {_launch_command()}\n")
+
+
+def exit_code(terminal: TerminalAdapter) -> int:
+    """Return the exit code of piped input: that of the first message without an answer."""
+    if sys.stdin.isatty() or not terminal.unanswered:
+        return errors.OK
+    return errors.DENIED if terminal.unanswered[0].startswith(REFUSAL_KEY) else errors.NO_ANSWER
 
 
 async def has_unfinished_work(store: aio.Store) -> bool:
@@ -109,12 +139,69 @@ def _agent_name(agent: AgentSection) -> str:
     return "an agent over HTTP" if agent.kind == "http" else f"the {agent.kind}"
 
 
-def _describe_conversation(store: Store) -> str:
+def _describe_conversation(store: Store, width: int) -> list[Row]:
+    """Return what the next message continues: the conversation and its last exchange."""
     sessions = store.sessions
     session = sessions.current(sessions.conversation(Source.local()))
     if session is None:
-        return "This is a new conversation."
+        return [(Segment("", "This is a new conversation."),)]
     title = session.title or sessions.suggest_title(session.id)
     name = f'"{clean_for_prompt(title, 60)}"' if title else session.id
+    reason = _expiry_reason(store, session)
+    if reason is not None:
+        text = (
+            f"{name} has ended ({reason}). Your next message starts a new conversation;"
+            " /resume 1 goes back."
+        )
+        return wrap([Segment("notice", text)], width)
     count = store.transcript(session.id).count()
-    return f"We go on with {name}: {'1 message' if count == 1 else f'{count} messages'} so far."
+    messages = "1 message" if count == 1 else f"{count} messages"
+    text = f"Continuing {name} ({messages}, {ago(session.updated_at, store.now())})"
+    return [*wrap([Segment("", text)], width), *_last_exchange(store, session, width)]
+
+
+def _expiry_reason(store: Store, session: Session) -> str | None:
+    """Return why the policy ends the session with the next message, or None if it goes on."""
+    zone = store.settings.zone
+    policy = registry.policies(store.settings.policies).for_chat(LOCAL, session.origin.chat_type)
+    return policy.decide(
+        session, store.now(), zone=machine_zone() if zone is None else ZoneInfo(zone)
+    )
+
+
+def _last_exchange(store: Store, session: Session, width: int) -> list[Row]:
+    """Return the last question and the first rows of its answer, dimmed."""
+    newest = store.transcript(session.id).entries(newest=_EXCHANGE_SEARCH_LIMIT)
+    questions = [message for message in newest if message.role == USER]
+    if not questions:
+        return []
+    question = one_line(text_of(questions[-1].body), width - 4)
+    answers = [
+        text_of(message.body)
+        for message in newest
+        if message.role == ASSISTANT and message.seq > questions[-1].seq
+    ]
+    rows: list[Row] = [(Segment("dim", f"  › {display_line(question)}"),)]
+    answer = render(answers[-1], width - 2) if answers else []
+    rows += [
+        (Segment("dim", f"  {row_text(row)}"),) for row in answer[:_EXCHANGE_ROWS]
+    ]  # fmt: skip
+    if len(answer) > _EXCHANGE_ROWS:
+        rows.append((Segment("dim", f"  … ({len(answer) - _EXCHANGE_ROWS} more rows: /history)"),))
+    return rows
+
+
+def _short_location(store: aio.Store) -> str:
+    """Return where the store is, with ~ for the home folder."""
+    location = display_line(public_name(store.sync.path))
+    home = os.path.join(os.path.expanduser("~"), "")
+    return f"~/{location.removeprefix(home)}" if location.startswith(home) else location
+
+
+def _launch_command() -> str:
+    """Return the command that started this program."""
+    if os.environ.get("MAKELEVEL"):
+        return "make run"
+    program = os.path.basename(sys.argv[0])
+    program = "python -m tertulia" if program == "__main__.py" else shlex.quote(program)
+    return display_line(f"{program} {shlex.join(sys.argv[1:])}")

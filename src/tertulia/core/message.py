@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from tertulia.core.text.excerpt import short_repr
+from tertulia.core.text.excerpt import log_line, short_repr
 from tertulia.core.text.storable import storable
 from tertulia.errors import IllegalMove
 
@@ -37,6 +37,7 @@ INTERRUPTED = "interrupted"
 # A message up to the first size is stored inline. In a larger one, each text above the second size
 # is stored separately.
 INLINE_SIZE = 32_768
+_CALL_LENGTH = 200  # of a tool call that is shown in one line
 PART_SIZE = 8_192
 
 # Levels of nested lists and dicts: far more than real messages have, far fewer than would overflow
@@ -83,6 +84,23 @@ class ToolCall(msgspec.Struct, frozen=True):
             arguments = to_json(arguments)
         function = {"name": self.name, "arguments": arguments}
         return {"id": self.id, "type": "function", "function": function}
+
+
+def describe_call(call: ToolCall) -> str:
+    """Return a tool call in one line for people: weather(city="Sevilla")."""
+    arguments: object = call.arguments
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            return log_line(f"{call.name}({arguments})", _CALL_LENGTH)
+    if not isinstance(arguments, Mapping):
+        return log_line(f"{call.name}({arguments!r})", _CALL_LENGTH)
+    values = (
+        f"{name}={json.dumps(value, ensure_ascii=False, default=str)}"
+        for name, value in arguments.items()
+    )
+    return log_line(f"{call.name}({', '.join(values)})", _CALL_LENGTH)
 
 
 class Blob(msgspec.Struct, frozen=True):

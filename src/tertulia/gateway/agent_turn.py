@@ -13,6 +13,7 @@ import msgspec
 from tertulia import aio
 from tertulia.agents.base import (
     Agent,
+    Content,
     Delta,
     Event,
     ModelUsage,
@@ -26,6 +27,7 @@ from tertulia.agents.base import running as run_agent
 from tertulia.aio.turn import TurnControl
 from tertulia.core import keys
 from tertulia.core.history.formats import Format
+from tertulia.core.message import ToolCall, describe_call, text_of
 from tertulia.core.session import Notice
 from tertulia.core.source import Source
 from tertulia.errors import AgentFailed, AgentStopped, ContextOverflow, Error, StaleWrite
@@ -93,6 +95,7 @@ class AgentTurn:
         self._delivers = delivers
         self._instructions = instructions
         self._observe = observe
+        self._calls: dict[str, tuple[ToolCall, float]] = {}  # by id, with the time of their start
 
     async def run(self, turn: TurnControl, signals: TurnSignals, message: MessageToAnswer) -> None:
         """Answer a message in its open turn.
@@ -102,8 +105,9 @@ class AgentTurn:
         notice = await self._notice(turn, message)
         can_notify = registry.platform(message.source.platform).notify and self._delivers
         if notice is not None and notice.notify and notice.had_activity and can_notify:
-            delivery = f"notice:{turn.session.id}"
-            await turn.deliver(replies.notice(notice), delivery=delivery)
+            text = replies.notice(notice)
+            await turn.deliver(text, delivery=f"notice:{turn.session.id}")
+            await self._show(message, "notice", text)
         await self._show(message, "began")
         started, outcome = time.monotonic(), "interrupted"
         try:
@@ -183,6 +187,7 @@ class AgentTurn:
                 await self._store_step(turn, event, message)
             case ToolResult(call_id, content):
                 await turn.add_tool_result(call_id, content)
+                await self._show_result(message, call_id, content)
             case ModelUsage(usage):
                 await turn.add_usage(usage)
             case Note(text) if self._delivers:
@@ -202,7 +207,14 @@ class AgentTurn:
             **step.extra,
         )
         for call in step.tool_calls:
+            self._calls[call.id] = call, time.monotonic()
             await self._show(message, "tool", call.name)
+
+    async def _show_result(self, message: MessageToAnswer, call_id: str, content: Content) -> None:
+        call, started = self._calls.pop(call_id, (None, 0.0))
+        if call is not None and self._adapter is not None:
+            text = f"{describe_call(call)} · {time.monotonic() - started:.1f} s"
+            await self._show(message, "result", text, text_of({"content": content}))
 
     @property
     def _target(self) -> str | None:
@@ -259,13 +271,14 @@ class AgentTurn:
     async def _show(
         self,
         message: MessageToAnswer,
-        kind: Literal["began", "delta", "tool", "ended"],
+        kind: Literal["began", "notice", "delta", "tool", "result", "ended"],
         text: str = "",
+        detail: str = "",
     ) -> None:
         if self._adapter is None:
             return
         try:
-            update = StreamUpdate(kind=kind, turn=message.update_id, text=text)
+            update = StreamUpdate(kind=kind, turn=message.update_id, text=text, detail=detail)
             await self._adapter.show(message.source, update)
         except Exception:
             # A bug in an adapter must not cost the answer; the update may be missed.

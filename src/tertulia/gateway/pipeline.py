@@ -25,7 +25,7 @@ from tertulia import aio
 from tertulia.agents.base import Agent, Tool
 from tertulia.aio.turn import TurnControl
 from tertulia.core.backoff import Backoff
-from tertulia.core.source import Source
+from tertulia.core.source import LOCAL, Source
 from tertulia.errors import AgentError, BudgetExceeded, Error
 from tertulia.gateway import access, commands, replies, schedule_tool
 from tertulia.gateway.adapters import Adapters
@@ -281,7 +281,7 @@ class Pipeline:
         return item.attempts >= self.settings.tries and not problem.retryable
 
     async def _report_given_up(self, item: InboxItem, problem: Error) -> None:
-        await self._reply(item, replies.given_up(problem))
+        await self._reply(item, replies.given_up(problem), key=replies.failure_key(item))
 
     # -- turn: open the session under its lease, and store what the agent answers
 
@@ -301,11 +301,15 @@ class Pipeline:
                 if not turn.duplicate:
                     await self._run_agent(agent_turn, turn, item, message.text or "")
         except BudgetExceeded as refusal:
-            await self._reply(item, replies.refused(refusal))
+            await self._reply(item, replies.refused(refusal), key=replies.refusal_key(item))
         except AgentError as problem:
             log.warning("the agent did not answer message %s: %s", item.id, problem)
             if turn.answer is None:
-                await self._reply(item, replies.failed(problem), about=turn.session.id)
+                # The person at the terminal of this machine is the owner, who can repair it.
+                is_owner = item.source.platform == LOCAL
+                text = (replies.failed_for_owner if is_owner else replies.failed)(problem)
+                key = replies.failure_key(item)
+                await self._reply(item, text, about=turn.session.id, key=key)
         if turn.is_interrupted:
             await self._reply(item, replies.CUT_OFF, about=turn.session.id)
         return turn.has_settled_item
@@ -352,11 +356,13 @@ class Pipeline:
 
     # -- deliver: send what is in the outbox
 
-    async def _reply(self, item: InboxItem, text: str, about: str | None = None) -> None:
+    async def _reply(
+        self, item: InboxItem, text: str, about: str | None = None, key: str | None = None
+    ) -> None:
         """Put a text of the gateway itself into the outbox, once for all tries of a message."""
         await self.store.outbox.put(
             text, "origin", origin=item.source, session_id=about,
-            delivery=replies.reply_key(item),
+            delivery=key or replies.reply_key(item),
         )  # fmt: skip
 
     async def deliver(self) -> None:

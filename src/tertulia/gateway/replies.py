@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tertulia.core.session import Notice
+from tertulia.core.text.secret_patterns import hide_secrets
 from tertulia.errors import AgentError, BudgetExceeded, Error
+from tertulia.platforms.base import FAILURE_KEY, REFUSAL_KEY
 from tertulia.records.queues.inbox import InboxItem
 
 STOPPED = "Stopped."
@@ -17,6 +19,16 @@ REASONS = {"idle": "you had not written for a while", "daily": "a new day has be
 def reply_key(item: InboxItem) -> str:
     """Return the delivery key of the reply to a message: one reply, however often it is tried."""
     return f"reply:{item.id}"
+
+
+def failure_key(item: InboxItem) -> str:
+    """Return the delivery key of the reply to a message that the agent could not answer."""
+    return f"{FAILURE_KEY}{item.id}"
+
+
+def refusal_key(item: InboxItem) -> str:
+    """Return the delivery key of the reply to a message that a budget refused."""
+    return f"{REFUSAL_KEY}{item.id}"
 
 
 def pairing(code: str) -> str:
@@ -99,6 +111,13 @@ def failed(problem: AgentError) -> str:
         else "/retry to try again"
     )
     return f"I could not answer: {reason}. Your message is stored; send {advice}."
+
+
+def failed_for_owner(problem: AgentError) -> str:
+    """Say why the agent gave no answer, to the person who can repair it."""
+    cause = hide_secrets(f"{problem.message} {problem.hint or ''}".strip())
+    advice = "/new" if problem.code == "context_overflow" else "then send /retry"
+    return f"✗ {cause} Your message is stored; {advice}."
 
 
 def given_up(problem: Error) -> str:

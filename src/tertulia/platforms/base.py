@@ -68,6 +68,11 @@ from tertulia.core.source import Source
 from tertulia.core.text.spans import Span
 from tertulia.errors import NotFound, Refused
 
+# Prefixes of the keys of deliveries that say why a message has no answer: the agent failed, or a
+# budget is used up. A program that pipes messages in must be able to tell.
+FAILURE_KEY = "failure:"
+REFUSAL_KEY = "refusal:"
+
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """A message from a person.
@@ -157,15 +162,19 @@ class StreamUpdate(msgspec.Struct, frozen=True, kw_only=True):
     typing   it is still in progress; repeated every `typing_seconds`
     delta    a piece of the answer; not for adapters with `draft_seconds`
     draft    the whole answer so far; only for adapters with `draft_seconds`
+    notice   a message of the gateway that stands before the answer; it is delivered too
     tool     a tool is called; `text` is its name
+    result   the tool has ended; `text` is its call in one line, `detail` its result. It may be seen
+             by the owner only
     ended    the turn ended
 
     `turn` names the turn, also after a restart; `message_id` is that of the message it answers.
     """
 
-    kind: Literal["began", "typing", "delta", "draft", "tool", "ended"]
+    kind: Literal["began", "typing", "notice", "delta", "draft", "tool", "result", "ended"]
     turn: str
     text: str = ""
+    detail: str = ""
     message_id: str | None = None
 
 

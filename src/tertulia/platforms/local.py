@@ -1,4 +1,4 @@
-"""The platform `local`: the terminal of this machine. `terminal.py` has its adapter."""
+"""The platform `local`: the terminal of this machine. `terminal/` has its adapter."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ class LocalSettings(PlatformSection, frozen=True, kw_only=True):
 
     enabled   whether `tertulia run` answers in its terminal, if it has one
     history   the file with the lines typed before; default: a file in the state folder; "": no file
+    plain     print whole lines and words instead of marks, for screen readers
     """
 
     history: str | None = None
+    plain: bool = False
 
 
 def build(context: BuildContext) -> Adapter:
     """Return the adapter that reads from and prints to this terminal."""
     # The adapter needs asyncio, which a program that only uses the store does not load.
-    from tertulia.platforms.terminal import TerminalAdapter
+    from tertulia.platforms.terminal.adapter import TerminalAdapter
 
-    return TerminalAdapter(history=_history_file(context.settings))
+    settings = context.settings
+    return TerminalAdapter(history=_history_file(settings), is_plain=settings.plain)
 
 
 def _history_file(settings: LocalSettings) -> str | None:

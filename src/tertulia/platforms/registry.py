@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from tertulia import platforms
 from tertulia.core.platform import Platform
 from tertulia.core.policy import Policies, ResetPolicy
+from tertulia.core.source import LOCAL
 from tertulia.errors import ConfigError
 from tertulia.platforms.definition import PlatformDefinition
 
@@ -98,11 +99,14 @@ def needs_raw_ids(name: str) -> bool:
 
 
 def policies(configured: Policies) -> Policies:
-    """Return the configured policies, with "never" for agent SDKs that have no policy."""
-    sdk_policies = dict.fromkeys(AGENT_SDK_PLATFORMS, _NEVER)
+    """Return the configured policies, with "never" for the terminal and agent SDKs.
+
+    A policy that is configured for one of these platforms applies to it all the same.
+    """
+    never = dict.fromkeys((LOCAL, *AGENT_SDK_PLATFORMS), _NEVER)
     return Policies(
         default=configured.default,
-        platforms={**sdk_policies, **configured.platforms},
+        platforms={**never, **configured.platforms},
         chat_types=configured.chat_types,
     )
 

@@ -59,6 +59,10 @@ class PageStream:
         return await self._waiting.get()
 
 
+# The arguments and results of tools are not for everybody who opens a page.
+_SHOWN_KINDS = frozenset({"began", "delta", "tool", "ended"})
+
+
 class WebAdapter(PushAdapter):
     """The adapter of pages in browsers."""
 
@@ -99,8 +103,9 @@ class WebAdapter(PushAdapter):
 
     async def show(self, source: Source, update: StreamUpdate) -> str | None:
         """Send the progress of a turn to the open pages of its chat."""
-        for page in tuple(self._streams.get((source.account, source.chat_id), ())):
-            page.put(update)
+        if update.kind in _SHOWN_KINDS:
+            for page in tuple(self._streams.get((source.account, source.chat_id), ())):
+                page.put(update)
         return None
 
 

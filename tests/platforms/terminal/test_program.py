@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from tertulia import open as open_store
-from tertulia.cli.errors import PIPE_CLOSED
+from tertulia.cli.errors import NO_ANSWER, PIPE_CLOSED
 from tests.platforms.pseudo_terminal import PATIENCE, PROMPT, Terminal, tertulia
 
 pytestmark = pytest.mark.check
 
-AGENT = Path(__file__).with_name("slow_agent.py")
+AGENT = Path(__file__).parents[1] / "slow_agent.py"
 
 
 def test_conversation_is_there_after_a_restart(tmp_path: Path) -> None:
     with tertulia(tmp_path, "chat") as talk:
-        talk.sees("You talk with the parrot")
+        talk.sees("Tertulia · the parrot · ~/.local/share/tertulia/talk.db")
         talk.sees("This is a new conversation.")
         talk.sees(PROMPT.strip())
         assert "I was shown 1 message," in talk.ask("hello garden", "Say “help”")
@@ -51,16 +51,18 @@ def test_conversation_is_there_after_a_restart(tmp_path: Path) -> None:
         talk.ask("/whoami", "You are at the CLI terminal, owner.")
         assert 'Conversation: "Garden"' in talk.ask("/status", "in the queue")
         page = talk.ask("/export", "in the first one")
-        assert "# Garden" in page
+        assert "\nGarden\n" in page
         assert "hello garden" in page
         assert "only in the copy" not in page
         talk.ask("/nonsense", "There is no command /nonsense")
         talk.press("\x04")
         assert talk.ends() == 0
+        assert "Stored in ~/.local/share/tertulia/talk.db. Continue with: " in talk.text
         assert "Traceback" not in talk.text
 
     with tertulia(tmp_path, "chat") as again:
-        again.sees('We go on with "Garden": 6 messages so far.')
+        again.sees('Continuing "Garden" (6 messages, just now)')
+        again.sees("  › in the first one")
         assert "I was shown 7 messages" in again.ask("still there?", "Say “help”")
         again.press("/quit\r")
         assert again.ends() == 0
@@ -77,7 +79,7 @@ def test_each_answer_is_shown_once(tmp_path: Path) -> None:
         assert talk.text.count("You said: only once") == 1
         assert talk.text.count("Say “help” for what else") == 1
     with tertulia(tmp_path, "chat") as again:
-        again.sees('We go on with "only once": 2 messages so far.')
+        again.sees('Continuing "only once" (2 messages, just now)')
 
 
 def test_search_finds_earlier_input_and_can_be_left(tmp_path: Path) -> None:
@@ -116,13 +118,32 @@ class TestAnswerInProgress:
 
     def test_answer_is_shown_while_it_is_written(self, tmp_path: Path, go: Path) -> None:
         with tertulia(tmp_path, "chat") as talk:
-            talk.sees(f"You talk with the program {Path(sys.executable).name};")
+            talk.sees(f"Tertulia · the program {Path(sys.executable).name} ·")
             _begin(talk, "plums")
             go.touch()
             talk.sees("Thinking of plums")
             talk.press("\x04")
             assert talk.ends() == 0
             assert talk.text.count("Thinking of") == 1
+
+    @pytest.mark.parametrize("columns", [20, 60, 200])
+    def test_resize_during_an_answer_leaves_no_copies(
+        self, tmp_path: Path, go: Path, columns: int
+    ) -> None:
+        words = " ".join(f"word{number}" for number in range(40))
+        with tertulia(tmp_path, "chat") as talk:
+            _begin(talk, words)
+            talk.resize(columns)
+            go.touch()
+            talk.until(
+                lambda: "word39" in talk.text.rpartition("Thinking of")[2], "end of the answer"
+            )
+            talk.press("\x04")
+            assert talk.ends() == 0
+            answer = talk.text.rpartition("Thinking of")[2].partition("Stored in")[0]
+            assert " ".join(answer.split()) == words
+            assert talk.text.count("Thinking of") == 1
+            assert talk.text.count("ctrl-C stops") == 0
 
     def test_ctrl_c_stops_the_answer_and_the_conversation_continues(
         self, tmp_path: Path, go: Path
@@ -241,7 +262,7 @@ def test_wizard_writes_a_configuration(tmp_path: Path) -> None:
         assert talk.ends() == 2
     assert path.stat().st_mode & 0o777 == 0o600
     with tertulia(tmp_path, "run", MY_KEY="sk-secret") as talk:
-        talk.sees("You talk with my-model (openai)")
+        talk.sees("Tertulia · my-model (openai) ·")
         talk.sees(PROMPT.strip())
         talk.press("\x04")
         assert talk.ends() == 0
@@ -260,7 +281,7 @@ def test_wizard_checks_answers_before_it_writes(
         talk.sees("Give http(s):// with a host")
         assert not path.exists()
         talk.press("http://127.0.0.1:9/agent\r")
-        talk.sees("You talk with an agent over HTTP;")
+        talk.sees("Tertulia · an agent over HTTP ·")
         talk.sees(PROMPT.strip())
         talk.press("\x04")
         assert talk.ends() == 0
@@ -272,7 +293,7 @@ def test_wizard_checks_answers_before_it_writes(
         talk.press("'my agent\r")
         talk.sees("A quote is not closed.")
         talk.press("'my agent' --of 'two words'\r")
-        talk.sees("You talk with the program my agent;")
+        talk.sees("Tertulia · the program my agent ·")
         talk.sees(PROMPT.strip())
         talk.press("\x04")
         assert talk.ends() == 0
@@ -310,6 +331,21 @@ def test_piped_input_is_answered_in_order(tmp_path: Path) -> None:
     assert -1 not in places
     assert places == sorted(places)
     assert done.stderr == ""
+
+
+def test_pipe_without_an_answer_fails(tmp_path: Path) -> None:
+    environ = {
+        "HOME": str(tmp_path), "TZ": "UTC", "PYTHONPATH": str(AGENT.parents[2] / "src"),
+        "TERTULIA_AGENT_KIND": "command", "TERTULIA_AGENT_COMMAND": '["no-such-program"]',
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "tertulia", "chat"],
+        input="one\n/whoami\n", capture_output=True, text=True, env=environ, check=False,
+    )  # fmt: skip
+    assert done.returncode == NO_ANSWER
+    assert done.stdout.startswith("You are at the CLI terminal, owner.")
+    assert "no-such-program" in done.stderr
+    assert "then send /retry" in done.stderr
 
 
 def test_closed_output_pipe_ends_the_program(tmp_path: Path) -> None:

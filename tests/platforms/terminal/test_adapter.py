@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
@@ -16,7 +17,8 @@ from tertulia.core.source import Source
 from tertulia.errors import Error, StoreUnavailable
 from tertulia.gateway import commands
 from tertulia.platforms.base import Incoming, Outgoing, StreamUpdate, Update
-from tertulia.platforms.terminal import TerminalAdapter
+from tertulia.platforms.terminal.adapter import TerminalAdapter
+from tertulia.platforms.terminal.live import LiveView
 
 # So long a test may take, however busy the machine.
 PATIENCE = 60
@@ -27,9 +29,8 @@ class Screen(DummyOutput):
 
     def __init__(self) -> None:
         self.printed = ""
-        self.is_drawing = False
 
-    def write(self, data: str) -> None:
+    def write_raw(self, data: str) -> None:
         self.printed += data
 
 
@@ -175,65 +176,25 @@ class TestPrinting:
 
         run(test)
 
-    @pytest.mark.parametrize("is_late", [False, True])
-    def test_streamed_answer_is_not_printed_again(self, is_late: bool) -> None:
+    def test_pipe_gets_whole_answers(self) -> None:
         async def test() -> None:
             adapter, out = piped("")
             await stream(adapter, "Hel", "lo\nyo", "u")
-            if is_late:
-                await show(adapter, "ended")
-                await adapter.send(said("Hello\nyou"))
-            else:
-                await adapter.send(said("Hello\nyou"))
-                await show(adapter, "ended")
-            assert out.getvalue() == "Hello\nyou\n\n"
-            await adapter.send(said("Hello\nyou", "said again"))
-            assert out.getvalue() == "Hello\nyou\n\n" * 2
-
-        run(test)
-
-    @pytest.mark.parametrize("is_late", [False, True])
-    @pytest.mark.parametrize("end", ["\n", "\n\n"])
-    def test_empty_line_follows_every_answer(self, end: str, is_late: bool) -> None:
-        async def test() -> None:
-            adapter, out = piped("")
-            await stream(adapter, "Hello\n", "you", end)
-            acts = [adapter.send(said(f"Hello\nyou{end}")), show(adapter, "ended")]
-            for act in reversed(acts) if is_late else acts:
-                await act
-            assert out.getvalue() == "Hello\nyou\n\n"
-
-        run(test)
-
-    def test_complete_lines_are_printed_while_the_answer_is_written(self) -> None:
-        async def test() -> None:
-            adapter, out = piped("")
-            await stream(adapter, "first\nsec")
-            assert out.getvalue() == "first\n"
-
-        run(test)
-
-    def test_message_during_an_answer_is_separated(self) -> None:
-        async def test() -> None:
-            adapter, out = piped("")
-            await stream(adapter, "zero\none ")
-            await adapter.send(said("status", "other"))
-            await show(adapter, "delta", "two")
-            await adapter.send(said("zero\none two"))
+            assert out.getvalue() == ""
+            await adapter.send(said("Hello\nyou"))
             await show(adapter, "ended")
-            assert out.getvalue() == "zero\n\nstatus\n\none two\n\n"
+            assert out.getvalue() == "Hello\nyou\n\n"
 
         run(test)
 
-    def test_text_before_a_tool_call_is_not_the_answer(self) -> None:
+    def test_tools_do_not_stand_among_the_answers(self, capsys: pytest.CaptureFixture[str]) -> None:
         async def test() -> None:
             adapter, out = piped("")
-            await stream(adapter, "Let me look.")
             await show(adapter, "tool", "weather")
-            await stream(adapter, "Sunny.")
+            await show(adapter, "result", "weather")
             await adapter.send(said("Sunny."))
-            await show(adapter, "ended")
-            assert out.getvalue() == "Let me look.\n\n[weather …]\nSunny.\n\n"
+            assert out.getvalue() == "Sunny.\n\n"
+            assert capsys.readouterr().err == "▸ weather\n"
 
         run(test)
 
@@ -241,7 +202,7 @@ class TestPrinting:
         async def test() -> None:
             adapter, out = piped("")
             await adapter.send(said("a\x1b[31mb"))
-            await stream(adapter, "c\x1b]0;title\x07\n")
+            await adapter.send(said("c\x1b]0;title\x07\n", "another"))
             assert "\x1b" not in out.getvalue()
             assert "\x07" not in out.getvalue()
 
@@ -287,9 +248,7 @@ class TestKeys:
             async with typing() as (_, keys, heard, screen):
                 heard.problem = StoreUnavailable("The store is away.")
                 keys.send_text("dear words\r")
-                await until(
-                    lambda: "Your message was not stored: The store is away." in screen.printed
-                )
+                await until(lambda: "✗ Not stored: The store is away." in screen.printed)
                 heard.problem = None
                 keys.send_text("\r")
                 await until(lambda: heard.texts == ["dear words"])
@@ -308,8 +267,7 @@ class TestKeys:
         async def test() -> None:
             async with typing() as (adapter, keys, heard, _):
                 await adapter.fill_menu(commands.menu())
-                assert adapter._prompt is not None
-                buffer = adapter._prompt.default_buffer
+                buffer = _buffer(adapter)
                 keys.send_text("/expo")
                 await until(lambda: buffer.complete_state is not None)
                 keys.send_text("\t")
@@ -326,8 +284,7 @@ class TestKeys:
                 keys.send_text("remember me\r")
                 await until(lambda: heard.texts == ["remember me"])
             async with typing(history=str(path)) as (adapter, keys, heard, _):
-                assert adapter._prompt is not None
-                buffer = adapter._prompt.default_buffer
+                buffer = _buffer(adapter)
                 # The file is read by a thread; then there is a line above the one that is typed.
                 await until(lambda: len(buffer._working_lines) > 1)
                 keys.send_text("\x1b[A\r")
@@ -345,6 +302,128 @@ class TestKeys:
                 await until(lambda: heard.texts == ["half done"])
 
         run(test)
+
+
+class TestLive:
+    """Answers above the input line, while they are written."""
+
+    @pytest.mark.parametrize("is_late", [False, True])
+    @pytest.mark.parametrize("end", ["", "\n", "\n\n"])
+    def test_streamed_answer_is_printed_once(self, end: str, is_late: bool) -> None:
+        async def test() -> None:
+            async with typing() as (adapter, _, _, screen):
+                await stream(adapter, "Hel", "lo\nyo", f"u{end}")
+                acts = [adapter.send(said(f"Hello\nyou{end}")), show(adapter, "ended")]
+                for act in reversed(acts) if is_late else acts:
+                    await act
+                assert screen.printed == "Hello\r\nyou\r\n\r\n"
+                await adapter.send(said("Hello\nyou", "said again"))
+                assert screen.printed == "Hello\r\nyou\r\n\r\n" * 2
+
+        run(test)
+
+    def test_rows_are_printed_as_they_fill(self) -> None:
+        async def test() -> None:
+            async with typing() as (adapter, _, _, screen):
+                await stream(adapter, "word " * 30)
+                assert screen.printed.count("word") > 10
+                assert "word" in "".join(
+                    segment.text for segment in _live(adapter)._screen.tail[-1]
+                )
+
+        run(test)
+
+    def test_message_during_an_answer_does_not_break_it(self) -> None:
+        async def test() -> None:
+            async with typing() as (adapter, _, _, screen):
+                await stream(adapter, "one ")
+                await adapter.send(said("status", "other"))
+                await show(adapter, "delta", "two")
+                await adapter.send(said("one two"))
+                await show(adapter, "ended")
+                assert screen.printed == "one\r\n\r\nstatus\r\n\r\ntwo\r\n\r\n"
+
+        run(test)
+
+    def test_text_before_a_tool_call_is_not_the_answer(self) -> None:
+        async def test() -> None:
+            async with typing() as (adapter, _, _, screen):
+                await stream(adapter, "Let me look.")
+                await show(adapter, "tool", "weather")
+                await show(adapter, "result", "weather() · 0.1 s")
+                await stream(adapter, "Sunny.")
+                await adapter.send(said("Sunny."))
+                await show(adapter, "ended")
+                plain = screen.printed.replace("\x1b[34m", "").replace("\x1b[0m", "")
+                assert plain == "Let me look.\r\n\r\n▸ weather() · 0.1 s\r\nSunny.\r\n\r\n"
+
+        run(test)
+
+    def test_notice_comes_before_the_answer_and_once(self) -> None:
+        async def test() -> None:
+            async with typing() as (adapter, _, _, screen):
+                await show(adapter, "notice", "A new day has begun.")
+                await stream(adapter, "Hello.")
+                await adapter.send(said("A new day has begun.", "notice"))
+                await adapter.send(said("Hello."))
+                await show(adapter, "ended")
+                assert screen.printed.count("A new day has begun.") == 1
+                assert screen.printed.index("new day") < screen.printed.index("Hello.")
+
+        run(test)
+
+    def test_status_says_what_is_done(self) -> None:
+        async def test() -> None:
+            async with typing() as (adapter, _, _, _):
+                screen = _live(adapter)._screen
+                await show(adapter, "began")
+                assert "thinking · 0 s · ctrl-C stops" in screen.status
+                await show(adapter, "delta", "Hel")
+                assert "writing" in screen.status
+                await show(adapter, "tool", "weather")
+                assert "weather" in screen.status
+                await show(adapter, "ended")
+                assert screen.status == ""
+
+        run(test)
+
+    def test_markdown_is_rendered(self) -> None:
+        async def test() -> None:
+            async with typing() as (adapter, _, _, screen):
+                await adapter.send(said("# Title\n\n**bold**"))
+                assert screen.printed == "\x1b[1;35mTitle\x1b[0m\r\n\r\n\x1b[1mbold\x1b[0m\r\n\r\n"
+
+        run(test)
+
+
+class TestPlain:
+    def test_words_say_who_speaks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def test() -> None:
+            stdin, out = io.StringIO("hello\n"), io.StringIO()
+            for stream_ in (stdin, out):
+                monkeypatch.setattr(stream_, "isatty", lambda: True)
+            adapter = TerminalAdapter(stdin=stdin, stdout=out, is_plain=True)
+
+            async def receive(incoming: Any) -> None:
+                await show(adapter, "result", "weather")
+                await adapter.send(said("**Sunny.**"))
+
+            await adapter.listen(receive)
+            assert out.getvalue() == (
+                "You: Tool weather\nAgent: **Sunny.**\n\nWaiting for the answer.\nYou: "
+            )
+            assert not set(map(chr, range(32))) & set(out.getvalue()) - {"\n"}
+
+        run(test)
+
+
+def _live(adapter: TerminalAdapter) -> LiveView:
+    assert isinstance(adapter._view, LiveView)
+    return adapter._view
+
+
+def _buffer(adapter: TerminalAdapter) -> Buffer:
+    return _live(adapter)._screen._buffer
 
 
 async def show(adapter: TerminalAdapter, kind: Any, text: str = "") -> None:

@@ -1,0 +1,140 @@
+"""The adapter of the terminal of this machine.
+
+With a terminal, the input line is at the bottom, and answers appear above it while they are being
+written (`live.py`). Without one (a pipe, a file), and in plain mode, each line is a message, and
+whole answers are printed (`lines.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, TextIO
+
+from tertulia.core.source import LOCAL, Source
+from tertulia.platforms.base import (
+    FAILURE_KEY,
+    REFUSAL_KEY,
+    Adapter,
+    MenuEntry,
+    Outgoing,
+    Receive,
+    StreamUpdate,
+)
+from tertulia.platforms.terminal.incoming import QUIT
+from tertulia.platforms.terminal.lines import LineView, Settled
+
+if TYPE_CHECKING:
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.output import Output
+
+    from tertulia.platforms.terminal.live import LiveView
+
+# A delivery is repeated only while the outcome of its first send is still being stored.
+_MAX_SENT_KEYS = 1000
+
+
+class TerminalAdapter(Adapter):
+    """The adapter of the person at the terminal, or of piped input.
+
+    `settled` is awaited after each line of a pipe; see `LineView`.
+    `unanswered` are the keys of the deliveries that say why a message has no answer.
+    `finished` is set when there is no more input, or the person leaves; `problem` is the exception,
+    if something failed.
+    """
+
+    name = LOCAL
+    idempotent_seconds = math.inf
+
+    def __init__(
+        self,
+        *,
+        settled: Settled | None = None,
+        history: str | None = None,
+        is_plain: bool = False,
+        stdin: TextIO | None = None,
+        stdout: TextIO | None = None,
+        terminal: tuple[Input, Output] | None = None,
+    ) -> None:
+        self.finished = asyncio.Event()
+        self.unanswered: list[str] = []
+        self._failure: Exception | None = None
+        self._sent: deque[str] = deque(maxlen=_MAX_SENT_KEYS)
+        stdin, stdout = stdin or sys.stdin, stdout or sys.stdout
+        is_terminal = terminal is not None or (stdin.isatty() and stdout.isatty())
+        self._view: LiveView | LineView
+        if is_terminal and not is_plain and os.environ.get("TERM") != "dumb":
+            from tertulia.platforms.terminal.live import LiveView
+
+            self._view = LiveView(history, terminal)
+        else:
+            self._view = LineView(stdin, stdout, is_plain=is_terminal)
+            self._view.settled = settled
+
+    @property
+    def settled(self) -> Settled | None:
+        return self._view.settled if isinstance(self._view, LineView) else None
+
+    @settled.setter
+    def settled(self, settled: Settled | None) -> None:
+        if isinstance(self._view, LineView):
+            self._view.settled = settled
+
+    @property
+    def problem(self) -> Exception | None:
+        """Return the exception that ended reading or printing, if there was one."""
+        if self._failure is None and isinstance(self._view, LineView):
+            return self._view.problem
+        return self._failure
+
+    @property
+    def is_answering(self) -> bool:
+        """Return whether an answer is being written."""
+        return self._view.is_answering
+
+    async def listen(self, receive: Receive) -> None:
+        self.mark_listening()
+        try:
+            await self._read(receive)
+        except Exception as problem:
+            self._failure = problem
+            raise
+        finally:
+            self.mark_problem(None)
+            self.finished.set()
+
+    async def _read(self, receive: Receive) -> None:
+        """Read until the input ends, or until nobody reads the output any more."""
+        if not isinstance(self._view, LineView):
+            await self._view.listen(receive)
+            return
+        reading = asyncio.ensure_future(self._view.listen(receive))
+        closed = asyncio.ensure_future(self._view.is_closed.wait())
+        try:
+            await asyncio.wait((reading, closed), return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                reading.result()
+        finally:
+            for task in (reading, closed):
+                task.cancel()
+            await asyncio.gather(reading, closed, return_exceptions=True)
+
+    async def send(self, message: Outgoing) -> str | None:
+        if message.delivery not in self._sent:
+            self._sent.append(message.delivery)
+            if message.delivery.startswith((FAILURE_KEY, REFUSAL_KEY)):
+                self.unanswered.append(message.delivery)
+                self._view.print_failure(message.text)
+            else:
+                self._view.print_message(message.text)
+        return None
+
+    async def show(self, source: Source, update: StreamUpdate) -> str | None:
+        self._view.update(update)
+        return None
+
+    async def fill_menu(self, entries: tuple[MenuEntry, ...]) -> None:
+        self._view.menu = (*entries, QUIT)

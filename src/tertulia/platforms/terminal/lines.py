@@ -1,0 +1,119 @@
+"""Lines in, lines out: a pipe, a file, or a terminal for screen readers.
+
+Nothing moves the cursor, and nothing is printed twice. A pipe gets the answers alone on its
+standard output; notices, tools and failures go to standard error. In plain mode words say who
+speaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TextIO
+
+from tertulia.core.text.display_safe import display_line, display_text
+from tertulia.platforms.base import MenuEntry, Receive, StreamUpdate
+from tertulia.platforms.terminal.incoming import QUITS, next_message, read_stream, typed_message
+
+log = logging.getLogger("tertulia.gateway")
+
+Settled = Callable[[str | None], Awaitable[str | None]]
+
+
+class LineView:
+    """Reads messages line by line and prints whole answers.
+
+    `settled` is awaited after each line, until every message so far is answered. It returns the
+    answer to that message, which is printed if another program with the same conversation open has
+    shown it instead.
+    `is_plain`: a person reads along, so words say who speaks and what is waited for.
+    """
+
+    def __init__(self, stdin: TextIO, stdout: TextIO, *, is_plain: bool = False) -> None:
+        self.settled: Settled | None = None
+        self.menu: tuple[MenuEntry, ...] = ()
+        self.problem: Exception | None = None
+        self.is_closed = asyncio.Event()
+        self._stdin = stdin
+        self._stdout = stdout
+        self._is_plain = is_plain
+        self._turns: set[str] = set()
+        self._sent_texts: list[str] = []  # since the last line was read
+
+    @property
+    def is_answering(self) -> bool:
+        return bool(self._turns)
+
+    async def listen(self, receive: Receive) -> None:
+        """Hand over each line, and wait for its answer, until the input ends."""
+        lines = read_stream(self._stdin)
+        while (line := await self._next(lines)) is not None:
+            if line.strip() in QUITS or self.problem is not None:
+                break
+            if line.strip():
+                await self._answer_line(receive, line)
+        await self._settle(None)  # also messages left unanswered by an earlier run
+
+    async def _next(self, lines: asyncio.Queue[str | None]) -> str | None:
+        if self._is_plain:
+            self._write("You: ")
+        return await next_message(lines)
+
+    async def _answer_line(self, receive: Receive, line: str) -> None:
+        message = typed_message(line)
+        self._sent_texts.clear()
+        await receive(message)
+        if self._is_plain:
+            self._write("Waiting for the answer.\n")
+        answer = await self._settle(message.message_id)
+        if self.settled is not None:
+            self._print_missing_answer(answer)
+
+    async def _settle(self, message_id: str | None) -> str | None:
+        return None if self.settled is None else await self.settled(message_id)
+
+    def print_message(self, text: str) -> None:
+        """Print a whole message."""
+        self._sent_texts.append(text.strip())
+        name = "Agent: " if self._is_plain else ""
+        self._write(f"{name}{display_text(text).rstrip()}\n\n")
+
+    def print_failure(self, text: str) -> None:
+        """Print why a message has no answer: to a pipe's reader it is no answer."""
+        if self._is_plain:
+            self.print_message(text)
+            return
+        self._sent_texts.append(text.strip())
+        sys.stderr.write(f"{display_text(text).rstrip()}\n")
+
+    def update(self, update: StreamUpdate) -> None:
+        """Remember which turns are in progress; say which tools are called."""
+        if update.kind == "began":
+            self._turns.add(update.turn)
+        elif update.kind == "ended":
+            self._turns.discard(update.turn)
+        elif update.kind == "result" and self._is_plain:
+            self._write(f"Tool {display_line(update.text)}\n")
+        elif update.kind == "result":
+            sys.stderr.write(f"▸ {display_line(update.text)}\n")
+
+    def _print_missing_answer(self, answer: str | None) -> None:
+        """Print the stored answer if another program with this conversation has shown it."""
+        if answer is None and not self._sent_texts:
+            log.warning("another program has this conversation open and has shown the answer there")
+        elif answer is not None and answer.strip() not in self._sent_texts:
+            self.print_message(answer)
+
+    def _write(self, text: str) -> None:
+        if self.problem is not None:
+            return
+        try:
+            self._stdout.write(text)
+            self._stdout.flush()
+        except BrokenPipeError as problem:
+            # The reader has closed the pipe, as in `tertulia chat | head`: stop reading input
+            # too; the rest of the answers is in the transcript.
+            self.problem = problem
+            self.is_closed.set()

@@ -1,0 +1,209 @@
+"""A person at a terminal: answers appear above the input line while they are being written."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from tertulia.core.text.display_safe import display_line, display_text
+from tertulia.errors import Error
+from tertulia.platforms.base import MenuEntry, Receive, StreamUpdate
+from tertulia.platforms.terminal.incoming import QUITS, STOP, typed_message
+from tertulia.platforms.terminal.markdown_rows import Stream, render
+from tertulia.platforms.terminal.screen import Screen, typed_rows
+from tertulia.platforms.terminal.shown_texts import ShownTexts
+from tertulia.platforms.terminal.theme import terminal_theme
+from tertulia.platforms.terminal.wrap import Row, Segment, wrap
+
+if TYPE_CHECKING:
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.output import Output
+
+_REDRAW_SECONDS: Final = 0.5
+_SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_EMPTY: Final[Row] = ()
+
+
+class LiveView:
+    """Shows a conversation on a screen with an input line at the bottom."""
+
+    def __init__(
+        self, history: str | None = None, terminal: tuple[Input, Output] | None = None
+    ) -> None:
+        self._screen = Screen(
+            self._submit, self._stop, theme=terminal_theme(), history=history, terminal=terminal
+        )
+        self._receive: Receive | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stream = Stream(self._screen.width)
+        self._shown = ShownTexts()
+        self._activity = ""
+        self._started_at = 0.0
+        self._turns: set[str] = set()
+        self._is_after_text = False  # the last printed row is not empty
+
+    @property
+    def is_answering(self) -> bool:
+        return bool(self._turns)
+
+    @property
+    def menu(self) -> tuple[MenuEntry, ...]:
+        return self._screen.menu
+
+    @menu.setter
+    def menu(self, entries: tuple[MenuEntry, ...]) -> None:
+        self._screen.menu = entries
+
+    async def listen(self, receive: Receive) -> None:
+        """Hand over what the person sends, until they leave."""
+        self._receive = receive
+        ticker = asyncio.create_task(self._tick())
+        try:
+            await self._screen.run()
+        finally:
+            ticker.cancel()
+            self._receive = None
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+
+    def print_message(self, text: str) -> None:
+        """Print a whole message, unless it was shown while it was written."""
+        if self._shown.was_shown(text):
+            self._finish_stream()
+            return
+        self._finish_stream()
+        self._print([*render(text, self._screen.width), _EMPTY])
+
+    def print_failure(self, text: str) -> None:
+        """Print why a message has no answer."""
+        self._finish_stream()
+        self._print([*self._wrapped(display_text(text), "error"), _EMPTY])
+
+    def update(self, update: StreamUpdate) -> None:
+        """Show the progress of a turn."""
+        match update.kind:
+            case "began":
+                self._turns.add(update.turn)
+                self._set_activity("thinking")
+            case "notice":
+                self._shown.finish(update.text)
+                self._print_note(f"· {display_line(update.text)}", "notice")
+            case "delta":
+                self._show_delta(update.text)
+            case "tool":
+                self._shown.discard()
+                self._finish_stream()
+                self._set_activity(display_line(update.text, 40))
+            case "result":
+                self._print_note(f"▸ {display_line(update.text)}", "tool")
+                self._screen.details = self._result_rows(update)
+                self._set_activity("thinking")
+            case "ended":
+                self._turns.discard(update.turn)
+                self._shown.finish()
+                self._finish_stream()
+                self._set_activity("thinking" if self._turns else "")
+            case _:
+                pass
+
+    def _show_delta(self, text: str) -> None:
+        if self._activity != "writing":
+            self._set_activity("writing")
+        self._shown.add(text)
+        self._stream.width = self._screen.width
+        rows = self._stream.feed(text)
+        self._screen.tail = self._stream.tail
+        if rows:
+            self._print(rows)
+        else:
+            self._screen.refresh()
+
+    def _finish_stream(self) -> None:
+        """Print the rest of the text in progress, and an empty row after it."""
+        self._stream.width = self._screen.width
+        rows = self._stream.finish()
+        self._screen.tail = ()
+        if rows or self._is_after_text:
+            self._print([*rows, _EMPTY])
+        else:
+            self._screen.refresh()
+
+    def _print(self, rows: Iterable[Row]) -> None:
+        rows = list(rows)
+        if rows:
+            self._is_after_text = rows[-1] != _EMPTY
+            self._screen.print_rows(rows)
+
+    def _print_note(self, text: str, style: str) -> None:
+        """Print a line that belongs to the answer below it."""
+        self._print(self._wrapped(text, style))
+        self._is_after_text = False
+
+    def _result_rows(self, update: StreamUpdate) -> list[Row]:
+        """Return a tool call with its whole result, for ctrl-O."""
+        text = display_text(update.detail).rstrip()
+        rows = wrap(
+            [Segment("dim", text)], self._screen.width, (Segment("", "  "),), (Segment("", "  "),)
+        )
+        return [*self._wrapped(f"▸ {display_line(update.text)}", "tool"), *rows, _EMPTY]
+
+    def _wrapped(self, text: str, style: str) -> list[Row]:
+        return wrap([Segment(style, text)], self._screen.width, (), (Segment("", "  "),))
+
+    # -- status
+
+    def _set_activity(self, activity: str) -> None:
+        if activity and not self._activity:
+            self._started_at = time.monotonic()
+        self._activity = activity
+        self._update_status()
+        self._screen.refresh()
+
+    def _update_status(self) -> None:
+        seconds = int(time.monotonic() - self._started_at)
+        spinner = _SPINNER[int(time.monotonic() / _REDRAW_SECONDS) % len(_SPINNER)]
+        self._screen.status = (
+            f"{spinner} {self._activity} · {seconds} s · ctrl-C stops" if self._activity else ""
+        )
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_REDRAW_SECONDS)
+            if self._activity:
+                self._update_status()
+                self._screen.refresh()
+
+    # -- input
+
+    def _submit(self, text: str) -> None:
+        if text.strip() in QUITS:
+            self._screen.leave()
+            return
+        gap = [_EMPTY] if self._is_after_text else []
+        self._print([*gap, *typed_rows(display_text(text), self._screen.width)])
+        self._is_after_text = False
+        self._start(self._hand_over(text, is_typed=True))
+
+    def _stop(self) -> bool:
+        """Ask for the end of the turn in progress; return whether there is one."""
+        if self._turns:
+            self._start(self._hand_over(STOP, is_typed=False))
+        return bool(self._turns)
+
+    async def _hand_over(self, text: str, *, is_typed: bool) -> None:
+        if self._receive is None:
+            return
+        try:
+            await self._receive(typed_message(text))
+        except Error as problem:
+            hint = f" {problem.hint}" if problem.hint else ""
+            self._print(self._wrapped(f"✗ Not stored: {problem.message}{hint}", "error"))
+            if is_typed:
+                self._screen.offer(text)
+
+    def _start(self, work: object) -> None:
+        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
