@@ -75,6 +75,10 @@ def test_json_has_the_documented_fields(cli: CommandLine, demo: Demo, command: s
     if command == "pair approve":
         with tertulia.open(demo.path) as store:
             more[command] = [str(store.people.request_pairing(Source("signal", "7", user_id="7")))]
+    if command == "pair refuse":
+        with tertulia.open(demo.path) as store:
+            store.people.request_pairing(Source("signal", "7", user_id="7"))
+        more[command] = ["signal:7"]
     if command == "ps":
         with tertulia.open(demo.path) as store:
             store.processes.begin(background_process(store))

@@ -65,7 +65,7 @@ JSON_OUTPUT = {
     " `session`, `machine`, `environment`, `pid`, `since`, `ended`",
     "pair list": "`waiting`, `people`",
     "pair approve": "`id`, `platform`, `name`, `role`, `since`",
-    "pair refuse": "`id`, `platform`, `name`, `role`, `since`",
+    "pair refuse": "`id`",
     "pair revoke": "`id`, `platform`, `name`, `role`, `since`",
     "doctor": "`healthy`, `findings` (`name`, `state`, `detail` and `advice` of each)",
 }
