@@ -128,7 +128,7 @@ def test_keys_sources_and_people(imported: Imported) -> None:
         elif wanted["key"] is None:
             assert "~unknown" in found.key
         elif not is_lost:
-            assert found.key == wanted["key"]
+            assert found.metadata["imported"]["key"] == wanted["key"]
             for name in ("chat_id", "user_id", "thread_id"):
                 assert getattr(found.origin, name) == wanted["ids"].get(name)
 

@@ -10,7 +10,7 @@ import os
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Final, Literal
 
-from tertulia.core.settings import require_zone
+from tertulia.core.settings import Settings, require_zone
 from tertulia.errors import ConfigError
 from tertulia.records.iterate import Selection
 from tertulia.transfer.archive import Manifest, restore, write_archive
@@ -82,7 +82,8 @@ def import_from(
     timestamps = TimestampParser(_zone(store, zone))
     imports = None if store is None else Imports(store.context)
     importer = Importer(imports, findings, folder.progress, writes=not dry_run, progress=progress)
-    for foreign in _sessions_of(kind, folder, timestamps, path):
+    settings = Settings() if store is None else store.context.settings
+    for foreign in _sessions_of(kind, folder, timestamps, settings, path):
         importer.add(foreign)
     report = importer.report()
     if store is not None and report.messages and not dry_run:
@@ -91,13 +92,17 @@ def import_from(
 
 
 def _sessions_of(
-    kind: Kind, folder: SafeFolder, timestamps: TimestampParser, path: str | os.PathLike[str]
+    kind: Kind,
+    folder: SafeFolder,
+    timestamps: TimestampParser,
+    settings: Settings,
+    path: str | os.PathLike[str],
 ) -> Iterator[ForeignSession]:
     match kind:
         case "hermes":
             from tertulia.transfer.importers.hermes import Hermes
 
-            return Hermes(folder, timestamps).sessions()
+            return Hermes(folder, timestamps, settings).sessions()
         case "nanobot":
             from tertulia.transfer.importers.nanobot import Nanobot
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +75,7 @@ def test_parent_cycle_is_cut_and_reported(store: Store, tmp_path: Path) -> None:
     db.commit()
     db.close()
     report = import_from(store, "hermes", home)
-    assert kinds(report) == {"parent_cycle"}
+    assert kinds(report) == {"parent_cycle", "parent_missing", "unparseable_timestamp"}
     parents = {session.id: session.parent_id for session in all_sessions(store)}
     for name in parents:
         passed, place = [], name
@@ -110,3 +112,64 @@ def test_direct_message_continues_the_session_under_the_hermes_key(
         found = store.sessions.open(Source("whatsapp", chat, user_id=chat))
         assert found.id == "20260721_061236_7493fe50"
         assert found.key == "agent:main:whatsapp:dm:12025550120"
+
+
+def _state_db(home: Path) -> sqlite3.Connection:
+    home.mkdir()
+    db = sqlite3.connect(home / "state.db")
+    db.execute(
+        "create table sessions (id text, source text, parent_session_id text, started_at real)"
+    )
+    db.execute(
+        "create table messages (id integer primary key, session_id text, role text, content text,"
+        " timestamp real)"
+    )
+    return db
+
+
+def test_newer_schema_is_reported(store: Store, tmp_path: Path) -> None:
+    with closing(_state_db(tmp_path / "home")) as db:
+        db.execute("create table schema_version (version integer)")
+        db.execute("insert into schema_version values (23)")
+        db.commit()
+    report = import_from(store, "hermes", tmp_path / "home")
+    assert kinds(report) == {"newer_schema"}
+    assert "23" in report.problems[0].detail
+
+
+def test_missing_parent_is_reported_and_stays(store: Store, tmp_path: Path) -> None:
+    with closing(_state_db(tmp_path / "home")) as db:
+        db.execute("insert into sessions values ('child', 'telegram', 'gone', 1785000000.0)")
+        db.commit()
+    assert kinds(import_from(store, "hermes", tmp_path / "home")) == {"parent_missing"}
+    assert store.sessions.require("child").parent_id == "gone"
+
+
+@pytest.mark.parametrize("session_id", ["lost", "20260301_100000_aaaaaaaa"])
+def test_session_known_only_by_its_messages(tmp_path: Path, session_id: str) -> None:
+    """Its start is that of its first message: its id has a time of an unknown time zone."""
+    began = datetime(2026, 3, 1, 15, tzinfo=UTC)
+    with closing(_state_db(tmp_path / "home")) as db:
+        row = (session_id, began.timestamp())
+        db.execute("insert into messages values (1, ?, 'user', 'x', ?)", row)
+        db.commit()
+    with tertulia.open(tmp_path / "talk.db", settings=Settings(zone="Asia/Tokyo")) as store:
+        report = import_from(store, "hermes", tmp_path / "home")
+        assert kinds(report) == {"session_row_missing"}
+        assert session_id in report.problems[0].detail
+        assert store.sessions.require(session_id).created_at == began
+
+
+def test_impossible_times_are_reported_and_not_used(store: Store, folder: Path) -> None:
+    session_id = "20260301_100000_aaaaaaaa"
+    entry = {
+        "session_key": "agent:main:telegram:dm:42", "session_id": session_id, "origin": ORIGIN,
+        "created_at": 17, "updated_at": "soon",
+    }  # fmt: skip
+    (folder / "sessions.json").write_text(json.dumps({entry["session_key"]: entry}))
+    write(folder / f"{session_id}.jsonl", HELLO)
+    report = import_from(store, "hermes", folder.parent)
+    assert [problem.kind for problem in report.problems] == ["unparseable_timestamp"] * 2
+    session = store.sessions.require(session_id)
+    assert session.created_at == datetime(2026, 3, 1, 10, tzinfo=UTC)
+    assert session.updated_at == datetime(2026, 3, 1, 10, 0, 1, tzinfo=UTC)

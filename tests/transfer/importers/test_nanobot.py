@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tertulia import Store
 from tertulia.transfer import import_from
 from tests.transfer.foreign_folders import all_sessions
-from tests.transfer.importers.source_files import HEAD, HELLO, ODD, write
+from tests.transfer.importers.source_files import HEAD, HELLO, ODD, kinds, write
 
 
 @pytest.mark.check
@@ -69,3 +70,23 @@ def test_copies_of_a_file_are_imported_once(store: Store, folder: Path) -> None:
     write(folder / "telegram_42.jsonl", latest, HELLO)
     assert import_from(store, "nanobot", folder.parent).skipped == 3
     assert store.sessions.count() == 3
+
+
+@pytest.mark.parametrize("rows", [(), (HELLO,)])
+def test_cut_metadata_line_is_reported(store: Store, folder: Path, rows: tuple[Any, ...]) -> None:
+    cut = b'{"_type": "metadata", "key": "telegram:42", "created_'
+    write(folder / "telegram_42.jsonl", cut, *rows)
+    report = import_from(store, "nanobot", folder.parent)
+    assert kinds(report) == {"garbage_line", "metadata_missing"}
+    assert report.messages == len(rows)
+
+
+def test_impossible_times_are_reported_and_not_used(store: Store, folder: Path) -> None:
+    """A small number is not seconds since 1970; the times of the messages are used instead."""
+    later = {**HELLO, "timestamp": "2026-03-01T12:00:00"}
+    write(folder / "telegram_42.jsonl", {**HEAD, "created_at": 5, "updated_at": 17}, HELLO, later)
+    report = import_from(store, "nanobot", folder.parent)
+    assert [(p.kind, p.line) for p in report.problems] == [("unparseable_timestamp", 1)] * 2
+    (session,) = all_sessions(store)
+    assert session.created_at == datetime(2026, 3, 1, 10, 0, 1, tzinfo=UTC)
+    assert session.updated_at == datetime(2026, 3, 1, 12, tzinfo=UTC)

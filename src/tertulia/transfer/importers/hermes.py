@@ -5,8 +5,8 @@
 - `state.db` holds sessions and messages, at first beside the files and later alone; then the table
   `gateway_routing` is the index. If both have a session, the longer copy is imported.
 
-Keys are kept as they are: Hermes builds them by the same rules. A session whose key is lost gets a
-key of its own that belongs to nobody.
+`hermes_keys` says which key a session gets here. A session whose key is lost gets a key of its own
+that belongs to nobody.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tertulia.core import keys
+from tertulia.core.settings import Settings
 from tertulia.core.source import CHAT_TYPES, Source
 from tertulia.records.imports import IMPORTED, ImportedSession, ImportSummary
 from tertulia.records.usage import Charge
-from tertulia.transfer.importers import model
+from tertulia.transfer.importers import hermes_keys, model
+from tertulia.transfer.importers.hermes_keys import ImportedKey
 from tertulia.transfer.importers.model import ForeignMessage, ForeignSession, Totals, text
 from tertulia.transfer.importers.normalise import MessageNormaliser
 from tertulia.transfer.importers.reader import Reader
+from tertulia.transfer.importers.report import Findings
 from tertulia.transfer.importers.safe_files import SafeFolder, is_invalid, parse_json
 from tertulia.transfer.importers.sessions_json import json_of, read_index
 from tertulia.transfer.importers.sqlite_copy import SqliteCopy, copy_database
@@ -32,6 +34,7 @@ DATABASE = "state.db"
 INDEX = "sessions.json"
 SUFFIX = ".jsonl"
 META = "session_meta"
+KNOWN_SCHEMA = 22  # of state.db, in Hermes 0.19
 
 PLATFORMS = frozenset(
     (
@@ -44,9 +47,10 @@ PLATFORMS = frozenset(
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*")
 _LONGEST_ID = 128
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_VERSIONS = "schema_version"
 _NESTED = "\x00json:"  # the mark Hermes puts before content that is a list of parts
 _JSON_COLUMNS = ("tool_calls", "reasoning_details", "codex_reasoning_items", "codex_message_items")
+_ENTRY_TIMES = ("created_at", "updated_at")
 _POSITION_COLUMNS = ("id", "session_id", "active", "compacted")
 _TOKENS = {
     "input": "input_tokens",
@@ -68,6 +72,7 @@ class _HermesSession(NamedTuple):
     row: Fields | None
     file: str | None  # its transcript
     in_database: bool  # whether its messages are read from the database
+    index_file: str
     parent: str | None = None
     parent_kind: str | None = None
     models: tuple[Fields, ...] = ()
@@ -81,27 +86,39 @@ class _HermesSession(NamedTuple):
 class Hermes(Reader):
     """Reads the sessions in a home folder of Hermes, or in its `sessions` folder."""
 
-    def __init__(self, folder: SafeFolder, timestamps: TimestampParser) -> None:
+    def __init__(self, folder: SafeFolder, timestamps: TimestampParser, settings: Settings) -> None:
         super().__init__(folder, timestamps)
+        self._settings = settings
         self._under = "sessions/" if folder.is_folder("sessions") else ""
         if not self._under and folder.exists("sessions"):
             folder.refuses("sessions")
         self._index_file = f"{self._under}{INDEX}"
+        self._is_database_unread = False
 
     def sessions(self) -> Iterator[ForeignSession]:
-        """Yield every session, from the files and from the database."""
+        """Yield every session, from the files and from the database.
+
+        Nothing if the index cannot be opened now: without it, no session would have its key.
+        """
+        if self._folder.is_unreadable(self._index_file):
+            return
         files = self._files()
         size = self._folder.size(DATABASE)
         self._folder.progress.total = size + sum(map(self._folder.size, files.values()))
         with copy_database(self._folder, DATABASE) as copy:
+            self._is_database_unread = copy is None and self._folder.is_file(DATABASE)
             stored_sessions = self._stored_sessions(files, copy)
+            origins = {stored.id: self._origin_of(stored) for stored in stored_sessions}
+            imported = self._imported_keys(stored_sessions, origins)
             for stored in stored_sessions:
                 if stored.in_database:
                     self._folder.progress.done += size // len(stored_sessions)
-                yield self._foreign_session(stored, copy)
+                key = imported.get(stored.key or "")
+                yield self._foreign_session(stored, origins[stored.id], key, copy)
 
     def _files(self) -> dict[str, str]:
         files = self._folder.files(self._under.rstrip("/"), SUFFIX)
+        files = [file for file in files if not self._folder.is_unreadable(file)]
         return {file.rsplit("/", 1)[-1].removesuffix(SUFFIX): file for file in files}
 
     # -- the list of sessions
@@ -112,9 +129,10 @@ class Hermes(Reader):
         rows = {} if copy is None else _sessions_by_id(copy)
         counts = set() if copy is None else _with_messages(copy)
         routes, keys_of = self._routing(files, copy, rows, counts)
-        kinds = _parents(rows, self._findings)
         models = {} if copy is None else _models(copy)
         ids = sorted({*rows, *counts, *files, *keys_of})
+        kinds = _parents(rows, set(ids), self._findings)
+        self._report_database(copy, rows, counts)
         stored_sessions = []
         for session_id in ids:
             row = rows.get(session_id)
@@ -125,7 +143,7 @@ class Hermes(Reader):
             file = files.get(session_id)
             stored = _HermesSession(
                 session_id, key, entry, row, file,
-                self._is_longer_in_database(session_id, file, copy, counts),
+                self._is_longer_in_database(session_id, file, copy, counts), self._index_file,
                 models=tuple(models.get(session_id, ())),
             )  # fmt: skip
             if session_id in kinds:
@@ -149,6 +167,22 @@ class Hermes(Reader):
         in_database = sum(1 for _, row in rows if row.get("role") != META)
         return in_database >= in_file
 
+    def _report_database(
+        self, copy: SqliteCopy | None, rows: Mapping[str, Fields], counts: set[str]
+    ) -> None:
+        """Report a database that is newer than this reader, and messages without a session."""
+        versions = [] if copy is None else [row.get("version") for row in copy.rows(_VERSIONS)]
+        newest = max((version for version in versions if type(version) is int), default=0)
+        if newest > KNOWN_SCHEMA:
+            detail = (
+                f"schema {newest} is newer than {KNOWN_SCHEMA}, the newest that was tested; "
+                "columns that this version does not know are only in the metadata"
+            )
+            self._findings.add(DATABASE, None, "newer_schema", detail)
+        for session_id in sorted(counts - rows.keys()):
+            detail = f"the table sessions has no row for the messages of session {session_id}"
+            self._findings.add(DATABASE, None, "session_row_missing", detail)
+
     # -- which session is current
 
     def _routing(
@@ -169,7 +203,7 @@ class Hermes(Reader):
             if session_id in keys_of:
                 detail = f"the session {session_id} belongs to both {keys_of[session_id]} and {key}"
                 self._findings.add(self._index_file, None, "duplicate_session_id", detail)
-                if _is_derived(keys_of[session_id], routes) or not _is_derived(key, {key: entry}):
+                if _fits(keys_of[session_id], routes) or not _fits(key, {key: entry}):
                     continue
                 del routes[keys_of[session_id]]
             routes[key] = entry
@@ -225,8 +259,8 @@ class Hermes(Reader):
         if not is_named:
             detail = f"the entry of {key} names itself {entry.get('session_key')!r}"
             self._findings.add(file, None, "index_key_mismatch", detail)
-        if not has_any and self._folder.exists(transcript):
-            return None  # a link, already reported
+        if not has_any and (self._folder.exists(transcript) or self._is_database_unread):
+            return None  # a link, or a file that cannot be read now: already reported
         if not has_any and (not is_named or self._was_used(entry)):
             missing = transcript if is_named else file
             if is_named and self._folder.is_file(DATABASE):
@@ -242,44 +276,83 @@ class Hermes(Reader):
 
     # -- one session
 
-    def _foreign_session(self, stored: _HermesSession, copy: SqliteCopy | None) -> ForeignSession:
+    def _imported_keys(
+        self, stored_sessions: list[_HermesSession], origins: Mapping[str, Source | None]
+    ) -> dict[str, ImportedKey]:
+        """Return the key here for each key of the index and of the database."""
+        sources: dict[str, Source] = {}
+        for stored in stored_sessions:
+            source = origins[stored.id]
+            if stored.key and source and (stored.entry is not None or stored.key not in sources):
+                sources[stored.key] = source
+        for stored in stored_sessions:
+            if stored.key and stored.key not in sources:
+                sources[stored.key] = self._source(stored, None)
+        current = [stored.key for stored in stored_sessions if stored.key and stored.entry]
+        return hermes_keys.imported_keys(sources, current, self._settings)
+
+    def _foreign_session(
+        self,
+        stored: _HermesSession,
+        origin: Source | None,
+        imported: ImportedKey | None,
+        copy: SqliteCopy | None,
+    ) -> ForeignSession:
         transcript = _HermesTranscript(self._folder, self._timestamps, stored, copy)
-        source = self._source(stored, transcript)
-        if source.platform not in PLATFORMS and source.platform != model.UNKNOWN:
-            detail = (
-                f"session {stored.id} has the unknown platform {source.platform!r}; kept as it is"
-            )
-            self._findings.add(stored.origin_file, None, "unknown_platform", detail)
-        agent = _agent_of(stored.key)
-        key = stored.key or model.key_of(source, agent)
+        source = self._source(stored, transcript) if origin is None else origin
+        self._report_odd_source(stored, source, imported)
+        agent = hermes_keys.agent_of(stored.key)
         records = [stored.entry or {}, stored.row or {}]
         display = next(
             (record["display_name"] for record in records if text(record.get("display_name"))), None
         )
-        person = model.person_in(source, key) if stored.key else None
         session = ImportedSession(
             name=model.import_name("hermes", stored.id),
             id=stored.id if _is_safe(stored.id) else None,
-            key=_storable(key),
+            key=imported.key if imported else model.key_of(source, agent),
             agent=agent,
             source=source,
-            person=person,
+            person=imported.person if imported else None,
             display_name=text(display) or source.chat_name or source.user_name,
             created_at=transcript.created_at(None),
-            derived_key=_derived_key(source, agent, key) if person else None,
+            derived_key=imported.derived_key if imported else None,
         )
         prefix = f"session {stored.id}: " if stored.in_database else ""
         return ForeignSession(
             stored.origin_file, session, transcript.messages(), transcript.summarise, prefix
         )
 
-    def _source(self, stored: _HermesSession, transcript: _HermesTranscript) -> Source:
+    def _report_odd_source(
+        self, stored: _HermesSession, source: Source, imported: ImportedKey | None
+    ) -> None:
+        if source.platform not in PLATFORMS and source.platform != model.UNKNOWN:
+            detail = (
+                f"session {stored.id} has the unknown platform {source.platform!r}; kept as it is"
+            )
+            self._findings.add(stored.origin_file, None, "unknown_platform", detail)
+        if imported and imported.is_own and stored.entry is not None:
+            detail = (
+                f"the key {stored.key} of session {stored.id} does not fit its origin, or another "
+                "session has that origin; the session got a key of its own"
+            )
+            self._findings.add(self._index_file, None, "key_without_origin", detail)
+
+    def _source(self, stored: _HermesSession, transcript: _HermesTranscript | None) -> Source:
+        """Return the source of a session whose origin is not recorded."""
         entry, row = stored.entry or {}, stored.row or {}
         platform = text(entry.get("platform")) or text(row.get("source"))
         if stored.key is None:
-            platform = platform or transcript.platform() or model.UNKNOWN
+            platform = platform or (transcript.platform() if transcript else None) or model.UNKNOWN
             user = row.get("user_id")
             return model.unknown_source(platform, stored.id, user_id=text(user))
+        return _from_key(stored.key, platform)
+
+    def _origin_of(self, stored: _HermesSession) -> Source | None:
+        """Return the recorded origin of a session that has a key, or None."""
+        if stored.key is None:
+            return None
+        entry, row = stored.entry or {}, stored.row or {}
+        platform = text(entry.get("platform")) or text(row.get("source"))
         parts = stored.key.split(":")
         platform = platform or (parts[2] if len(parts) > 2 else model.UNKNOWN)
         source = model.source_of(entry.get("origin"), platform)
@@ -288,7 +361,7 @@ class Hermes(Reader):
         if source is None and row.get("chat_id") is not None:
             columns = {**row, "chat_name": row.get("display_name"), "platform": platform}
             source = model.source_of(columns, platform)
-        return source or _from_key(parts, platform)
+        return source
 
     def _origin(self, session_id: str, column: object) -> object:
         origin = json_of(column)
@@ -331,13 +404,19 @@ class _HermesTranscript(Reader):
         return None
 
     def created_at(self, first_at: int | None) -> int:
-        """Return when the session began: recorded, from its id, its first message, or its file."""
+        """Return when the session began: recorded, or by its id, its first message, its file."""
         row, entry = self._stored.row or {}, self._stored.entry or {}
         created = self._timestamps.micros(row.get("started_at")) or self._timestamps.micros(
             entry.get("created_at")
         )
-        created = created or time_in_session_id(self._stored.id, self._timestamps.zone) or first_at
-        return created or self._folder.changed_at(self._stored.origin_file)
+        named = time_in_session_id(self._stored.id, self._timestamps.zone)
+        # The time in an id is that of the writer's clock, whose time zone is not recorded; the
+        # times in the database are in UTC. In files, both have the same zone.
+        guesses = (first_at, named) if self._stored.in_database else (named, first_at)
+        return created or next(filter(None, guesses), None) or self._changed_at()
+
+    def _changed_at(self) -> int:
+        return self._folder.changed_at(self._stored.origin_file)
 
     def summarise(self, totals: Totals) -> ImportSummary:
         """Return what is known of the whole session after its messages were read."""
@@ -346,6 +425,11 @@ class _HermesTranscript(Reader):
         updated = self._updated_at(totals) or created
         ended_at, reason = self._end(updated)
         entry, row = stored.entry or {}, stored.row or {}
+        times = {f"sessions.{name}": row.get(name) for name in ("started_at", "ended_at")}
+        self._report_times(DATABASE, None, times)
+        self._report_times(
+            stored.index_file, None, {name: entry.get(name) for name in _ENTRY_TIMES}
+        )
         charges, side = _charges(stored)
         return ImportSummary(
             created_at=created,
@@ -381,6 +465,8 @@ class _HermesTranscript(Reader):
         """Return the fields that the store has no column for."""
         stored = self._stored
         metadata: Fields = {"from": "hermes", "session_id": stored.id}
+        if stored.key is not None:
+            metadata["key"] = stored.key
         if stored.file is not None:
             metadata["file"] = stored.file
         if stored.entry is not None:
@@ -470,8 +556,13 @@ def _models(copy: SqliteCopy) -> dict[str, list[Fields]]:
     return by_session
 
 
-def _parents(rows: Mapping[str, Fields], findings: Any) -> dict[str, tuple[str, str]]:
-    """Return the parent and its kind for each session; a cycle is cut where it closes."""
+def _parents(
+    rows: Mapping[str, Fields], ids: set[str], findings: Findings
+) -> dict[str, tuple[str, str]]:
+    """Return the parent and its kind for each session; a cycle is cut where it closes.
+
+    A parent that is not among `ids` is reported, and stays.
+    """
     parents = {
         name: parent for name, row in rows.items() if (parent := text(row.get("parent_session_id")))
     }
@@ -487,6 +578,9 @@ def _parents(rows: Mapping[str, Fields], findings: Any) -> dict[str, tuple[str, 
             findings.add(DATABASE, None, "parent_cycle", detail)
             del parents[name]
             continue
+        if parents[name] not in ids:
+            detail = f"the parent {parents[name]} of session {name} is missing"
+            findings.add(DATABASE, None, "parent_missing", detail)
         kinds[name] = (parents[name], _parent_kind(rows[name], rows.get(parents[name])))
     return kinds
 
@@ -555,35 +649,20 @@ def _has_details(entry: Fields) -> bool:
     return any(entry.get(name) is not None for name in ("session_key", "origin", "created_at"))
 
 
-def _is_derived(key: str, entries: Mapping[str, Fields]) -> bool:
-    """Return whether a key is the one derived from its entry's origin."""
+def _fits(key: str, entries: Mapping[str, Fields]) -> bool:
+    """Return whether a key is one that its entry's origin can have."""
     source = model.source_of((entries.get(key) or {}).get("origin"))
-    return source is not None and key in (
-        keys.session_key(source), keys.session_key(source, per_user=False)
-    )  # fmt: skip
+    return source is not None and hermes_keys.fits(key, source)
 
 
-def _derived_key(source: Source, agent: str, key: str) -> str | None:
-    """Return the key of the next direct message, if Hermes shortened the chat id in its key."""
-    derived = keys.session_key(source, agent=agent)
-    return derived if source.chat_type == "dm" and derived != key else None
-
-
-def _agent_of(key: str | None) -> str:
-    parts = (key or "").split(":")
-    return parts[1] if len(parts) > 2 and parts[0] == "agent" and parts[1] else "main"
-
-
-def _from_key(parts: list[str], platform: str) -> Source:
-    """Return a source derived from the parts of a key."""
-    kind = parts[3] if len(parts) > 3 and parts[3] in CHAT_TYPES else model.UNKNOWN
-    return Source(platform, ":".join(parts[4:]), chat_type=kind)
+def _from_key(key: str, platform: str | None) -> Source:
+    """Return the source that a key alone tells; it has no thread and no person, only a chat."""
+    parts = key.split(":", 4)
+    platform = platform or (parts[2] if len(parts) > 2 else model.UNKNOWN)
+    if parts[0] != "agent" or len(parts) < 4 or parts[3] not in CHAT_TYPES:
+        return model.unknown_source(platform, key)
+    return Source(platform, "".join(parts[4:]), chat_type=parts[3])
 
 
 def _plain(value: Any) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
-def _storable(key: str) -> str:
-    """Return the key with unstorable characters escaped, so that two keys never become one."""
-    return _UNSTORABLE.sub(lambda match: keys.escape(match[0]), key)

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from tertulia.core import keys
-from tertulia.core.source import CHAT_TYPES, Source
+from tertulia.core.source import CHAT_TYPES, Source, StoredChatType
 from tertulia.core.usage import STATUSES, Usage
 from tertulia.errors import ConfigError
 from tertulia.records.imports import ImportedSession, ImportSummary
@@ -63,7 +63,8 @@ def unknown_source(platform: str, session_id: str, **details: Any) -> Source:
 
     Each such session gets a key of its own, so that it never becomes part of anyone's conversation.
     """
-    return Source(platform or UNKNOWN, session_id, chat_type=UNKNOWN, **details)
+    chat_type = StoredChatType(UNKNOWN)
+    return Source(platform or UNKNOWN, session_id, chat_type=chat_type, **details)
 
 
 def key_of(source: Source, agent: str = "main") -> str:

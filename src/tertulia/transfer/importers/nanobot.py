@@ -97,7 +97,7 @@ class Nanobot(Reader):
 
     def sessions(self) -> Iterator[ForeignSession]:
         """Yield every session; of several files with one key, the newest is current."""
-        files = self._files()
+        files = [file for file in self._files() if not self._folder.is_unreadable(file)]
         self._folder.progress.total = sum(map(self._folder.size, files))
         by_key: dict[str, list[_Head]] = defaultdict(list)
         for file in files:
@@ -207,17 +207,20 @@ class _NanobotTranscript(Reader):
             if message is not None:
                 at = normaliser.at(line, message.get("timestamp"))
                 yield ForeignMessage(line, message, at, kind_of(message))
-        if has_any and self._head.is_missing and not self._metadata_line:
+        if self._head.is_missing and not self._metadata_line and (has_any or self._has_text()):
             detail = f"no metadata record; the key {self._head.key} is from the file name"
             self._findings.add(self._head.file, None, "metadata_missing", detail)
 
     def summarise(self, totals: Totals) -> ImportSummary:
         """Return what is known of the whole session after its messages were read."""
         record = self._record
+        times = {name: record.get(name) for name in ("created_at", "updated_at")}
+        self._report_times(self._head.file, self._metadata_line or None, times)
         metadata = record.get("metadata")
         fields = metadata if isinstance(metadata, dict) else {}
         consolidated = self._consolidated(totals)
-        created = self._head.created_at
+        recorded = self._head.recorded_at
+        created = recorded or totals.first_at or self._head.created_at
         updated = self._timestamps.micros(record.get("updated_at")) or totals.last_at or created
         return ImportSummary(
             created_at=created,
@@ -229,6 +232,10 @@ class _NanobotTranscript(Reader):
             consolidated=consolidated,
             summary=_summary(fields) if consolidated else None,
         )
+
+    def _has_text(self) -> bool:
+        """Return whether the file has a line at all; each of them may be damaged."""
+        return self._folder.is_file(self._head.file) and self._folder.has_text(self._head.file)
 
     def _add_record(self, line: int, value: dict[str, Any]) -> None:
         if value["_type"] != "metadata":

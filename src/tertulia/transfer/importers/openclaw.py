@@ -43,6 +43,7 @@ _CHAT = re.compile(
     r"(?P<platform>[^:]+):(?:(?P<account>[^:]+):)?(?P<kind>direct|dm|group|channel|room):"
     r"(?P<peer>.+?)(?::(?:thread|topic):(?P<thread>[^:]+))?"
 )
+_TIMES = ("sessionStartedAt", "updatedAt", "lastInteractionAt")
 _CHAT_TYPES = {"direct": "dm", "dm": "dm", "group": "group", "channel": "channel", "room": "group"}
 # Entries that are not messages are kept in the session's metadata, at most this many.
 _MOST_ENTRIES = 200
@@ -361,6 +362,7 @@ class _OpenClawTranscript(Reader):
     def summarise(self, totals: Totals) -> ImportSummary:
         """Return what is known of the whole session after its messages were read."""
         entry = self._stored.entry or {}
+        self._report_times(self._stored.file, None, {name: entry.get(name) for name in _TIMES})
         created = self.created_at()
         active = self._timestamps.micros(entry.get("lastInteractionAt"))
         updated = (

@@ -12,7 +12,8 @@ _MOST = 200
 _LONGEST = 300
 
 # A problem of one of these kinds means that a whole file could not be read.
-UNREAD = frozenset(("database_damaged", "unreadable"))
+UNREADABLE = "unreadable"
+UNREAD = frozenset(("database_damaged", UNREADABLE))
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -36,6 +37,11 @@ class Report(msgspec.Struct, frozen=True):
     def is_whole(self) -> bool:
         """Return whether every file could be read to its end."""
         return not any(problem.kind in UNREAD for problem in self.problems)
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether every file could be opened; one that could not may be another time."""
+        return not any(problem.kind == UNREADABLE for problem in self.problems)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""

@@ -142,6 +142,18 @@ class SafeFolder:
             self.findings.add(name, None, "unreadable", f"cannot be opened: {problem.strerror}")
             return None
 
+    def is_unreadable(self, name: str) -> bool:
+        """Return whether a regular file cannot be opened now; if so, report the reason.
+
+        Nothing is known of what is in it, so nothing may be stored for it: it is read another time.
+        """
+        if not self.is_file(name):
+            return False
+        file = self.open(name)
+        if file is not None:
+            file.close()
+        return file is None
+
     def read(self, name: str) -> bytes | None:
         """Return the content of a small file, or None (and report a problem)."""
         file = self.open(name)
@@ -153,6 +165,17 @@ class SafeFolder:
         except OSError as problem:
             self.findings.add(name, None, "unreadable", f"cannot be read: {problem.strerror}")
             return None
+
+    def has_text(self, name: str) -> bool:
+        """Return whether a file that can be read has anything but white space."""
+        file = self.open(name)
+        if file is None:
+            return False
+        with file:
+            try:
+                return any(not chunk.isspace() for chunk in iter(partial(file.read, _BUFFER), b""))
+            except OSError:
+                return False
 
     def lines(self, name: str, *, quietly: bool = False) -> Iterator[Line]:
         """Yield the JSON values in a file, line by line; damage is reported unless `quietly`."""

@@ -15,6 +15,8 @@ NUMBER = "as a number"
 # first limit is the year 5138.
 _MILLISECONDS = 1e11
 _MICROSECONDS = 1e14
+# A smaller number counts something else, or nothing: in seconds it is a time before the year 2000.
+_EARLIEST = 946_684_800
 _LATEST = 253_402_300_800  # the year 10000, which `datetime` cannot represent
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -85,7 +87,7 @@ def time_in_session_id(name: str, zone: tzinfo) -> int | None:
 
 
 def _parse_number(value: float) -> Timestamp | None:
-    if not 0 <= value < 1e18:  # also excludes NaN
+    if not _EARLIEST <= value < 1e18:  # also excludes NaN
         return None
     unit = 1_000_000 if value < _MILLISECONDS else 1_000 if value < _MICROSECONDS else 1
     return _within_range(round(value * unit), NUMBER)
