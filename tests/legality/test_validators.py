@@ -47,6 +47,8 @@ def test_legal_chat(messages: list[Message]) -> None:
         [ASK, call(type="custom"), RESULT],
         [ASK, call(function={"name": "fs.read", "arguments": "{}"}), RESULT],
         [ASK, call(function={"name": "look", "arguments": {}}), RESULT],
+        [ASK, call(function={"name": "look", "arguments": "{"}), RESULT],
+        [{"role": "user", "content": "a\x00b"}],
         [ASK, {"role": "assistant", "content": " "}],
         [ASK, {"role": "assistant", "content": [{"type": "image_url", "image_url": {"url": "h"}}]}],
         [ASK, CALLS, {**RESULT, "content": [{"type": "image_url", "image_url": {"url": "h"}}]}],

@@ -40,9 +40,27 @@ def faults(form: str, messages: Messages) -> list[str]:
 def _check_json(messages: Messages) -> Iterator[str]:
     """Check that the messages can be sent as JSON in UTF-8."""
     try:
-        json.dumps(messages, ensure_ascii=False, allow_nan=False).encode("utf-8")
+        text = json.dumps(messages, ensure_ascii=False, allow_nan=False)
+        text.encode("utf-8")
     except (TypeError, ValueError, RecursionError) as problem:
         yield f"it is no JSON in UTF-8: {problem}"
+        return
+    if "\\u0000" in text.replace("\\\\", ""):
+        yield "it contains a NUL, at which some servers cut the prompt"
+
+
+def _is_json(text: object) -> bool:
+    if not isinstance(text, str):
+        return False
+    try:
+        json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)
 
 
 def _is_blank(text: object) -> bool:
@@ -171,7 +189,7 @@ def _chat_calls(calls: Any, seen: set[str], where: str) -> Iterator[str]:
             yield f"{where}: call of type {call.get('type')!r}"
         if not isinstance(function, dict) or not _is_name(function.get("name")):
             yield f"{where}: function {function!r}"
-        elif not isinstance(function.get("arguments"), str):
+        elif not _is_json(function.get("arguments")):
             yield f"{where}: arguments {function.get('arguments')!r}"
         else:
             yield from _extra(function, "name arguments", where)
@@ -189,7 +207,7 @@ def responses(items: Messages) -> Iterator[str]:
         if kind == "function_call":
             yield from _extra(item, "type call_id name arguments", where)
             yield from _new_call_id(item.get("call_id"), called, where)
-            if not _is_name(item.get("name")) or not isinstance(item.get("arguments"), str):
+            if not _is_name(item.get("name")) or not _is_json(item.get("arguments")):
                 yield f"{where}: call {item!r}"
         elif kind == "function_call_output":
             yield from _extra(item, "type call_id output", where)

@@ -14,7 +14,7 @@ from tertulia.core.history.content import (
     has_content,
     make_json_safe,
     normalise_content,
-    replace_surrogates,
+    replace_invalid,
 )
 from tests.legality import generated_messages
 
@@ -79,7 +79,7 @@ def test_embedded_image_is_described_without_its_data() -> None:
 
 
 def test_surrogates_are_replaced() -> None:
-    assert replace_surrogates("a\ud83db") == "a\ufffdb"
+    assert replace_invalid("a\ud83db") == "a\ufffdb"
 
 
 @given(generated_messages.values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -15,11 +16,13 @@ from tests.legality.validators import faults
 
 
 @pytest.mark.parametrize("arguments", ["{broken", "[1]", '{"a": NaN}', '{"a": "\\ud800"}'])
-def test_arguments_other_than_an_object_are_wrapped_for_anthropic(
-    transcript: Transcript, arguments: str
-) -> None:
+def test_arguments_that_are_not_json_are_wrapped(transcript: Transcript, arguments: str) -> None:
     transcript.extend([ask(), calls("a", arguments=arguments), result("a")])
-    assert transcript.history()[1]["tool_calls"][0]["function"]["arguments"] == arguments
+    for format in ("openai", "responses"):
+        call = transcript.history(format=format)[1]
+        text = call["tool_calls"][0]["function"] if format == "openai" else call
+        expected = arguments if arguments == "[1]" else json.dumps({"arguments": arguments})
+        assert text["arguments"] == expected
     assert transcript.history(format="anthropic")[1]["content"][0]["input"] == {
         "arguments": arguments
     }
@@ -204,3 +207,22 @@ def test_redaction_hides_ids_and_phone_numbers_of_authors(where: str) -> None:
 
 def test_without_redaction_they_are_first_message(where: str) -> None:
     assert first_message(where).startswith('[From: "Bob 34600123456", id "34600123456"]')
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_nul_never_reaches_a_model(transcript: Transcript, form: Any) -> None:
+    """Some servers cut a prompt at a NUL. The stored message keeps it."""
+    nul = "a\x00b"
+    call = calls("a", arguments=json.dumps({"at": nul})[:-1] + ', "raw": "\x00"}')
+    parts = [{"type": "text", "text": nul}]
+    messages = [ask(nul), answer(nul, name=nul), call, result("a", nul), ask(parts)]
+    transcript.extend(messages)
+    text = json.dumps(transcript.history(format=form, timestamps="all"), ensure_ascii=False)
+    assert "\\u0000" not in text.replace("\\\\u0000", "")
+    assert "a\ufffdb" in text
+    assert transcript.load()[0]["content"] == nul
+
+
+def test_text_about_nul_is_unchanged(transcript: Transcript) -> None:
+    transcript.extend([ask(r"What is \u0000?"), answer(r"\u0000 is NUL.")])
+    assert [m["content"] for m in transcript.history()] == [r"What is \u0000?", r"\u0000 is NUL."]

@@ -121,3 +121,21 @@ def test_unpaired_surrogates_are_replaced(transcript: Transcript) -> None:
     messages = transcript.history()
     assert messages[0] == ask("\ufffd hi")
     assert [call["id"] for call in messages[1]["tool_calls"]] == ["a\ufffd", "a\ufffd_2"]
+
+
+def test_result_that_names_its_call_comes_before_one_without_an_id(transcript: Transcript) -> None:
+    unnamed = {"role": "tool", "content": "whose?"}
+    transcript.extend([ask(), calls("a"), unnamed, result("a", "mine"), answer()])
+    assert transcript.history() == [ask(), calls("a"), result("a", "mine"), answer()]
+
+
+def test_result_without_an_id_goes_to_the_call_that_nobody_names(transcript: Transcript) -> None:
+    unnamed = {"role": "tool", "content": "for b"}
+    transcript.extend([ask(), calls("a", "b"), unnamed, result("a", "for a"), answer()])
+    assert transcript.history()[2:4] == [result("a", "for a"), result("b", "for b")]
+
+
+def test_early_result_with_an_id_comes_before_one_without(transcript: Transcript) -> None:
+    unnamed = {"role": "tool", "content": "whose?"}
+    transcript.extend([ask(), result("a", "early"), calls("a"), unnamed, answer()])
+    assert transcript.history()[2] == result("a", "early")

@@ -13,6 +13,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from tertulia.core.message import MAX_NESTING
 from tertulia.core.text.prompt_safe import clean_for_prompt
 
 IMAGE = "image_url"
@@ -24,9 +27,11 @@ ASSISTANT_PARTS = (REFUSAL,)
 _REASONING = ("thinking", "redacted_thinking", "reasoning")
 _DETAILS = ("auto", "low", "high", "original")
 _IMAGE_URL_PREFIXES = ("https://", "http://", "data:image/")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_INVALID = re.compile("[\x00\ud800-\udfff]")
 
 Part = dict[str, Any]
+
+_decode = msgspec.json.Decoder().decode
 
 
 def normalise_content(content: Any, kinds: Sequence[str] = ()) -> str | list[Part] | None:
@@ -67,19 +72,48 @@ def describe_part(part: Mapping[str, Any]) -> str:
     return f"[image: {clean_for_prompt(url)}]"
 
 
-def replace_surrogates(text: str) -> str:
-    """Return valid Unicode: unpaired surrogates are replaced."""
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+def replace_invalid(text: str) -> str:
+    """Return the text with unpaired surrogates and NUL replaced.
+
+    Unpaired surrogates are not valid Unicode, and some servers cut a prompt at a NUL.
+    """
+    return text if text.isascii() and "\x00" not in text else _INVALID.sub("\ufffd", text)
+
+
+def is_json(text: str) -> bool:
+    """Return whether every JSON parser accepts a text."""
+    try:
+        _decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def parse_object(text: str) -> dict[str, Any] | None:
+    """Return the JSON object in a text, or None if not every JSON parser accepts it as one."""
+    try:
+        fields = _decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return fields if isinstance(fields, dict) and not _is_deep(fields) else None
+
+
+def _is_deep(value: Any, left: int = MAX_NESTING) -> bool:
+    """Return whether lists and dicts are nested more deeply than JSON parsers accept."""
+    if left == 0:
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return any(_is_deep(item, left - 1) for item in inner if isinstance(item, dict | list))
 
 
 def make_json_safe(value: Any) -> Any:
     """Return the value with every nested value changed to valid JSON in UTF-8."""
     if isinstance(value, str):
-        return replace_surrogates(value)
+        return replace_invalid(value)
     if isinstance(value, list):
         return [make_json_safe(item) for item in value]
     if isinstance(value, dict):
-        return {replace_surrogates(key): make_json_safe(item) for key, item in value.items()}
+        return {replace_invalid(key): make_json_safe(item) for key, item in value.items()}
     # NaN and the infinities are not JSON; for them alone `value - value` is not 0.
     return None if isinstance(value, float) and value - value != 0 else value
 

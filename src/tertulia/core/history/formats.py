@@ -30,7 +30,8 @@ from tertulia.core.history.content import (
     has_content,
     make_json_safe,
     normalise_content,
-    replace_surrogates,
+    parse_object,
+    replace_invalid,
 )
 from tertulia.core.history.repair import (
     EMPTY_MESSAGE,
@@ -43,7 +44,7 @@ from tertulia.core.history.repair import (
     tool_name,
 )
 from tertulia.core.history.window import CountTokens, shorten_middle
-from tertulia.core.message import ASSISTANT, MAX_NESTING, SUMMARY, TOOL, USER, Message, from_json
+from tertulia.core.message import ASSISTANT, SUMMARY, TOOL, USER, Message, from_json
 from tertulia.core.text import heads
 from tertulia.core.text.prompt_safe import clean_for_prompt, quote_text
 from tertulia.core.text.redact import Redactor
@@ -56,10 +57,11 @@ TIMESTAMPS: tuple[Timestamps, ...] = ("none", "user", "all")
 _ID_FOR_ANTHROPIC = re.compile(r"[^A-Za-z0-9_-]|_(?=x[0-9a-f]+_)")
 _IMAGE_DATA = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=]+)")
 
+# How JSON writes the character NUL. A text that has these six characters is checked in vain.
+_NUL = b"\\u0000"
 _THINKING = (("thinking", "thinking", "signature"), ("redacted_thinking", "data"))
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
 
 
 class Style(NamedTuple):
@@ -89,10 +91,10 @@ def render(blocks: Sequence[Block], form: Format, style: Style) -> list[dict[str
         messages = [_to_text(message) for message in _render_openai(blocks, style)]
     try:
         # One check of the whole list is cheaper than one of each text, and misses nothing.
-        _encode(messages)
+        is_valid = _NUL not in _encode(messages)
     except UnicodeEncodeError:
-        return [make_json_safe(message) for message in messages]
-    return messages
+        is_valid = False
+    return messages if is_valid else [make_json_safe(message) for message in messages]
 
 
 def token_counter(style: Style) -> CountTokens:
@@ -234,7 +236,7 @@ def _shorten_call(call: dict[str, Any], limit: int) -> dict[str, Any]:
     arguments = call["function"]["arguments"]
     if len(arguments) <= limit:
         return call
-    fields = _parse_object(arguments)
+    fields = parse_object(arguments)
     short_fields = {
         key: shorten_middle(value, limit) if isinstance(value, str) else value
         for key, value in (fields or {}).items()
@@ -243,25 +245,6 @@ def _shorten_call(call: dict[str, Any], limit: int) -> dict[str, Any]:
     if fields is None or len(short) > 2 * limit:
         short = json.dumps({"shortened": shorten_middle(arguments, limit)}, ensure_ascii=False)
     return {**call, "function": {**call["function"], "arguments": short}}
-
-
-def _parse_object(arguments: str) -> dict[str, Any] | None:
-    """Return the arguments of a call if they are an object that every JSON parser accepts."""
-    try:
-        fields = _decode(arguments)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(fields, dict) or _is_deep(fields):
-        return None
-    return fields
-
-
-def _is_deep(value: Any, left: int = MAX_NESTING) -> bool:
-    """Return whether lists and dicts are nested more deeply than JSON parsers accept."""
-    if left == 0:
-        return True
-    inner = value.values() if isinstance(value, dict) else value
-    return any(_is_deep(item, left - 1) for item in inner if isinstance(item, dict | list))
 
 
 def _header(row: Message, style: Style) -> str:
@@ -392,9 +375,7 @@ def _thinking_blocks(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _are_texts(fields: Mapping[str, Any]) -> bool:
-    return all(
-        isinstance(text, str) and replace_surrogates(text) == text for text in fields.values()
-    )
+    return all(isinstance(text, str) and replace_invalid(text) == text for text in fields.values())
 
 
 def _anthropic_parts(content: str | list[Part]) -> list[Part]:
@@ -415,7 +396,7 @@ def _anthropic_image(part: Part) -> Part:
 
 def _tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
     arguments = call["function"]["arguments"]
-    fields = _parse_object(arguments)
+    fields = parse_object(arguments)
     return {
         "type": "tool_use",
         "id": _anthropic_id(call["id"]),

@@ -10,8 +10,10 @@ Damage is repaired in place, and nothing else is dropped because of it:
 - commands, internal rows and rows of roles the model does not know are left out first;
 - a result goes to the newest call before it that has its id, at any distance; a result before its
   call goes to that call if there is no other result for it;
+- a result without an id goes to the first call of the step before it that no other result names;
 - a second result for a call is dropped, and so is a result without a call;
 - a call without a result gets one that says so;
+- arguments that are not JSON become the only argument of the call;
 - an assistant message without content and calls is left out, a person's empty message is not.
 
 `make_call_ids_unique` runs after the window was cut, so that a call id depends only on messages in
@@ -29,7 +31,12 @@ from typing import Any
 
 import msgspec
 
-from tertulia.core.history.content import has_content, make_json_safe, replace_surrogates
+from tertulia.core.history.content import (
+    has_content,
+    is_json,
+    make_json_safe,
+    replace_invalid,
+)
 from tertulia.core.message import (
     ASSISTANT,
     COMMAND,
@@ -93,6 +100,7 @@ def build_blocks(rows: Iterable[Message]) -> list[Block]:
     history: list[Block] = []
     callers: dict[str, Block] = {}
     early: list[Message] = []
+    unnamed: list[tuple[Message, Block]] = []
     step: Block | None = None
     for row in rows:
         role = row.role
@@ -108,10 +116,16 @@ def build_blocks(rows: Iterable[Message]) -> list[Block]:
                     callers[result.call_id] = step
             elif has_content(assistant_content(row.body)):
                 history.append(Block(row))
-        elif role == TOOL and not _assign_result(row, callers, step):
-            early.append(row)
+        elif role == TOOL:
+            call_id = _as_id(row.body.get("tool_call_id"))
+            if not call_id and step is not None:
+                unnamed.append((row, step))
+            elif call_id and not _assign_result(row, call_id, callers):
+                early.append(row)
     if early:
         _assign_early_results(early, history)
+    for row, block in unnamed:
+        _assign_unnamed_result(row, block)
     return history
 
 
@@ -141,18 +155,24 @@ def tool_name(name: str) -> str:
     return _NOT_IN_NAME.sub("_", name)[:64] or UNNAMED_TOOL
 
 
-def _assign_result(row: Message, callers: Mapping[str, Block], last: Block | None) -> bool:
+def _assign_result(row: Message, call_id: str, callers: Mapping[str, Block]) -> bool:
     """Assign a result to its call, or drop it; return False if its call may still come."""
-    call_id = _as_id(row.body.get("tool_call_id"))
-    # A result without an id belongs to the first call of the last step that has no result.
-    step = callers.get(call_id) if call_id else last
+    step = callers.get(call_id)
     if step is None:
-        return not call_id
+        return False
     for result in step.results:
-        if result.row is None and (result.call_id == call_id or not call_id):
+        if result.row is None and result.call_id == call_id:
             result.row = row
             return True
-    return not call_id or step.row.turn == row.turn
+    return step.row.turn == row.turn
+
+
+def _assign_unnamed_result(row: Message, step: Block) -> None:
+    """Assign a result without an id to the first call of its step that has no result."""
+    for result in step.results:
+        if result.row is None:
+            result.row = row
+            return
 
 
 def _assign_early_results(early: list[Message], history: Iterable[Block]) -> None:
@@ -188,7 +208,7 @@ def _shorten_id(call_id: str) -> str:
     if len(call_id) > MAX_ID_LENGTH:
         raw = call_id.encode("utf-8", "surrogatepass")
         call_id = f"{call_id[: MAX_ID_LENGTH - 9]}_{blake2b(raw, digest_size=4).hexdigest()}"
-    return replace_surrogates(call_id)
+    return replace_invalid(call_id)
 
 
 def _find_unused_id(call_id: str, used: dict[str, int]) -> str:
@@ -210,7 +230,7 @@ def _is_legal_call(call: dict[str, Any]) -> bool:
     if not (type(name) is type(arguments) is type(call_id) is str) or not arguments:
         return False
     is_named = tool_name(name) == name and call_id != "" and call.get("type") == "function"
-    return is_named and not arguments.isspace()
+    return is_named and (arguments == "{}" or is_json(arguments))
 
 
 def _repair_call(call: dict[str, Any], call_id: str) -> dict[str, Any]:
@@ -232,6 +252,10 @@ def _repair_call(call: dict[str, Any], call_id: str) -> dict[str, Any]:
 
 
 def _arguments_text(arguments: object) -> str:
+    """Return the arguments of a call as JSON text; servers refuse the request for anything else."""
+    if arguments is None or (isinstance(arguments, str) and not has_content(arguments)):
+        return "{}"
     if isinstance(arguments, str):
-        return arguments if has_content(arguments) else "{}"
-    return "{}" if arguments is None else json.dumps(arguments, ensure_ascii=False)
+        text = replace_invalid(arguments)
+        return text if is_json(text) else json.dumps({"arguments": text}, ensure_ascii=False)
+    return json.dumps(make_json_safe(arguments), ensure_ascii=False)
