@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -276,3 +278,52 @@ class TestNanobot:
 
 def _interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
+
+
+class TestUnreadFiles:
+    """A file that could not be read is tried again; until then nothing stands in its place."""
+
+    def test_nanobot_file_is_imported_when_it_can_be_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names = _lock_files(monkeypatch)
+        nanobot_file(tmp_path / "sessions/telegram_42.jsonl", "telegram:42", *TALK)
+        nanobot_file(tmp_path / "sessions/telegram_43.jsonl", "telegram:43", *TALK)
+        names.add("telegram_42.jsonl")
+        with SessionManager(tmp_path) as manager:
+            assert [entry["key"] for entry in manager.list_sessions()] == ["telegram:43"]
+        names.clear()
+        with SessionManager(tmp_path) as manager:
+            assert manager.get_or_create("telegram:42").messages == TALK
+            assert manager.read_session_file("telegram:42") is not None
+        with SessionManager(tmp_path) as manager:
+            assert manager.imported == [], "all files were read: the import is done"
+
+    @pytest.mark.parametrize("name", ["20260203_040506_aaaaaaaa.jsonl", "sessions.json"])
+    def test_hermes_file_is_imported_when_it_can_be_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        names = _lock_files(monkeypatch)
+        sessions, config = hermes_home(tmp_path), GatewayConfig(default_reset_policy=NEVER)
+        names.add(name)
+        with SessionStore(sessions, config) as store:
+            assert store.list_sessions() == []
+        names.clear()
+        with SessionStore(sessions, config) as store:
+            entry = store.get_or_create_session(ANN)
+            assert entry.session_id == "20260203_040506_aaaaaaaa"
+            assert store.load_transcript(entry.session_id) == TALK
+
+
+def _lock_files(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Return the names of files that this program may not open; the caller adds to them."""
+    names: set[str] = set()
+    really_open = os.open
+
+    def refuse(path: Any, *args: Any, **options: Any) -> int:
+        if os.path.basename(path) in names:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return really_open(path, *args, **options)
+
+    monkeypatch.setattr("tertulia.transfer.importers.safe_files.os.open", refuse)
+    return names

@@ -54,8 +54,8 @@ def import_once(
     """Import the other system's files in `folders`, unless that was done before.
 
     The note that it was done is stored after the import: an interrupted import is repeated, with
-    the same result. Later changes of those files are ignored, so that deleted sessions stay
-    deleted.
+    the same result, and so is one that could not open every file. Later changes of those files are
+    ignored, so that deleted sessions stay deleted.
     """
     name = f"imported_{kind}"
     if not folders or replace.is_noted(store.context, name):
@@ -66,7 +66,8 @@ def import_once(
         for problem in report.problems:
             where = problem.file if problem.line is None else f"{problem.file}, line {problem.line}"
             log.warning("import of %s: %s: %s", folder, where, problem.detail)
-    replace.note(store.context, name)
+    if all(report.is_complete for report in reports):
+        replace.note(store.context, name)
     return reports
 
 

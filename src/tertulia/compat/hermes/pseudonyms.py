@@ -2,11 +2,14 @@
 
 Hermes Agent builds prompts with a function that has no store among its parameters. Therefore a
 context remembers the configuration it was built from, and this module knows the open stores, by
-weak references. If neither leads to a store, the pseudonyms are valid until the program ends.
+weak references. An installation whose folder has no store yet gets one: its secret is stored
+there, so that all programs of the installation use the same pseudonyms. Only where there is no
+installation at all, or none that can be written to, they are valid until the program ends.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 import weakref
 from functools import cache
@@ -14,12 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tertulia.compat import store_folder
+from tertulia.compat.hermes.config import GatewayConfig
 from tertulia.core.text.redact import Redactor
+from tertulia.errors import StoreError
 from tertulia.platforms import registry
 
 if TYPE_CHECKING:
-    from tertulia.compat.hermes.config import GatewayConfig
     from tertulia.compat.hermes.session import SessionContext, SessionStore
+
+log = logging.getLogger("tertulia.compat.hermes")
 
 _open_stores: weakref.WeakSet[SessionStore] = weakref.WeakSet()
 _CONFIG_ATTRIBUTE = "_tertulia_config"
@@ -53,8 +59,13 @@ def redactor_for(context: SessionContext) -> Redactor:
     for store in list(_open_stores):
         if store.config is config:
             return store.store.redactor
-    if config is not None and store_folder.has_store(config.sessions_dir):
-        return _redactor_of_folder(config.sessions_dir)
+    folder = GatewayConfig().sessions_dir if config is None else config.sessions_dir
+    # The folder of the sessions may be missing; that of the installation above it may not.
+    if folder.is_dir() or folder.parent.is_dir():
+        try:
+            return _redactor_of_folder(folder)
+        except (OSError, StoreError) as problem:
+            log.warning("no store in %s, using temporary pseudonyms: %s", folder, problem)
     return _temporary_redactor()
 
 

@@ -425,7 +425,8 @@ def _to_source(source: SessionSource) -> Source:
             field="platform",
         )
     values = {name: getattr(source, name) for name in (*_SOURCE_FIELDS, *_OPTIONAL_SOURCE_FIELDS)}
-    return Source(platform.value, source.chat_id, **values)
+    # Hermes Agent takes any chat type, such as "forum".
+    return Source.from_dict({"platform": platform.value, "chat_id": source.chat_id, **values})
 
 
 def _from_source(source: Source) -> SessionSource | None:

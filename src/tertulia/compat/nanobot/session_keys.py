@@ -11,10 +11,10 @@ import re
 from pathlib import Path
 from typing import Final
 
-from tertulia.core.source import LOCAL, Source
+from tertulia.core.source import LOCAL, Source, StoredChatType
 from tertulia.transfer.importers import nanobot
 
-CHAT_TYPE: Final = "nanobot"
+CHAT_TYPE: Final = StoredChatType("nanobot")
 
 # The separator between a chat and its thread in nanobot's keys.
 _THREAD_SEPARATORS: Final = {"telegram": ":topic:", "discord": ":thread:", "slack": ":"}
