@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from claude_agent_sdk import (
     delete_session_via_store,
     fork_session_via_store,
@@ -91,6 +92,10 @@ class TestConformance:
 
     def test_with_a_store(self, stores: Iterator[Store]) -> None:
         asyncio.run(run_session_store_conformance(lambda: TertuliaSessionStore(next(stores))))
+
+    def test_with_trio(self, stores: Iterator[Store]) -> None:
+        """The SDK runs on trio too, where asyncio has no event loop."""
+        trio.run(run_session_store_conformance, lambda: TertuliaSessionStore(next(stores)))
 
     def test_with_an_async_store(self, tmp_path: Path) -> None:
         numbers = count()

@@ -552,6 +552,90 @@ def test_the_runner_rewinds_exactly_what_it_stored(store: Store) -> None:
     assert asyncio.run(rewind()) == [user_item("a")]
 
 
+def test_streaming_goes_on_after_a_run_that_failed(store: Store) -> None:
+    """A streamed run asks for the history in a task of its own, started by the one that failed."""
+
+    async def run_agents() -> str:
+        session = TertuliaSession("ana", store, wait=0)
+        with pytest.raises(RuntimeError) as failure:
+            await Runner.run(agent(RuntimeError("no luck")), "one", session=session)
+        assert failure.value.__traceback__ is not None  # it keeps the context of the run alive
+        streamed = Runner.run_streamed(agent("fine"), "two", session=session)
+        async for _ in streamed.stream_events():
+            pass
+        return str(streamed.final_output)
+
+    assert asyncio.run(run_agents()) == "fine"
+
+
+def test_streaming_goes_on_after_a_run_that_waits_for_approval(store: Store) -> None:
+    @function_tool(needs_approval=True)
+    def launch(at: str) -> str:
+        """Launch something."""
+        return f"launched at {at}"
+
+    async def run_agents() -> str:
+        session = TertuliaSession("ana", store, wait=0)
+        careful: Agent[Any] = Agent("A", model=Script(call("launch"), "away"), tools=[launch])
+        first = await Runner.run(careful, "launch it", session=session)
+        assert len(first.interruptions) == 1
+        state = first.to_state()
+        state.approve(first.interruptions[0])
+        streamed = Runner.run_streamed(careful, state, session=session)
+        async for _ in streamed.stream_events():
+            pass
+        return str(streamed.final_output)
+
+    assert asyncio.run(run_agents()) == "away"
+
+
+def test_run_within_a_run_of_the_same_session_is_refused(store: Store) -> None:
+    """A tool that starts a run in a task of its own must not end the run that called it."""
+    session = TertuliaSession("ana", store, wait=0)
+
+    @function_tool
+    async def look(at: str) -> str:
+        """Look."""
+        inner = asyncio.create_task(Runner.run(agent("inner"), "inner", session=session))
+        with pytest.raises(SessionBusy):
+            await inner
+        return "busy"
+
+    outer: Agent[Any] = Agent("A", model=Script(call(), "done"), tools=[look])
+    assert run(outer, "look", session) == "done"
+
+
+@pytest.mark.parametrize("name", ["pop_item", "clear_session"])
+def test_cancelled_call_that_waits_for_the_database_changes_nothing(
+    store: Store, name: str
+) -> None:
+    session = TertuliaSession("ana", store)
+
+    async def cancel() -> list[Any]:
+        await session.add_items([user_item("a"), user_item("b")])
+        with open_apart(Path(store.path)) as other:
+            locked, unlock = threading.Event(), threading.Event()
+
+            def hold(_: Any) -> None:
+                locked.set()
+                unlock.wait(30)
+
+            holder = threading.Thread(target=other.context.write, args=(hold,))
+            holder.start()
+            await asyncio.to_thread(locked.wait, 30)
+            task = asyncio.create_task(getattr(session, name)())
+            await asyncio.sleep(0.05)  # whether it waits already or has not begun: the same result
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            unlock.set()
+            await asyncio.to_thread(holder.join)
+        await session.add_items([user_item("c")])  # written after whatever waited before it
+        return list(await session.get_items())
+
+    assert asyncio.run(cancel()) == [user_item("a"), user_item("b"), user_item("c")]
+
+
 # -- usage
 
 

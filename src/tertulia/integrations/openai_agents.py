@@ -26,7 +26,14 @@ from tertulia.integrations import content_parts
 from tertulia.integrations.missing_extra import missing_extra
 from tertulia.integrations.payload import from_payload, is_payload, to_payload
 from tertulia.integrations.run_lease import RunLease
-from tertulia.integrations.store_access import AnyStore, get_current_session, unwrap_store
+from tertulia.integrations.store_access import (
+    AnyStore,
+    get_current_session,
+    unwrap_store,
+    write_or_call_off,
+)
+from tertulia.records.store_context import StoreContext
+from tertulia.records.transcript.transcript import Transcript
 
 try:
     from agents.items import TResponseInputItem
@@ -119,14 +126,20 @@ class TertuliaSession:
     async def pop_item(
         self, *, wrapper: RunContextWrapper[Any] | None = None
     ) -> TResponseInputItem | None:
-        """Remove the newest item from the visible history and return it; None if there is none."""
+        """Remove the newest item from the visible history and return it; None if there is none.
+
+        If the task is cancelled while this waits for the database, nothing is removed.
+        """
         self._check_open()
-        return await self._executor.run(self._pop)
+        return await write_or_call_off(self._executor, self._pop, self._store.context)
 
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
-        """Empty the visible history. `store.transcript(…).restore(n)` brings it back."""
+        """Empty the visible history. `store.transcript(…).restore(n)` brings it back.
+
+        If the task is cancelled while this waits for the database, nothing is removed.
+        """
         self._check_open()
-        await self._executor.run(self._clear)
+        await write_or_call_off(self._executor, self._clear, self._store.context)
 
     def close(self) -> Closed:
         """Release the leases that this session holds; the store stays open. May be awaited."""
@@ -174,10 +187,10 @@ class TertuliaSession:
         session = get_current_session(self._store, conversation.source)
         return None if session is None else session.id
 
-    def _clear(self) -> None:
+    def _clear(self, context: StoreContext) -> None:
         session_id = self._get_session_id()
         if session_id is not None:
-            self._store.transcript(session_id).clear()
+            Transcript(context, session_id).clear()
 
     def _items(self, limit: int | None) -> list[TResponseInputItem]:
         session_id = self._get_session_id()
@@ -193,11 +206,11 @@ class TertuliaSession:
                 return items if limit is None else items[-limit:]
             count *= 2
 
-    def _pop(self) -> TResponseInputItem | None:
+    def _pop(self, context: StoreContext) -> TResponseInputItem | None:
         session_id = self._get_session_id()
         if session_id is None:
             return None
-        transcript = self._store.transcript(session_id)
+        transcript = Transcript(context, session_id)
         message = transcript.pop(skip=_HIDDEN)
         if message is None:
             return None

@@ -5,7 +5,9 @@ an owner, an object that lives as long as the run. The turn is released when
 
 - an answer has been stored;
 - the owner was garbage-collected, or the task of the run has ended;
-- the same task begins another run: it awaited the previous run, so that one is over.
+- the same task begins another run: it awaited the previous run, so that one is over;
+- a task that it started begins another run, as streaming does, and no function of the SDK is among
+  those that the first task awaits.
 
 Lease renewal checks these conditions, and so does the next run of this process in the same
 conversation. A run that has stored nothing for ten minutes, such as one that waits for a user's
@@ -16,9 +18,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import time
 import weakref
+from contextvars import ContextVar
 from typing import Any
 
 from tertulia.aio.executor import ThreadExecutor
@@ -34,6 +38,8 @@ _Conversation = tuple[str, str]
 # The held turns of this process by conversation, so that the next run finds and releases a turn
 # that is over. The database decides which turn may begin; this dictionary does not.
 _held_turns: dict[_Conversation, list[HeldTurn]] = {}
+# The last task that began a run in this context; a task inherits it from the one that started it.
+_last_task: ContextVar[weakref.ref[asyncio.Task[Any]] | None] = ContextVar("task", default=None)
 
 
 class HeldTurn:
@@ -45,6 +51,7 @@ class HeldTurn:
         self._owner = weakref.ref(owner)
         task = asyncio.current_task()
         self._task = None if task is None else weakref.ref(task)
+        self._sdk = _calling_package()
         self.used_at = time.monotonic()
         _held_turns.setdefault(conversation, []).append(self)
 
@@ -67,7 +74,11 @@ class HeldTurn:
         if self._owner() is None:
             return True
         task = None if self._task is None else self._task()
-        return task is None or task.done() or task is next_task
+        if task is None or task.done() or task is next_task:
+            return True
+        parent = _last_task.get()
+        is_child = next_task is not None and parent is not None and parent() is task
+        return is_child and not _awaits_package(task, self._sdk)
 
     def is_given_up(self) -> bool:
         """Return whether lease renewal must stop; release the turn if its run is over."""
@@ -114,6 +125,8 @@ class RunLease:
         if turn is not None:
             return turn
         await self._release_ended_runs()
+        task = asyncio.current_task()
+        _last_task.set(None if task is None else weakref.ref(task))
         turn = await self.begin()
         turn.sync.is_abandoned = HeldTurn(self._conversation, turn, owner).is_given_up
         return turn
@@ -161,3 +174,28 @@ class RunLease:
         for held_turn in list(_held_turns.get(self._conversation, ())):
             if held_turn.turn is turn:
                 held_turn.remove()
+
+
+def _calling_package() -> str:
+    """Return the package whose function called this integration: that of the SDK."""
+    frame = inspect.currentframe()
+    own_package = __name__.partition(".")[0]
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package != own_package:
+            return package
+        frame = frame.f_back
+    return own_package
+
+
+def _awaits_package(task: asyncio.Task[Any], package: str) -> bool:
+    """Return whether a function of a package is among those that a suspended task awaits."""
+    awaitable: Any = task.get_coro()
+    while awaitable is not None:
+        frame = getattr(awaitable, "cr_frame", None) or getattr(awaitable, "gi_frame", None)
+        if frame is not None:
+            name = str(frame.f_globals.get("__name__", ""))
+            if name.partition(".")[0] == package:
+                return True
+        awaitable = getattr(awaitable, "cr_await", None) or getattr(awaitable, "gi_yieldfrom", None)
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from tertulia import aio
@@ -12,6 +13,8 @@ from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.errors import ConfigError
 from tertulia.records.links import linked_key
+from tertulia.records.store_context import StoreContext
+from tertulia.records.write_guard import WriteGuard
 from tertulia.store import Store
 
 P = ParamSpec("P")
@@ -27,10 +30,40 @@ class LoopExecutor(ThreadExecutor):
         """Make no pool: the event loop has one."""
 
     def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # the SDK runs on another event loop, such as trio's
+            return _run_with_anyio(partial(call, *args, **kwargs))
         return asyncio.to_thread(call, *args, **kwargs)
 
     def stop(self) -> None:
         pass
+
+
+async def _run_with_anyio(call: Callable[[], T]) -> T:
+    # SDKs that support other event loops than asyncio's do so with this package.
+    from anyio import to_thread
+
+    return await to_thread.run_sync(call)
+
+
+async def write_or_call_off(
+    executor: ThreadExecutor, write: Callable[[StoreContext], T], context: StoreContext
+) -> T:
+    """Run a call that writes; if this task is cancelled before the write begins, it never does.
+
+    A write that has begun is awaited to its end, and then the task is cancelled.
+    """
+    guard = WriteGuard()
+    writing = asyncio.ensure_future(executor.run(write, guard.context(context)))
+    try:
+        return await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        if guard.call_off():
+            writing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        else:
+            await asyncio.wait([writing])
+        raise
 
 
 def unwrap_store(store: AnyStore) -> tuple[Store, ThreadExecutor]:
