@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tertulia
-from tertulia import NotAStore, Settings, Source, Store, StoreError
+from tertulia import ConfigError, NotAStore, Settings, Source, Store, StoreError
 from tertulia import store as store_module
 from tertulia.testing import FakeClock
 
@@ -96,3 +97,12 @@ def test_store_imports_at_most_15_modules() -> None:
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     names = [ast.unparse(node) for node in imports if "__future__" not in ast.unparse(node)]
     assert len(names) <= 15, names
+
+
+@pytest.mark.parametrize(("name", "value"), [("settings", 5), ("settings", 0), ("clock", 5)])
+def test_wrong_argument_of_open_is_named(tmp_path: Path, name: str, value: object) -> None:
+    arguments: dict[str, Any] = {name: value}
+    with pytest.raises(ConfigError, match=name) as caught:
+        tertulia.open(tmp_path / "talk.db", **arguments)
+    assert caught.value.field == name
+    assert not (tmp_path / "talk.db").exists()

@@ -42,7 +42,7 @@ class Store:
         settings: Settings | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.settings = settings or Settings()
+        self.settings = Settings() if settings is None else settings
         records = StoreRecords(where, self.settings, clock)
         self._records, self._db, self._indexer = records, records.db, records.indexer
         self.path = records.db.name

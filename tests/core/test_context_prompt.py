@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tertulia.core.context_prompt import PreviousSession, PromptContext, context_prompt
 from tertulia.core.platform import Platform
-from tertulia.core.source import Source
+from tertulia.core.source import Source, StoredChatType
 from tertulia.core.target import HomeChannel
 from tertulia.core.text.prompt_safe import LIMIT, clean_for_prompt
 from tertulia.core.text.redact import Redactor
@@ -30,7 +30,7 @@ SOURCE_FIELDS = (
     "chat_id_alt",
     "account",
 )
-chat_types = st.sampled_from(["dm", "group", "channel", "thread", "square"])
+chat_types = st.sampled_from(["dm", "group", "channel", "thread", StoredChatType("square")])
 BENIGN = "odd, but benign"  # in quotes everywhere, also where a plain word would stand without
 
 any_text = st.text(alphabet=st.characters(exclude_categories=()), min_size=1)
@@ -146,7 +146,7 @@ Its messages are not shown here; the person can go back to it with `/resume`."""
             (Source("telegram", "42", chat_type="group"), 'group: "42"'),
             (Source("telegram", "42", chat_type="channel", chat_name="News"), 'channel: "News"'),
             (Source("telegram", "42", chat_type="thread", chat_name="Ideas"), '"Ideas"'),
-            (Source("telegram", "42", chat_type="square"), '"42"'),
+            (Source("telegram", "42", chat_type=StoredChatType("square")), '"42"'),
         ],
     )
     def test_source_descriptions(self, source: Source, words: str) -> None:

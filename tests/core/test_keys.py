@@ -9,14 +9,15 @@ key; and all sources over a small set of the nastiest ids have been tried, each 
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tertulia.core.keys import escape, person_id, person_of, session_key, unescape
-from tertulia.core.source import CHAT_TYPES, Source
+from tertulia.core.source import CHAT_TYPES, Source, StoredChatType
+from tertulia.errors import ConfigError
 
 
 class Case(NamedTuple):
@@ -117,7 +118,7 @@ nasty_text = st.lists(st.sampled_from((*PIECES, "agent", "main", *CHAT_TYPES)), 
     "".join
 )
 ids = nasty_text | any_text
-chat_types = st.sampled_from(CHAT_TYPES) | ids
+chat_types = st.sampled_from(CHAT_TYPES) | ids.map(StoredChatType)
 SETTINGS = tuple(itertools.product((True, False), (True, False)))
 settings = st.sampled_from(SETTINGS)
 
@@ -176,7 +177,7 @@ def _case(parts: list[str], rules: tuple[bool, bool]) -> Case:
         platform or "t",
         chat,
         account=account,
-        chat_type=chat_type,
+        chat_type=chat_type if chat_type in CHAT_TYPES else StoredChatType(chat_type),
         thread_id=thread,
         user_id=user,
     )
@@ -323,9 +324,12 @@ class TestMarks:
             (Source("t:dm", "a"), Source("t", "dm:a")),
             (Source("t", "a", account="dm"), Source("t", "dm", thread_id="a")),
             (Source("t", "a", account="dm"), Source("t", "a", account="%64m")),
-            (Source("t", "a", account="~x"), Source("t", "a", chat_type="~x")),
-            (Source("t", "a", chat_type="x"), Source("t", "a", account="x")),
-            (Source("t", "a", chat_type="x"), Source("t", "a", chat_type="~x")),
+            (Source("t", "a", account="~x"), Source("t", "a", chat_type=StoredChatType("~x"))),
+            (Source("t", "a", chat_type=StoredChatType("x")), Source("t", "a", account="x")),
+            (
+                Source("t", "a", chat_type=StoredChatType("x")),
+                Source("t", "a", chat_type=StoredChatType("~x")),
+            ),
             (Source("t", "", chat_type="group"), Source("t", "", account="group")),
             (Source("t", "\ud83d\ude42"), Source("t", "🙂")),
             (Source("t", "\ud83d"), Source("t", "%ED%A0%BD")),
@@ -369,7 +373,7 @@ class TestInjective:
 
     def test_all_sources_over_a_few_difficult_ids(self) -> None:
         words = ("", "a", "b", "dm", "~a", "a:b", "%64m")
-        types = ("dm", "group", "a", "~a", "a:b", "dm:a")
+        types = ("dm", "group", *map(StoredChatType, ("a", "~a", "a:b", "dm:a")))
         seen: dict[str, Conversation] = {}
         for account, chat_type, chat, thread, user in itertools.product(
             words, types, words, words, words
@@ -440,3 +444,17 @@ class TestPeople:
         place, *marked, last = person.split(":")
         assert (unescape(place), unescape(last)) == (platform, user)
         assert [unescape(mark.removeprefix("~")) for mark in marked] == [account] * bool(account)
+
+
+class TestWrongArguments:
+    @pytest.mark.parametrize("value", [5, None, "telegram", {"platform": "telegram"}], ids=repr)
+    def test_source_must_be_a_source(self, value: Any) -> None:
+        with pytest.raises(ConfigError, match="source") as caught:
+            session_key(value)
+        assert caught.value.field == "source"
+
+    @pytest.mark.parametrize("agent", [None, 5, b"main"], ids=repr)
+    def test_agent_must_be_text(self, agent: Any) -> None:
+        with pytest.raises(ConfigError, match="agent") as caught:
+            session_key(Source("telegram", "42"), agent=agent)
+        assert caught.value.field == "agent"

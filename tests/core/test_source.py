@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import copy
+import pickle
+from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -7,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.core.source import CHAT_TYPES, Source
+from tertulia.core.source import CHAT_TYPES, Source, StoredChatType
 from tertulia.errors import ConfigError
 
 any_text = st.text(alphabet=st.characters(exclude_categories=()))
@@ -18,7 +22,7 @@ sources = st.builds(
     any_text,
     account=any_text,
     chat_name=absent_or_text,
-    chat_type=st.sampled_from(CHAT_TYPES) | any_text,
+    chat_type=st.sampled_from(CHAT_TYPES) | any_text.map(StoredChatType),
     user_id=absent_or_text,
     user_name=absent_or_text,
     thread_id=absent_or_text,
@@ -79,8 +83,8 @@ class TestIds:
         assert Source("telegram", "42", **empty) == Source("telegram", "42")
 
     def test_missing_chat_is_empty_text(self) -> None:
-        nothing: Any = None
-        assert Source("telegram", nothing).chat_id == ""
+        assert Source("telegram", "").chat_id == ""
+        assert Source.from_dict({"platform": "telegram"}).chat_id == ""
 
     def test_missing_chat_type_is_dm(self) -> None:
         assert Source("telegram", "42", chat_type="").chat_type == "dm"
@@ -177,7 +181,10 @@ class TestDescription:
             (Source("slack", "C1", chat_type="channel"), "channel: C1"),
             (Source("discord", "9", chat_type="thread", chat_name="plans"), "plans"),
             (Source("discord", "9", chat_type="thread"), "9"),
-            (Source("pigeon", "loft", chat_type="flock", chat_name="North"), "North"),
+            (
+                Source("pigeon", "loft", chat_type=StoredChatType("flock"), chat_name="North"),
+                "North",
+            ),
             (Source("telegram", "42", user_name="Ana", thread_id="17"), "DM with Ana, thread: 17"),
             (
                 Source("telegram", "-1", chat_type="group", chat_name="Forum", thread_id="17"),
@@ -195,3 +202,55 @@ class TestDescription:
     @given(sources)
     def test_every_source_has_a_description(self, source: Source) -> None:
         assert isinstance(source.description, str)
+
+
+def _from_fields(**fields: Any) -> Source:
+    return Source.from_dict({"platform": "t", **fields})
+
+
+class TestWrongArguments:
+    @pytest.mark.parametrize("value", [[], b"", StrEnum, True, 1.5, {"id": 1}], ids=repr)
+    @pytest.mark.parametrize("field", ["chat_id", "user_id", "thread_id", "account", "chat_type"])
+    def test_field_that_is_neither_text_nor_an_integer(self, field: str, value: object) -> None:
+        fields: dict[str, Any] = {"chat_id": "42", field: value}
+        for build in (partial(Source, "t"), _from_fields):
+            with pytest.raises(ConfigError, match=field) as caught:
+                build(**fields)
+            assert caught.value.field == field
+            assert caught.value.hint
+
+    def test_chat_id_of_none(self) -> None:
+        nothing: Any = None
+        with pytest.raises(ConfigError, match="chat_id") as caught:
+            Source("telegram", nothing)
+        assert caught.value.field == "chat_id"
+        assert Source("telegram", "").chat_id == ""
+
+    def test_misspelled_chat_type_names_the_allowed_ones(self) -> None:
+        with pytest.raises(ConfigError, match="'dmm'") as caught:
+            Source("telegram", "42", chat_type="dmm")
+        assert caught.value.field == "chat_type"
+        assert "dm, group, channel, thread" in (caught.value.hint or "")
+
+    def test_text_of_another_class_becomes_plain_text(self) -> None:
+        class Name(StrEnum):
+            ROOM = "room"
+
+        source = Source("telegram", Name.ROOM, user_id=Name.ROOM)
+        assert (type(source.chat_id), source.chat_id, source.user_id) == (str, "room", "room")
+
+    def test_stored_chat_type_survives_copies(self) -> None:
+        source = Source.from_dict({"platform": "pigeon", "chat_id": "1", "chat_type": "flock"})
+        for copied in (
+            pickle.loads(pickle.dumps(source)),
+            copy.deepcopy(source),
+            source.with_fields(user_name="Ana"),
+            Source.from_dict(msgspec.json.decode(msgspec.json.encode(source.to_dict()))),
+        ):
+            assert copied.chat_type == "flock"
+            assert type(copied.chat_type) is str
+
+    @pytest.mark.parametrize("data", [5, None, "telegram", []])
+    def test_from_dict_of_something_else(self, data: Any) -> None:
+        with pytest.raises(ConfigError, match="platform"):
+            Source.from_dict(data)

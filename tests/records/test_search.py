@@ -88,3 +88,14 @@ def test_index_of_other_rules_is_built_again(
         name = {"name": "search_rule"}
         row = store.context.db.read(lambda tx: tx.one("installation_get", name))
         assert row == (str(search_terms.RULE_VERSION),)
+
+
+def test_search_in_a_closed_store_raises_and_logs_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with tertulia.open(tmp_path / "talk.db") as store:
+        person = store.for_person(ANA)
+    for find in (store.search, person.search):
+        with pytest.raises(StoreError, match="closed"):
+            find("hello")
+    assert caplog.records == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
+from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import ConfigError
 
 
@@ -28,10 +29,21 @@ class UtcClock(NamedTuple):
 
     clock: Clock
 
+    @classmethod
+    def of(cls, clock: Clock) -> UtcClock:
+        """Return a supplied clock converted to UTC; raise `ConfigError` if it has no now()."""
+        if not callable(getattr(clock, "now", None)):
+            raise ConfigError(
+                f"clock is {short_repr(clock)}.",
+                hint="Give an object whose now() returns an aware datetime.",
+                field="clock",
+            )
+        return cls(clock)
+
     def now(self) -> datetime:
         """Return the clock's time in UTC; raise `ConfigError` if it has no time zone."""
-        now = self.clock.now()
-        if now.tzinfo is None:
+        now: object = self.clock.now()  # callers without a type checker may return anything
+        if not isinstance(now, datetime) or now.tzinfo is None:
             raise ConfigError(
                 f"The clock of this store returned {now!r}, which has no time zone.",
                 hint="Return an aware datetime from now(), such as datetime.now(UTC).",

@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import re
 
+from tertulia.core import validate
 from tertulia.core.source import CHAT_TYPES, Source
 
 MARK = "~"
@@ -64,7 +65,12 @@ def key_part(text: str) -> str:
 def session_key(
     source: Source, *, agent: str = "main", per_user: bool = True, threads_shared: bool = False
 ) -> str:
-    """Return the key of the conversation that a source belongs to."""
+    """Return the key of the conversation that a source belongs to.
+
+    Raise `ConfigError` unless it is a `Source` and the agent is text.
+    """
+    validate.source(source)
+    validate.text("agent", agent)
     parts = ["agent", key_part(agent), key_part(source.platform)]
     if source.account:
         parts.append(_account_part(source.account))

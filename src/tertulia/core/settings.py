@@ -25,6 +25,9 @@ FilePath = Annotated[str, Meta(extra={"is_path": True})]
 """A path; in the configuration file, a relative one starts at the folder of that file."""
 
 
+_FLAGS = ("group_sessions_per_user", "thread_sessions_shared", "redact_pii", "remember")
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a store, all optional; `tertulia.open("talk.db")` works without any.
 
@@ -88,6 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Check the types that a caller without a type checker easily gets wrong."""
         validate.text("agent", self.agent)
         validate.text("zone", self.zone, optional=True)
+        for name in _FLAGS:
+            validate.instance(name, getattr(self, name), bool, "True or False")
         validate.collection("platforms", self.platforms)
         validate.collection("budgets", self.budgets)
         are_budgets = all(isinstance(budget, Budget) for budget in self.budgets)

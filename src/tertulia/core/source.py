@@ -8,6 +8,7 @@ from typing import Any, Self
 import msgspec
 from msgspec.structs import force_setattr
 
+from tertulia.core.text.excerpt import short_repr
 from tertulia.errors import ConfigError
 
 LOCAL = "local"
@@ -30,6 +31,16 @@ _TEXT_DEFAULTS: tuple[tuple[str, str | None], ...] = (
 )
 
 
+class StoredChatType(str):
+    """A chat type from stored or foreign data that is not in `CHAT_TYPES`.
+
+    Data of other systems and of other versions keep such a type, in a conversation of their own. A
+    program that names a new source cannot use one: it would be a spelling mistake.
+    """
+
+    __slots__ = ()
+
+
 class _Details(msgspec.Struct, frozen=True, kw_only=True):
     account: str = ""
     chat_name: str | None = None
@@ -45,8 +56,8 @@ class _Details(msgspec.Struct, frozen=True, kw_only=True):
 class Source(_Details, frozen=True):
     """The platform, account, chat, thread and person of one message.
 
-    Every field is text: an id passed as a number becomes text, and an empty optional field is
-    stored as absent.
+    Every field is text: an id passed as an integer becomes text, and an empty optional field is
+    stored as absent. The chat id may be empty, but not None. Anything else raises `ConfigError`.
     """
 
     platform: str
@@ -60,11 +71,26 @@ class Source(_Details, frozen=True):
                 hint="Give a name such as 'telegram' or 'local'.",
                 field="platform",
             )
+        chat_id: object = self.chat_id
+        if chat_id is None:
+            raise ConfigError(
+                "The chat_id of a source is None.",
+                hint="Give the id of the chat, or '' if the platform has none.",
+                field="chat_id",
+            )
         for name, default in _TEXT_DEFAULTS:
             value = getattr(self, name)
             # Nearly all values are valid already, and a source is read with every message.
             if value is not default and (not value or type(value) is not str):
-                force_setattr(self, name, _as_text(value) or default)
+                force_setattr(self, name, _as_text(name, value) or default)
+        if type(self.chat_type) is StoredChatType:
+            force_setattr(self, "chat_type", str(self.chat_type))
+        elif self.chat_type not in CHAT_TYPES:
+            raise ConfigError(
+                f"The chat_type of a source is {short_repr(self.chat_type)}.",
+                hint=f"Allowed: {', '.join(CHAT_TYPES)}.",
+                field="chat_type",
+            )
 
     @property
     def participant(self) -> str | None:
@@ -85,6 +111,14 @@ class Source(_Details, frozen=True):
             text = chat
         return f"{text}, thread: {self.thread_id}" if self.thread_id else text
 
+    def with_fields(self, **changes: Any) -> Self:
+        """Return the source with other values in some fields; an unknown chat type is kept."""
+        return self.from_dict({**self.to_dict(), **changes})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle by `from_dict`, which keeps an unknown chat type."""
+        return type(self).from_dict, (self.to_dict(),)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a dict; the account and the alternative ids only if they are set."""
         fields: dict[str, Any] = {"platform": self.platform, "chat_id": self.chat_id}
@@ -96,9 +130,11 @@ class Source(_Details, frozen=True):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read the result of `to_dict`, or another system's older form of it.
 
-        Raise `ConfigError` if the platform is missing; every other field may be.
+        An unknown chat type is kept, as an unknown platform is. Raise `ConfigError` if the platform
+        is missing; every other field may be.
         """
-        if "platform" not in data:
+        value: object = data  # callers without a type checker may pass anything
+        if not isinstance(value, Mapping) or "platform" not in value:
             raise ConfigError(
                 "The source has no 'platform'.",
                 hint="Give for example {'platform': 'telegram', 'chat_id': '42'}.",
@@ -106,7 +142,11 @@ class Source(_Details, frozen=True):
             )
         names = (*_ALWAYS, *_WHEN_SET)
         details = {name: data[name] for name in names if data.get(name) is not None}
-        return cls(data["platform"], data.get("chat_id", ""), **details)
+        chat_type = details.get("chat_type", "dm")
+        if isinstance(chat_type, str) and chat_type not in ("", *CHAT_TYPES):
+            details["chat_type"] = StoredChatType(chat_type)
+        chat_id = data.get("chat_id")
+        return cls(data["platform"], "" if chat_id is None else chat_id, **details)
 
     @classmethod
     def local(cls) -> Self:
@@ -114,7 +154,17 @@ class Source(_Details, frozen=True):
         return cls(LOCAL, "cli", chat_name="CLI terminal")
 
 
-def _as_text(value: object) -> str | None:
+def _as_text(name: str, value: object) -> str | None:
     if value is None or value == "":
         return None
-    return value if isinstance(value, str) else str(value)
+    if isinstance(value, StoredChatType):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)  # without the methods of a subclass, such as an enumeration's
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise ConfigError(
+        f"The {name} of a source is {short_repr(value)}.",
+        hint="Give text or an integer.",
+        field=name,
+    )

@@ -25,6 +25,12 @@ def source(value: object) -> None:
         )
 
 
+def instance(name: str, value: object, kind: type, example: str) -> None:
+    """Raise `ConfigError` unless the value is an instance of a class."""
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name} is {short_repr(value)}.", hint=f"Give {example}.", field=name)
+
+
 def text(name: str, value: object, *, optional: bool = False) -> None:
     """Raise `ConfigError` unless the value is text; None is allowed if it is optional."""
     if not isinstance(value, str) and not (optional and value is None):

@@ -13,8 +13,6 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from tertulia.core.backoff import Backoff
 from tertulia.core.schedule import describe_rule
 from tertulia.core.source import LOCAL, Source
@@ -159,7 +157,7 @@ def _request(run: ScheduleRun) -> AgentRequest:
 
 def _own_source(schedule: Schedule) -> Source:
     """Return the source of the schedule's own conversation, of the same person as its origin."""
-    return msgspec.structs.replace(schedule.origin, thread_id=f"schedule-{schedule.id}")
+    return schedule.origin.with_fields(thread_id=f"schedule-{schedule.id}")
 
 
 def not_delivered(schedule: Schedule, reason: str) -> str:

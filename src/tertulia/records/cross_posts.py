@@ -8,8 +8,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from tertulia.core.message import ASSISTANT, DELIVERY, draft
 from tertulia.core.source import CHAT_TYPES, Source
 from tertulia.records import session_rows
@@ -27,7 +25,7 @@ def target_source(
 ) -> Source:
     """Return the source that a user in the chat of a delivery would write from."""
     if (delivery.platform, delivery.chat_id) == (origin.platform, origin.chat_id or None):
-        return replace(origin, thread_id=delivery.thread_id)
+        return origin.with_fields(thread_id=delivery.thread_id)
     candidates = [
         Source(
             delivery.platform,

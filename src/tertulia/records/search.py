@@ -90,6 +90,8 @@ class Search:
         try:
             self.catch_up(steps=CATCH_UP_STEPS)
         except StoreError:
+            if self._db.is_closed:
+                raise
             # Search the messages that are indexed; the operator sees in the log why others are not.
             log.exception("search index update failed, searching the messages indexed so far")
         offset = cursors.decode(cursor, 1)[0] if cursor else 0

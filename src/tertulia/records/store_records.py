@@ -52,7 +52,9 @@ class StoreRecords:
         self, where: str | os.PathLike[str], settings: Settings, clock: Clock | None
     ) -> None:
         """Open the database; raise `NotAStore` if the store was moved away."""
-        # Before the database is opened: a time zone that is not known leaves nothing open.
+        # Before the database is opened: a wrong argument leaves nothing open.
+        validate.instance("settings", settings, Settings, "Settings(…), or None for the defaults")
+        utc_clock = SystemClock() if clock is None else UtcClock.of(clock)
         zone = machine_zone() if settings.zone is None else require_zone(settings.zone)
         self.db: Database = open_database(where, settings)
         try:
@@ -65,7 +67,7 @@ class StoreRecords:
         self.context = StoreContext(
             self.db,
             replace(settings, policies=registry.policies(settings.policies)),
-            SystemClock() if clock is None else UtcClock(clock),
+            utc_clock,
             zone,
             self.indexer.notify,
             lambda: self.search.catch_up(steps=CATCH_UP_STEPS),

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tertulia.core.keys import session_key
-from tertulia.core.source import CHAT_TYPES, Source
+from tertulia.core.source import CHAT_TYPES, Source, StoredChatType
 from tertulia.core.target import HomeChannel
 from tertulia.core.text.redact import Redactor
 from tertulia.errors import ConfigError
@@ -356,7 +356,7 @@ class TestKeys:
 
     @given(
         hiding,
-        st.sampled_from([*CHAT_TYPES, "square"]),
+        st.sampled_from([*CHAT_TYPES, StoredChatType("square")]),
         st.lists(st.from_regex(r"Z[a-z:~% ]{3,6}Z", fullmatch=True), min_size=4, max_size=4),
         st.booleans(),
         st.booleans(),

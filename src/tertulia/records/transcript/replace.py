@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from tertulia.core import keys
 from tertulia.core.history.view import Span, view_of_spans
 from tertulia.core.message import COMMAND, DELIVERY, INTERNAL, USER, draft
-from tertulia.core.source import LOCAL, Source
+from tertulia.core.source import LOCAL, Source, StoredChatType
 from tertulia.core.text.storable import storable
 from tertulia.errors import ConfigError, NotFound
 from tertulia.records import session_rows
@@ -254,7 +254,7 @@ def _adopt(tx: Transaction, context: StoreContext, session_id: str, now: datetim
         return
     if not session_id or storable(session_id) != session_id:
         raise NotFound(f"Invalid session id {session_id!r}.", hint="Give the id of a session.")
-    source = Source(LOCAL, session_id, chat_type=TRANSCRIPT)
+    source = Source(LOCAL, session_id, chat_type=StoredChatType(TRANSCRIPT))
     key = keys.session_key(source, agent=context.settings.agent)
     row = begin_session(tx, context, source, key, now, person=None)
     tx.run("session_set_id", {"ref": row.ref, "id": session_id})
