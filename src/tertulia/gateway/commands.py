@@ -499,7 +499,7 @@ TABLE: tuple[Command, ...] = (
     Command("policy", "/policy", "show when this conversation ends by itself", _policy,
             is_immediate=True),
     Command("schedule", "/schedule [add WHEN: TASK|pause N|resume N|remove N|run N]",
-            "plan tasks for later", _schedule, role="member"),
+            "plan tasks for later", _schedule, role=schedule_tool.ROLE),
     Command("link", "/link [CODE|confirm|off]", "share one conversation between two chats", _link),
     Command("pair", "/pair [CODE|refuse PERSON]", "let somebody write to me", _pair, role="owner"),
     Command("whoami", "/whoami", "show your name and role", _whoami, is_immediate=True),

@@ -22,6 +22,8 @@ from tertulia.records.people import ROLES, Role
 from tertulia.records.schedules import RunsIn, Schedule
 from tertulia.store import Store
 
+# The lowest role that may plan tasks, with the command or through the agent.
+ROLE: Final[Role] = "member"
 MAX_SCHEDULES: Final = 50
 _USAGE: Final = (
     "Send for example: /schedule add every 2h: look at the mail. Times: every 2h, in 20 min,"
@@ -86,7 +88,7 @@ def add(
 
 def tools(store: aio.Store, source: Source, role: Role) -> tuple[Tool, ...]:
     """Return the schedule tool; guests get none, they cannot create schedules."""
-    if ROLES.index(role) > ROLES.index("member"):
+    if ROLES.index(role) > ROLES.index(ROLE):
         return ()
 
     async def call(arguments: dict[str, Any]) -> str:
