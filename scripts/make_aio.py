@@ -30,6 +30,7 @@ CLASSES = (
     ("tertulia.records.queues.memory_flushes", "MemoryFlushes"),
     ("tertulia.records.schedules", "Schedules"),
     ("tertulia.records.processes", "Processes"),
+    ("tertulia.records.listeners", "Listeners"),
     ("tertulia.records.person_view", "PersonView"),
     ("tertulia.store", "Store"),
 )
@@ -69,6 +70,7 @@ STORE = '''
         self.memory_flushes = MemoryFlushes(store.memory_flushes, executor)
         self.schedules = Schedules(store.schedules, executor)
         self.processes = Processes(store.processes, executor)
+        self.listeners = Listeners(store.listeners, executor)
 
     async def __aenter__(self) -> Self:
         return self

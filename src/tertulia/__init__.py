@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tertulia.core.budget import Budget
 from tertulia.core.keys import session_key
+from tertulia.core.media import Media
 from tertulia.core.message import ToolCall
 from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.session import Notice, Page, Session
@@ -15,6 +16,7 @@ from tertulia.core.target import HomeChannel, Target
 from tertulia.core.usage import Usage
 from tertulia.errors import (
     AccessDenied,
+    AccountProblem,
     AgentError,
     AgentFailed,
     AgentStopped,
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessDenied",
+    "AccountProblem",
     "AgentError",
     "AgentFailed",
     "AgentStopped",
@@ -72,6 +75,7 @@ __all__ = [
     "IllegalMove",
     "LeaseLost",
     "LimitExceeded",
+    "Media",
     "NotAStore",
     "NotFound",
     "Notice",

@@ -56,6 +56,7 @@ class Store:
         self.memory_flushes = records.memory_flushes
         self.schedules = records.schedules
         self.processes = records.processes
+        self.listeners = records.listeners
 
     def transcript(self, session_id: str) -> Transcript:
         """Return the transcript of a session."""

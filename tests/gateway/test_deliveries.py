@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tertulia import Source
+from tertulia.core.backoff import Backoff
 from tertulia.errors import (
     OutcomeUnknown,
     PlatformUnavailable,
@@ -131,13 +132,28 @@ def test_final_outcome_is_stored_and_not_sent_again(
     asyncio.run(play())
 
 
-def test_delivery_is_given_up_after_the_configured_tries(tmp_path: Path) -> None:
+def test_delivery_is_given_up_after_the_configured_tries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tertulia.gateway.deliveries._BACKOFF", Backoff(first=0.01, longest=0.01))
+
     async def play() -> None:
         async with running_gateway(str(tmp_path / "talk.db"), Echo(), rules=rules(sends=3)) as node:
-            node.app.on_send = failing(*[RateLimited("Slow down.", retry_after=0.01)] * 9)
+            node.app.on_send = failing(*[PlatformUnavailable("Not now.")] * 9)
             assert await node.say("one") == []
             (delivery,) = await deliveries(node)
             assert (delivery.state, delivery.attempts) == ("dead", 3)
+
+    asyncio.run(play())
+
+
+def test_pause_that_the_platform_asks_for_uses_up_no_tries(where: str) -> None:
+    async def play() -> None:
+        async with running_gateway(where, Echo(), rules=rules(sends=2)) as node:
+            node.app.on_send = failing(*[RateLimited("Slow down.", retry_after=0.01)] * 9)
+            assert await node.say("one") == ["re one"]
+            (delivery,) = await deliveries(node)
+            assert (delivery.state, delivery.attempts, delivery.tries) == ("sent", 10, 1)
 
     asyncio.run(play())
 

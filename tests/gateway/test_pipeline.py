@@ -14,6 +14,7 @@ import pytest
 
 from tertulia import Source, aio
 from tertulia.agents.base import Delta, Event, Request, Step
+from tertulia.core.backoff import Backoff
 from tertulia.core.budget import Budget
 from tertulia.core.message import ToolCall
 from tertulia.errors import StoreUnavailable
@@ -131,7 +132,7 @@ def test_adapter_with_bugs_does_not_end_the_others(
             assert await node.say("two", cara) == ["re two"]
         assert node.app.is_closed
 
-    monkeypatch.setattr("tertulia.gateway.pipeline._LISTEN_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("tertulia.gateway.listening._BACKOFF", Backoff(first=0.05, longest=0.05))
     with caplog.at_level(logging.ERROR):
         asyncio.run(play())
     for bug in ("a bug in listen", "a bug in show", "a bug in close"):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from tertulia import (
     AccessDenied,
+    AccountProblem,
     AgentError,
     AgentFailed,
     AgentStopped,
@@ -30,6 +31,7 @@ from tertulia import (
     IllegalMove,
     LeaseLost,
     LimitExceeded,
+    Media,
     NotAStore,
     NotFound,
     Notice,
@@ -74,6 +76,7 @@ from tertulia.aio.turn import Turn
 
 __all__ = [
     "AccessDenied",
+    "AccountProblem",
     "AgentError",
     "AgentFailed",
     "AgentStopped",
@@ -91,6 +94,7 @@ __all__ = [
     "Inbox",
     "LeaseLost",
     "LimitExceeded",
+    "Media",
     "NotAStore",
     "NotFound",
     "Notice",

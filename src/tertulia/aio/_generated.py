@@ -22,12 +22,14 @@ from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN
 from tertulia.core.usage import Usage
+from tertulia.records import listeners as sync_listeners
 from tertulia.records import people as sync_people
 from tertulia.records import person_view as sync_person_view
 from tertulia.records import processes as sync_processes
 from tertulia.records import schedules as sync_schedules
 from tertulia.records import usage as sync_usage
 from tertulia.records.links import LinkedChat, PendingLink
+from tertulia.records.listeners import Connection, ListenerLease
 from tertulia.records.people import Pairing, Person, Role
 from tertulia.records.processes import Identity, Process, ProcessState
 from tertulia.records.queues import inbox as sync_inbox
@@ -456,12 +458,14 @@ class Inbox:
         message_id: str | int | None = None,
         media: Sequence[Any] = (),
         gather_seconds: float = 0,
+        group: str | None = None,
     ) -> InboxItem:
         """Store a message for answering and return its inbox item.
 
         A message with the same dedupe key changes nothing: the stored item is returned as it is.
         With `gather_seconds` the message waits that long for more: further messages of the same
-        user in that time are added to it and answered together with it.
+        user in that time are added to it and answered together with it; if it has a `group`, only
+        messages of the same group.
         """
         return await self.executor.run_batched(
             self.sync.put,
@@ -470,6 +474,7 @@ class Inbox:
             message_id=message_id,
             media=media,
             gather_seconds=gather_seconds,
+            group=group,
         )
 
     async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[InboxItem]:
@@ -494,6 +499,28 @@ class Inbox:
     async def dismiss(self, item: InboxItem) -> None:
         """Settle a waiting message that needs no answer; raise `StaleWrite` if it was claimed."""
         await self.executor.run_batched(self.sync.dismiss, item)
+
+    async def edit(
+        self,
+        source: Source,
+        message_id: str | int,
+        text: str | None,
+        *,
+        media: Sequence[Any] | None = None,
+    ) -> InboxItem | None:
+        """Change a message that still waits, and return it; without `media` its files stay.
+
+        Return None if there is no such message, somebody else wrote it, it was gathered with
+        others, or a turn has it already: then nothing is changed.
+        """
+        return await self.executor.run(self.sync.edit, source, message_id, text, media=media)
+
+    async def withdraw(self, source: Source, message_id: str | int) -> InboxItem | None:
+        """Settle a message that its author deleted while it still waits, and return it.
+
+        Return None, and change nothing, in the cases in which `edit` does.
+        """
+        return await self.executor.run(self.sync.withdraw, source, message_id)
 
     async def failed(
         self,
@@ -635,6 +662,24 @@ class Outbox:
             retry_after=retry_after,
             outcome=outcome,
             is_waived=is_waived,
+        )
+
+    async def settle_late(
+        self,
+        delivery: str,
+        *,
+        is_sent: bool,
+        message_id: str | None = None,
+        problem: str | None = None,
+    ) -> Delivery | None:
+        """Store an outcome that the platform reported afterwards, and return the delivery.
+
+        It settles an unknown delivery; a sent one may turn out to have failed. A delivery that is
+        dead or waits stays as it is. Return None if there is no such delivery. Raise `StaleWrite`
+        while it is still being sent: let the platform report it again.
+        """
+        return await self.executor.run(
+            self.sync.settle_late, delivery, is_sent=is_sent, message_id=message_id, problem=problem
         )
 
     async def find(
@@ -885,6 +930,64 @@ class Processes:
         await self.executor.run(self.sync.delete, process_id)
 
 
+class Listeners:
+    """The listeners of a store's accounts."""
+
+    def __init__(self, record: sync_listeners.Listeners, executor: ThreadExecutor) -> None:
+        self.sync = record
+        self.executor = executor
+
+    async def claim(
+        self, platform: str, account: str, node: str, *, lease_seconds: float = 15
+    ) -> ListenerLease | None:
+        """Take the lease of an account for a node; return None while another node has it."""
+        return await self.executor.run(
+            self.sync.claim, platform, account, node, lease_seconds=lease_seconds
+        )
+
+    async def wait(self, platform: str, account: str, seconds: float) -> bool:
+        """Wait until no node has the lease of an account; return False after `seconds`."""
+        return await self.executor.run(self.sync.wait, platform, account, seconds)
+
+    async def renew(self, lease: ListenerLease, *, lease_seconds: float = 15) -> None:
+        """Extend a lease; raise `LeaseLost` if another node has taken it over."""
+        await self.executor.run(self.sync.renew, lease, lease_seconds=lease_seconds)
+
+    async def advance(self, lease: ListenerLease, cursor: str) -> None:
+        """Store where listening goes on; raise `LeaseLost` if another node listens now.
+
+        Everything that the platform sent before this cursor must be stored already.
+        """
+        await self.executor.run(self.sync.advance, lease, cursor)
+
+    async def release(self, lease: ListenerLease) -> None:
+        """Give a lease back, so that another node takes it at once."""
+        await self.executor.run(self.sync.release, lease)
+
+    async def report(self, connection: Connection) -> None:
+        """Store the connection of a node to an account."""
+        await self.executor.run(self.sync.report, connection)
+
+    async def forget(self, node: str) -> None:
+        """Delete the connections of a node that stops, and those of nodes gone for a day."""
+        await self.executor.run(self.sync.forget, node)
+
+    async def connections(self) -> list[Connection]:
+        """Return the connections of all nodes, by platform, account and node."""
+        return await self.executor.run(self.sync.connections)
+
+    async def admit_bot(
+        self, source: Source, message_id: str, *, limit: int = 20, seconds: float = 60
+    ) -> bool:
+        """Count a message of another program; return False if its chat had too many lately.
+
+        The same message is counted once.
+        """
+        return await self.executor.run(
+            self.sync.admit_bot, source, message_id, limit=limit, seconds=seconds
+        )
+
+
 class PersonView:
     """A store limited to the sessions that one person may see."""
 
@@ -932,6 +1035,7 @@ class Store:
         self.memory_flushes = MemoryFlushes(store.memory_flushes, executor)
         self.schedules = Schedules(store.schedules, executor)
         self.processes = Processes(store.processes, executor)
+        self.listeners = Listeners(store.listeners, executor)
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from tertulia.aio.executor import P, T, ThreadExecutor
@@ -45,6 +45,7 @@ class Turn(TurnProperties):
         reasoning: str | None = None,
         usage: Usage | None = None,
         deliver: str | None = None,
+        deliver_as: Mapping[str, str | None] = MappingProxyType({}),
         more: bool = False,
         **fields: Any,
     ) -> None:
@@ -56,6 +57,7 @@ class Turn(TurnProperties):
             reasoning=reasoning,
             usage=usage,
             deliver=deliver,
+            deliver_as=deliver_as,
             more=more,
             **fields,
         )

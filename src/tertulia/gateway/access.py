@@ -30,6 +30,8 @@ def decide(incoming: Incoming, role: Role, settings: PlatformSettings) -> Verdic
     source = incoming.source
     if source.platform == LOCAL:
         return "welcome"
+    if incoming.is_bot and not _is_listed(source, settings):
+        return "ignored"  # two programs would answer each other for ever
     is_private = source.chat_type == "dm"
     if not is_private and not _is_for_agent(incoming, settings):
         return "ignored"
@@ -50,7 +52,7 @@ def role_of(
         role = tokens.get(source.account, "guest")
         is_approved = source.platform == "web" and stored != "guest" and has_token(source, tokens)
         return "member" if role == "guest" and is_approved else role
-    ids = {source.user_id, source.user_id_alt} - {None}
+    ids = _ids(source)
     if ids & {*settings.owners}:
         return "owner"
     if stored == "guest" and ids & {*settings.allow}:
@@ -66,6 +68,15 @@ def has_token(source: Source, tokens: Mapping[str, Role]) -> bool:
 def lowest(roles: Iterable[Role]) -> Role:
     """Return the role with the fewest permissions."""
     return max(roles, key=ROLES.index)
+
+
+def _is_listed(source: Source, settings: PlatformSettings) -> bool:
+    """Return whether the configuration lets this author in by id."""
+    return bool(_ids(source) & {*settings.allow, *settings.owners})
+
+
+def _ids(source: Source) -> set[str | None]:
+    return {source.user_id, source.user_id_alt} - {None}
 
 
 def _is_for_agent(incoming: Incoming, settings: PlatformSettings) -> bool:

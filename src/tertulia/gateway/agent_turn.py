@@ -6,7 +6,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
 
 import msgspec
 
@@ -34,9 +33,10 @@ from tertulia.errors import AgentFailed, AgentStopped, ContextOverflow, Error, S
 from tertulia.gateway import commands, replies
 from tertulia.gateway.interrupts import TurnSignals
 from tertulia.gateway.metrics import Metrics, NullMetrics
+from tertulia.gateway.progress import TurnProgress
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms import registry
-from tertulia.platforms.base import Adapter, StreamUpdate
+from tertulia.platforms.base import Adapter
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -52,6 +52,8 @@ class MessageToAnswer(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     key: str  # of the conversation whose waiting messages may be taken into the turn
     update_id: str  # names the turn in stream updates
+    message_id: str | None = None  # the platform's id
+    streams: bool = True  # whether the answer is shown while it is written
     is_retry: bool = False  # a node may have died while it answered
 
 
@@ -86,9 +88,8 @@ class AgentTurn:
     ) -> None:
         self._store = store
         self._agent = agent
-        # Most events are deltas: skip per-token calls for adapters that do not override `show()`.
-        shows = adapter is not None and type(adapter).show is not Adapter.show
-        self._adapter = adapter if shows else None
+        self._adapter = adapter
+        self._progress: TurnProgress | None = None
         self._settings = settings
         self._tools = tools
         self._metrics = metrics or NullMetrics()
@@ -102,23 +103,34 @@ class AgentTurn:
 
         Raises an `AgentError` if the agent fails, and `TurnHandedOver` if an observer raised it.
         """
+        self._progress = progress = TurnProgress(
+            self._adapter,
+            message.source,
+            message.update_id,
+            message_id=message.message_id,
+            streams=message.streams,
+        )
         notice = await self._notice(turn, message)
         can_notify = registry.platform(message.source.platform).notify and self._delivers
         if notice is not None and notice.notify and notice.had_activity and can_notify:
             text = replies.notice(notice)
             await turn.deliver(text, delivery=f"notice:{turn.session.id}")
-            await self._show(message, "notice", text)
-        await self._show(message, "began")
+            await progress.show("notice", text)
         started, outcome = time.monotonic(), "interrupted"
         try:
-            await self._answer(turn, self._request(turn, signals, message), message)
+            async with progress.shown():
+                await self._answer(turn, self._request(turn, signals, message), message)
             outcome = "answered"
         except TurnHandedOver:
             outcome = "handed_over"
             raise
         finally:
             self._metrics.turn_ended(message.source.platform, outcome, time.monotonic() - started)
-            await self._show(message, "ended")
+
+    @property
+    def draft_id(self) -> str | None:
+        """Return the platform's id of a draft that is still in the chat, or None."""
+        return None if self._progress is None else self._progress.draft_id
 
     async def _notice(self, turn: TurnControl, message: MessageToAnswer) -> Notice | None:
         """Return why the session before ended; also if a node died before it had said so."""
@@ -157,14 +169,17 @@ class AgentTurn:
             async with run_agent(self._agent, request) as events:
                 async for event in events:
                     if isinstance(event, Delta):
-                        await self._stream(event, message)
+                        await self._stream(event)
                         continue
                     await self._store_event(turn, event, message)
                     is_answered = is_answered or (isinstance(event, Step) and not event.tool_calls)
         except AgentStopped as stopped:
             partial = stopped.partial
             if partial and not is_answered:
-                await turn.add_assistant(partial, stopped=True, deliver=self._target)
+                await turn.add_assistant(
+                    partial, stopped=True, deliver=self._target,
+                    deliver_as=await self._references(message),
+                )  # fmt: skip
         except (Error, TurnHandedOver):
             raise
         except Exception as bug:
@@ -174,10 +189,10 @@ class AgentTurn:
             if not is_answered:
                 raise AgentFailed("The agent ended without an answer.")
 
-    async def _stream(self, delta: Delta, message: MessageToAnswer) -> None:
+    async def _stream(self, delta: Delta) -> None:
         """Show a piece of the answer. Deltas are frequent and are not stored."""
-        if self._adapter is not None:
-            await self._show(message, "delta", delta.text)
+        if self._progress is not None:
+            await self._progress.add(delta.text)
         if self._observe is not None:
             await self._observe(delta)
 
@@ -187,7 +202,7 @@ class AgentTurn:
                 await self._store_step(turn, event, message)
             case ToolResult(call_id, content):
                 await turn.add_tool_result(call_id, content)
-                await self._show_result(message, call_id, content)
+                await self._show_result(call_id, content)
             case ModelUsage(usage):
                 await turn.add_usage(usage)
             case Note(text) if self._delivers:
@@ -198,23 +213,39 @@ class AgentTurn:
             await self._observe(event)
 
     async def _store_step(self, turn: TurnControl, step: Step, message: MessageToAnswer) -> None:
+        is_answer = not step.tool_calls
         await turn.add_assistant(
             step.text,
             tool_calls=step.tool_calls,
             reasoning=step.reasoning,
             usage=step.usage,
-            deliver=None if step.tool_calls else self._target,
+            deliver=self._target if is_answer else None,
+            deliver_as=await self._references(message) if is_answer else {},
             **step.extra,
         )
+        assert self._progress is not None
+        await self._progress.end_step()
         for call in step.tool_calls:
             self._calls[call.id] = call, time.monotonic()
-            await self._show(message, "tool", call.name)
+            await self._progress.tool(call.name)
 
-    async def _show_result(self, message: MessageToAnswer, call_id: str, content: Content) -> None:
+    async def _references(self, message: MessageToAnswer) -> dict[str, str | None]:
+        """Return the messages that the answer replies to and replaces.
+
+        In a group people see by the reply whom the agent answers.
+        """
+        assert self._progress is not None
+        is_group = message.source.chat_type != "dm"
+        return {
+            "reply_to": message.message_id if is_group else None,
+            "replaces": await self._progress.last_draft(),
+        }
+
+    async def _show_result(self, call_id: str, content: Content) -> None:
         call, started = self._calls.pop(call_id, (None, 0.0))
-        if call is not None and self._adapter is not None:
+        if call is not None and self._progress is not None and self._progress.is_visible:
             text = f"{describe_call(call)} · {time.monotonic() - started:.1f} s"
-            await self._show(message, "result", text, text_of({"content": content}))
+            await self._progress.show("result", text, text_of({"content": content}))
 
     @property
     def _target(self) -> str | None:
@@ -267,19 +298,3 @@ class AgentTurn:
                 await turn.add_inbox_item(waiting)
                 texts.append(waiting.text or "")
         return texts
-
-    async def _show(
-        self,
-        message: MessageToAnswer,
-        kind: Literal["began", "notice", "delta", "tool", "result", "ended"],
-        text: str = "",
-        detail: str = "",
-    ) -> None:
-        if self._adapter is None:
-            return
-        try:
-            update = StreamUpdate(kind=kind, turn=message.update_id, text=text, detail=detail)
-            await self._adapter.show(message.source, update)
-        except Exception:
-            # A bug in an adapter must not cost the answer; the update may be missed.
-            log.exception("the adapter of %s has a bug, update skipped", self._adapter.name)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from contextlib import suppress
 
 from tertulia import aio
 from tertulia.core.backoff import JITTER, Backoff
 from tertulia.core.text.spans import Span
-from tertulia.errors import Error, OutcomeUnknown, PlatformError, RateLimited, StaleWrite
+from tertulia.errors import AccountProblem, Error, OutcomeUnknown, PlatformError, StaleWrite
+from tertulia.gateway.account_pauses import AccountPauses
 from tertulia.gateway.adapters import Adapters, key_of
-from tertulia.gateway.workers import RETRY_SECONDS, Worker
+from tertulia.gateway.workers import RETRY_SECONDS, WAIT_SECONDS, Worker
 from tertulia.platforms.base import Adapter, Outgoing
 from tertulia.records.queues.outbox import AccountKey, Delivery
 
@@ -28,12 +30,15 @@ _BACKOFF = Backoff(first=2, longest=300)
 class DeliveryWorker(Worker[Delivery]):
     """Sends due deliveries and stores the outcome of each."""
 
-    def __init__(self, store: aio.Store, adapters: Adapters, tries: int) -> None:
+    def __init__(
+        self, store: aio.Store, adapters: Adapters, tries: int, pauses: AccountPauses
+    ) -> None:
         lease = store.settings.lease_seconds
         super().__init__("outbox", store.outbox, self._send, _MAX_SENDS, lease=lease)
         self._outbox = store.outbox
         self._adapters = adapters
         self._tries = tries
+        self._pauses = pauses
         self._idempotent = {
             key: adapter.idempotent_seconds
             for key, adapter in adapters.items()
@@ -55,7 +60,7 @@ class DeliveryWorker(Worker[Delivery]):
     def _room(self) -> dict[AccountKey, int]:
         """Return how many sends each account has room for; a full one is left out."""
         sends = Counter(map(self._key, self._in_progress.values()))
-        free = {key: self._limit - sends[key] for key in self._adapters}
+        free = {key: self._pauses.limit(key, self._limit) - sends[key] for key in self._adapters}
         return {key: room for key, room in free.items() if room > 0}
 
     def _key(self, delivery: Delivery) -> AccountKey:
@@ -68,6 +73,12 @@ class DeliveryWorker(Worker[Delivery]):
 
     def _has_capacity(self) -> bool:
         return bool(self._room())
+
+    async def _wait_for_room(self) -> None:
+        """Wait until a send ends, or the pause of an account."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._pauses.seconds_left(WAIT_SECONDS)):
+                await self._has_room.wait()
 
     async def _wait(self, seconds: float) -> bool:
         return await self._outbox.wait(seconds, accounts=self._room())
@@ -122,11 +133,21 @@ class DeliveryWorker(Worker[Delivery]):
     ) -> None:
         outbox = self._outbox
         if problem is None:
+            self._pauses.end(self._key(delivery))
             await outbox.done(delivery, message_id=message_id)
+        elif isinstance(problem, AccountProblem):
+            # The account's trouble is not the message's: it waits until the account works.
+            pause = self._pauses.pause(self._key(delivery), problem)
+            await outbox.failed(delivery, problem.message, retry_after=pause, is_waived=True)
         elif isinstance(problem, OutcomeUnknown):
             await outbox.failed(delivery, problem.message, outcome="unknown")
-        elif problem.retryable and delivery.attempts < self._tries:
-            await outbox.failed(delivery, problem.message, retry_after=_delay(delivery, problem))
+        elif problem.retryable and problem.retry_after is not None:
+            # A pause that the platform asks for uses up no tries.
+            await outbox.failed(
+                delivery, problem.message, retry_after=problem.retry_after, is_waived=True
+            )
+        elif problem.retryable and delivery.tries < self._tries:
+            await outbox.failed(delivery, problem.message, retry_after=_delay(delivery))
         else:
             await outbox.failed(delivery, problem.message, outcome="dead")
 
@@ -145,8 +166,6 @@ def _outgoing(delivery: Delivery) -> Outgoing:
     )
 
 
-def _delay(delivery: Delivery, problem: PlatformError) -> float:
-    """Return the seconds before the next try; a rate-limited platform says how many."""
-    if isinstance(problem, RateLimited):
-        return problem.retry_after
-    return _BACKOFF.delay(delivery.attempts, JITTER.random())
+def _delay(delivery: Delivery) -> float:
+    """Return the seconds before the next try."""
+    return _BACKOFF.delay(max(1, delivery.tries), JITTER.random())

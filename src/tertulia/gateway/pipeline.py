@@ -28,18 +28,20 @@ from tertulia.core.backoff import Backoff
 from tertulia.core.source import LOCAL, Source
 from tertulia.errors import AgentError, BudgetExceeded, Error
 from tertulia.gateway import access, commands, replies, schedule_tool
+from tertulia.gateway.account_pauses import AccountPauses
 from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer
 from tertulia.gateway.deliveries import DeliveryWorker
 from tertulia.gateway.inbox_worker import InboxWorker
 from tertulia.gateway.interrupts import Interrupts
+from tertulia.gateway.listening import AccountListener, ConnectionReporter, node_name
 from tertulia.gateway.metrics import Metrics, NullMetrics
 from tertulia.gateway.retries import STOPPED, Retries
 from tertulia.gateway.schedule_runner import MAX_RUNS, ScheduleRunner
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.gateway.turn_slots import TurnSlots
 from tertulia.gateway.workers import Worker
-from tertulia.platforms.base import Adapter, Incoming, Update
+from tertulia.platforms.base import Adapter, Changed, Incoming, Settled, Update
 from tertulia.platforms.settings import PlatformSettings
 from tertulia.records.people import Role
 from tertulia.records.queues.inbox import InboxItem
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tertulia.gateway")
 
-_LISTEN_RETRY_SECONDS = 5.0
+_ALBUM_SECONDS = 1.5  # between two messages of an album
 
 
 class PipelineTasks(NamedTuple):
@@ -105,14 +107,22 @@ class Pipeline:
         self.inbox_worker = InboxWorker(store, self.answer, self.slots)
         run = ScheduleRunner(self, adapters, folder).run
         self.schedule_worker = Worker("schedule", store.schedules, run, MAX_RUNS, lease=lease)
-        self.delivery_worker = DeliveryWorker(store, adapters, settings.sends)
+        self.node = node_name()
+        self.pauses = AccountPauses()
+        self.delivery_worker = DeliveryWorker(store, adapters, settings.sends, self.pauses)
+        self.reporter = ConnectionReporter(
+            store, [*adapters.values()], node=self.node, pauses=self.pauses
+        )
 
     def start(self) -> PipelineTasks:
         """Start every loop as a task of its own; each one runs until it is cancelled."""
         start = asyncio.create_task
         workers = (self.inbox_worker, self.schedule_worker, self.delivery_worker)
         return PipelineTasks(
-            listeners=[start(self.listen(adapter)) for adapter in self.adapters.values()],
+            listeners=[
+                *(start(self.listen(adapter)) for adapter in self.adapters.values()),
+                start(self.reporter.run()),
+            ],
             claims=[start(self.claim_messages()), start(self.claim_schedule_runs())],
             deliveries=start(self.deliver()),
             interrupts=start(self.interrupts.run()),
@@ -123,26 +133,11 @@ class Pipeline:
 
     async def listen(self, adapter: Adapter) -> None:
         """Let an adapter listen; if it fails, listen again, so that no adapter ends the others."""
-        has_menu = False
-        while True:
-            try:
-                if not has_menu:
-                    await adapter.fill_menu(commands.menu())
-                    has_menu = True
-                await adapter.listen(self.receive)
-            except Error as problem:
-                log.warning(
-                    "%s stopped listening, retrying in %g s: %s",
-                    adapter.name, _LISTEN_RETRY_SECONDS, problem,
-                )  # fmt: skip
-            except Exception:
-                log.exception(
-                    "the adapter of %s has a bug, retrying in %g s",
-                    adapter.name, _LISTEN_RETRY_SECONDS,
-                )  # fmt: skip
-            else:
-                return
-            await asyncio.sleep(_LISTEN_RETRY_SECONDS)
+        listener = AccountListener(
+            self.store, adapter, self.receive, node=self.node, pauses=self.pauses,
+            menu=commands.menu(),
+        )  # fmt: skip
+        await listener.run()
 
     async def receive(self, update: Update) -> None:
         """Accept an update: when this returns, it is stored, or it needs no answer in a turn.
@@ -150,8 +145,32 @@ class Pipeline:
         Raises the store's error if it could not be stored; then the adapter does not tell the
         platform "received", and the platform sends the update again.
         """
-        if isinstance(update, Incoming):
-            await self._receive_message(update)
+        match update:
+            case Incoming():
+                await self._receive_message(update)
+            case Changed():
+                await self._receive_change(update)
+            case Settled():
+                await self._receive_outcome(update)
+
+    async def _receive_change(self, change: Changed) -> None:
+        """Change or withdraw a message that still waits; afterwards nothing happens."""
+        if change.kind == "edited":
+            media = None if change.media is None else [file.to_dict() for file in change.media]
+            await self.store.inbox.edit(change.source, change.message_id, change.text, media=media)
+        elif change.kind == "deleted":
+            await self.store.inbox.withdraw(change.source, change.message_id)
+
+    async def _receive_outcome(self, outcome: Settled) -> None:
+        """Store the late outcome of a delivery."""
+        delivery = await self.store.outbox.settle_late(
+            outcome.delivery,
+            is_sent=outcome.is_sent,
+            message_id=outcome.message_id,
+            problem=outcome.problem,
+        )
+        if delivery is not None and delivery.state == "dead":
+            log.warning("delivery %s failed after it was sent: %s", delivery.id, outcome.problem)
 
     async def _receive_message(self, incoming: Incoming) -> None:
         command = commands.parse(incoming.text)
@@ -168,6 +187,8 @@ class Pipeline:
     ) -> tuple[access.Verdict, InboxItem | None]:
         """Admit a message and put it into the inbox, in one transaction."""
         verdict = self._admit(incoming)
+        if verdict == "welcome" and incoming.is_bot and not self._admit_bot(incoming):
+            return "ignored", None
         if verdict != "welcome" or (command is not None and command.is_immediate):
             return verdict, None
         return verdict, self._enqueue(incoming, command)
@@ -177,6 +198,14 @@ class Pipeline:
     def _admit(self, incoming: Incoming) -> access.Verdict:
         role = self._role(incoming.source)
         return access.decide(incoming, role, self._settings_of(incoming.source))
+
+    def _admit_bot(self, incoming: Incoming) -> bool:
+        """Count a message of a program, so that two of them do not answer each other for ever."""
+        message_id = incoming.message_id or uuid.uuid4().hex
+        is_admitted = self.store.sync.listeners.admit_bot(incoming.source, message_id)
+        if not is_admitted:
+            log.warning("a chat of %s had too many messages of bots", incoming.source.platform)
+        return is_admitted
 
     def _role(self, source: Source) -> Role:
         stored = self.store.sync.people.role_of(source)
@@ -207,15 +236,16 @@ class Pipeline:
         code = await self.store.people.request_pairing(incoming.source)
         if code is not None:
             await self.store.outbox.put(
-                replies.pairing(code), "origin", origin=incoming.source, delivery=f"pair:{code}"
-            )
+                replies.pairing(code), "origin", origin=incoming.source,
+                delivery=f"pair:{code}", is_plain=True,
+            )  # fmt: skip
 
     async def _answer_at_once(self, incoming: Incoming, command: commands.ParsedCommand) -> None:
         """Answer a command that only reads, without waiting for the turn in progress to end."""
         reply = await self._run_command(incoming.source, command)
         dedupe_key = UserMessage(incoming.source, None, incoming.message_id, ()).dedupe_key
         await self.store.outbox.put(
-            reply.text, "origin", origin=incoming.source, session_id=reply.about,
+            reply.text, "origin", origin=incoming.source, session_id=reply.about, is_plain=True,
             delivery=None if dedupe_key is None else f"command:{dedupe_key}",
         )  # fmt: skip
 
@@ -228,8 +258,14 @@ class Pipeline:
             # Without an id it could not be recognised after a crash, nor be deleted with the rest.
             message_id=incoming.message_id or uuid.uuid4().hex,
             media=[media.to_dict() for media in incoming.media],
-            gather_seconds=0 if command is not None else self.settings.gather_seconds,
+            gather_seconds=0 if command is not None else self._gather_seconds(incoming),
+            group=incoming.group,
         )
+
+    def _gather_seconds(self, incoming: Incoming) -> float:
+        """Return how long the message waits for others: an album comes in several messages."""
+        seconds = self.settings.gather_seconds
+        return seconds if incoming.group is None else max(seconds, _ALBUM_SECONDS)
 
     # -- claim: take items from the queues; each becomes a task
 
@@ -308,8 +344,10 @@ class Pipeline:
                 # The person at the terminal of this machine is the owner, who can repair it.
                 is_owner = item.source.platform == LOCAL
                 text = (replies.failed_for_owner if is_owner else replies.failed)(problem)
-                key = replies.failure_key(item)
-                await self._reply(item, text, about=turn.session.id, key=key)
+                await self._reply(
+                    item, text, about=turn.session.id, key=replies.failure_key(item),
+                    replaces=agent_turn.draft_id,
+                )  # fmt: skip
         if turn.is_interrupted:
             await self._reply(item, replies.CUT_OFF, about=turn.session.id)
         return turn.has_settled_item
@@ -325,6 +363,8 @@ class Pipeline:
             text=text,
             key=item.key,
             update_id=str(item.id),
+            message_id=item.message_id,
+            streams=self._settings_of(item.source).stream == "auto",
             is_retry=item.attempts > 1,
         )
         with self.interrupts.turn(item.key) as signals:
@@ -357,12 +397,20 @@ class Pipeline:
     # -- deliver: send what is in the outbox
 
     async def _reply(
-        self, item: InboxItem, text: str, about: str | None = None, key: str | None = None
+        self,
+        item: InboxItem,
+        text: str,
+        about: str | None = None,
+        key: str | None = None,
+        replaces: str | None = None,
     ) -> None:
-        """Put a text of the gateway itself into the outbox, once for all tries of a message."""
+        """Put a text of the gateway itself into the outbox, once for all tries of a message.
+
+        `replaces` is the draft of an answer that will not come.
+        """
         await self.store.outbox.put(
             text, "origin", origin=item.source, session_id=about,
-            delivery=key or replies.reply_key(item),
+            delivery=key or replies.reply_key(item), is_plain=True, replaces=replaces,
         )  # fmt: skip
 
     async def deliver(self) -> None:

@@ -66,7 +66,7 @@ class Worker(Generic[C]):
         """
         self._has_room.clear()
         if not self._has_capacity():
-            await self._has_room.wait()
+            await self._wait_for_room()
             return
         async with self._retry_later():
             # A non-empty claim usually means more is due; claim again without waiting for a
@@ -111,6 +111,9 @@ class Worker(Generic[C]):
 
     def _has_capacity(self) -> bool:
         return len(self._in_progress) < self._limit
+
+    async def _wait_for_room(self) -> None:
+        await self._has_room.wait()
 
     async def _wait(self, seconds: float) -> bool:
         return await self._queue.wait(seconds)

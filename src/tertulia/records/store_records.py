@@ -20,6 +20,7 @@ from tertulia.core.text.redact import Redactor
 from tertulia.errors import NotAStore
 from tertulia.platforms import registry
 from tertulia.records.indexer import Indexer
+from tertulia.records.listeners import Listeners
 from tertulia.records.machine_zone import machine_zone
 from tertulia.records.people import People
 from tertulia.records.person_view import PersonView
@@ -83,6 +84,7 @@ class StoreRecords:
         self.memory_flushes = MemoryFlushes(self.context)
         self.schedules = Schedules(self.context)
         self.processes = Processes(self.context)
+        self.listeners = Listeners(self.context)
 
     @cached_property
     def redactor(self) -> Redactor:

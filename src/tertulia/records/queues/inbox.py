@@ -69,16 +69,20 @@ class Inbox:
         message_id: str | int | None = None,
         media: Sequence[Any] = (),
         gather_seconds: float = 0,
+        group: str | None = None,
     ) -> InboxItem:
         """Store a message for answering and return its inbox item.
 
         A message with the same dedupe key changes nothing: the stored item is returned as it is.
         With `gather_seconds` the message waits that long for more: further messages of the same
-        user in that time are added to it and answered together with it.
+        user in that time are added to it and answered together with it; if it has a `group`, only
+        messages of the same group.
         """
         validate.source(source)
         validate.collection("media", media)
         validate.number("gather_seconds", gather_seconds)
+        validate.text("group", group, optional=True)
+        album = {} if group is None else {"group": group}
         platform_id = None if message_id is None else str(message_id)
         key = session_rows.key_of(self._context, source)
         dedupe_key = UserMessage(source, text, platform_id, ()).dedupe_key
@@ -86,7 +90,9 @@ class Inbox:
         params = {
             "arrival": dedupe_key,
             "source": to_json(source.to_dict()),
-            "body": to_json({"text": text, "message_id": platform_id, "media": list(media)}),
+            "body": to_json(
+                {"text": text, "message_id": platform_id, "media": list(media)} | album
+            ),
             "now": to_micros(now),
             **base.pause_params(now, gather_seconds),
         }
@@ -140,6 +146,56 @@ class Inbox:
         self._db.write(lambda tx: settle_waiting(tx, item), lane=_lane(item))
         self._db.notify(CHANNEL)
 
+    def edit(
+        self,
+        source: Source,
+        message_id: str | int,
+        text: str | None,
+        *,
+        media: Sequence[Any] | None = None,
+    ) -> InboxItem | None:
+        """Change a message that still waits, and return it; without `media` its files stay.
+
+        Return None if there is no such message, somebody else wrote it, it was gathered with
+        others, or a turn has it already: then nothing is changed.
+        """
+        validate.source(source)
+        dedupe_key = UserMessage(source, None, str(message_id), ()).dedupe_key
+
+        def work(tx: Transaction) -> InboxItem | None:
+            row = _waiting_row(tx, dedupe_key, source)
+            if row is None:
+                return None
+            changes = {"text": text} | ({} if media is None else {"media": list(media)})
+            params = {"id": row[0], "body": to_json(from_json(row[4]) | changes)}
+            row = tx.one("inbox_edit", params)
+            return None if row is None else _to_item(row)
+
+        return self._db.write(work, lane=session_rows.lane_of(self._lane_key(source)))
+
+    def withdraw(self, source: Source, message_id: str | int) -> InboxItem | None:
+        """Settle a message that its author deleted while it still waits, and return it.
+
+        Return None, and change nothing, in the cases in which `edit` does.
+        """
+        validate.source(source)
+        dedupe_key = UserMessage(source, None, str(message_id), ()).dedupe_key
+
+        def work(tx: Transaction) -> InboxItem | None:
+            row = _waiting_row(tx, dedupe_key, source)
+            if row is None:
+                return None
+            item = _to_item(row)
+            settle_waiting(tx, item)
+            return item
+
+        item = self._db.write(work, lane=session_rows.lane_of(self._lane_key(source)))
+        self._db.notify(CHANNEL)
+        return item
+
+    def _lane_key(self, source: Source) -> str:
+        return session_rows.key_of(self._context, source)
+
     def failed(
         self,
         item: InboxItem,
@@ -188,6 +244,9 @@ def _gather(tx: Transaction, new: Mapping[str, Any], seconds: float) -> Row | No
         return None
     before, content = _to_item(row), from_json(new["body"])
     now = from_micros(new["now"])
+    group = content.get("group")
+    if group != from_json(row[4]).get("group"):
+        return None
     if before.state != "waiting" or before.attempts or before.not_before <= now:
         return None
     latest = base.time_after(before.received_at, seconds * _MAX_GATHER_PAUSES)
@@ -199,6 +258,8 @@ def _gather(tx: Transaction, new: Mapping[str, Any], seconds: float) -> Row | No
                 "message_id": before.message_id,
                 "media": [*before.media, *content["media"]],
             }
+            | {"is_gathered": True}
+            | ({} if group is None else {"group": group})
         ),
         "not_before": min(new["not_before"], to_micros(latest)),
         "paused_at": new["paused_at"],
@@ -207,6 +268,18 @@ def _gather(tx: Transaction, new: Mapping[str, Any], seconds: float) -> Row | No
     # The text is in the item before; this row only keeps the dedupe key of the new message.
     empty = to_json({"text": None, "message_id": content["message_id"], "media": []})
     return tx.one("inbox_put_gathered", {**new, "body": empty, "into": before.id})
+
+
+def _waiting_row(tx: Transaction, dedupe_key: str | None, source: Source) -> Row | None:
+    """Return the waiting message with that key, if the same person wrote it and nothing else."""
+    row = tx.one("inbox_by_dedupe_key", {"arrival": dedupe_key})
+    if row is None:
+        return None
+    item = _to_item(row)
+    is_author = item.source.participant == source.participant
+    is_alone = not from_json(row[4]).get("is_gathered")
+    is_open = item.state == "waiting" and not item.attempts
+    return row if is_open and is_author and is_alone else None
 
 
 def settle_answered(tx: Transaction, item: InboxItem) -> None:

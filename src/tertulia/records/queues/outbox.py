@@ -209,6 +209,41 @@ class Outbox:
         )  # fmt: skip
         return _to_delivery(_QUEUE.settle(self._context, delivery, params))
 
+    def settle_late(
+        self,
+        delivery: str,
+        *,
+        is_sent: bool,
+        message_id: str | None = None,
+        problem: str | None = None,
+    ) -> Delivery | None:
+        """Store an outcome that the platform reported afterwards, and return the delivery.
+
+        It settles an unknown delivery; a sent one may turn out to have failed. A delivery that is
+        dead or waits stays as it is. Return None if there is no such delivery. Raise `StaleWrite`
+        while it is still being sent: let the platform report it again.
+        """
+        validate.text("delivery", delivery)
+        state: DeliveryState = "sent" if is_sent else "dead"
+        changes = base.settle_params(
+            self._context, state, problem=problem, message_id=storable(message_id), waived=0
+        )
+
+        def work(tx: Transaction) -> Delivery | None:
+            row = tx.one("outbox_get", {"delivery": _id_of(delivery)})
+            if row is None:
+                return None
+            stored = _to_delivery(row)
+            if stored.state == "sending":
+                raise StaleWrite(
+                    "The delivery is still being sent.", hint="Report its outcome again."
+                )
+            if stored.state == "unknown" or (stored.state == "sent" and not is_sent):
+                row = tx.one("outbox_settle_late", {**changes, "id": stored.id})
+            return None if row is None else _to_delivery(row)
+
+        return self._db.write(work)
+
     def find(
         self,
         *,

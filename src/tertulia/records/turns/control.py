@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from tertulia.core import validate
@@ -163,10 +163,14 @@ class TurnControl:
         reasoning: str | None = None,
         usage: Usage | None = None,
         deliver: str | None = None,
+        deliver_as: Mapping[str, str | None] = MappingProxyType({}),
         more: bool = False,
         **fields: Any,
     ) -> None:
-        """Store a message of the model; see `Turn.add_assistant`."""
+        """Store a message of the model; see `Turn.add_assistant`.
+
+        `deliver_as` are `reply_to` and `replaces` of its delivery; see `Outbox.put`.
+        """
         validate.collection("tool_calls", tool_calls)
         calls = [call_to_dict(call) for call in tool_calls]
         check_assistant_text(text)
@@ -181,7 +185,9 @@ class TurnControl:
         seq = self._write(
             [draft(message)],
             usage=usage,
-            deliveries=self._deliveries(text, deliver) if text and deliver is not None else (),
+            deliveries=self._deliveries(text, deliver, None, deliver_as)
+            if text and deliver is not None
+            else (),
             delivered_text=text or "",
             kind=DELIVERY if self._is_unprompted and not calls else None,
             is_last=is_last,
@@ -474,7 +480,13 @@ class TurnControl:
                 hint="A result is stored once; add more in the next assistant message.",
             ) from None
 
-    def _deliveries(self, text: str, to: str, delivery: str | None = None) -> list[outbox.Delivery]:
+    def _deliveries(
+        self,
+        text: str,
+        to: str,
+        delivery: str | None = None,
+        references: Mapping[str, str | None] = MappingProxyType({}),
+    ) -> list[outbox.Delivery]:
         return outbox.build_deliveries(
             self._context,
             text,
@@ -482,6 +494,8 @@ class TurnControl:
             self._message.source,
             session_id=self.session.id,
             delivery=delivery,
+            reply_to=references.get("reply_to"),
+            replaces=references.get("replaces"),
         )
 
     def _write(

@@ -38,6 +38,10 @@ order by key desc, id desc limit 1
 -- name: inbox_set_body
 update inbox set body = :body, not_before = :not_before, paused_at = :paused_at where id = :id
 
+-- name: inbox_edit
+update inbox set body = :body where id = :id and state = 'waiting' and attempts = 0
+returning {part_inbox_columns}
+
 -- name: inbox_gather
 update inbox set state = 'done', is_next = 0, body = :body
 where id = :id and state = 'waiting' and attempts = :attempts

@@ -133,6 +133,12 @@ select (
     where {part_outbox_lost} and platform = :platform and account = :account
 )
 
+-- name: outbox_settle_late
+update outbox set state = :state, not_before = :not_before, problem = :problem,
+    {part_outbox_settle}
+where id = :id
+returning {part_outbox_columns}
+
 -- name: outbox_get
 select {part_outbox_columns} from outbox where delivery = :delivery
 

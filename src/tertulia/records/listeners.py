@@ -1,0 +1,187 @@
+"""Accounts of chat platforms across nodes: who listens, where listening goes on, what is wrong.
+
+A lease is held by one node and identified by its epoch, which every takeover raises. All times are
+those of the database, so that the clocks of the nodes do not matter.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from tertulia.core import keys, validate
+from tertulia.core.source import Source
+from tertulia.core.text.storable import storable
+from tertulia.errors import LeaseLost
+from tertulia.records.queues.base import lease_micros
+from tertulia.records.store_context import StoreContext
+from tertulia.storage.base import Params, Row, Transaction
+from tertulia.storage.rows import from_micros, to_micros
+
+CHANNEL: Final = "listeners"
+# A node that has not reported for so long does not run any more.
+FRESH_SECONDS: Final = 30.0
+_FORGET_SECONDS: Final = 86_400.0
+_POLL_SECONDS: Final = 1.0
+
+
+class ListenerLease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right of one node to listen for an account, and where it begins."""
+
+    platform: str
+    account: str
+    node: str
+    epoch: int
+    cursor: str | None = None
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """The connection of one node to an account, as the node last reported it.
+
+    `is_fresh` is False if the report is old: the node does not run any more, or cannot reach the
+    database.
+    """
+
+    platform: str
+    account: str
+    node: str
+    listening: bool
+    since: datetime | None = None
+    heard_at: datetime | None = None
+    problem: str | None = None
+    is_fresh: bool = True
+
+
+class Listeners:
+    """The listeners of a store's accounts."""
+
+    def __init__(self, context: StoreContext) -> None:
+        self._db = context.db
+
+    def claim(
+        self, platform: str, account: str, node: str, *, lease_seconds: float = 15
+    ) -> ListenerLease | None:
+        """Take the lease of an account for a node; return None while another node has it."""
+        for name, text in (("platform", platform), ("account", account), ("node", node)):
+            validate.text(name, text)
+        params = {
+            "platform": platform,
+            "account": account,
+            "node": node,
+            "lease": lease_micros(lease_seconds),
+        }
+        row = self._db.write(lambda tx: tx.one("listener_claim", params))
+        if row is None:
+            return None
+        epoch, cursor = row
+        return ListenerLease(
+            platform=platform, account=account, node=node, epoch=epoch, cursor=cursor
+        )
+
+    def wait(self, platform: str, account: str, seconds: float) -> bool:
+        """Wait until no node has the lease of an account; return False after `seconds`."""
+        validate.number("seconds", seconds)
+        params = {"platform": platform, "account": account}
+        deadline = time.monotonic() + seconds
+        while True:
+            notifications = self._db.notifications(CHANNEL)
+            row = self._db.read(lambda tx: tx.one("listener_is_free", params))
+            if row is not None and row[0]:
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._db.wait(CHANNEL, notifications, min(left, _POLL_SECONDS))
+
+    def renew(self, lease: ListenerLease, *, lease_seconds: float = 15) -> None:
+        """Extend a lease; raise `LeaseLost` if another node has taken it over."""
+        params = {**_params(lease), "lease": lease_micros(lease_seconds)}
+        self._change("listener_renew", params)
+
+    def advance(self, lease: ListenerLease, cursor: str) -> None:
+        """Store where listening goes on; raise `LeaseLost` if another node listens now.
+
+        Everything that the platform sent before this cursor must be stored already.
+        """
+        validate.text("cursor", cursor)
+        self._change("listener_advance", {**_params(lease), "cursor": storable(cursor)})
+
+    def release(self, lease: ListenerLease) -> None:
+        """Give a lease back, so that another node takes it at once."""
+        self._db.write(lambda tx: tx.run("listener_release", _params(lease)))
+        self._db.notify(CHANNEL)
+
+    def report(self, connection: Connection) -> None:
+        """Store the connection of a node to an account."""
+        params = {
+            "platform": connection.platform,
+            "account": connection.account,
+            "node": connection.node,
+            "listening": int(connection.listening),
+            "since": _micros(connection.since),
+            "heard_at": _micros(connection.heard_at),
+            "problem": storable(connection.problem),
+        }
+        self._db.write(lambda tx: tx.run("connection_report", params))
+
+    def forget(self, node: str) -> None:
+        """Delete the connections of a node that stops, and those of nodes gone for a day."""
+        params = {"node": node, "age": round(_FORGET_SECONDS * 1e6)}
+        self._db.write(lambda tx: tx.run("connection_forget", params))
+
+    def connections(self) -> list[Connection]:
+        """Return the connections of all nodes, by platform, account and node."""
+        params = {"age": round(FRESH_SECONDS * 1e6)}
+        return self._db.read(lambda tx: [*map(_connection, tx.all("connection_find", params))])
+
+    def admit_bot(
+        self, source: Source, message_id: str, *, limit: int = 20, seconds: float = 60
+    ) -> bool:
+        """Count a message of another program; return False if its chat had too many lately.
+
+        The same message is counted once.
+        """
+        validate.source(source)
+        chat = ":".join(map(keys.key_part, (source.platform, source.account, source.chat_id)))
+
+        def work(tx: Transaction) -> bool:
+            tx.run("bot_message_forget", {"seconds": round(seconds * 1e6)})
+            message = {"chat": chat, "message_id": keys.key_part(message_id)}
+            if tx.changed("bot_message_put", message) == 0:
+                return True
+            (count,) = tx.one("bot_message_count", {"chat": chat}) or (0,)
+            return int(count) <= limit
+
+        return self._db.write(work, lane=f"bots {chat}")
+
+    def _change(self, statement: str, params: Params) -> None:
+        if self._db.write(lambda tx: tx.changed(statement, params)) == 0:
+            raise LeaseLost(
+                f"Another node listens for {params['platform']} now.",
+                hint="Stop listening: the other node goes on from the stored cursor.",
+            )
+
+
+def _params(lease: ListenerLease) -> dict[str, str | int]:
+    return {"platform": lease.platform, "account": lease.account, "epoch": lease.epoch}
+
+
+def _connection(row: Row) -> Connection:
+    platform, account, node, listening, since, heard_at, problem, is_fresh = row
+    return Connection(
+        platform=platform,
+        account=account,
+        node=node,
+        listening=bool(listening),
+        since=None if since is None else from_micros(since),
+        heard_at=None if heard_at is None else from_micros(heard_at),
+        problem=problem,
+        is_fresh=bool(is_fresh),
+    )
+
+
+def _micros(time_: datetime | None) -> int | None:
+    return None if time_ is None else to_micros(time_)
