@@ -17,6 +17,7 @@
     │   └── SchemaMismatch    the store is older or newer than this program
     ├── PlatformError         a chat platform did not accept a message
     │   ├── PlatformUnavailable  it cannot be reached: try again later
+    │   │   └── RecipientAway    nobody is there to receive it: it waits until somebody is
     │   ├── RateLimited       it asks to wait `retry_after` seconds
     │   ├── TooLarge          the message is longer than it accepts
     │   ├── Refused           it will never accept it: the bot was blocked, the chat is gone
@@ -181,6 +182,12 @@ class PlatformUnavailable(PlatformError):
 
     code = "platform_unavailable"
     retryable = True
+
+
+class RecipientAway(PlatformUnavailable):
+    """Nobody is there to receive the message."""
+
+    code = "recipient_away"
 
 
 class RateLimited(PlatformError):

@@ -9,7 +9,8 @@ import pytest
 
 from tertulia.core.source import Source
 from tertulia.errors import LimitExceeded
-from tertulia.gateway.turn_slots import TurnSlots, slot_owner
+from tertulia.gateway.turn_slots import TurnSlots
+from tertulia.records.queues.inbox import claim_person
 
 
 def test_person_has_a_limit_of_their_own() -> None:
@@ -95,9 +96,9 @@ def test_cancelled_waiter_leaves_its_slot() -> None:
 
 
 def test_author_owns_the_slot_else_the_chat() -> None:
-    assert slot_owner(Source("telegram", "5", user_id="7")) == "telegram:7"
+    assert claim_person(Source("telegram", "5", user_id="7")) == "telegram:7"
     group = Source("telegram", "-5", chat_type="group")
-    assert slot_owner(group) != slot_owner(Source("telegram", "-6", chat_type="group"))
+    assert claim_person(group) != claim_person(Source("telegram", "-6", chat_type="group"))
 
 
 async def _hold(slots: TurnSlots, person: str) -> None:

@@ -7,10 +7,15 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import pytest
 
+from tertulia.core.source import Source
+from tertulia.gateway.settings import GatewaySettings
+from tertulia.platforms.settings import PlatformSettings
 from tertulia.platforms.web import WebAdapter
 from tertulia.testing import AdapterContract
 from tertulia.testing.adapter_contract import AdapterFixture, SendFailure
@@ -18,6 +23,7 @@ from tests.http.served_gateway import (
     PATIENCE,
     SECRETS,
     ServedGateway,
+    eventually,
     served_adapter,
     served_gateway,
 )
@@ -117,47 +123,153 @@ def test_answer_to_accepted_message_is_an_event(server: ServedGateway) -> None:
     assert names[0] == "began"
     assert "delta" in names
     assert data["text"].startswith("You said: hola")
-    session_id, _, number = event_id.rpartition("/")
-    assert number == "2"
+    assert event_id == data["delivery"]
+    with server.client("ana") as client:
+        (listed,) = client.get("/sessions", params={"platform": "web"}).json()["items"]
     with server.client("root") as root:
-        assert root.get(f"/sessions/{session_id}").json()["key"].endswith("web:ana:dm:den")
+        assert root.get(f"/sessions/{listed['id']}").json()["key"].endswith("web:ana:dm:den")
+
+
+class Page:
+    """An open page: its messages, by delivery."""
+
+    def __init__(
+        self, client: httpx2.Client, chat: str = "den", last: str = "", visitor: str = ""
+    ) -> None:
+        headers = {"Last-Event-ID": last} if last else {}
+        headers |= {"X-Visitor-Id": visitor} if visitor else {}
+        self._opening = client.stream("GET", f"/web/{chat}/events", headers=headers)
+
+    def __enter__(self) -> Page:
+        self._response = self._opening.__enter__()
+        self._lines = self._response.iter_lines()
+        assert next(self._lines).startswith(":")
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._response.close()
+        self._lines.close()  # type: ignore[attr-defined]
+        self._opening.__exit__(None, None, None)
+
+    def next_message(self) -> dict[str, Any]:
+        for line in self._lines:
+            if line.startswith("data: ") and "delivery" in line:
+                message: dict[str, Any] = json.loads(line[6:])
+                return message
+        raise AssertionError("the stream ended")
+
+
+def say(client: httpx2.Client, text: str, chat: str = "den", **headers: str) -> None:
+    response = client.post(f"/web/{chat}/messages", json={"text": text}, headers=headers)
+    assert response.status_code == 202
+
+
+def delivery_states(server: ServedGateway) -> list[tuple[str, str]]:
+    with server.client("root") as root:
+        items = root.get("/deliveries").json()["items"]
+    return [(item["body"]["text"], item["state"]) for item in items]
+
+
+def test_reconnecting_page_gets_missed_deliveries_once(server: ServedGateway) -> None:
     with server.client("ana") as client:
-        listed = client.get("/sessions", params={"platform": "web"}).json()["items"]
-    assert [item["id"] for item in listed] == [session_id]
+        with Page(client) as page:
+            say(client, "/whoami")
+            first = page.next_message()
+            say(client, "/queue")
+            second = page.next_message()
+        with Page(client, last=quote(first["delivery"], safe="")) as page:
+            assert page.next_message() == second  # commands are in no transcript
+            say(client, "/help")
+            assert page.next_message()["delivery"] not in (first["delivery"], second["delivery"])
 
 
-def test_reconnecting_page_gets_missed_answers_once(server: ServedGateway) -> None:
+def test_equal_texts_are_different_deliveries(server: ServedGateway) -> None:
+    """A replayed text swallowed the next equal one, which then counted as sent."""
     with server.client("ana") as client:
-        client.post("/web/den/messages", json={"text": "hola", "message_id": "m1"})
-        with server.client("root") as root:
-            while not (sessions := root.get("/sessions").json()["items"]):
-                pass
-            path = f"/sessions/{sessions[0]['id']}/transcript"
-            while len(root.get(path).json()["items"]) < 2:
-                pass
-        headers = {"Last-Event-ID": f"{sessions[0]['id']}/1"}
-        messages = []
-        with client.stream("GET", "/web/den/events", headers=headers) as stream:
-            for line in stream.iter_lines():
-                if line.startswith("data: "):
-                    messages.append(json.loads(line[6:]))
-                    if len(messages) == 1:
-                        body = {"text": "/whoami", "message_id": "m2"}
-                        client.post("/web/den/messages", json=body)
-                    if "delivery" in messages[-1]:
-                        break
-    assert messages[0]["text"].startswith("You said: hola")
-    assert not messages[-1]["text"].startswith("You said: hola")
+        with Page(client) as page:
+            say(client, "/queue")
+            first = page.next_message()
+            say(client, "/queue")
+            second = page.next_message()
+        with Page(client, last=quote(first["delivery"], safe="")) as page:
+            assert page.next_message() == second
+            say(client, "/queue")
+            third = page.next_message()
+    assert first["text"] == second["text"] == third["text"]
+    assert len({first["delivery"], second["delivery"], third["delivery"]}) == 3
 
 
-def test_event_id_of_other_person_replays_nothing(tmp_path: Path) -> None:
+def test_deliveries_wait_until_a_page_opens(tmp_path: Path) -> None:
+    """They were dead after a few tries, and a page that opened did not wake them."""
+    rules = GatewaySettings(
+        platforms={"web": PlatformSettings(admission="everyone")}, sends=1, drain_seconds=2
+    )
+    with (
+        served_gateway(tmp_path / "talk.db", adapters=[WebAdapter()], rules=rules) as server,
+        server.client("ana") as client,
+    ):
+        say(client, "hola")
+        say(client, "/whoami")
+
+        def is_tried() -> bool:
+            with server.store() as store:
+                deliveries = store.outbox.find().items
+            return len(deliveries) == 2 and any(each.attempts for each in deliveries)
+
+        eventually(is_tried)
+        assert {state for _, state in delivery_states(server)} <= {"waiting", "sending"}
+        with Page(client) as page:
+            texts = [page.next_message()["text"], page.next_message()["text"]]
+        assert any(text.startswith("You said: hola") for text in texts)
+        eventually(lambda: {state for _, state in delivery_states(server)} == {"sent"})
+
+
+def test_visitors_of_one_guest_token_are_apart(server: ServedGateway) -> None:
+    """Visitor 2 found the words of visitor 1 by /search, and could join the chat by its name."""
+    with server.client("eve") as client:
+        first, second = (client.post("/web/visitors").json()["visitor"] for _ in range(2))
+        with Page(client, visitor=first) as page:
+            say(client, "the password is hunter2", **{"X-Visitor-Id": first})
+            assert "hunter2" in page.next_message()["text"]
+        with Page(client, visitor=second) as page:
+            say(client, "/search hunter2", **{"X-Visitor-Id": second})
+            assert "hunter2 " not in page.next_message()["text"].replace("“hunter2”", "")
+            say(client, "history", **{"X-Visitor-Id": second})
+            assert "password" not in page.next_message()["text"]
+    with server.store() as store:
+        keys = {session.key for session in store.sessions.find().items}
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize("visitor", ["", "1", "0" * 48, "é" * 48])
+def test_visitor_ids_are_made_by_the_server(server: ServedGateway, visitor: str) -> None:
+    headers = {b"X-Visitor-Id": visitor.encode()} if visitor else {}
+    with server.client("eve") as client:
+        for answer in (
+            client.post("/web/den/messages", json={"text": "hola"}, headers=headers),
+            client.get("/web/den/events", headers=headers),
+        ):
+            assert answer.status_code == 400
+            assert answer.json()["error"]["param"] == "X-Visitor-Id"
+
+
+def test_visitor_id_belongs_to_its_token(server: ServedGateway) -> None:
+    with server.client("ana") as ana, server.client("eve") as eve:
+        visitor = ana.post("/web/visitors").json()["visitor"]
+        headers = {"X-Visitor-Id": visitor}
+        answer = eve.post("/web/den/messages", json={"text": "hola"}, headers=headers)
+    assert answer.status_code == 400
+
+
+def test_event_id_of_other_chat_replays_nothing(tmp_path: Path) -> None:
     with served_gateway(
         tmp_path / "talk.db", adapters=[WebAdapter()], stream_seconds=0.5
     ) as server:
-        with server.client("ana") as client:
-            body = {"text": "the password is swordfish", "conversation": "anas"}
-            session_id = client.post("/turns", json=body).json()["session_id"]
-        with server.client("bob", headers={"Last-Event-ID": f"{session_id}/0"}) as client:
+        with server.store() as store:
+            origin = Source("web", "anas", account="ana", user_id="ana")
+            first = store.outbox.put("one", "origin", origin=origin)
+            store.outbox.put("the password is swordfish", "origin", origin=origin)
+        with server.client("bob", headers={"Last-Event-ID": first.delivery}) as client:
             response = client.get("/web/anas/events")
     assert response.status_code == 200
     assert "swordfish" not in response.text

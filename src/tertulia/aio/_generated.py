@@ -459,13 +459,15 @@ class Inbox:
         media: Sequence[Any] = (),
         gather_seconds: float = 0,
         group: str | None = None,
+        waiting_limit: int | None = None,
     ) -> InboxItem:
         """Store a message for answering and return its inbox item.
 
         A message with the same dedupe key changes nothing: the stored item is returned as it is.
         With `gather_seconds` the message waits that long for more: further messages of the same
         user in that time are added to it and answered together with it; if it has a `group`, only
-        messages of the same group.
+        messages of the same group. Raise `LimitExceeded` if `waiting_limit` messages of this user
+        wait already.
         """
         return await self.executor.run_batched(
             self.sync.put,
@@ -475,6 +477,7 @@ class Inbox:
             media=media,
             gather_seconds=gather_seconds,
             group=group,
+            waiting_limit=waiting_limit,
         )
 
     async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[InboxItem]:
@@ -694,6 +697,23 @@ class Outbox:
         return await self.executor.run(
             self.sync.find, state=state, session_id=session_id, limit=limit, cursor=cursor
         )
+
+    async def get(self, delivery: str) -> Delivery | None:
+        """Return a delivery by its idempotency key, or None."""
+        return await self.executor.run(self.sync.get, delivery)
+
+    async def find_in_chat(
+        self, source: Source, *, after: int = 0, limit: int = 50
+    ) -> list[Delivery]:
+        """Return the deliveries to a source's chat whose ids are above `after`, oldest first."""
+        return await self.executor.run(self.sync.find_in_chat, source, after=after, limit=limit)
+
+    async def resume(self, source: Source) -> bool:
+        """End the pause of the oldest waiting delivery to a source's chat; return if it had one.
+
+        For a recipient who was away and is there again.
+        """
+        return await self.executor.run(self.sync.resume, source)
 
 
 class MemoryFlushes:

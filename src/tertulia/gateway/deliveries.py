@@ -14,7 +14,14 @@ from contextlib import suppress
 from tertulia import aio
 from tertulia.core.backoff import JITTER, Backoff
 from tertulia.core.text.spans import Span
-from tertulia.errors import AccountProblem, Error, OutcomeUnknown, PlatformError, StaleWrite
+from tertulia.errors import (
+    AccountProblem,
+    Error,
+    OutcomeUnknown,
+    PlatformError,
+    RecipientAway,
+    StaleWrite,
+)
 from tertulia.gateway.account_pauses import AccountPauses
 from tertulia.gateway.adapters import Adapters, key_of
 from tertulia.gateway.workers import RETRY_SECONDS, WAIT_SECONDS, Worker
@@ -25,6 +32,7 @@ log = logging.getLogger("tertulia.gateway")
 
 _MAX_SENDS = 64  # in progress at once, for each platform
 _BACKOFF = Backoff(first=2, longest=300)
+_AWAY_SECONDS = 86_400.0
 
 
 class DeliveryWorker(Worker[Delivery]):
@@ -114,7 +122,9 @@ class DeliveryWorker(Worker[Delivery]):
     ) -> None:
         """Store the outcome of a send; retry while the database is not available."""
         key = delivery.delivery
-        if problem is not None:
+        if isinstance(problem, RecipientAway):
+            log.info("delivery %s to %s waits: %s", key, delivery.platform, problem)
+        elif problem is not None:
             log.warning("delivery %s to %s failed: %s", key, delivery.platform, problem)
         while True:
             try:
@@ -141,6 +151,11 @@ class DeliveryWorker(Worker[Delivery]):
             await outbox.failed(delivery, problem.message, retry_after=pause, is_waived=True)
         elif isinstance(problem, OutcomeUnknown):
             await outbox.failed(delivery, problem.message, outcome="unknown")
+        elif isinstance(problem, RecipientAway):
+            # Kept for as long as nobody is there; `Outbox.resume` ends the pause.
+            await outbox.failed(
+                delivery, problem.message, retry_after=_AWAY_SECONDS, is_waived=True
+            )
         elif problem.retryable and problem.retry_after is not None:
             # A pause that the platform asks for uses up no tries.
             await outbox.failed(

@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from tertulia import aio
-from tertulia.gateway.turn_slots import TurnSlots, slot_owner
+from tertulia.gateway.turn_slots import TurnSlots
 from tertulia.gateway.workers import WAIT_SECONDS, Worker
 from tertulia.records.queues.base import MAX_LIMIT
-from tertulia.records.queues.inbox import InboxItem
+from tertulia.records.queues.inbox import InboxItem, claim_person
 
 
 class InboxWorker(Worker[InboxItem]):
@@ -57,11 +57,11 @@ class InboxWorker(Worker[InboxItem]):
 
     def _start(self, items: Sequence[InboxItem]) -> None:
         for item in items:
-            self._slots.start_reserved(slot_owner(item.source))
+            self._slots.start_reserved(claim_person(item.source))
         self._started += len(items)
         super()._start(items)
 
     def _finish(self, task: asyncio.Task[None]) -> None:
         item = self._in_progress[task]
         super()._finish(task)
-        self._slots.release(slot_owner(item.source))
+        self._slots.release(claim_person(item.source))

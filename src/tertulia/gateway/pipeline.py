@@ -26,13 +26,14 @@ from tertulia.agents.base import Agent, Tool
 from tertulia.aio.turn import TurnControl
 from tertulia.core.backoff import Backoff
 from tertulia.core.source import LOCAL, Source
-from tertulia.errors import AgentError, BudgetExceeded, Error
+from tertulia.errors import AgentError, BudgetExceeded, Error, LimitExceeded, TooLarge
 from tertulia.gateway import access, commands, replies, schedule_tool
 from tertulia.gateway.account_pauses import AccountPauses
 from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer
 from tertulia.gateway.deliveries import DeliveryWorker
 from tertulia.gateway.inbox_worker import InboxWorker
+from tertulia.gateway.intake_limits import IntakeLimits
 from tertulia.gateway.interrupts import Interrupts
 from tertulia.gateway.listening import AccountListener, ConnectionReporter, node_name
 from tertulia.gateway.metrics import Metrics, NullMetrics
@@ -102,6 +103,7 @@ class Pipeline:
             backoff=Backoff(first=2, longest=60),
             busy_seconds=0.5,
         )
+        self._intake = IntakeLimits(settings)
         self.slots = TurnSlots(settings.turns, settings.turns_per_person)
         self.responders: list[Responder] = []
         self.inbox_worker = InboxWorker(store, self.answer, self.slots)
@@ -174,7 +176,11 @@ class Pipeline:
 
     async def _receive_message(self, incoming: Incoming) -> None:
         command = commands.parse(incoming.text)
-        verdict, item = await self.store.run_batched(self._accept, incoming, command)
+        try:
+            verdict, item = await self.store.run_batched(self._accept, incoming, command)
+        except (LimitExceeded, TooLarge) as problem:
+            await self._refuse(incoming, problem)
+            return
         if item is not None and item.is_new:
             await self.interrupts.notice(item)
         elif verdict == "stranger":
@@ -185,19 +191,35 @@ class Pipeline:
     def _accept(
         self, incoming: Incoming, command: commands.ParsedCommand | None
     ) -> tuple[access.Verdict, InboxItem | None]:
-        """Admit a message and put it into the inbox, in one transaction."""
-        verdict = self._admit(incoming)
+        """Admit a message and put it into the inbox, in one transaction.
+
+        Raises `LimitExceeded` or `TooLarge` for a message beyond a limit.
+        """
+        role = self._role(incoming.source)
+        verdict = access.decide(incoming, role, self._settings_of(incoming.source))
         if verdict == "welcome" and incoming.is_bot and not self._admit_bot(incoming):
             return "ignored", None
-        if verdict != "welcome" or (command is not None and command.is_immediate):
+        if verdict != "welcome":
             return verdict, None
-        return verdict, self._enqueue(incoming, command)
+        is_immediate = command is not None and command.is_immediate
+        self._intake.check(incoming, role, is_immediate=is_immediate)
+        return verdict, None if is_immediate else self._enqueue(incoming, command)
+
+    async def _refuse(self, incoming: Incoming, problem: LimitExceeded | TooLarge) -> None:
+        """Tell the sender of a message beyond a limit, and take no notice of it otherwise.
+
+        An adapter whose sender waits for an answer passes the error on; else one sentence goes to
+        the chat, once in a while.
+        """
+        source = incoming.source
+        adapter = self.adapters.of(source.platform, source.account)
+        if adapter is not None and adapter.refuses_senders:
+            raise problem
+        log.warning("message of %s refused: %s", source.platform, problem.code)
+        if self._intake.may_tell(incoming, problem):
+            await self.store.outbox.put(str(problem), "origin", origin=source)
 
     # -- admit: decide whether the message is answered
-
-    def _admit(self, incoming: Incoming) -> access.Verdict:
-        role = self._role(incoming.source)
-        return access.decide(incoming, role, self._settings_of(incoming.source))
 
     def _admit_bot(self, incoming: Incoming) -> bool:
         """Count a message of a program, so that two of them do not answer each other for ever."""
@@ -260,6 +282,7 @@ class Pipeline:
             media=[media.to_dict() for media in incoming.media],
             gather_seconds=0 if command is not None else self._gather_seconds(incoming),
             group=incoming.group,
+            waiting_limit=self.settings.waiting_per_person,
         )
 
     def _gather_seconds(self, incoming: Incoming) -> float:

@@ -26,7 +26,7 @@ from tertulia.core.usage import Usage
 from tertulia.errors import Error, IllegalMove, PlatformUnavailable
 from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer, Observe, TurnHandedOver
 from tertulia.gateway.interrupts import TurnSignals
-from tertulia.gateway.turn_slots import slot_owner
+from tertulia.records.queues.inbox import claim_person
 
 if TYPE_CHECKING:
     from tertulia.gateway.pipeline import Pipeline
@@ -117,7 +117,7 @@ class Responder:
         Raises `LimitExceeded` if too many turns are running, unless a schedule makes the request.
         """
         async with self._pipeline.slots.slot(
-            slot_owner(request.origin or request.source),
+            claim_person(request.origin or request.source),
             seconds=self._wait,
             is_patient=request.origin is not None,
         ):

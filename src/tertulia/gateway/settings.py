@@ -27,6 +27,10 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     gather_seconds    messages that a person sends within this time are answered together
     turns             how many turns may run at the same time on this node
     turns_per_person  how many of them may be those of one person
+    waiting_per_person  how many messages of one person may wait; more are refused
+    commands_per_minute  how many commands that are answered at once a person may send in a minute
+    max_text          the longest message that is accepted, in characters
+    guest_text        the same for guests
     history_tokens    the largest history a model gets, in tokens
     history_messages  the largest history a model gets, in messages
     compact_turns     how many of the newest turns a compaction leaves unchanged
@@ -42,6 +46,10 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     gather_seconds: float = 0.0
     turns: int = 64
     turns_per_person: int = 8
+    waiting_per_person: int = 100
+    commands_per_minute: int = 60
+    max_text: int = 200_000
+    guest_text: int = 8_000
     history_tokens: int | None = None
     history_messages: int = 500
     compact_turns: int = 4
@@ -54,6 +62,10 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
         for name in (
             "turns",
             "turns_per_person",
+            "waiting_per_person",
+            "commands_per_minute",
+            "max_text",
+            "guest_text",
             "tries",
             "sends",
             "history_messages",

@@ -14,8 +14,6 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from tertulia.core import keys
-from tertulia.core.source import Source
 from tertulia.errors import LimitExceeded
 
 _RETRY_SECONDS = 5.0
@@ -29,14 +27,6 @@ class _Waiter(msgspec.Struct, eq=False):
 
     person: str | None
     granted: asyncio.Future[None]
-
-
-def slot_owner(source: Source) -> str:
-    """Return the name under which the turns of a source's author are counted.
-
-    Without an author it is the chat.
-    """
-    return keys.person_of(source) or f"{source.platform}:{source.account}:{source.chat_id}"
 
 
 class TurnSlots:

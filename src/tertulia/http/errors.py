@@ -24,6 +24,7 @@ from tertulia.errors import (
     PlatformError,
     RateLimited,
     StoreError,
+    TooLarge,
 )
 from tertulia.http.auth import TooManyRequests, Unauthorized
 from tertulia.http.encoding import encode_json
@@ -68,6 +69,7 @@ _STATUS: tuple[tuple[type[Error], int, str], ...] = (
     (BodyTooSlow, 408, "invalid_request_error"),
     (Conflict, 409, "conflict_error"),
     (BodyTooLarge, 413, "invalid_request_error"),
+    (TooLarge, 413, "invalid_request_error"),
     (TooManyRequests, 429, "rate_limit_error"),
     (RateLimited, 429, "rate_limit_error"),
     (LimitExceeded, 429, "rate_limit_error"),

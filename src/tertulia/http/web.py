@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
+import os
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated
+from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Meta
 
-from tertulia.core.message import ASSISTANT, Message, text_of
-from tertulia.core.session import Session
 from tertulia.core.source import Source
-from tertulia.errors import NotFound
+from tertulia.errors import ConfigError, NotFound
 from tertulia.http import conversation_id
 from tertulia.http.auth import WEB
 from tertulia.http.event_stream import PING, EventStream, format_event
 from tertulia.http.routing import ApiCall, Operation
-from tertulia.platforms.base import Incoming, Outgoing, StreamUpdate
+from tertulia.platforms.base import Incoming, StreamUpdate
 from tertulia.platforms.web import PageStream, WebAdapter
+from tertulia.records.queues.outbox import Delivery
 
 LAST_EVENT = "Last-Event-ID"
-# The newest messages of a transcript that a page can be sent again.
-_REPLAY_LIMIT = 1000
-# The newest messages among which a delivered text is looked for.
-_LOOK_BACK = 50
+VISITOR = "X-Visitor-Id"
+_REPLAY_LIMIT = 1000  # deliveries that a page can be sent again
+_VISITOR_LENGTH = 24
 
 
 class WebMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,14 +41,16 @@ class MessageAccepted(msgspec.Struct, frozen=True):
     message_id: str
 
 
-class EventPosition(msgspec.Struct, frozen=True):
-    """The id of an event: the position in a transcript up to which a page has read."""
+class Visitor(msgspec.Struct, frozen=True):
+    """A new visitor of a page; the page sends the id with each of its requests."""
 
-    session_id: str
-    seq: int
+    visitor: str
 
-    def __str__(self) -> str:
-        return f"{self.session_id}/{self.seq}"
+
+async def create_visitor(call: ApiCall) -> Visitor:
+    _require_adapter(call)
+    name = os.urandom(12).hex()
+    return Visitor(f"{name}{_signature(call, name)}")
 
 
 async def post_message(call: ApiCall) -> MessageAccepted:
@@ -65,97 +70,94 @@ async def read_events(call: ApiCall) -> EventStream:
 
 
 class _Page:
-    """One open page of a chat."""
+    """One open page of a chat. The id of an event is the key of its delivery."""
 
     def __init__(
         self, call: ApiCall, adapter: WebAdapter, source: Source, last_event_id: str | None
     ) -> None:
-        self._store = call.api.store
+        self._outbox = call.api.store.outbox
         self._adapter = adapter
         self._source = source
         self._last_event_id = last_event_id
-        self._position: EventPosition | None = None
 
     async def events(self, ping: float) -> AsyncGenerator[bytes, None]:
         """Yield the events that the page missed, then new ones until the stream ends."""
         with self._adapter.open_stream(self._source) as stream:
             yield PING  # tells the client at once that it is connected
-            for event in await self._missed_events(stream):
-                yield event
+            for delivery in await self._missed():
+                stream.mark_received(delivery.delivery)
+                yield _message_event(delivery.delivery, delivery.body["text"])
             while True:
-                try:
-                    update = await asyncio.wait_for(stream.next(), ping)
-                except TimeoutError:
-                    yield PING
-                    continue
-                if update is None:
-                    return
-                yield await self._format(update)
+                # Deliveries wait while no page is open, and a node without this page may have
+                # tried to send one just now.
+                await self._outbox.resume(self._source)
+                async with aclosing(_until_quiet(stream, ping)) as events:
+                    async for event in events:
+                        if not event:
+                            return
+                        yield event
+                yield PING
 
-    async def _format(self, update: Outgoing | StreamUpdate) -> bytes:
-        if isinstance(update, StreamUpdate):
-            return format_event({"turn": update.turn, "text": update.text}, name=update.kind)
-        await self._advance_to(update.text)
-        data = {"text": update.text, "delivery": update.delivery}
-        event_id = None if self._position is None else str(self._position)
-        return format_event(data, name="message", id=event_id)
-
-    async def _advance_to(self, text: str) -> None:
-        """Move to the position of a delivered text; stay if it is not part of the transcript."""
-        session = await self._current_session()
-        if session is None:
-            return
-        messages = await self._store.transcript(session.id).entries(newest=_LOOK_BACK)
-        for message in reversed(messages):
-            if message.role == ASSISTANT and text_of(message.body) == text:
-                self._position = EventPosition(session.id, message.seq)
-                return
-
-    async def _missed_events(self, stream: PageStream) -> list[bytes]:
-        """Return the answers that were stored after the last event the page received."""
-        last = await self._last_position()
-        if last is None:
+    async def _missed(self) -> list[Delivery]:
+        """Return the deliveries after the last one that the page received."""
+        last = await self._outbox.get(unquote(self._last_event_id)) if self._last_event_id else None
+        if last is None or _chat(last) != (WEB, self._source.account, self._source.chat_id):
             return []
-        self._position = last
-        answers = await self._answers(last.session_id, last.seq)
-        session = await self._current_session()
-        if session is not None and session.id != last.session_id:
-            answers += await self._answers(session.id, 0)
-        events = []
-        for position, text in answers:
-            stream.mark_received(text)
-            self._position = position
-            events.append(format_event({"text": text}, name="message", id=str(position)))
-        return events
+        deliveries: list[Delivery] = await self._outbox.find_in_chat(
+            self._source, after=last.id, limit=_REPLAY_LIMIT
+        )
+        return [delivery for delivery in deliveries if delivery.state != "dead"]
 
-    async def _answers(self, session_id: str, after: int) -> list[tuple[EventPosition, str]]:
-        transcript = self._store.transcript(session_id)
-        messages: list[Message] = await transcript.entries(newest=_REPLAY_LIMIT)
-        return [
-            (EventPosition(session_id, message.seq), text_of(message.body))
-            for message in messages
-            if message.seq > after
-            and message.role == ASSISTANT
-            and not message.body.get("tool_calls")
-        ]
 
-    async def _last_position(self) -> EventPosition | None:
-        """Return the position in `Last-Event-ID`, or None unless it is one of this very chat."""
-        session_id, _, number = (self._last_event_id or "").rpartition("/")
-        if not session_id or not number.isascii() or not number.isdigit() or len(number) > 15:
-            return None
-        key = await self._store.sessions.conversation(self._source)
-        session = await self._store.sessions.get(session_id)
-        return EventPosition(session_id, int(number)) if session and session.key == key else None
+async def _until_quiet(stream: PageStream, seconds: float) -> AsyncGenerator[bytes, None]:
+    """Yield the events of a stream until none came for `seconds`; an empty one is its end."""
+    while True:
+        try:
+            update = await asyncio.wait_for(stream.next(), seconds)
+        except TimeoutError:
+            return
+        if update is None:
+            yield b""
+        elif isinstance(update, StreamUpdate):
+            data = {"turn": update.turn, "text": update.text}
+            yield format_event(data, name=update.kind)
+        else:
+            yield _message_event(update.delivery, update.text)
 
-    async def _current_session(self) -> Session | None:
-        key = await self._store.sessions.conversation(self._source)
-        session: Session | None = await self._store.sessions.current(key)
-        return session
+
+def _message_event(delivery: str, text: str) -> bytes:
+    data = {"text": text, "delivery": delivery}
+    return format_event(data, name="message", id=quote(delivery, safe=":/"))
+
+
+def _chat(delivery: Delivery) -> tuple[str, str, str | None]:
+    return delivery.platform, delivery.account, delivery.chat_id
 
 
 def _source(call: ApiCall) -> Source:
-    return call.caller.source(WEB, conversation_id.check_name("chat", call.path["chat"]))
+    """Return the chat of a request. A guest's token is shared by many: each visitor has their own.
+
+    Raises `ConfigError` if a guest sends no visitor id that this server made for the token.
+    """
+    chat = conversation_id.check_name("chat", call.path["chat"])
+    caller = call.caller
+    if caller.role != "guest":
+        return caller.source(WEB, chat)
+    visitor = call.request.headers.get(VISITOR, "")
+    name = visitor[:_VISITOR_LENGTH]
+    if not visitor.isascii() or not hmac.compare_digest(visitor, f"{name}{_signature(call, name)}"):
+        raise ConfigError(
+            f"{VISITOR} is missing or was not made by this server.",
+            hint="POST /web/visitors gives a page its own id.",
+            field=VISITOR,
+        )
+    return Source(WEB, chat, account=f"{caller.name}/{name}", user_id=name)
+
+
+def _signature(call: ApiCall, name: str) -> str:
+    """Return the proof that this server made the name of a visitor, for this token."""
+    key = call.api.derive_key("visitors")
+    return hmac.new(key, f"{call.caller.name}/{name}".encode(), hashlib.sha256).hexdigest()[:24]
 
 
 def _require_adapter(call: ApiCall) -> WebAdapter:
@@ -170,12 +172,17 @@ def _require_adapter(call: ApiCall) -> WebAdapter:
 
 TABLE = (
     Operation(
+        method="POST", path="/web/visitors", act=create_visitor, role="guest", answer=Visitor,
+        status=201, summary="Create an id for a visitor of a page whose token many share.",
+    ),
+    Operation(
         method="POST", path="/web/{chat}/messages", act=post_message, role="guest", body=WebMessage,
-        answer=MessageAccepted, status=202, headers=(conversation_id.IDEMPOTENCY,),
+        answer=MessageAccepted, status=202, headers=(conversation_id.IDEMPOTENCY, VISITOR),
         summary="Store a message; its answer comes as an event.",
     ),
     Operation(
         method="GET", path="/web/{chat}/events", act=read_events, role="guest", streams=True,
-        headers=(LAST_EVENT,), summary="Read the events of a chat, from the last one received on.",
+        headers=(LAST_EVENT, VISITOR),
+        summary="Read the events of a chat, from the last one received on.",
     ),
 )  # fmt: skip

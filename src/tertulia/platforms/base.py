@@ -226,6 +226,8 @@ class Adapter(ABC):
     account              the name of the account in its sources; None: it serves every account
     listens_alone        only one node may listen at a time
     idempotent_seconds   how long the platform remembers the key of a delivery; 0: not at all
+    refuses_senders      the sender waits for an answer: `receive` raises `LimitExceeded` or
+                         `TooLarge` for a message beyond a limit, instead of a note in the chat
     needs_http           people or the platform reach it through the HTTP server of the gateway
     typing_seconds       how often "typing" is shown again during a turn; None: never
     draft_seconds        the shortest time between two drafts of an answer; None: it gets deltas
@@ -237,6 +239,7 @@ class Adapter(ABC):
     account: str | None = ""
     listens_alone: bool = False
     idempotent_seconds: float = 0.0
+    refuses_senders: bool = False
     needs_http: bool = False
     typing_seconds: float | None = None
     draft_seconds: float | None = None

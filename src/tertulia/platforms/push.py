@@ -13,6 +13,7 @@ class PushAdapter(Adapter):
     """Hands pushed messages to the gateway while it listens, one at a time for each chat."""
 
     needs_http = True
+    refuses_senders = True
 
     def __init__(self) -> None:
         self._receive: Receive | None = None
@@ -31,7 +32,8 @@ class PushAdapter(Adapter):
     async def accept(self, incoming: Incoming) -> None:
         """Hand a message over; when this returns, the sender may be told "received".
 
-        Raises `PlatformUnavailable` while nothing listens.
+        Raises `PlatformUnavailable` while nothing listens, and `LimitExceeded` or `TooLarge` for a
+        message beyond a limit.
         """
         chat = incoming.source.account, incoming.source.chat_id
         async with self._locks.setdefault(chat, asyncio.Lock()):

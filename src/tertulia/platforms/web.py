@@ -1,19 +1,18 @@
 """Web pages: a page posts messages and reads events from a stream.
 
 This is the adapter; `tertulia.http.web` has its URLs. A message counts as sent when at least one
-stream of its chat has accepted it. A page that reconnects sends the id of the last event it has,
-and gets everything in the transcript after it.
+stream of its chat has accepted it; while no page is open it waits. A page that reconnects sends the
+id of the last event it has, and gets every delivery after it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tertulia.core.source import Source
-from tertulia.errors import PlatformUnavailable
+from tertulia.errors import RecipientAway
 from tertulia.platforms.base import Adapter, Outgoing, StreamUpdate
 from tertulia.platforms.definition import BuildContext, PlatformDefinition
 from tertulia.platforms.push import PushAdapter
@@ -31,20 +30,21 @@ class PageStream:
         self._waiting: asyncio.Queue[Outgoing | StreamUpdate | None] = asyncio.Queue(
             _MAX_WAITING + 1
         )
-        self._received: Counter[str] = Counter()
+        self._received: set[str] = set()
         self._is_ended = False
 
-    def mark_received(self, text: str) -> None:
-        """Note that the page got this text from the transcript; its delivery is then skipped."""
-        self._received[text] += 1
+    def mark_received(self, delivery: str) -> None:
+        """Note that the page was sent a delivery, by its key; it is not sent again."""
+        self._received.add(delivery)
 
     def put(self, event: Outgoing | StreamUpdate) -> bool:
         """Queue an event for the page; return whether the page accepts it."""
-        if isinstance(event, Outgoing) and self._received[event.text] > 0:
-            self._received[event.text] -= 1
+        if isinstance(event, Outgoing) and event.delivery in self._received:
             return True
         if self._is_ended or self._waiting.qsize() >= _MAX_WAITING:
             return False
+        if isinstance(event, Outgoing):
+            self.mark_received(event.delivery)
         self._waiting.put_nowait(event)
         return True
 
@@ -90,7 +90,7 @@ class WebAdapter(PushAdapter):
         """Send a message to every open page of its chat; raise if no page accepts it."""
         open_pages = self._streams.get((message.account, message.chat_id or ""), ())
         if not [page for page in open_pages if page.put(message)]:
-            raise PlatformUnavailable(
+            raise RecipientAway(
                 "No page of this chat is open.", hint="It is sent when a page is opened."
             )
         return None

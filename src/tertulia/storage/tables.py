@@ -183,9 +183,9 @@ TABLES: tuple[Table, ...] = (
         "inbox",
         {"id": int},
         "id arrival key source body state attempts not_before received_at problem is_next "
-        "gathered_into paused_at",
+        "gathered_into paused_at person",
         left="lease_until lease_length",
-        added={"paused_at": 0},
+        added={"paused_at": 0, "person": ""},
     ),
     _table(
         "outbox",

@@ -231,7 +231,7 @@ class AdapterContract:
             scene.spoil(mishap)
             with pytest.raises(PlatformError) as caught:
                 await scene.adapter.send(outgoing(scene, "hola", "d1"))
-            assert type(caught.value) is _ERRORS[mishap]
+            assert isinstance(caught.value, _ERRORS[mishap])
             assert caught.value.hint
             if isinstance(caught.value, RateLimited):
                 assert caught.value.retry_after > 0

@@ -15,11 +15,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tertulia.core import validate
+from tertulia.core import keys, validate
 from tertulia.core.message import from_json, to_json
 from tertulia.core.session import Page
 from tertulia.core.source import Source
-from tertulia.errors import StaleWrite
+from tertulia.errors import LimitExceeded, StaleWrite
 from tertulia.records import session_rows
 from tertulia.records.links import linked_key
 from tertulia.records.queues import base
@@ -34,6 +34,7 @@ InboxState = Literal["waiting", "taken", "done", "dead", "gathered"]
 INBOX_STATES: tuple[InboxState, ...] = ("waiting", "taken", "done", "dead", "gathered")
 # A user who never stops writing is answered after this many times `gather_seconds`.
 _MAX_GATHER_PAUSES: Final = 5
+_RETRY_SECONDS: Final = 10.0
 
 
 class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,13 +71,15 @@ class Inbox:
         media: Sequence[Any] = (),
         gather_seconds: float = 0,
         group: str | None = None,
+        waiting_limit: int | None = None,
     ) -> InboxItem:
         """Store a message for answering and return its inbox item.
 
         A message with the same dedupe key changes nothing: the stored item is returned as it is.
         With `gather_seconds` the message waits that long for more: further messages of the same
         user in that time are added to it and answered together with it; if it has a `group`, only
-        messages of the same group.
+        messages of the same group. Raise `LimitExceeded` if `waiting_limit` messages of this user
+        wait already.
         """
         validate.source(source)
         validate.collection("media", media)
@@ -86,9 +89,11 @@ class Inbox:
         platform_id = None if message_id is None else str(message_id)
         key = session_rows.key_of(self._context, source)
         dedupe_key = UserMessage(source, text, platform_id, ()).dedupe_key
+        person = claim_person(source)
         now = self._context.clock.now()
         params = {
             "arrival": dedupe_key,
+            "person": person,
             "source": to_json(source.to_dict()),
             "body": to_json(
                 {"text": text, "message_id": platform_id, "media": list(media)} | album
@@ -105,6 +110,7 @@ class Inbox:
             shared_key = linked_key(tx, source, key)
             if shared_key != key:
                 tx.lock(session_rows.lane_of(shared_key))
+            _check_waiting(tx, person, waiting_limit)
             new = {**params, "key": shared_key}
             row = _gather(tx, new, gather_seconds) if gather_seconds else None
             row = row or tx.one("inbox_put", new)
@@ -232,6 +238,25 @@ class Inbox:
             return map(_to_item, tx.all(statement, {**page, "state": state, "key": key}))
 
         return base.find(self._context, limit, cursor, read)
+
+
+def claim_person(source: Source) -> str:
+    """Return whose message it is, for limits and the order of claims: the author, else the chat."""
+    person = keys.person_of(source)
+    return person or keys.person_id(source.platform, source.chat_id, account=source.account)
+
+
+def _check_waiting(tx: Transaction, person: str, limit: int | None) -> None:
+    """Raise `LimitExceeded` if as many messages of a person wait as may."""
+    if limit is None:
+        return
+    row = tx.one("inbox_count_waiting", {"person": person, "limit": limit})
+    if row is not None and row[0] >= limit:
+        raise LimitExceeded(
+            f"{limit} of your messages wait for an answer, so I did not read this one.",
+            hint="Wait for the answers, then write again.",
+            retry_after=_RETRY_SECONDS,
+        )
 
 
 def _gather(tx: Transaction, new: Mapping[str, Any], seconds: float) -> Row | None:

@@ -265,6 +265,45 @@ class Outbox:
 
         return base.find(self._context, limit, cursor, read)
 
+    def get(self, delivery: str) -> Delivery | None:
+        """Return a delivery by its idempotency key, or None."""
+        validate.text("delivery", delivery)
+        row = self._db.read(lambda tx: tx.one("outbox_get", {"delivery": delivery}))
+        return None if row is None else _to_delivery(row)
+
+    def find_in_chat(self, source: Source, *, after: int = 0, limit: int = 50) -> list[Delivery]:
+        """Return the deliveries to a source's chat whose ids are above `after`, oldest first."""
+        validate.source(source)
+        base.check_limit(limit)
+        params = {**_chat_of(source), "after": after, "limit": limit}
+        return list(map(_to_delivery, self._db.read(lambda tx: tx.all("outbox_in_chat", params))))
+
+    def resume(self, source: Source) -> bool:
+        """End the pause of the oldest waiting delivery to a source's chat; return if it had one.
+
+        For a recipient who was away and is there again.
+        """
+        validate.source(source)
+        chat = _chat_of(source)
+        # Read first: most chats have nothing that waits, and a read delays nobody.
+        row = self._db.read(lambda tx: tx.one("outbox_paused_in_chat", chat))
+        if row is None:
+            return False
+        params = {"id": row[0]}
+        lane = _lane(*chat.values())
+        is_resumed = self._db.write(lambda tx: tx.changed("outbox_resume", params) > 0, lane=lane)
+        self._db.notify(CHANNEL)
+        return is_resumed
+
+
+def _chat_of(source: Source) -> dict[str, str | None]:
+    return {
+        "platform": source.platform,
+        "account": storable(source.account) or "",
+        "chat_id": storable(source.chat_id),
+        "thread_id": storable(source.thread_id),
+    }
+
 
 def build_deliveries(
     context: StoreContext,

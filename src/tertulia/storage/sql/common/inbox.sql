@@ -19,8 +19,9 @@ is_next = case when :state = 'waiting' then is_next else 0 end
 key = :key
 
 -- name: inbox_put
-insert into inbox (arrival, key, source, body, state, not_before, paused_at, received_at, is_next)
-values (:arrival, :key, :source, :body, 'waiting', :not_before, :paused_at, :now,
+insert into inbox (
+    arrival, key, person, source, body, state, not_before, paused_at, received_at, is_next
+) values (:arrival, :key, :person, :source, :body, 'waiting', :not_before, :paused_at, :now,
     {part_inbox_is_head})
 returning {part_inbox_columns}
 
@@ -28,6 +29,12 @@ returning {part_inbox_columns}
 insert into inbox (arrival, key, source, body, state, not_before, received_at, gathered_into)
 values (:arrival, :key, :source, :body, 'gathered', :now, :now, :into)
 returning {part_inbox_columns}
+
+-- name: inbox_count_waiting
+-- Counted up to the limit only.
+select count(*) from (
+    select 1 from inbox where person = :person and state = 'waiting' limit :limit
+) waiting
 
 -- name: inbox_newest
 -- A range instead of `key = …`: only the index on the key has this order, so that PostgreSQL cannot

@@ -147,6 +147,17 @@ select {part_outbox_columns} from outbox
 where id > :after and session_id = :session_id and (cast(:state as text) is null or state = :state)
 order by id limit :limit
 
+-- name: outbox_in_chat
+select {part_outbox_columns} from outbox where {part_outbox_lane} and id > :after
+order by id limit :limit
+
+-- name: outbox_paused_in_chat
+select id from outbox
+where {part_outbox_lane} and {part_outbox_paused}
+
+-- name: outbox_resume
+update outbox set paused_at = 0 where id = :id and state = 'waiting'
+
 -- name: outbox_delete
 delete from outbox where session_id = :session_id
 returning platform, account, chat_id, thread_id

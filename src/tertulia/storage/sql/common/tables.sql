@@ -149,15 +149,15 @@ values (?, ?, ?, ?, ?)
 
 -- name: copy_inbox_page
 select id, arrival, key, source, body, state, attempts, not_before, received_at, problem, is_next,
-    gathered_into, paused_at
+    gathered_into, paused_at, person
 from inbox where id > :id order by id limit :limit
 
 -- name: copy_inbox_put
 insert into inbox (
     id, arrival, key, source, body, state, attempts, not_before, received_at, problem, is_next,
-    gathered_into, paused_at
+    gathered_into, paused_at, person
 ) {part_overriding_numbers}
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_outbox_page
 select

@@ -1,0 +1,11 @@
+-- Fairness: whose messages wait, and what a page has missed.
+
+-- Who wrote it; the chat if nobody is named. Empty for messages accepted before this column existed.
+alter table inbox add column person text not null default '';
+
+create index inbox_waiting on inbox (person) where state = 'waiting';
+
+-- The deliveries of a chat, in order.
+create index outbox_chat on outbox (
+    platform, account, md5(coalesce(chat_id, '')), md5(coalesce(thread_id, '')), id
+);
