@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from benchmarks.report import Row
 from benchmarks.rows import (
     callers,
+    crowd,
     disk,
     exchange,
     find,
@@ -37,4 +38,5 @@ ROWS: dict[str, Callable[[RunContext], Sequence[Row]]] = {
     "search": search.run,
     "processes": processes.run,
     "gateway": gateway.run,
+    "crowd": crowd.run,
 }

@@ -41,6 +41,7 @@ class Sizes:
     megabytes: float
     talks: int
     crowd: tuple[int, int]
+    flood: tuple[int, int, float]
     peer_sessions: tuple[int, int]
     peer_messages: tuple[int, int]
     peer_turns: int
@@ -72,6 +73,7 @@ FULL = Sizes(
     megabytes=8.0,
     talks=1_000,
     crowd=(1_000, 20),
+    flood=(200, 2_000, 60.0),
     peer_sessions=(1_000, 10_000),
     peer_messages=(1_000, 10_000),
     peer_turns=2_000,
@@ -98,6 +100,7 @@ QUICK = Sizes(
     megabytes=1.0,
     talks=80,
     crowd=(50, 4),
+    flood=(40, 200, 4.0),
     peer_sessions=(200, 600),
     peer_messages=(400, 1_000),
     peer_turns=500,

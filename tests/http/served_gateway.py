@@ -88,6 +88,7 @@ def served_gateway(
         "port": 0,
         "requests_per_minute": 100_000,
         "drain_seconds": 2,
+        "refusal_seconds": 0,
         **settings,
     }
     stops: list[asyncio.Event] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tertulia.errors import AccessDenied
 from tertulia.http import HttpSettings, Token
 from tertulia.http.app import TABLE
-from tertulia.http.auth import Authenticator, TooManyRequests, Unauthorized
+from tertulia.http.auth import Authenticator, RefusalDelay, TooManyRequests, Unauthorized
 from tertulia.http.routing import Operation
 from tertulia.platforms.web import WebAdapter
 from tests.http.served_gateway import SECRETS, ServedGateway, served_gateway
@@ -41,6 +42,8 @@ WITHOUT_TOKEN = {
     "check_readiness",
     "take_webhook",
     "call_platform",
+    "call_account",
+    "verify_account",
     "verify_platform",
 }
 
@@ -62,7 +65,9 @@ def ana_session(server: ServedGateway) -> str:
 
 
 def send(client: httpx2.Client, operation: Operation, session_id: str) -> httpx2.Response:
-    path = operation.path.format(id=session_id, person="api:~ana:ana", chat="anas", platform="web")
+    path = operation.path.format(
+        id=session_id, person="api:~ana:ana", chat="anas", platform="web", account="main"
+    )
     params = QUERIES.get(operation.name)
     body = BODIES.get(operation.name)
     return client.request(operation.method, path, params=params, json=body)
@@ -155,3 +160,17 @@ class TestAuthenticator:
         with pytest.raises(TooManyRequests):
             authenticator.authenticate(bearer("wrong too"))
         assert authenticator.authenticate(bearer(SECRETS["ana"])).name == "ana"
+
+
+def test_refusals_are_delayed_for_some_callers_at_a_time() -> None:
+    async def run() -> None:
+        delay = RefusalDelay(3600, limit=2)
+        waiting = [asyncio.create_task(delay.wait()) for _ in range(2)]
+        await asyncio.sleep(0)
+        await delay.wait()  # at once: two wait already
+        assert not any(task.done() for task in waiting)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(run())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self
 
 from tertulia import store as sync_store
@@ -480,16 +480,42 @@ class Inbox:
             waiting_limit=waiting_limit,
         )
 
-    async def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[InboxItem]:
+    async def claim(
+        self,
+        limit: int = 10,
+        *,
+        lease_seconds: float = 60,
+        per_person: int | None = None,
+        running: Mapping[str, int] = MappingProxyType({}),
+    ) -> list[InboxItem]:
         """Claim the oldest waiting message of each conversation that has no claimed one.
 
+        Claims go round the people, so that nobody waits for all messages of another. `running` are
+        the turns that run already, by `claim_person`; nobody gets more than `per_person` of them.
         Renew a claim that takes longer than the lease, or another worker gets the message.
         """
-        return await self.executor.run_batched(self.sync.claim, limit, lease_seconds=lease_seconds)
+        return await self.executor.run_batched(
+            self.sync.claim,
+            limit,
+            lease_seconds=lease_seconds,
+            per_person=per_person,
+            running=running,
+        )
 
-    async def wait(self, seconds: float) -> bool:
-        """Wait until something can be claimed; return False if nothing can after `seconds`."""
-        return await self.executor.run(self.sync.wait, seconds)
+    async def wait(
+        self,
+        seconds: float,
+        *,
+        per_person: int | None = None,
+        running: Mapping[str, int] = MappingProxyType({}),
+    ) -> bool:
+        """Wait until something can be claimed; return False if nothing can after `seconds`.
+
+        `per_person` and `running` are those of `claim`; `running` may change meanwhile.
+        """
+        return await self.executor.run(
+            self.sync.wait, seconds, per_person=per_person, running=running
+        )
 
     async def renew(self, item: InboxItem, *, lease_seconds: float = 60) -> None:
         """Extend the lease of a claim; raise `StaleWrite` if another worker has the message."""

@@ -23,6 +23,7 @@ class InboxWorker(Worker[InboxItem]):
         slots: TurnSlots,
     ) -> None:
         super().__init__("inbox", store.inbox, run, 0, lease=store.settings.lease_seconds)
+        self._inbox = store.inbox
         self._slots = slots
         self._started = 0
 
@@ -49,11 +50,21 @@ class InboxWorker(Worker[InboxItem]):
             reserved += self._slots.reserve(MAX_LIMIT - reserved)
         try:
             if reserved and is_due:
-                await self._start_claimed(self._queue.claim(reserved, lease_seconds=self._lease))
+                claim = self._inbox.claim(
+                    reserved,
+                    lease_seconds=self._lease,
+                    per_person=self._slots.per_person,
+                    running=dict(self._slots.running),
+                )
+                await self._start_claimed(claim)
         finally:
             started = self._started - started_before
             self._slots.release_reserved(reserved - started)
         return started
+
+    async def _wait(self, seconds: float) -> bool:
+        slots = self._slots
+        return await self._inbox.wait(seconds, per_person=slots.per_person, running=slots.running)
 
     def _start(self, items: Sequence[InboxItem]) -> None:
         for item in items:

@@ -28,7 +28,7 @@ from tertulia.http import (
     web,
     webhook,
 )
-from tertulia.http.auth import Authenticator
+from tertulia.http.auth import Authenticator, RefusalDelay
 from tertulia.http.awaited_turn import RepeatedRequests
 from tertulia.http.errors import ErrorBody, ErrorDetail, json_response
 from tertulia.http.event_stream import StreamLimit
@@ -46,6 +46,7 @@ class Api:
         self.settings = settings
         self.authenticator = Authenticator(settings)
         self.repeated = RepeatedRequests()
+        self.refusals = RefusalDelay(settings.refusal_seconds)
         self.streams = StreamLimit(settings.streams_per_token)
         self.responder = Responder(gateway.pipeline, wait=settings.wait_seconds)
         gateway.pipeline.token_roles = settings.token_roles

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import math
@@ -118,6 +119,27 @@ class Authenticator:
                 retry_after=math.ceil((1 - left) / per_second),
             )
         self._buckets[name] = left - 1, now
+
+
+class RefusalDelay:
+    """Delays refusals, so that a client which floods spends its connections on waiting.
+
+    Only so many wait at a time; further ones are refused at once.
+    """
+
+    def __init__(self, seconds: float, limit: int = 100) -> None:
+        self._seconds = seconds
+        self._free = limit
+
+    async def wait(self) -> None:
+        """Wait for the time of a refusal, if there is room to wait."""
+        if self._free <= 0 or self._seconds <= 0:
+            return
+        self._free -= 1
+        try:
+            await asyncio.sleep(self._seconds)
+        finally:
+            self._free += 1
 
 
 class Scope:

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tertulia.core.session import Session
-from tertulia.errors import ConfigError, Error
-from tertulia.http.auth import Caller, Scope
+from tertulia.errors import ConfigError, Error, LimitExceeded
+from tertulia.http.auth import Caller, Scope, TooManyRequests
 from tertulia.http.errors import BodyTooLarge, BodyTooSlow, ErrorBody, error_response, json_response
 from tertulia.http.event_stream import EventStream
 from tertulia.http.settings import HttpSettings
@@ -115,6 +115,9 @@ def _endpoint(api: Api, operation: Operation) -> Callable[[Request], Awaitable[R
         try:
             call = await _read_call(api, operation, request)
             result = await operation.act(call)
+        except (TooManyRequests, LimitExceeded) as problem:
+            await api.refusals.wait()
+            return error_response(problem)
         except Error as problem:
             return error_response(problem)
         except ClientDisconnect:

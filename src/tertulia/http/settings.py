@@ -95,6 +95,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     guest_body            the same for tokens with the role guest
     open_body             the same for requests without a token (/webhook, /platforms)
     requests_per_minute   how many requests one token may make in a minute
+    refusal_seconds       how long a request beyond a limit waits for its refusal, so that a client
+                          that does not slow down by itself is slowed down
     head_seconds          how long the head of a request may take to arrive
     read_seconds          how long the request body may take to arrive
     wait_seconds          how long a request waits for another turn of its conversation
@@ -114,6 +116,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     guest_body: Annotated[int, Meta(ge=1024)] = 65_536
     open_body: Annotated[int, Meta(ge=1024)] = 1_048_576
     requests_per_minute: Annotated[int, Meta(ge=1)] = 240
+    refusal_seconds: Annotated[float, Meta(ge=0)] = 1.0
     head_seconds: float = 10.0
     read_seconds: float = 30.0
     wait_seconds: float = 30.0

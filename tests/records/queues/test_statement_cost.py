@@ -48,6 +48,9 @@ PARAMS: dict[str, Any] = {
     "not_before": NOW,
     "paused_at": 0,
     "key": "busy",
+    "person": "busy",
+    "people": LIMIT,
+    "ids": "[1, 2, 3]",
     "arrival": "busy-1",
     "session": 1,
     "session_id": "s1",
@@ -83,6 +86,8 @@ _SEED = """
 with recursive numbers (i) as (select 1 union all select i + 1 from numbers where i < {count})
 insert into {table} ({columns}) select {values} from numbers
 """
+# Not tables: rows that the statement itself has made, as many as its limit.
+_DERIVED = "CONSTANT|ended|early|people_due|first_person|waiting|json_each"
 _STATES = (("waiting", 0, 0), ("waiting", 1, 0), ("waiting", 1, NOW // 2), ("done", 0, 0))
 
 
@@ -108,7 +113,7 @@ def test_sqlite_sorts_nothing_and_scans_no_table(tmp_path: Path) -> None:
         name: step
         for name, plan in plans.items()
         for step in plan
-        if "USE TEMP B-TREE" in step or re.match(r"SCAN (?!CONSTANT|ended|early)\w+$", step)
+        if "USE TEMP B-TREE" in step or re.match(rf"SCAN (?!{_DERIVED})\w+$", step)
     }
     # Its rows are few, and it stops at the first ones that are free.
     assert faults == {"memory_flush_claim": "SCAN flushes"}
@@ -150,7 +155,7 @@ def _seeds(count: int, database_time: int) -> Iterator[str]:
             "paused_at": str(paused_at),
             "not_before": f"{NOW} + 1" if paused_at else "1",
         }
-        inbox = {"key": name, "source": "'{{}}'", "received_at": "1"}
+        inbox = {"key": name, "person": name, "source": "'{{}}'", "received_at": "1"}
         outbox = {
             "delivery": f"'{number}/' || i",
             "target": "'origin'",

@@ -103,7 +103,7 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
         without one. So `is_due` is called at least once a second all the same.
         """
         validate.number("seconds", seconds)
-        check = is_due or self._is_due
+        check = is_due or self.is_due
         deadline = time.monotonic() + seconds
         while True:
             notifications = context.db.notifications(self.channel)
@@ -154,7 +154,8 @@ class ClaimQueue(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
         """Mark the oldest waiting entry of a lane as its head, if no entry is."""
         tx.run(f"{self.table}_promote", lane)
 
-    def _is_due(self, tx: Transaction, times: Params) -> bool:
+    def is_due(self, tx: Transaction, times: Params) -> bool:
+        """Return whether an entry can be claimed, or becomes due, or has lost its claimer."""
         row = tx.one(f"{self.table}_is_due", times)
         return row is not None and bool(row[0])
 

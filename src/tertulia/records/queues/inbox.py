@@ -9,8 +9,10 @@ gathered                    its text was added to the message before it and is a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import msgspec
@@ -61,6 +63,7 @@ class Inbox:
     def __init__(self, context: StoreContext) -> None:
         self._context = context
         self._db = context.db
+        self._last_person = ""  # who was served last; the next claim goes on after them
 
     def put(
         self,
@@ -122,22 +125,72 @@ class Inbox:
             self._db.notify(CHANNEL)
         return item
 
-    def claim(self, limit: int = 10, *, lease_seconds: float = 60) -> list[InboxItem]:
+    def claim(
+        self,
+        limit: int = 10,
+        *,
+        lease_seconds: float = 60,
+        per_person: int | None = None,
+        running: Mapping[str, int] = MappingProxyType({}),
+    ) -> list[InboxItem]:
         """Claim the oldest waiting message of each conversation that has no claimed one.
 
+        Claims go round the people, so that nobody waits for all messages of another. `running` are
+        the turns that run already, by `claim_person`; nobody gets more than `per_person` of them.
         Renew a claim that takes longer than the lease, or another worker gets the message.
         """
 
         def take(tx: Transaction, params: Params) -> list[InboxItem]:
             tx.run("inbox_expire")
             tx.run("inbox_wake", params)
-            return sorted(map(_to_item, tx.all("inbox_claim", params)), key=lambda item: item.id)
+            return sorted(
+                self._take(tx, params, per_person, Counter(running)), key=lambda item: item.id
+            )
 
         return _QUEUE.claim(self._context, limit, lease_seconds, take)
 
-    def wait(self, seconds: float) -> bool:
-        """Wait until something can be claimed; return False if nothing can after `seconds`."""
-        return _QUEUE.wait(self._context, seconds)
+    def _take(
+        self, tx: Transaction, params: Params, per_person: int | None, running: Counter[str]
+    ) -> list[InboxItem]:
+        """Claim one message of each person in turn, until the limit or until nothing is due."""
+        items: list[InboxItem] = []
+        while len(items) < params["limit"]:
+            room = params["limit"] - len(items)
+            heads = _next_heads(tx, params, self._last_person, room, per_person, running)
+            if not heads:
+                break
+            ids = to_json([number for _, number in heads])
+            rows = tx.all("inbox_claim_these", {**params, "ids": ids})
+            if not rows:
+                break  # others have them locked; the next claim gets them
+            items += map(_to_item, rows)
+            running.update(person for person, _ in heads)
+            self._last_person = heads[-1][0]
+        return items
+
+    def wait(
+        self,
+        seconds: float,
+        *,
+        per_person: int | None = None,
+        running: Mapping[str, int] = MappingProxyType({}),
+    ) -> bool:
+        """Wait until something can be claimed; return False if nothing can after `seconds`.
+
+        `per_person` and `running` are those of `claim`; `running` may change meanwhile.
+        """
+
+        def is_due(tx: Transaction, times: Params) -> bool:
+            if not _QUEUE.is_due(tx, times):
+                return False
+            counts = Counter(dict(running))
+            params = times
+            if _next_heads(tx, params, "", 1, per_person, counts):
+                return True
+            row = tx.one("inbox_is_waking", times)
+            return row is not None and bool(row[0])
+
+        return _QUEUE.wait(self._context, seconds, is_due)
 
     def renew(self, item: InboxItem, *, lease_seconds: float = 60) -> None:
         """Extend the lease of a claim; raise `StaleWrite` if another worker has the message."""
@@ -238,6 +291,32 @@ class Inbox:
             return map(_to_item, tx.all(statement, {**page, "state": state, "key": key}))
 
         return base.find(self._context, limit, cursor, read)
+
+
+def _next_heads(
+    tx: Transaction,
+    params: Params,
+    last_person: str,
+    limit: int,
+    per_person: int | None,
+    running: Counter[str],
+) -> list[tuple[str, int]]:
+    """Return people in turn, after the last one served, each with their oldest due message.
+
+    People who have `per_person` turns running are left out.
+    """
+    busy = {name for name, count in running.items() if per_person and count >= per_person}
+    people = limit + len(busy) + 1
+
+    def read(person: str) -> list[tuple[str, int]]:
+        rows = tx.all("inbox_due_people", {**params, "person": person, "people": people})
+        return [(name, number) for name, number in rows if name not in busy]
+
+    # The last one served comes after everybody else.
+    heads = dict(row for row in read(last_person) if row[0] != last_person)
+    if len(heads) < limit:
+        heads |= dict(row for row in read("") if row[0] not in heads)
+    return list(heads.items())[:limit]
 
 
 def claim_person(source: Source) -> str:

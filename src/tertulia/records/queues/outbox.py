@@ -286,8 +286,8 @@ class Outbox:
         validate.source(source)
         chat = _chat_of(source)
         # Read first: most chats have nothing that waits, and a read delays nobody.
-        row = self._db.read(lambda tx: tx.one("outbox_paused_in_chat", chat))
-        if row is None:
+        row = self._db.read(lambda tx: tx.one("outbox_head_of_chat", chat))
+        if row is None or row[1] != "waiting" or not row[2]:
             return False
         params = {"id": row[0]}
         lane = _lane(*chat.values())

@@ -36,6 +36,39 @@ select count(*) from (
     select 1 from inbox where person = :person and state = 'waiting' limit :limit
 ) waiting
 
+-- name: inbox_due_people
+-- People with due messages, from one on in order, and the oldest due message of each: one seek in
+-- the index for each of them, however many messages wait.
+with recursive people_due (person, step) as (
+    select person, step from (
+        select person, 1 as step from inbox {part_inbox_by_person}
+        where {part_head_is_due} and person >= :person order by person limit 1
+    ) first_person
+    union all
+    select (
+        select inbox.person from inbox {part_inbox_by_person}
+        where {part_head_is_due} and inbox.person > people_due.person
+        order by inbox.person limit 1
+    ), step + 1
+    from people_due where people_due.person is not null and step < :people
+)
+select person, (
+    select inbox.id from inbox {part_inbox_by_person}
+    where {part_head_is_due} and inbox.person = people_due.person order by inbox.id limit 1
+) from people_due where person is not null
+
+-- name: inbox_claim_these
+{part_inbox_claim}
+where id in (
+    select id from inbox where {part_inbox_ids} and {part_head_is_due} {part_skip_locked}
+)
+returning {part_inbox_columns}
+
+-- name: inbox_is_waking
+-- Something is due that is not a due head yet: a pause has ended, or a claimer was lost.
+select {part_inbox_is_woken}
+    or exists (select 1 from inbox {part_inbox_by_lease} where {part_inbox_lost})
+
 -- name: inbox_newest
 -- A range instead of `key = …`: only the index on the key has this order, so that PostgreSQL cannot
 -- read the table from its end in the hope to meet the key soon.

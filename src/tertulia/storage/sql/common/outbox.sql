@@ -148,12 +148,11 @@ where id > :after and session_id = :session_id and (cast(:state as text) is null
 order by id limit :limit
 
 -- name: outbox_in_chat
-select {part_outbox_columns} from outbox where {part_outbox_lane} and id > :after
+select {part_outbox_columns} from outbox where {part_outbox_chat} and id > :after
 order by id limit :limit
 
--- name: outbox_paused_in_chat
-select id from outbox
-where {part_outbox_lane} and {part_outbox_paused}
+-- name: outbox_head_of_chat
+select id, state, paused_at from outbox where {part_outbox_lane} and is_next = 1
 
 -- name: outbox_resume
 update outbox set paused_at = 0 where id = :id and state = 'waiting'

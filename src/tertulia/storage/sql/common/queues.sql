@@ -49,7 +49,7 @@ update {queue} set paused_at = 0 where id in (
 -- name: part_{queue}_is_head (inbox, outbox)
 case when exists (select 1 from {queue} where is_next = 1 and {part_{queue}_lane}) then 0 else 1 end
 
--- name: {queue}_claim (inbox, outbox)
+-- name: {queue}_claim (outbox)
 {part_{queue}_claim}
 where id in (
     select id from {queue} {part_{queue}_by_due} where {part_head_is_due}

@@ -13,6 +13,18 @@ platform = :platform and account = :account
 and md5(coalesce(chat_id, '')) = md5(coalesce(cast(:chat_id as text), ''))
 and md5(coalesce(thread_id, '')) = md5(coalesce(cast(:thread_id as text), ''))
 
+-- name: part_inbox_by_person
+-- Empty: the statistics of PostgreSQL lead it to the index.
+
+-- name: part_inbox_ids
+-- An array, so that the rows are looked up by their ids and nothing else is read.
+id = any (cast(translate(:ids, '[]', '{}') as bigint[]))
+
+-- name: part_outbox_chat
+md5(platform || '/' || account || '/' || coalesce(chat_id, ''))
+= md5(:platform || '/' || :account || '/' || coalesce(cast(:chat_id as text), ''))
+and platform = :platform and account = :account
+
 -- name: lock_sessions_table
 -- From here on no other transaction may write. `sessions` is locked against readers too: a transaction
 -- that has read it and goes on to write would wait for this one, and this one for it when it renames

@@ -9,6 +9,17 @@ platform = :platform and account = :account
 and coalesce(chat_id, '') = coalesce(cast(:chat_id as text), '')
 and coalesce(thread_id, '') = coalesce(cast(:thread_id as text), '')
 
+-- name: part_inbox_by_person
+indexed by inbox_due_person
+
+-- name: part_inbox_ids
+id in (select value from json_each(:ids))
+
+-- name: part_outbox_chat
+platform || '/' || account || '/' || coalesce(chat_id, '')
+= :platform || '/' || :account || '/' || coalesce(cast(:chat_id as text), '')
+and platform = :platform and account = :account
+
 -- name: lock_sessions_table
 -- A writing transaction has the whole file locked.
 select 1

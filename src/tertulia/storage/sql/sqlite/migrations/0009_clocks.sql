@@ -26,6 +26,9 @@ drop index inbox_due;
 drop index outbox_due;
 drop index outbox_due_for;
 create index inbox_due on inbox (id) where state = 'waiting' and is_next = 1 and paused_at = 0;
+-- Claims go round the people (0008_fairness).
+create index inbox_due_person on inbox (person, id)
+    where state = 'waiting' and is_next = 1 and paused_at = 0;
 create index outbox_due on outbox (id) where state = 'waiting' and is_next = 1 and paused_at = 0;
 create index outbox_due_for on outbox (platform, id)
     where state = 'waiting' and is_next = 1 and paused_at = 0;
