@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
+from tertulia import Usage
+from tertulia.agents import ParrotAgent, Step
+from tertulia.agents.base import Event, ModelUsage, Request
 from tertulia.platforms.web import WebAdapter
 from tests.http.served_gateway import served_gateway
 
@@ -26,6 +30,28 @@ def test_metrics_count_turns_tokens_and_queues(tmp_path: Path) -> None:
         assert 'tertulia_inbox{state="waiting"}' in metrics
         with server.client("ana") as client:
             assert client.get("/metrics").status_code == 403
+
+
+class PricedAgent(ParrotAgent):
+    """An agent whose model calls have a price in the list, and no reported cost."""
+
+    async def run(self, request: Request) -> AsyncGenerator[Event, None]:
+        yield ModelUsage(Usage(input=1_000, model="gpt-5-mini", provider="openai"))
+        yield Step("hello", usage=Usage(output=1_000, model="gpt-5-mini", provider="openai"))
+
+
+def test_metrics_and_answers_have_the_estimated_cost(tmp_path: Path) -> None:
+    gateway = served_gateway(tmp_path / "talk.db", agent=PricedAgent())
+    with gateway as server, server.client() as client:
+        usage = client.post("/turns", json={"text": "hola"}).json()["usage"]
+        sums = client.get("/usage", params={"by": "platform"}).json()
+        metrics = client.get("/metrics").text
+    line = next(at for at in metrics.splitlines() if at.startswith("tertulia_cost_usd_total{"))
+    cost = float(line.split()[-1])
+    assert cost > 0
+    assert usage["cost_usd"] == pytest.approx(cost)
+    assert usage["cost_status"] == "estimated"
+    assert f"{cost:.6f}"[:6] in str(sums)
 
 
 def test_full_disk_is_not_ready(tmp_path: Path) -> None:

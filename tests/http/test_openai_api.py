@@ -102,6 +102,14 @@ class TestChat:
         next_text = say(server.openai(), "history", name).choices[0].message.content
         assert "shown 5 messages" in next_text
 
+    def test_user_does_not_choose_the_conversation(self, server: ServedGateway) -> None:
+        """A client sends the same user in all its chats; one must not see the other's words."""
+        client = server.openai()
+        say(client, "my secret is opensesame", user="ana@example.org")
+        answer = say(client, "history", user="ana@example.org")
+        assert "opensesame" not in answer.choices[0].message.content
+        assert "shown 1 message" in answer.choices[0].message.content
+
     def test_system_message_reaches_the_agent(self, server: ServedGateway) -> None:
         response = server.openai().chat.completions.create(
             model="parrot",

@@ -10,7 +10,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from tertulia.core.usage import Usage, to_nano
+from msgspec.structs import replace
+
+from tertulia.core.usage import Usage, from_nano, to_nano
 
 SOURCE = "genai-prices"
 
@@ -37,6 +39,17 @@ def estimate_cost(usage: Usage) -> int | None:
         + usage.cache_write * write_rate
     )
     return (pico + _PICO_PER_NANO // 2) // _PICO_PER_NANO
+
+
+def add_estimate(usage: Usage) -> Usage:
+    """Return the usage with an estimated cost, if its cost was not reported and has a price."""
+    if usage.cost_usd is not None or usage.cost_status is not None:
+        return usage
+    cost = from_nano(estimate_cost(usage))
+    if cost is None:
+        return usage
+    source = usage.cost_source or SOURCE
+    return replace(usage, cost_usd=cost, cost_status="estimated", cost_source=source)
 
 
 @lru_cache(maxsize=256)

@@ -24,7 +24,7 @@ from tertulia.agents.base import (
 )
 from tertulia.agents.base import running as run_agent
 from tertulia.aio.turn import TurnControl
-from tertulia.core import keys
+from tertulia.core import keys, prices
 from tertulia.core.history.formats import Format
 from tertulia.core.message import ToolCall, describe_call, text_of
 from tertulia.core.session import Notice
@@ -171,7 +171,7 @@ class AgentTurn:
                     if isinstance(event, Delta):
                         await self._stream(event)
                         continue
-                    await self._store_event(turn, event, message)
+                    await self._store_event(turn, _add_price(event), message)
                     is_answered = is_answered or (isinstance(event, Step) and not event.tool_calls)
         except AgentStopped as stopped:
             partial = stopped.partial
@@ -298,3 +298,10 @@ class AgentTurn:
                 await turn.add_inbox_item(waiting)
                 texts.append(waiting.text or "")
         return texts
+
+
+def _add_price(event: Event) -> Event:
+    """Return the event with the cost of its model call, so that logs and metrics have it too."""
+    if isinstance(event, Step | ModelUsage) and event.usage is not None:
+        return msgspec.structs.replace(event, usage=prices.add_estimate(event.usage))
+    return event

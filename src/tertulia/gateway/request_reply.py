@@ -22,7 +22,7 @@ from tertulia.agents.base import Event, ModelUsage, Step, Tool, ToolResult
 from tertulia.aio.turn import TurnControl
 from tertulia.core.message import INTERRUPTED, TOOL, USER, Message, ToolCall
 from tertulia.core.source import Source
-from tertulia.core.usage import Usage
+from tertulia.core.usage import Usage, weakest_status
 from tertulia.errors import Error, IllegalMove, PlatformUnavailable
 from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer, Observe, TurnHandedOver
 from tertulia.gateway.interrupts import TurnSignals
@@ -303,7 +303,10 @@ def _sum(first: Usage, second: Usage) -> Usage:
         first.cache_write + second.cache_write,
         first.reasoning + second.reasoning,
         model=second.model or first.model,
+        provider=second.provider or first.provider,
         cost_usd=sum(costs) if costs else None,
+        cost_status=weakest_status(first.cost_status, second.cost_status or "unknown"),
+        cost_source=second.cost_source or first.cost_source,
     )
 
 

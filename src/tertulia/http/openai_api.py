@@ -160,9 +160,7 @@ def _start_stream(call: ApiCall, prepared: _PreparedTurn) -> StreamedTurn:
 async def complete_chat(call: ApiCall) -> Response:
     body: CompletionRequest = call.body
     message = call.api.repeated.choose_message(call.request, call.caller.name, body)
-    conversation = conversation_id.choose_conversation(
-        call.request, message.id, body.conversation, body.user
-    )
+    conversation = conversation_id.choose_conversation(call.request, message.id, body.conversation)
     prepared = _prepare(call, conversation, message, messages=body.messages, body=body)
     if not body.stream:
         reply = await prepared.reply(call)
@@ -249,7 +247,6 @@ async def create_response(call: ApiCall) -> Response:
         message.id,
         _conversation_name(body.conversation),
         conversation_id.conversation_of_response(key, previous) if previous else None,
-        body.user,
     )
     prepared = _prepare(
         call, conversation, message, messages=openai_requests.to_chat_messages(body.input),
