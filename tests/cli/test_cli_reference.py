@@ -65,6 +65,8 @@ def test_json_has_the_documented_fields(cli: CommandLine, demo: Demo, command: s
         "import archive": ["a.zip"],
         "config init": ["--config", "config.toml"],
         "pair revoke": ["telegram:42"],
+        "people role": ["telegram:42", "owner"],
+        "ask": ["hello"],
         "schedules add": ["every 2h", "look"],
         "bench": ["--turns", "10"],
     }
@@ -75,7 +77,16 @@ def test_json_has_the_documented_fields(cli: CommandLine, demo: Demo, command: s
     if command == "pair approve":
         with tertulia.open(demo.path) as store:
             more[command] = [str(store.people.request_pairing(Source("signal", "7", user_id="7")))]
-    if command == "pair refuse":
+    if command == "people approve":
+        with tertulia.open(demo.path) as store:
+            more[command] = [str(store.people.request_pairing(Source("signal", "7", user_id="7")))]
+    if command.startswith("deliveries"):
+        with tertulia.open(demo.path) as store:
+            store.outbox.put("hello", "telegram:42")
+            (delivery,) = store.outbox.claim()
+            store.outbox.failed(delivery, "it is gone", outcome="dead")
+        more[command] = [] if command == "deliveries list" else [str(delivery.id)]
+    if command in ("pair refuse", "people refuse"):
         with tertulia.open(demo.path) as store:
             store.people.request_pairing(Source("signal", "7", user_id="7"))
         more[command] = ["signal:7"]

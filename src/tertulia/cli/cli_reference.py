@@ -28,6 +28,11 @@ _RUN = (
     " `session_id`, `result`, `problem`"
 )
 
+_DELIVERY = (
+    "`id`, `state`, `target`, `platform`, `account`, `chat_id`, `thread_id`, `session_id`, `text`,"
+    " `attempts`, `created_at`, `sent_at`, `problem`"
+)
+
 # The JSON output of each command that has `--json`.
 JSON_OUTPUT = {
     "sessions list": "an array of sessions",
@@ -63,6 +68,15 @@ JSON_OUTPUT = {
     "config check": "`config`, `variables`, `valid`",
     "ps": "an array of processes: `id`, `state`, `exit_code`, `command`, `folder`, `key`,"
     " `session`, `machine`, `environment`, `pid`, `since`, `ended`",
+    "ask": "`session_id`, `text`, `input_tokens`, `output_tokens`",
+    "people list": "`id`, `platform`, `name`, `role`, `since`",
+    "people approve": "`id`, `platform`, `name`, `role`, `since`",
+    "people refuse": "`id`",
+    "people role": "`id`, `platform`, `name`, `role`, `since`",
+    "deliveries list": _DELIVERY,
+    "deliveries retry": _DELIVERY,
+    "deliveries settle": _DELIVERY,
+    "deliveries drop": _DELIVERY,
     "pair list": "`waiting`, `people`",
     "pair approve": "`id`, `platform`, `name`, `role`, `since`",
     "pair refuse": "`id`",

@@ -15,15 +15,18 @@ from click.shell_completion import shell_complete
 
 from tertulia import __version__
 from tertulia.cli import errors
+from tertulia.cli.ask import ask
 from tertulia.cli.bench import bench
 from tertulia.cli.chat import chat
 from tertulia.cli.completion import completion
 from tertulia.cli.config import config
+from tertulia.cli.deliveries import deliveries
 from tertulia.cli.doctor import doctor
 from tertulia.cli.export import export
 from tertulia.cli.import_ import import_
 from tertulia.cli.options import CommandGroup
 from tertulia.cli.pair import pair
+from tertulia.cli.people import people
 from tertulia.cli.ps import ps
 from tertulia.cli.run import run
 from tertulia.cli.schedules import schedules
@@ -90,9 +93,12 @@ def main() -> None:
 
 for _command in (
     chat,
+    ask,
     run,
     config,
     pair,
+    people,
+    deliveries,
     ps,
     sessions,
     schedules,

@@ -49,6 +49,7 @@ _EXIT_CODE_BY_CLASS: tuple[tuple[type[errors.Error], int], ...] = (
     (errors.StoreError, STORE),
     (errors.AccessDenied, DENIED),
     (errors.BudgetExceeded, DENIED),
+    (errors.AgentError, NO_ANSWER),
 )
 
 # Errors that are not bugs of the program; they are printed without a traceback.

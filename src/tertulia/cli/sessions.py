@@ -13,6 +13,7 @@ from tertulia.cli import locations, output, session_view
 from tertulia.cli.completion import session_ids
 from tertulia.cli.errors import NEGATIVE_RESULT
 from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option, session_filters
+from tertulia.cli.session_ref import resolve
 from tertulia.core import title as titles
 from tertulia.core.session import Session
 from tertulia.errors import ConfigError, NotFound
@@ -30,10 +31,17 @@ EXPORT_FORMATS = ("jsonl", "json", "nanobot", "markdown", "html")
 
 @click.group(cls=CommandGroup)
 def sessions() -> None:
-    """List, show, search and change sessions."""
+    """List, show, search and change sessions.
+
+    SESSION is an id, the beginning of one (or of its last 8 digits), a title or a part of it that
+    only one session has, or `last` for the one with the newest activity.
+    """
 
 
-_id_argument = click.argument("session_id", metavar="ID", type=TEXT, shell_complete=session_ids)
+# An id, the beginning of one, a title, or "last": see `session_ref`.
+_id_argument = click.argument(
+    "session_id", metavar="SESSION", type=TEXT, shell_complete=session_ids
+)
 
 
 @sessions.command("list")
@@ -95,8 +103,8 @@ def show(options: CommandOptions, session_id: str, newest: int | None, show_all:
     if newest is None and not show_all and not options.json:
         newest = DEFAULT_NEWEST
     with locations.open_existing_store(options) as store, output.spinner(options, "Reading …"):
-        session = store.sessions.require(session_id)
-        transcript = store.transcript(session_id)
+        session = resolve(store, session_id)
+        transcript = store.transcript(session.id)
         messages = transcript.entries(newest=None if show_all else newest)
         length = transcript.count()
     if options.json:
@@ -148,8 +156,9 @@ def search(options: CommandOptions, /, query: tuple[str, ...], **filters: Any) -
 def explain(options: CommandOptions, session_id: str) -> None:
     """Explain why a session began, continued and ended."""
     with locations.open_existing_store(options) as store:
-        text = store.sessions.explain(session_id)
-    output.print_result(options, {"id": session_id, "lines": text.splitlines()}, text)
+        session = resolve(store, session_id)
+        text = store.sessions.explain(session.id)
+    output.print_result(options, {"id": session.id, "lines": text.splitlines()}, text)
 
 
 @sessions.command()
@@ -166,6 +175,7 @@ def rename(options: CommandOptions, session_id: str, title: tuple[str, ...], cle
             f"Give either a title of up to {titles.MAX_LENGTH} characters, or --clear."
         )
     with _open_to_write(options) as store:
+        session_id = resolve(store, session_id).id
         session = store.sessions.rename(session_id, None if clear else text)
     change = f"is now called {session.title!r}" if session.title else "has no title now"
     _report(options, session, f"{session.id} {change}.")
@@ -184,7 +194,7 @@ def rename(options: CommandOptions, session_id: str, title: tuple[str, ...], cle
 def fork(options: CommandOptions, session_id: str, at: int | None) -> None:
     """Start a new session with the same messages; it becomes the current one."""
     with _open_to_write(options) as store:
-        store.sessions.require(session_id)
+        session_id = resolve(store, session_id).id
         try:
             session = store.sessions.fork(session_id, at=at)
         except NotFound as problem:
@@ -200,8 +210,8 @@ def fork(options: CommandOptions, session_id: str, at: int | None) -> None:
 def resume(options: CommandOptions, session_id: str) -> None:
     """Make an earlier session the current one of its conversation again."""
     with _open_to_write(options) as store:
-        before = store.sessions.require(session_id)
-        session = store.sessions.switch(before.key, session_id)
+        before = resolve(store, session_id)
+        session = store.sessions.switch(before.key, before.id)
     change = "was already current" if before.ended_at is None else "is current again"
     _report(options, session, f"{session.id} {change}.")
 
@@ -240,6 +250,7 @@ def export(
 
     form = "json" if options.json else form
     with locations.open_existing_store(options) as store, output.spinner(options, "Writing …"):
+        session_id = resolve(store, session_id).id
         document = exports.document(store, session_id, form, redact=redact or None)
         with _open_target(target, force) as stream:
             document.write(stream)
@@ -260,7 +271,8 @@ def delete(options: CommandOptions, session_id: str, yes: bool) -> None:
     Its usage and cost stay in the ledger. Forks of it keep their messages.
     """
     with locations.open_existing_store(options) as store:
-        session = store.sessions.require(session_id)
+        session = resolve(store, session_id)
+        session_id = session.id
         length = store.transcript(session_id).count()
         if not yes:
             name = session_view.short_name(session)

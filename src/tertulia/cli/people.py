@@ -1,0 +1,74 @@
+"""`tertulia people`: the people the agent knows, their roles, and those who ask to be let in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, get_args
+
+import click
+
+from tertulia.cli import locations, output
+from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
+from tertulia.cli.pair import approve, refuse, to_dict
+from tertulia.core.text import format
+from tertulia.errors import NotFound
+from tertulia.records.machine_zone import machine_zone
+from tertulia.records.people import Person, Role
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@click.group(cls=CommandGroup)
+def people() -> None:
+    """List people and set their roles; let people in, or refuse them."""
+
+
+@people.command("list")
+@click.option("--role", type=click.Choice(get_args(Role)), help="Only people with this role.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1, 1000), default=100, show_default=True,
+    help="How many at most.",
+)  # fmt: skip
+@json_option
+@click.pass_obj
+def list_(options: CommandOptions, role: Role | None, limit: int) -> None:
+    """List the people the agent knows. `tertulia pair list` shows those who ask to be let in."""
+    with locations.open_existing_store(options) as store:
+        rows = store.people.find(role=role, limit=limit)
+    output.print_items(options, rows, to_dict, _table, "There are no such people.")
+
+
+@people.command()
+@click.argument("person_id", metavar="PERSON", type=TEXT)
+@click.argument("new_role", metavar="ROLE", type=click.Choice(get_args(Role)))
+@json_option
+@click.pass_obj
+def role(options: CommandOptions, person_id: str, new_role: Role) -> None:
+    """Give PERSON, such as telegram:42, the ROLE owner, member or guest."""
+    with locations.open_existing_store(options) as store:
+        store.people.set_role(person_id, new_role)
+        person = store.people.get(person_id)
+    if person is None:
+        raise NotFound(
+            f"There is no person {person_id!r}.", hint="List them with: tertulia people list"
+        )
+    sentence = f"{output.display_line(person.id, 80)} is {person.role} now."
+    output.print_result(options, to_dict(person), sentence)
+
+
+people.add_command(approve)
+people.add_command(refuse)
+
+
+def _table(rows: Sequence[Person]) -> Table:
+    zone = machine_zone()
+    table = output.new_table("person", "name", "role", "since", elastic="name")
+    for person in rows:
+        table.add_row(
+            output.cell(person.id),
+            output.cell(person.name or ""),
+            output.cell(person.role),
+            format.format_time(person.created_at, zone),
+        )
+    return table

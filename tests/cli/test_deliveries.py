@@ -1,0 +1,38 @@
+"""`tertulia deliveries`: what failed is listed, and settled by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+import tertulia
+from tests.cli.conftest import CommandLine, Demo
+
+
+@pytest.fixture
+def dead(demo: Demo) -> str:
+    """The id of a delivery that was given up."""
+    with tertulia.open(demo.path) as store:
+        store.outbox.put("a letter", "telegram:42")
+        (delivery,) = store.outbox.claim()
+        store.outbox.failed(delivery, "the chat is gone", outcome="dead")
+        return str(delivery.id)
+
+
+def test_list_shows_what_is_not_sent(cli: CommandLine, dead: str) -> None:
+    (row,) = cli.json("deliveries", "list")
+    assert (str(row["id"]), row["state"], row["problem"]) == (dead, "dead", "the chat is gone")
+    assert "the chat is gone" in cli("deliveries", "list").stdout
+    assert cli.json("deliveries", "list", "--state", "sent") == []
+
+
+@pytest.mark.parametrize(
+    ("command", "state"), [("retry", "waiting"), ("settle", "sent"), ("drop", "dead")]
+)
+def test_outcome_is_set(cli: CommandLine, dead: str, command: str, state: str) -> None:
+    assert cli.json("deliveries", command, dead)["state"] == state
+
+
+def test_only_a_failed_delivery_is_settled(cli: CommandLine, dead: str) -> None:
+    cli("deliveries", "retry", dead)
+    assert "is waiting" in cli("deliveries", "drop", dead, expect=4).stderr
+    assert "There is no delivery 99" in cli("deliveries", "drop", "99", expect=3).stderr

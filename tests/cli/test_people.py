@@ -1,0 +1,23 @@
+"""`tertulia people`: who is known, and who may do what."""
+
+from __future__ import annotations
+
+import tertulia
+from tertulia import Source
+from tests.cli.conftest import CommandLine, Demo
+
+
+def test_role_is_set_and_listed(cli: CommandLine, demo: Demo) -> None:
+    assert cli.json("people", "role", "telegram:42", "owner")["role"] == "owner"
+    assert [row["id"] for row in cli.json("people", "list", "--role", "owner")] == ["telegram:42"]
+    assert "telegram:42" in cli("people", "list").stdout
+
+
+def test_unknown_person_is_not_found(cli: CommandLine, demo: Demo) -> None:
+    assert "telegram:nobody" in cli("people", "role", "telegram:nobody", "owner", expect=3).stderr
+
+
+def test_stranger_is_let_in_by_code(cli: CommandLine, demo: Demo) -> None:
+    with tertulia.open(demo.path) as store:
+        code = str(store.people.request_pairing(Source("signal", "7", user_id="7")))
+    assert cli.json("people", "approve", code)["role"] == "member"
