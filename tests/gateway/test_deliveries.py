@@ -24,6 +24,7 @@ from tertulia.records.queues.outbox import Delivery
 from tests.gateway.running_gateway import (
     ANA,
     BEN,
+    CARA,
     PATIENCE,
     App,
     Echo,
@@ -128,6 +129,28 @@ def test_final_outcome_is_stored_and_not_sent_again(
             assert first.problem
             if isinstance(problem, ValueError):
                 assert "a bug in the adapter" in first.problem
+
+    asyncio.run(play())
+
+
+def test_unknown_outcome_is_sent_again_while_the_platform_remembers_its_key(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tertulia.gateway.deliveries._BACKOFF", Backoff(first=0.05, longest=0.05))
+
+    async def play() -> None:
+        app = App(is_idempotent=True)
+        async with running_gateway(where, Echo(), apps=[app]) as node:
+            app.on_send = failing(OutcomeUnknown("No answer came."))
+            assert await node.say("one") == ["re one"]
+            (delivery,) = await deliveries(node)
+            assert (delivery.state, delivery.attempts) == ("sent", 2)
+        other = App("signal")
+        other.idempotent_seconds = 0.000001
+        async with running_gateway(where, Echo(), apps=[other]) as node:
+            other.on_send = failing(OutcomeUnknown("No answer came."))
+            assert await node.say("two", CARA) == []
+            assert [delivery.state for delivery in await deliveries(node)] == ["sent", "unknown"]
 
     asyncio.run(play())
 

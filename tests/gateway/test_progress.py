@@ -128,3 +128,31 @@ def test_show_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
 
     asyncio.run(play())
+
+
+def test_quick_answer_is_not_shown_as_a_draft() -> None:
+    async def play() -> None:
+        app = Typing()
+        app.draft_delay_seconds = 60
+        turn = TurnProgress(app, ANA, "1")
+        async with turn.shown():
+            await turn.add("quick")
+            await asyncio.sleep(0.02)
+            assert await turn.last_draft() is None
+        assert "draft" not in app.kinds()
+
+    asyncio.run(play())
+
+
+def test_retried_turn_goes_on_with_the_draft_of_the_dead_process() -> None:
+    class Finding(Typing):
+        async def show(self, source: Source, shown: StreamUpdate) -> str | None:
+            await super().show(source, shown)
+            return "draft-0" if shown.is_retry else None
+
+    async def play() -> None:
+        turn = TurnProgress(Finding(), ANA, "1", is_retry=True)
+        async with turn.shown():
+            assert await turn.last_draft() == "draft-0"
+
+    asyncio.run(play())

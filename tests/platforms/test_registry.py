@@ -18,13 +18,14 @@ from tertulia.platforms import registry
 from tertulia.platforms.definition import PlatformDefinition
 from tertulia.platforms.registry import PLATFORMS, needs_raw_ids, platform, register
 
-MATRIX = PlatformDefinition("matrix", "Matrix", threads=True)
+ZULIP = PlatformDefinition("zulip", "Zulip", threads=True)
 
 
 BUILT_IN = (
     "api",
     "discord",
     "local",
+    "matrix",
     "signal",
     "slack",
     "telegram",
@@ -127,15 +128,15 @@ class TestBuiltIn:
 
 class TestRegister:
     def test_registered_platform_is_found(self) -> None:
-        register(MATRIX)
-        assert platform("matrix") is MATRIX
-        assert "matrix" in PLATFORMS
+        register(ZULIP)
+        assert platform("zulip") is ZULIP
+        assert "zulip" in PLATFORMS
 
     def test_registering_again_replaces(self) -> None:
         register(PlatformDefinition("telegram", "Telegram", length_limit=100))
         assert platform("telegram").length_limit == 100
 
-    @pytest.mark.parametrize("name", ["origin", "Matrix", "a:b", "9", "a b", "x" * 33, "añ"])
+    @pytest.mark.parametrize("name", ["origin", "Zulip", "a:b", "9", "a b", "x" * 33, "añ"])
     def test_invalid_name_is_refused(self, name: str) -> None:
         with pytest.raises(ConfigError) as caught:
             register(PlatformDefinition(name))
@@ -147,39 +148,39 @@ class TestEntryPoints:
     def test_entry_point_provides_a_platform(
         self, entry_points_installed: list[EntryPoint]
     ) -> None:
-        entry_points_installed.append(entry_point("matrix", f"{__name__}:MATRIX"))
-        assert "matrix" in PLATFORMS
-        assert set(PLATFORMS) == {*BUILT_IN, "matrix"}
+        entry_points_installed.append(entry_point("zulip", f"{__name__}:ZULIP"))
+        assert "zulip" in PLATFORMS
+        assert set(PLATFORMS) == {*BUILT_IN, "zulip"}
         assert len(PLATFORMS) == len(BUILT_IN) + 1
-        assert platform("matrix") is sys.modules[__name__].__dict__["MATRIX"]
+        assert platform("zulip") is sys.modules[__name__].__dict__["ZULIP"]
 
     def test_entry_point_does_not_replace_a_built_in_platform(
         self, entry_points_installed: list[EntryPoint]
     ) -> None:
-        entry_points_installed.append(entry_point("telegram", f"{__name__}:MATRIX"))
+        entry_points_installed.append(entry_point("telegram", f"{__name__}:ZULIP"))
         assert platform("telegram").title == "Telegram"
 
     def test_entry_points_of_other_groups_are_ignored(
         self, entry_points_installed: list[EntryPoint]
     ) -> None:
-        entry_points_installed.append(EntryPoint("matrix", f"{__name__}:MATRIX", "console_scripts"))
-        assert "matrix" not in PLATFORMS
+        entry_points_installed.append(EntryPoint("zulip", f"{__name__}:ZULIP", "console_scripts"))
+        assert "zulip" not in PLATFORMS
 
     @pytest.mark.parametrize("value", ["NOTHING", "MISNAMED"])
     def test_entry_point_to_another_object_is_refused(
         self, entry_points_installed: list[EntryPoint], value: str
     ) -> None:
-        entry_points_installed.append(entry_point("matrix", f"{__name__}:{value}"))
-        with pytest.raises(ConfigError, match="matrix"):
-            platform("matrix")
+        entry_points_installed.append(entry_point("zulip", f"{__name__}:{value}"))
+        with pytest.raises(ConfigError, match="zulip"):
+            platform("zulip")
 
     @pytest.mark.parametrize("value", ["no_such_module_anywhere:X", f"{__name__}:GONE"])
     def test_broken_entry_point_is_reported(
         self, entry_points_installed: list[EntryPoint], value: str
     ) -> None:
-        entry_points_installed.append(entry_point("matrix", value))
+        entry_points_installed.append(entry_point("zulip", value))
         with pytest.raises(ConfigError, match="could not be loaded") as caught:
-            platform("matrix")
+            platform("zulip")
         assert caught.value.__cause__ is not None
 
     def test_entry_points_are_read_only_for_unknown_names(self) -> None:

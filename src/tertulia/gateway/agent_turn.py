@@ -109,6 +109,7 @@ class AgentTurn:
             message.update_id,
             message_id=message.message_id,
             streams=message.streams,
+            is_retry=message.is_retry,
         )
         notice = await self._notice(turn, message)
         can_notify = registry.platform(message.source.platform).notify and self._delivers

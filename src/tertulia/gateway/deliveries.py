@@ -149,6 +149,10 @@ class DeliveryWorker(Worker[Delivery]):
             # The account's trouble is not the message's: it waits until the account works.
             pause = self._pauses.pause(self._key(delivery), problem)
             await outbox.failed(delivery, problem.message, retry_after=pause, is_waived=True)
+        elif isinstance(problem, OutcomeUnknown) and self._adapter(delivery).idempotent_seconds:
+            # The claim runs out after a pause. Then the delivery is sent again under the same key,
+            # or, if the platform does not remember the key any more, its outcome stays unknown.
+            await outbox.renew(delivery, lease_seconds=_delay(delivery))
         elif isinstance(problem, OutcomeUnknown):
             await outbox.failed(delivery, problem.message, outcome="unknown")
         elif isinstance(problem, RecipientAway):

@@ -39,6 +39,7 @@ class TurnProgress:
         *,
         message_id: str | None = None,
         streams: bool = True,
+        is_retry: bool = False,
     ) -> None:
         # Most events are deltas: skip per-token calls for adapters that do not override `show()`.
         shows = adapter is not None and type(adapter).show is not Adapter.show
@@ -47,6 +48,7 @@ class TurnProgress:
         self._turn = turn
         self._message_id = message_id
         self._streams = streams
+        self._is_retry = is_retry
         self._text = ""
         self._drafted = ""
         self._has_news = asyncio.Event()
@@ -61,7 +63,7 @@ class TurnProgress:
     @asynccontextmanager
     async def shown(self) -> AsyncIterator[None]:
         """Show the turn while the block runs."""
-        await self.show("began")
+        self.draft_id = await self.show("began")
         ticker = asyncio.create_task(self._tick()) if self._needs_ticker() else None
         try:
             yield
@@ -113,6 +115,8 @@ class TurnProgress:
             try:
                 async with asyncio.timeout(max(0.0, min(next_typing, ends) - now)):
                     await self._has_news.wait()
+                if not self._drafted and self.draft_id is None:
+                    await asyncio.sleep(adapter.draft_delay_seconds)
                 self._has_news.clear()
                 await self._draft()
                 # The platform's limit; what is written meanwhile is in the next draft.
@@ -134,8 +138,9 @@ class TurnProgress:
         if self._adapter is None:
             return None
         update = StreamUpdate(
-            kind=kind, turn=self._turn, text=text, detail=detail, message_id=self._message_id
-        )
+            kind=kind, turn=self._turn, text=text, detail=detail, message_id=self._message_id,
+            is_retry=self._is_retry,
+        )  # fmt: skip
         try:
             async with asyncio.timeout(_SHOW_SECONDS):
                 return await self._adapter.show(self._source, update)

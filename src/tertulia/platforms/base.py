@@ -169,6 +169,8 @@ class StreamUpdate(msgspec.Struct, frozen=True, kw_only=True):
     ended    the turn ended
 
     `turn` names the turn, also after a restart; `message_id` is that of the message it answers.
+    `is_retry`: a process may have died in this turn; then "began" returns the id of the draft that
+    it has left, if there is one.
     """
 
     kind: Literal["began", "typing", "notice", "delta", "draft", "tool", "result", "ended"]
@@ -176,6 +178,7 @@ class StreamUpdate(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     detail: str = ""
     message_id: str | None = None
+    is_retry: bool = False
 
 
 class AdapterState(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,6 +234,7 @@ class Adapter(ABC):
     needs_http           people or the platform reach it through the HTTP server of the gateway
     typing_seconds       how often "typing" is shown again during a turn; None: never
     draft_seconds        the shortest time between two drafts of an answer; None: it gets deltas
+    draft_delay_seconds  an answer that is complete sooner is not shown as a draft
     cursor               where `listen` begins; the gateway sets it before each call
     state                the connection; changed by `mark_listening`, `mark_heard`, `mark_problem`
     """
@@ -243,6 +247,7 @@ class Adapter(ABC):
     needs_http: bool = False
     typing_seconds: float | None = None
     draft_seconds: float | None = None
+    draft_delay_seconds: float = 0.0
     cursor: str | None = None
     state: AdapterState = AdapterState()
 
