@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import apsw
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tertulia
 from tertulia import ConfigError, NotFound, Settings, Source, Store, Usage
 from tertulia.core import prices
-from tertulia.records.usage import charge
+from tertulia.records.usage import GROUPINGS, charge
 from tertulia.testing import FakeClock
+from tests.storage.store_internals import sqlite_of
 
 ANA = Source("telegram", "42", user_id="42")
 
@@ -72,3 +77,64 @@ def test_reported_cost_is_kept_and_missing_cost_is_estimated() -> None:
     assert estimated["cost"] > 0
     assert estimated["cost_source"] == prices.SOURCE
     assert charge(Usage(1, model="no such model"))["cost"] is None
+
+
+@given(
+    calls=st.lists(st.integers(0, 4000), min_size=1, max_size=12),
+    since=st.none() | st.integers(-10, 4010),
+    length=st.none() | st.integers(-5, 4010),
+)
+def test_sum_of_any_range_is_that_of_its_calls(
+    calls: list[int], since: int | None, length: int | None
+) -> None:
+    """The limits may divide a quarter of an hour, or both lie in one."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(zone="UTC", durability="fast")
+        clock = FakeClock()
+        begin = clock.now()
+        with tertulia.open(Path(folder, "talk.db"), settings=settings, clock=clock) as store:
+            session = store.sessions.open(ANA)
+            for number, second in enumerate(sorted(calls)):
+                clock.forward(seconds=second - (clock.now() - begin).total_seconds())
+                store.usage.add(session.id, Usage(2**number, model=f"m{number % 2}"))
+            until = None if length is None else (since or 0) + length
+            expected = sum(
+                2**number
+                for number, second in enumerate(sorted(calls))
+                if (since is None or second >= since) and (until is None or second < until)
+            )
+            limits = {
+                name: begin + timedelta(seconds=value)
+                for name, value in (("since", since), ("until", until))
+                if value is not None
+            }
+            for by in GROUPINGS:
+                sums = store.usage.sum(by, **limits)
+                assert sum(usage.input for usage in sums.values()) == expected, by
+            assert store.check() == []
+
+
+def test_sum_does_not_read_the_ledger(store: Store, clock: FakeClock) -> None:
+    session = store.sessions.open(ANA)
+    for _ in range(3):
+        store.usage.add(session.id, Usage(1, model="m"))
+        clock.forward(minutes=20)
+    sqlite_of(store)._writer.execute("delete from usage")
+    assert store.usage.sum("model")["m"].input == 3
+
+
+def test_migration_adds_up_the_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    with tertulia.open(path, settings=Settings(zone="UTC")) as store:
+        session = store.sessions.open(ANA)
+        store.usage.add(session.id, Usage(10, 1, cost_usd=0.5, model="m"))
+        store.usage.add(session.id, Usage(5, 2, model="no such model"))
+        store.usage.add(session.id, Usage(3, 2, cost_usd=0.25, model="m"))
+        sums = {by: store.usage.sum(by) for by in GROUPINGS}
+    connection = apsw.Connection(str(path))
+    connection.execute("drop table usage_sums; drop index usage_at")
+    connection.execute("delete from migrations where name = '0012_usage_sums'")
+    connection.close()
+    with tertulia.open(path, settings=Settings(zone="UTC")) as store:
+        assert {by: store.usage.sum(by) for by in GROUPINGS} == sums
+        assert store.check() == []

@@ -23,7 +23,7 @@ from tertulia.core.message import INTERNAL, SUMMARY, Draft, draft, to_json
 from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
 from tertulia.errors import StaleWrite
-from tertulia.records import session_rows
+from tertulia.records import session_rows, usage_rows
 from tertulia.records.links import add_import_link
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import Entry, add_messages, append_messages
@@ -330,7 +330,7 @@ def _enter_charges(tx: Transaction, session_id: str, summary: ImportSummary) -> 
             "now": summary.updated_at,
         }
         for charge in summary.side_charges:
-            tx.run("usage_insert", {**params, **charge})
+            usage_rows.insert_call(tx, {**params, **charge})
 
 
 def _hide_messages(tx: Transaction, ref: int, summary: ImportSummary, now: int) -> None:

@@ -1,6 +1,8 @@
 """The usage ledger: one row per model call.
 
-The totals of the session are updated in the same transaction.
+The totals of the session, and sums by quarter of an hour, platform, person and model, are updated
+in the same transaction. So a sum reads the quarters that it covers. Only the calls of a quarter that
+a limit divides, and sums by session, are read from the ledger itself (decision 0017).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from tertulia.errors import ConfigError
 from tertulia.records import budgets
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.log import append_messages
-from tertulia.storage.base import Transaction
+from tertulia.storage.base import Params, Transaction
 from tertulia.storage.rows import PARSE_ERRORS, corrupt_error, from_micros, to_micros
 
 Grouping = Literal["day", "model", "platform", "person", "session"]
@@ -25,6 +27,7 @@ GROUPINGS: tuple[Grouping, ...] = ("day", "model", "platform", "person", "sessio
 Charge = dict[str, Any]
 
 _QUARTER_HOUR = 900_000_000
+_FOREVER = _QUARTER_HOUR * 2**32  # microseconds; some 120,000 years
 
 
 class UsageLedger:
@@ -56,10 +59,7 @@ class UsageLedger:
             raise ConfigError(
                 f"by is {by!r}.", hint=f"Allowed: {', '.join(GROUPINGS)}.", field="by"
             )
-        params = {
-            "since": _optional_micros(since, "since"),
-            "until": _optional_micros(until, "until"),
-        }
+        params = _range_params(_optional_micros(since, "since"), _optional_micros(until, "until"))
         rows = self._db.read(lambda tx: tx.all(f"usage_sum_{by}", params))
         sums: dict[str, Usage] = {}
         try:
@@ -120,6 +120,26 @@ def _add_counts(before: Usage | None, counts: list[Any]) -> Usage:
 
 def _sum_costs(first: int | None, second: int | None) -> int | None:
     return second if first is None else first if second is None else first + second
+
+
+def _range_params(since: int | None, until: int | None) -> Params:
+    """Return the whole quarters of an hour between two times, and the calls outside of them."""
+    start = -_FOREVER if since is None else since
+    end = _FOREVER if until is None else max(until, start)
+    first, last = -(-start // _QUARTER_HOUR), end // _QUARTER_HOUR
+    if first > last:  # both limits lie in one quarter
+        first = last
+        since_end, until_start = end, end
+    else:
+        since_end, until_start = first * _QUARTER_HOUR, last * _QUARTER_HOUR
+    return {
+        "first_quarter": first,
+        "last_quarter": last,
+        "since": start,
+        "since_end": since_end,
+        "until_start": until_start,
+        "until": end,
+    }
 
 
 def _optional_micros(time: datetime | None, name: str) -> int | None:

@@ -29,6 +29,7 @@ NOT_COPIED = {
     "words": "the search index is rebuilt",
     "cards": "the search index is rebuilt",
     "tickets": "the queue for a turn belongs to running processes",
+    "usage_sums": "the ledger is added up again",
     "connections": "the state of running processes",
     "bot_messages": "a count of the last minute",
 }
@@ -255,6 +256,8 @@ def close_for_good(tx: Transaction) -> None:
 
 
 def finish_copy(tx: Transaction) -> None:
-    """Finish a copy: let generated numbers go on after the highest, queue all rows for indexing."""
+    """Finish a copy: let generated numbers go on after the highest, and make what is not copied."""
     tx.one("copy_continue_numbers")
+    tx.run("usage_sums_delete")
+    tx.run("usage_sums_fill")
     tx.run("unindexed_put_all")

@@ -65,6 +65,7 @@ ROWS = {
     "turns": "session, number, state, arrival, began_at, closed_at, first_seq, answer_seq",
     "events": "session, number, at, kind, detail",
     "usage": "session_id, turn, at, platform, person, model, input, output, cost, certainty",
+    "usage_sums": "quarter, platform, person, model, calls, input, output, cost, certainty",
     "outbox": "delivery, session_id, target, platform, account, chat_id, thread_id, body, state,"
     " attempts, not_before, is_next",
     "inbox": "arrival, key, source, body, state, attempts, not_before, is_next, problem",

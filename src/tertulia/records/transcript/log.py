@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tertulia.core.message import USER, Draft
-from tertulia.records import session_rows
+from tertulia.records import session_rows, usage_rows
 from tertulia.storage.base import Row, Transaction
 
 
@@ -62,7 +62,8 @@ def append_messages(
         raise session_rows.session_not_found(session_id)
     if cost is not None:
         turn, _, platform, person = row[2:]
-        tx.run("usage_insert", {**params, "turn": turn, "platform": platform, "person": person})
+        call = {**params, "turn": turn, "platform": platform, "person": person}
+        usage_rows.insert_call(tx, call)
     return int(row[1])
 
 

@@ -11,7 +11,7 @@ from tertulia.core.history.repair import UNNAMED_TOOL, tool_name
 from tertulia.core.message import ToolCall
 from tertulia.core.source import LOCAL, Source
 from tertulia.errors import IllegalMove
-from tertulia.records import budgets, cross_posts, session_rows
+from tertulia.records import budgets, cross_posts, session_rows, usage_rows
 from tertulia.records.links import linked_key
 from tertulia.records.process_check import ProcessAnswers
 from tertulia.records.queues import inbox, outbox
@@ -75,14 +75,14 @@ class WriteStep(NamedTuple):
         _, last_seq, _, _, platform, owner = row
         if self.also is not None:
             self.also(tx)
-        if self.cost is not None:
-            self._insert_usage(tx, self.cost, platform, owner, now)
         if self.deliveries:
             self._put_deliveries(tx, answers)
         if self.is_last:
             close_turn_row(tx, turn, "answered", now, last_seq)
             if self.inbox_item is not None:
                 inbox.settle_answered(tx, self.inbox_item)
+        if self.cost is not None:
+            self._insert_usage(tx, self.cost, platform, owner, now)
         return int(last_seq)
 
     def _insert_usage(
@@ -98,7 +98,7 @@ class WriteStep(NamedTuple):
             "person": keys.person_of(self.source) or owner,
             "now": now,
         }
-        tx.run("usage_insert", params)
+        usage_rows.insert_call(tx, params)
 
     def _put_deliveries(self, tx: Transaction, answers: ProcessAnswers) -> None:
         """Put the deliveries into the outbox, and record them in the conversation they go to."""

@@ -51,3 +51,11 @@ select id from outbox where is_next = 1 and state in ('sent', 'unknown', 'dead')
 -- name: check_messages_of_a_session_will_never_be_indexed
 select id from sessions
 where last_seq > indexed_seq and ref not in (select session from unindexed)
+
+-- name: check_the_sums_of_usage_differ_from_the_ledger
+select quarter from (
+    select quarter, calls, input, output from usage_sums
+    union all
+    select {part_quarter}, -1, -input, -output from usage
+) calls
+group by quarter having sum(calls) <> 0 or sum(input) <> 0 or sum(output) <> 0

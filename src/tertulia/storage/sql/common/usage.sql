@@ -7,28 +7,82 @@ insert into usage (
     :input, :output, :cache_read, :cache_write, :reasoning, :cost, :certainty, :cost_source
 )
 
+-- name: part_quarter
+-- Quarters of an hour: each lies within one day in every time zone.
+at / 900000000
+
+-- name: part_sum_columns
+quarter, platform, person, model, calls, input, output, cache_read, cache_write, reasoning, cost,
+certainty
+
+-- name: part_add_sums
+-- A row of the sums is added to the one that is there.
+on conflict (quarter, platform, person, model) do update set
+    calls = usage_sums.calls + excluded.calls,
+    input = usage_sums.input + excluded.input,
+    output = usage_sums.output + excluded.output,
+    cache_read = usage_sums.cache_read + excluded.cache_read,
+    cache_write = usage_sums.cache_write + excluded.cache_write,
+    reasoning = usage_sums.reasoning + excluded.reasoning,
+    cost = case when excluded.cost is null then usage_sums.cost
+        else coalesce(usage_sums.cost, 0) + excluded.cost end,
+    certainty = case when usage_sums.certainty < excluded.certainty then usage_sums.certainty
+        else excluded.certainty end
+
+-- name: usage_sums_add
+-- A name of a model may be longer than an entry of an index can be.
+insert into usage_sums ({part_sum_columns}) values (
+    cast(:now as bigint) / 900000000, :platform, coalesce(:person, ''),
+    coalesce(substr(cast(:model as text), 1, 200), ''), 1,
+    :input, :output, :cache_read, :cache_write, :reasoning, :cost, :certainty
+)
+{part_add_sums}
+
+-- name: usage_sums_delete
+delete from usage_sums
+
+-- name: usage_sums_fill
+insert into usage_sums ({part_sum_columns})
+select {part_quarter}, platform, coalesce(person, ''), coalesce(substr(model, 1, 200), ''), count(*),
+    sum(input), sum(output), sum(cache_read), sum(cache_write), sum(reasoning), sum(cost),
+    min(certainty)
+from usage group by 1, 2, 3, 4
+
 -- name: part_sums
-count(*), cast(sum(input) as bigint), cast(sum(output) as bigint), cast(sum(cache_read) as bigint), cast(sum(cache_write) as bigint), cast(sum(reasoning) as bigint), cast(sum(cost) as bigint),
+cast(sum(calls) as bigint), cast(sum(input) as bigint), cast(sum(output) as bigint), cast(sum(cache_read) as bigint), cast(sum(cache_write) as bigint), cast(sum(reasoning) as bigint), cast(sum(cost) as bigint),
 min(certainty)
-from usage
-where (cast(:since as bigint) is null or at >= :since) and (cast(:until as bigint) is null or at < :until)
+
+-- name: part_calls
+-- Whole quarters from the sums; the calls of the quarters at both ends from the ledger.
+from (
+    select {part_sum_columns} from usage_sums where quarter >= :first_quarter and quarter < :last_quarter
+    union all
+    select {part_quarter}, platform, coalesce(person, ''), coalesce(substr(model, 1, 200), ''), 1,
+        input, output, cache_read, cache_write, reasoning, cost, certainty
+    from usage where at >= :since and at < :since_end
+    union all
+    select {part_quarter}, platform, coalesce(person, ''), coalesce(substr(model, 1, 200), ''), 1,
+        input, output, cache_read, cache_write, reasoning, cost, certainty
+    from usage where at >= :until_start and at < :until
+) calls
 group by 1 order by 1
 
 -- name: usage_sum_day
--- Quarters of an hour: each lies within one day in every time zone.
-select at / 900000000, {part_sums}
+select quarter, {part_sums} {part_calls}
 
 -- name: usage_sum_model
-select coalesce(model, 'unknown'), {part_sums}
+select case when model = '' then 'unknown' else model end, {part_sums} {part_calls}
 
 -- name: usage_sum_platform
-select platform, {part_sums}
+select platform, {part_sums} {part_calls}
 
 -- name: usage_sum_person
-select coalesce(person, 'shared'), {part_sums}
+select case when person = '' then 'shared' else person end, {part_sums} {part_calls}
 
 -- name: usage_sum_session
-select session_id, {part_sums}
+-- The sums have no sessions: there are as many of them as calls, or nearly.
+select session_id, count(*), cast(sum(input) as bigint), cast(sum(output) as bigint), cast(sum(cache_read) as bigint), cast(sum(cache_write) as bigint), cast(sum(reasoning) as bigint), cast(sum(cost) as bigint), min(certainty)
+from usage where at >= :since and at < :until group by 1 order by 1
 
 -- name: spending_add
 insert into spending (day, platform, person, tokens, cost)

@@ -34,7 +34,7 @@ lock table sessions in access exclusive mode
 -- name: lock_other_tables
 lock table
     installation, people, links, codes, wrong_codes, messages, blobs, message_blobs,
-    revisions, borrowings, turns, events, usage, spending, inbox, outbox, flushes, newcomers,
+    revisions, borrowings, turns, events, usage, usage_sums, spending, inbox, outbox, flushes, newcomers,
     schedules, occurrences, processes, listeners, connections, bot_messages
 in exclusive mode
 

@@ -87,4 +87,11 @@ with {part_locked_item}, answered as (
         :provider, :base_url, :input, :output, :cache_read, :cache_write, :reasoning,
         cast(:cost as bigint), :certainty, :cost_source
     from answered
+), sums as (
+    insert into usage_sums ({part_sum_columns})
+    select cast(:now as bigint) / 900000000, platform, coalesce(:person, person, ''),
+        coalesce(substr(cast(:model as text), 1, 200), ''), 1, :input, :output, :cache_read,
+        :cache_write, :reasoning, cast(:cost as bigint), :certainty
+    from answered
+    {part_add_sums}
 ), {part_answer_rows}
