@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -25,7 +26,8 @@ TIMEOUT = 60.0
 class Proxy:
     """A proxy on loopback that forwards everything until a test cuts a connection."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, *, delay: float = 0.0) -> None:
+        self._delay = delay
         parts = psycopg.conninfo.conninfo_to_dict(dsn)
         self._host, self._port = str(parts["host"]), int(parts.get("port") or 5432)
         self._user, self._name = parts["user"], parts["dbname"]
@@ -96,6 +98,8 @@ class Proxy:
                 self._cut = None
                 with self._lock:
                     self._lines.remove((client, server))
+            if self._delay:
+                time.sleep(self._delay)
             server.sendall(data)
         _close(client, server)
 
@@ -169,9 +173,9 @@ class Requests:
 
 
 @contextmanager
-def proxy(dsn: str) -> Iterator[Proxy]:
-    """Yield a proxy before a server; close it after the block."""
-    line = Proxy(dsn)
+def proxy(dsn: str, *, delay: float = 0.0) -> Iterator[Proxy]:
+    """Yield a proxy before a server, which holds requests back for `delay` seconds; close it."""
+    line = Proxy(dsn, delay=delay)
     try:
         yield line
     finally:

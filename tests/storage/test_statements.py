@@ -207,6 +207,11 @@ def test_both_dialects_have_the_same_statements() -> None:
     assert names - others == set()
 
 
+def test_every_statement_is_short_enough_for_the_cache_of_psycopg() -> None:
+    lengths = {name: len(sql) for name, sql in statements.load_for_psycopg("postgres").items()}
+    assert {name: size for name, size in lengths.items() if size > 4096} == {}
+
+
 def test_both_dialects_have_the_same_migrations() -> None:
     names = [
         [name for name, _ in statements.migrations(dialect)] for dialect in ("sqlite", "postgres")

@@ -1,8 +1,8 @@
 """The usage ledger: one row per model call.
 
 The totals of the session, and sums by quarter of an hour, platform, person and model, are updated
-in the same transaction. So a sum reads the quarters that it covers. Only the calls of a quarter that
-a limit divides, and sums by session, are read from the ledger itself (decision 0017).
+in the same transaction. So a sum reads the quarters that it covers. Only the calls of a quarter
+that a limit divides, and sums by session, are read from the ledger itself (decision 0017).
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from functools import cache
 
 _SQL_FOLDER = os.path.join(os.path.dirname(__file__), "sql")
 _PART = re.compile(r"\{(part_\w+)\}")
+_COMMENT = re.compile(r"--[^\n]*")
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 _NAME = re.compile(r"^-- name: ([\w{}]+)(?: \((.+)\))?$", re.MULTILINE)
 
@@ -70,8 +71,16 @@ def _split(text: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def load_for_psycopg(dialect: str) -> dict[str, str]:
-    """Return the statements with parameters in psycopg's style, `%(name)s` and `%s`."""
+    """Return the statements with parameters in psycopg's style, `%(name)s` and `%s`.
+
+    Without comments and indentation: psycopg parses a statement of more than 4,096 characters again
+    at every call.
+    """
     return {
-        name: _PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%")).replace("?", "%s")
+        name: _PARAMETER.sub(r"%(\1)s", _compact(sql).replace("%", "%%")).replace("?", "%s")
         for name, sql in load(dialect).items()
     }
+
+
+def _compact(sql: str) -> str:
+    return " ".join(_COMMENT.sub("", sql).split())

@@ -226,7 +226,7 @@ class Comparison(RuleBasedStateMachine):
     @initialize()
     def first_turns(self) -> None:
         for source in SOURCES:
-            self.plain_turns(source, 1)
+            self.plain_turns(source, 2)  # the second one takes the fast path
 
     @rule(source=sources, count=st.integers(1, 3))
     def plain_turns(self, source: Source, count: int) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 import tertulia
 from tertulia.storage.postgres import notify
+from tertulia.storage.postgres.database import PostgresDatabase
 from tertulia.testing.fixtures import wait_until
 from tests.servers.postgres import Server
 
@@ -32,3 +33,51 @@ def test_listener_reconnects_after_a_lost_connection(
             return database.notifications("noon") > before
 
         wait_until(is_notified, "it listens again")
+
+
+def test_burst_of_notifications_is_sent_together(postgres: Server) -> None:
+    import psycopg
+
+    address = postgres.database(postgres.template)
+    name = notify.LISTENER_NAME
+    with (
+        tertulia.open(address) as store,
+        psycopg.connect(address, autocommit=True, application_name=name) as aside,
+    ):
+        aside.execute(f"listen {notify.CHANNEL}")
+        for _ in range(500):
+            store.context.db.notify("noon")
+        store.context.db.notify("midnight")
+        payloads: list[str] = []
+
+        def is_notified() -> bool:
+            payloads.extend(one.payload for one in aside.notifies(timeout=0.05))
+            return {"noon", "midnight"} <= {*payloads}
+
+        wait_until(is_notified, "both were sent")
+    assert len(payloads) < 250
+    postgres.drop(address)
+
+
+def test_nothing_is_sent_if_no_other_process_listens(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = postgres.database(postgres.template)
+    sent: list[str] = []
+    with tertulia.open(address) as store:
+        database = store.context.db
+        database.wait("noon", database.notifications("noon"), 0.01)  # its own listener
+        assert isinstance(database, PostgresDatabase)
+        wait_until(lambda: database._listener.pid, "it listens")
+        sender = database._sender
+        send = sender._send
+
+        def watched(channels: list[str]) -> None:
+            send(channels)
+            sent.extend(channels)
+
+        monkeypatch.setattr(sender, "_send", watched)
+        database.notify("noon")
+        wait_until(lambda: sent == ["noon"], "the thread has looked")
+        assert not sender._has_listeners
+    postgres.drop(address)

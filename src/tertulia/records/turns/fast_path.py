@@ -25,7 +25,7 @@ from tertulia.records import session_rows
 from tertulia.records.process_check import ProcessAnswers, write_with_process_check
 from tertulia.records.queues import outbox
 from tertulia.records.turns.enter import AlreadyAnswered, EnterTurn, OpenedTurn, author_of
-from tertulia.records.turns.lease import append_params, turn_lease
+from tertulia.records.turns.lease import turn_lease
 from tertulia.records.turns.write import WriteStep
 from tertulia.storage.base import Params, StatementLost, Transaction
 from tertulia.storage.rows import session_row, to_micros
@@ -145,10 +145,10 @@ def answer_params(step: WriteStep) -> Params | None:
         return None
     item = step.inbox_item
     return {
-        **append_params(step.context, step.turn, is_last=True),
+        **step.turn.epoch_params(),
         **(step.cost or {}),
         **_delivery_params(step.deliveries),
-        "count": 1,
+        "turn": step.turn.number,
         "kind": entry.kind,
         "now": to_micros(step.now),
         "body": entry.draft.body,

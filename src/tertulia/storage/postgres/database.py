@@ -43,7 +43,7 @@ from tertulia.storage.base import Params, Progress, Row, StatementLost, Transact
 from tertulia.storage.handle import DatabaseHandle
 from tertulia.storage.postgres import migrate
 from tertulia.storage.postgres.errors import FOREIGN, translate_errors
-from tertulia.storage.postgres.notify import CHANNEL, Listener
+from tertulia.storage.postgres.notify import Listener, Sender
 from tertulia.storage.postgres.search import to_tsquery, to_tsvector
 
 T = TypeVar("T")
@@ -160,6 +160,9 @@ class PostgresDatabase(DatabaseHandle):
         self._idle_seconds = idle_seconds
         self._limits = _limits(safe, idle_seconds)
         self._listener = Listener(dsn, self._notifier)
+        self._sender = Sender(
+            self._pooled_connection, lambda: self._listener.pid, (*FOREIGN, StoreError)
+        )
         try:
             with self._connect() as connection:
                 migrate.apply_migrations(connection, self._name)
@@ -232,6 +235,7 @@ class PostgresDatabase(DatabaseHandle):
             self._closed = True
             self._no_calls.wait_for(lambda: self._calls == 0)
         if os.getpid() == self._pid:
+            self._sender.stop()
             self._listener.stop()
             self._pool.close()
 
@@ -266,17 +270,10 @@ class PostgresDatabase(DatabaseHandle):
             time.sleep(JITTER.uniform(0, min(0.001 * 2**attempts, 0.1)))
 
     def notify(self, channel: str) -> None:
-        """Notify this process, then the others in a transaction of its own.
-
-        NOTIFY inside a writing transaction would make all commits wait for one lock.
-        """
+        """Notify this process at once, and the others soon, in a transaction of its own."""
         self._notifier.notify(channel)
-        try:
-            with self._counted_call(), self._pooled_connection() as connection:
-                connection.execute("select pg_notify(%s, %s)", (CHANNEL, channel))
-        except (*FOREIGN, StoreError) as problem:
-            # Waiters poll anyway.
-            log.debug("notification of other processes failed, they will poll: %s", problem)
+        if not self._closed and os.getpid() == self._pid:
+            self._sender.put(channel)
 
     def wait(self, channel: str, since: int, seconds: float) -> None:
         self._check_usable()

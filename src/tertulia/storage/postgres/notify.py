@@ -1,5 +1,9 @@
 """Notifications between processes: LISTEN and NOTIFY.
 
+A thread sends them, apart from the transactions: NOTIFY in a transaction that writes would make all
+commits wait for one lock, and after it would be a round trip of its own for each message. It sends
+what has come together while it was busy, and nothing if no other process listens.
+
 A pooler that lends a connection for one transaction only does not pass them on. Then no process is
 woken by another, and a waiter finds new rows by polling, which it does anyway.
 """
@@ -8,6 +12,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import psycopg
 
@@ -16,6 +23,15 @@ from tertulia.storage.notify import Notifier
 CHANNEL = "tertulia"
 _POLL_SECONDS = 0.5  # within this time the thread notices that the store was closed
 _RECONNECT_SECONDS = 2.0  # the pause after a lost connection
+_SEND_SECONDS = 0.005  # the pause after sending, in which more comes together
+_LOOK_SECONDS = 1.0  # how often the thread looks whether another process listens
+LISTENER_NAME = "tertulia-listener"
+# The server hides the name of a program that another user runs: that may be a listener too.
+_OTHER_LISTENERS = f"""select exists (
+    select 1 from pg_stat_activity where datname = current_database() and pid <> %s
+        and (application_name = '{LISTENER_NAME}' or application_name is null)
+)"""
+_SEND = f"select pg_notify('{CHANNEL}', channel) from unnest(%s::text[]) as channel"
 
 log = logging.getLogger("tertulia.storage")
 
@@ -29,6 +45,7 @@ class Listener:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self.pid = 0  # of the server's process that listens for this handle; 0 if none does
 
     def start(self) -> None:
         with self._lock:
@@ -47,8 +64,14 @@ class Listener:
     def _listen(self) -> None:
         while not self._stopping.is_set():
             try:
-                with psycopg.connect(self._dsn, autocommit=True, connect_timeout=10) as connection:
+                with psycopg.connect(
+                    self._dsn,
+                    autocommit=True,
+                    connect_timeout=10,
+                    application_name=LISTENER_NAME,
+                ) as connection:
                     connection.execute(f"listen {CHANNEL}")
+                    self.pid = connection.info.backend_pid
                     self._receive(connection)
             except psycopg.Error as problem:
                 log.debug(
@@ -64,3 +87,72 @@ class Listener:
                 self._notifier.notify(notification.payload)
                 if self._stopping.is_set():
                     return
+
+
+class Sender:
+    """A thread that notifies other processes, started by the first notification.
+
+    `connect` lends a connection, `pid` is that of the own listener, which needs no notification.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], AbstractContextManager[psycopg.Connection[tuple[object, ...]]]],
+        pid: Callable[[], int],
+        failures: tuple[type[Exception], ...],
+    ) -> None:
+        self._connect = connect
+        self._pid = pid
+        self._failures = failures
+        self._changed = threading.Condition()
+        self._channels: set[str] = set()
+        self._is_stopping = False
+        self._thread: threading.Thread | None = None
+        self._look_at = 0.0
+        self._has_listeners = True
+
+    def put(self, channel: str) -> None:
+        """Send a notification soon."""
+        with self._changed:
+            self._channels.add(channel)
+            if self._thread is None and not self._is_stopping:
+                self._thread = threading.Thread(
+                    target=self._run, name="tertulia-notifications", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Send what is left, and end the thread."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while (channels := self._take()) is not None:
+            try:
+                self._send(sorted(channels))
+            except self._failures as problem:
+                # Waiters poll anyway.
+                log.debug("notification of other processes failed, they will poll: %s", problem)
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_stopping, _SEND_SECONDS)
+
+    def _take(self) -> set[str] | None:
+        """Wait for notifications to send; return None when the thread should end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._channels or self._is_stopping)
+            channels, self._channels = self._channels, set()
+            return channels or None
+
+    def _send(self, channels: list[str]) -> None:
+        with self._connect() as connection:
+            if time.monotonic() >= self._look_at:
+                row = connection.execute(_OTHER_LISTENERS, (self._pid(),)).fetchone()
+                self._has_listeners = bool(row and row[0])
+                self._look_at = time.monotonic() + _LOOK_SECONDS
+            if self._has_listeners:
+                connection.execute(_SEND, (channels,))

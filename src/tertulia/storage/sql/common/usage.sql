@@ -18,20 +18,20 @@ certainty
 -- name: part_add_sums
 -- A row of the sums is added to the one that is there.
 on conflict (quarter, platform, person, model) do update set
-    calls = usage_sums.calls + excluded.calls,
-    input = usage_sums.input + excluded.input,
-    output = usage_sums.output + excluded.output,
-    cache_read = usage_sums.cache_read + excluded.cache_read,
-    cache_write = usage_sums.cache_write + excluded.cache_write,
-    reasoning = usage_sums.reasoning + excluded.reasoning,
-    cost = case when excluded.cost is null then usage_sums.cost
-        else coalesce(usage_sums.cost, 0) + excluded.cost end,
-    certainty = case when usage_sums.certainty < excluded.certainty then usage_sums.certainty
+    calls = old.calls + excluded.calls,
+    input = old.input + excluded.input,
+    output = old.output + excluded.output,
+    cache_read = old.cache_read + excluded.cache_read,
+    cache_write = old.cache_write + excluded.cache_write,
+    reasoning = old.reasoning + excluded.reasoning,
+    cost = case when excluded.cost is null then old.cost
+        else coalesce(old.cost, 0) + excluded.cost end,
+    certainty = case when old.certainty < excluded.certainty then old.certainty
         else excluded.certainty end
 
 -- name: usage_sums_add
 -- A name of a model may be longer than an entry of an index can be.
-insert into usage_sums ({part_sum_columns}) values (
+insert into usage_sums as old ({part_sum_columns}) values (
     cast(:now as bigint) / 900000000, :platform, coalesce(:person, ''),
     coalesce(substr(cast(:model as text), 1, 200), ''), 1,
     :input, :output, :cache_read, :cache_write, :reasoning, :cost, :certainty

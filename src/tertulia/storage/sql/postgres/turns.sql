@@ -29,6 +29,10 @@ item as (
     where id = :item and state = {part_inbox_claimed} and attempts = :attempts for update
 )
 
+-- name: part_answer_columns
+-- What `part_step_columns` is for the last step of a turn.
+last_seq = last_seq + 1, version = version + 1, lease_until = 0, open_turn = null
+
 -- name: part_answer_where
 {part_can_answer} and {part_is_read_committed}
     and (cast(:item as bigint) is null or exists (select 1 from item))
@@ -39,7 +43,7 @@ message as (
     insert into messages (place, turn, role, kind, at, body)
     select (ref << 32) + last_seq, :turn, 'assistant', :kind, :now, :body from answered
 ), awaited as (
-    insert into unindexed (session) select ref from answered where last_seq - :count <= indexed_seq
+    insert into unindexed (session) select ref from answered where last_seq - 1 <= indexed_seq
     on conflict (session) do nothing
 ), closed as (
     update turns set state = 'answered', closed_at = :now, answer_seq = answered.last_seq
@@ -69,13 +73,13 @@ select last_seq, exists (select 1 from promoted) from answered
 
 -- name: turn_answer
 with {part_locked_item}, answered as (
-    update sessions set {part_step_columns}
+    update sessions set {part_answer_columns}
     {part_answer_where}
 ), {part_answer_rows}
 
 -- name: turn_answer_with_usage
 with {part_locked_item}, answered as (
-    update sessions set {part_step_columns},
+    update sessions set {part_answer_columns},
     {part_add_usage}
     {part_answer_where}
 ), ledger as (
@@ -88,7 +92,7 @@ with {part_locked_item}, answered as (
         cast(:cost as bigint), :certainty, :cost_source
     from answered
 ), sums as (
-    insert into usage_sums ({part_sum_columns})
+    insert into usage_sums as old ({part_sum_columns})
     select cast(:now as bigint) / 900000000, platform, coalesce(:person, person, ''),
         coalesce(substr(cast(:model as text), 1, 200), ''), 1, :input, :output, :cache_read,
         :cache_write, :reasoning, cast(:cost as bigint), :certainty
