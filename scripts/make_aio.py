@@ -31,6 +31,7 @@ CLASSES = (
     ("tertulia.records.schedules", "Schedules"),
     ("tertulia.records.processes", "Processes"),
     ("tertulia.records.listeners", "Listeners"),
+    ("tertulia.records.media", "MediaFiles"),
     ("tertulia.records.person_view", "PersonView"),
     ("tertulia.store", "Store"),
 )
@@ -71,6 +72,7 @@ STORE = '''
         self.schedules = Schedules(store.schedules, executor)
         self.processes = Processes(store.processes, executor)
         self.listeners = Listeners(store.listeners, executor)
+        self.media = MediaFiles(store.media, executor)
 
     async def __aenter__(self) -> Self:
         return self

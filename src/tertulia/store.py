@@ -57,6 +57,7 @@ class Store:
         self.schedules = records.schedules
         self.processes = records.processes
         self.listeners = records.listeners
+        self.media = records.media
 
     def transcript(self, session_id: str) -> Transcript:
         """Return the transcript of a session."""

@@ -9,13 +9,14 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType, TracebackType
-from typing import Any, Literal, Self
+from typing import Any, BinaryIO, Literal, Self
 
 from tertulia import store as sync_store
 from tertulia.aio.executor import P, T, ThreadExecutor
 from tertulia.aio.turn import Turn, TurnControl
 from tertulia.core.history.formats import Format, Timestamps
 from tertulia.core.history.summary import Compaction, Summariser
+from tertulia.core.media import Media
 from tertulia.core.message import Message
 from tertulia.core.schedule import Misfire
 from tertulia.core.session import Page, Session, State
@@ -23,6 +24,7 @@ from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN
 from tertulia.core.usage import Usage
 from tertulia.records import listeners as sync_listeners
+from tertulia.records import media as sync_media
 from tertulia.records import people as sync_people
 from tertulia.records import person_view as sync_person_view
 from tertulia.records import processes as sync_processes
@@ -600,12 +602,15 @@ class Outbox:
         is_plain: bool = False,
         reply_to: str | None = None,
         replaces: str | None = None,
+        media: Media | None = None,
     ) -> Delivery:
         """Put a text in and return its delivery. The same `delivery` key is put in only once.
 
         The text is Markdown, unless it `is_plain`. A text that is too long for its platform is put
         in as several parts; the first is returned. `reply_to` is the id of a message of the chat
         that it answers, `replaces` that of an earlier message of the account that it replaces.
+        With `media`, a file that `store.media.put` returned, the first part is that file, and the
+        text its caption.
         """
         return await self.executor.run_batched(
             self.sync.put,
@@ -617,6 +622,7 @@ class Outbox:
             is_plain=is_plain,
             reply_to=reply_to,
             replaces=replaces,
+            media=media,
         )
 
     async def claim(
@@ -1034,6 +1040,43 @@ class Listeners:
         )
 
 
+class MediaFiles:
+    """The files of a store."""
+
+    def __init__(self, record: sync_media.MediaFiles, executor: ThreadExecutor) -> None:
+        self.sync = record
+        self.executor = executor
+
+    async def put(
+        self,
+        content: bytes | str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        type: str | None = None,
+        max_bytes: int | None = None,
+    ) -> Media:
+        """Store a file, given by its bytes or its path, and return its description.
+
+        The type is read from the bytes, and the name is made safe. Raises `TooLarge` if the file
+        has more than `max_bytes`, and `ConfigError` if there is no file at the path.
+        """
+        return await self.executor.run(
+            self.sync.put, content, name=name, type=type, max_bytes=max_bytes
+        )
+
+    async def get(self, hash: str) -> bytes | None:
+        """Return the bytes of a file, or None if it is not stored (any more)."""
+        return await self.executor.run(self.sync.get, hash)
+
+    async def open(self, hash: str) -> BinaryIO:
+        """Return a file to read from; raise `NotFound` if it is not stored (any more)."""
+        return await self.executor.run(self.sync.open, hash)
+
+    async def clean(self) -> int:
+        """Delete files that no message has linked for a week; return how many were deleted."""
+        return await self.executor.run(self.sync.clean)
+
+
 class PersonView:
     """A store limited to the sessions that one person may see."""
 
@@ -1082,6 +1125,7 @@ class Store:
         self.schedules = Schedules(store.schedules, executor)
         self.processes = Processes(store.processes, executor)
         self.listeners = Listeners(store.listeners, executor)
+        self.media = MediaFiles(store.media, executor)
 
     async def __aenter__(self) -> Self:
         return self

@@ -81,6 +81,12 @@ JSON_OUTPUT = {
     "pair approve": "`id`, `platform`, `name`, `role`, `since`",
     "pair refuse": "`id`",
     "pair revoke": "`id`, `platform`, `name`, `role`, `since`",
+    **dict.fromkeys(
+        ("platforms", "platforms list"),
+        "an array of accounts: `name`, `account`, `state`, `node`, `heard_at`, `problem`",
+    ),
+    "platforms check": "the account, and `identity`",
+    "platforms add": "`name`, `account`, `identity`, `config`",
     "doctor": "`healthy`, `findings` (`name`, `state`, `detail` and `advice` of each)",
 }
 

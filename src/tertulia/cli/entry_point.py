@@ -27,6 +27,7 @@ from tertulia.cli.import_ import import_
 from tertulia.cli.options import CommandGroup
 from tertulia.cli.pair import pair
 from tertulia.cli.people import people
+from tertulia.cli.platforms import platforms
 from tertulia.cli.ps import ps
 from tertulia.cli.run import run
 from tertulia.cli.schedules import schedules
@@ -99,6 +100,7 @@ for _command in (
     pair,
     people,
     deliveries,
+    platforms,
     ps,
     sessions,
     schedules,

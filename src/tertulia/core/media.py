@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import msgspec
 
@@ -41,3 +42,95 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
         }
         size = fields.get("size")
         return cls(**values, size=size if isinstance(size, int) else None)
+
+
+# The first bytes of a file, and the type they stand for. `....` are four bytes of any value.
+_SIGNATURES: Final[tuple[tuple[bytes, str], ...]] = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"RIFF....WEBP", "image/webp"),
+    (b"RIFF....WAVE", "audio/wav"),
+    (b"BM", "image/bmp"),
+    (b"%PDF-", "application/pdf"),
+    (b"OggS", "audio/ogg"),
+    (b"ID3", "audio/mpeg"),
+    (b"\xff\xfb", "audio/mpeg"),
+    (b"\xff\xf3", "audio/mpeg"),
+    (b"fLaC", "audio/flac"),
+    (b"....ftypM4A", "audio/mp4"),
+    (b"....ftypheic", "image/heic"),
+    (b"....ftypavif", "image/avif"),
+    (b"....ftyp", "video/mp4"),
+    (b"\x1aE\xdf\xa3", "video/webm"),
+    (b"PK\x03\x04", "application/zip"),
+    (b"\x1f\x8b", "application/gzip"),
+    (b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
+    (b"MZ", "application/x-msdownload"),
+    (b"\x7fELF", "application/x-executable"),
+)
+# Types whose files begin like the type on the left: the sender's word decides between them.
+_REFINED: Final = {
+    "application/zip": ("application/vnd.", "application/epub+zip", "application/java-archive"),
+    "audio/ogg": ("video/ogg", "audio/opus"),
+    "video/mp4": ("audio/mp4", "video/quicktime", "audio/x-m4a", "video/3gpp"),
+    "video/webm": ("audio/webm", "video/x-matroska"),
+}
+_EXTENSIONS: Final = {
+    "image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp",
+    "application/pdf": "pdf", "audio/ogg": "ogg", "audio/mpeg": "mp3", "audio/wav": "wav",
+    "video/mp4": "mp4", "audio/mp4": "m4a", "text/plain": "txt",
+}  # fmt: skip
+_MAX_NAME: Final = 100
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f<>:"/\\|?*\u200e\u200f\u202a-\u202e\u2066-\u2069]+')
+_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,60}/[a-z0-9][a-z0-9!#$&^_.+-]{0,60}")
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def is_hash(text: object) -> bool:
+    """Return whether a value has the form of a file's hash."""
+    return isinstance(text, str) and _HASH.fullmatch(text) is not None
+
+
+def read_type(content: bytes, declared: str | None = None) -> str:
+    """Return the media type of a file by its bytes; `declared` only chooses among fitting ones."""
+    claim = (declared or "").partition(";")[0].strip().lower()
+    for signature, media_type in _SIGNATURES:
+        if _begins_with(content, signature):
+            refined = _REFINED.get(media_type, ())
+            return claim if _TYPE.fullmatch(claim) and claim.startswith(refined) else media_type
+    try:
+        text = content[:4096].decode("utf-8")
+    except UnicodeDecodeError as problem:
+        # A character that the cut went through is at the very end.
+        if problem.start < len(content[:4096]) - 4 or not content:
+            return "application/octet-stream"
+        text = content[: problem.start].decode("utf-8")
+    if "\0" in text:
+        return "application/octet-stream"
+    is_text = claim.startswith("text/") or claim in ("application/json", "application/xml")
+    # HTML and SVG would run scripts where somebody opens them.
+    is_active = claim in ("text/html", "text/javascript")
+    return claim if is_text and not is_active and _TYPE.fullmatch(claim) else "text/plain"
+
+
+def _begins_with(content: bytes, signature: bytes) -> bool:
+    if signature.startswith(b"....") or b"...." in signature:
+        before, _, after = signature.partition(b"....")
+        return content.startswith(before) and content[len(before) + 4 :].startswith(after)
+    return content.startswith(signature)
+
+
+def safe_name(name: str | None, media_type: str) -> str:
+    """Return a file name without folders, control characters and tricks of direction."""
+    extension = _EXTENSIONS.get(media_type, "bin")
+    last = (name or "").replace("\\", "/").rpartition("/")[2]
+    clean = _UNSAFE.sub("_", last.encode("utf-8", "replace").decode()).strip(" .")
+    if not clean:
+        return f"file.{extension}"
+    if len(clean) <= _MAX_NAME:
+        return clean
+    stem, dot, end = clean.rpartition(".")
+    keeps_end = dot and len(end) <= 10
+    return f"{stem[: _MAX_NAME - len(end) - 1]}.{end}" if keeps_end else clean[:_MAX_NAME]

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from tertulia.core.media import is_hash
 from tertulia.core.text.excerpt import log_line, short_repr
 from tertulia.core.text.storable import storable
 from tertulia.errors import IllegalMove
@@ -104,11 +105,14 @@ def describe_call(call: ToolCall) -> str:
 
 
 class Blob(msgspec.Struct, frozen=True):
-    """A large text, compressed, under the hash of its uncompressed bytes."""
+    """A large text, compressed, under the hash of its uncompressed bytes.
+
+    `data` is None for a file that is stored already and only linked.
+    """
 
     hash: str
     size: int
-    data: bytes
+    data: bytes | None
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -135,9 +139,25 @@ def draft(message: Mapping[str, Any]) -> Draft:
     if role not in _ROLES:
         role = storable(role)
     body = to_json(message)
+    files = _linked_files(message) if "media" in message else ()
     if len(body) <= INLINE_SIZE:
-        return Draft(role, body)
-    return _draft_with_blobs(role, from_json(body))
+        return Draft(role, body, None, files)
+    stored = _draft_with_blobs(role, from_json(body))
+    return msgspec.structs.replace(stored, blobs=(*stored.blobs, *files)) if files else stored
+
+
+def blob_of_file(hash_: str) -> str:
+    """Return the name of the blob with the bytes of a file."""
+    return f"media:{hash_}"
+
+
+def _linked_files(message: Mapping[str, Any]) -> tuple[Blob, ...]:
+    """Return the files that a message names, to be linked with it."""
+    files = message["media"]
+    if not isinstance(files, list | tuple):
+        return ()
+    hashes = {file.get("hash"): None for file in files if isinstance(file, Mapping)}
+    return tuple(Blob(blob_of_file(str(hash_)), 0, None) for hash_ in hashes if is_hash(hash_))
 
 
 def to_json(value: object) -> str:

@@ -291,8 +291,8 @@ class AgentTurn:
         author = keys.person_of(message.source)
         page = await self._store.inbox.find(key=message.key, state="waiting", limit=_MAX_STEERED)
         for waiting in page.items:
-            if commands.parse(waiting.text) is not None:
-                break
+            if commands.parse(waiting.text) is not None or waiting.media:
+                break  # files are fetched before a turn of their own
             if author is None or keys.person_of(waiting.source) != author:
                 continue
             with contextlib.suppress(StaleWrite):

@@ -13,6 +13,8 @@ from contextlib import suppress
 
 from tertulia import aio
 from tertulia.core.backoff import JITTER, Backoff
+from tertulia.core.media import Media
+from tertulia.core.source import Source
 from tertulia.core.text.spans import Span
 from tertulia.errors import (
     AccountProblem,
@@ -20,10 +22,14 @@ from tertulia.errors import (
     OutcomeUnknown,
     PlatformError,
     RecipientAway,
+    Refused,
     StaleWrite,
+    TooLarge,
 )
+from tertulia.gateway import replies
 from tertulia.gateway.account_pauses import AccountPauses
 from tertulia.gateway.adapters import Adapters, key_of
+from tertulia.gateway.settings import GatewaySettings
 from tertulia.gateway.workers import RETRY_SECONDS, WAIT_SECONDS, Worker
 from tertulia.platforms.base import Adapter, Outgoing
 from tertulia.records.queues.outbox import AccountKey, Delivery
@@ -39,13 +45,15 @@ class DeliveryWorker(Worker[Delivery]):
     """Sends due deliveries and stores the outcome of each."""
 
     def __init__(
-        self, store: aio.Store, adapters: Adapters, tries: int, pauses: AccountPauses
+        self, store: aio.Store, adapters: Adapters, settings: GatewaySettings, pauses: AccountPauses
     ) -> None:
         lease = store.settings.lease_seconds
         super().__init__("outbox", store.outbox, self._send, _MAX_SENDS, lease=lease)
         self._outbox = store.outbox
         self._adapters = adapters
-        self._tries = tries
+        self._tries = settings.sends
+        self._settings = settings
+        self._store = store
         self._pauses = pauses
         self._idempotent = {
             key: adapter.idempotent_seconds
@@ -104,7 +112,8 @@ class DeliveryWorker(Worker[Delivery]):
         problem: PlatformError | None = None
         message_id: str | None = None
         try:
-            message_id = await self._adapter(delivery).send(_outgoing(delivery))
+            message = await self._outgoing(delivery)
+            message_id = await self._adapter(delivery).send(message)
         except PlatformError as refusal:
             problem = refusal
         except asyncio.CancelledError:
@@ -116,6 +125,33 @@ class DeliveryWorker(Worker[Delivery]):
             log.exception("the adapter of %s has a bug", delivery.platform)
             problem = OutcomeUnknown(f"The adapter failed: {type(bug).__name__}: {bug}")
         await self._settle(delivery, problem, message_id)
+
+    async def _outgoing(self, delivery: Delivery) -> Outgoing:
+        """Return the message to send, with the bytes of its file; raise `Refused` without them."""
+        if "media" not in delivery.body:
+            return _outgoing(delivery)
+        media = Media.from_dict(delivery.body["media"])
+        content = await self._store.media.get(media.hash or "")
+        if content is None:
+            raise Refused("The file is not stored any more.", hint="Send it again.")
+        limit = self._settings.of(delivery.platform, delivery.account).max_file_mb * 1e6
+        if len(content) > limit:
+            raise TooLarge("The file is larger than max_file_mb.", hint="Raise it, or send less.")
+        return _outgoing(delivery, media, content)
+
+    async def _tell_file_problem(self, delivery: Delivery, problem: PlatformError) -> None:
+        """Tell the person that a file will not come: its delivery is given up."""
+        if isinstance(problem, TooLarge | Refused) and "media" in delivery.body:
+            origin = Source(
+                delivery.platform, delivery.chat_id or "", account=delivery.account,
+                thread_id=delivery.thread_id,
+            )  # fmt: skip
+            name = delivery.body["media"].get("name")
+            await self._outbox.put(
+                replies.file_not_sent(name, problem), "origin", origin=origin,
+                session_id=delivery.session_id, delivery=f"{delivery.delivery}:problem",
+                is_plain=True,
+            )  # fmt: skip
 
     async def _settle(
         self, delivery: Delivery, problem: PlatformError | None, message_id: str | None = None
@@ -168,10 +204,11 @@ class DeliveryWorker(Worker[Delivery]):
         elif problem.retryable and delivery.tries < self._tries:
             await outbox.failed(delivery, problem.message, retry_after=_delay(delivery))
         else:
+            await self._tell_file_problem(delivery, problem)
             await outbox.failed(delivery, problem.message, outcome="dead")
 
 
-def _outgoing(delivery: Delivery) -> Outgoing:
+def _outgoing(delivery: Delivery, media: Media | None = None, content: bytes = b"") -> Outgoing:
     body = delivery.body
     return Outgoing(
         delivery=delivery.delivery,
@@ -182,6 +219,8 @@ def _outgoing(delivery: Delivery) -> Outgoing:
         spans=tuple(Span(*span) for span in body.get("spans", ())),
         reply_to=body.get("reply_to"),
         replaces=body.get("replaces"),
+        media=media,
+        content=content,
     )
 
 

@@ -31,6 +31,7 @@ class ExpiryWatcher:
             try:
                 await self.expire_sessions()
                 await self.flush_memories()
+                await self._store.media.clean()
             except Error as problem:
                 log.warning("session expiry failed, retrying in %g s: %s", self._every, problem)
             await asyncio.sleep(self._every)

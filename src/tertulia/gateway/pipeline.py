@@ -19,7 +19,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tertulia import aio
 from tertulia.agents.base import Agent, Tool
@@ -36,6 +37,7 @@ from tertulia.gateway.inbox_worker import InboxWorker
 from tertulia.gateway.intake_limits import IntakeLimits
 from tertulia.gateway.interrupts import Interrupts
 from tertulia.gateway.listening import AccountListener, ConnectionReporter, node_name
+from tertulia.gateway.media_fetcher import MediaFetcher
 from tertulia.gateway.metrics import Metrics, NullMetrics
 from tertulia.gateway.retries import STOPPED, Retries
 from tertulia.gateway.schedule_runner import MAX_RUNS, ScheduleRunner
@@ -109,9 +111,10 @@ class Pipeline:
         self.inbox_worker = InboxWorker(store, self.answer, self.slots)
         run = ScheduleRunner(self, adapters, folder).run
         self.schedule_worker = Worker("schedule", store.schedules, run, MAX_RUNS, lease=lease)
+        self.media_fetcher = MediaFetcher(store, adapters, settings)
         self.node = node_name()
         self.pauses = AccountPauses()
-        self.delivery_worker = DeliveryWorker(store, adapters, settings.sends, self.pauses)
+        self.delivery_worker = DeliveryWorker(store, adapters, settings, self.pauses)
         self.reporter = ConnectionReporter(
             store, [*adapters.values()], node=self.node, pauses=self.pauses
         )
@@ -346,12 +349,13 @@ class Pipeline:
 
     async def _run_turn(self, item: InboxItem, message: UserMessage) -> bool:
         """Answer a message in a turn; return whether the answer settled the inbox item too."""
+        files = await self._fetch_files(item, message.media)
         agent_turn = await self._agent_turn(item)
         turn = self.store.turn_control(
             item.source,
             message.text,
             message_id=item.message_id,
-            media=message.media,
+            media=files,
             wait=self.store.settings.lease_seconds,
             inbox_item=item,
         )
@@ -374,6 +378,18 @@ class Pipeline:
         if turn.is_interrupted:
             await self._reply(item, replies.CUT_OFF, about=turn.session.id)
         return turn.has_settled_item
+
+    async def _fetch_files(self, item: InboxItem, media: Sequence[Any]) -> list[Any]:
+        """Fetch the files of a message, and tell the person about those that could not be."""
+        files = await self.media_fetcher.fetch_all(item.source, media)
+        for number, file in enumerate(files):
+            problem = file.get("problem") if isinstance(file, dict) else None
+            if problem:
+                await self.store.outbox.put(
+                    replies.file_problem(file.get("name"), problem), "origin", origin=item.source,
+                    delivery=f"file:{item.id}:{number}", is_plain=True,
+                )  # fmt: skip
+        return files
 
     # -- agent: have the message answered; each event is stored before the next is requested
 

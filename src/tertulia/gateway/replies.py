@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tertulia.core.session import Notice
+from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.core.text.secret_patterns import hide_secrets
-from tertulia.errors import AgentError, BudgetExceeded, Error
+from tertulia.errors import AgentError, BudgetExceeded, Error, PlatformError, TooLarge
 from tertulia.platforms.base import FAILURE_KEY, REFUSAL_KEY
 from tertulia.records.queues.inbox import InboxItem
 
@@ -96,6 +97,19 @@ def interrupted(command: str) -> str:
 def refused(problem: BudgetExceeded) -> str:
     """Say which budget is used up."""
     return f"{problem.message} {problem.hint or ''}".strip()
+
+
+def file_problem(name: str | None, problem: str) -> str:
+    """Say that a file of a message was not received, and why."""
+    file = clean_for_prompt(name or "", 60)
+    return f"I did not receive the file{f' {file}' if file else ''}: {problem}."
+
+
+def file_not_sent(name: str | None, problem: PlatformError) -> str:
+    """Say that a file could not be sent."""
+    reason = "it is too large" if isinstance(problem, TooLarge) else "it was refused"
+    file = clean_for_prompt(name or "", 60)
+    return f"I could not send the file{f' {file}' if file else ''}: {reason}."
 
 
 def failed(problem: AgentError) -> str:

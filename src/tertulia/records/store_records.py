@@ -22,6 +22,7 @@ from tertulia.platforms import registry
 from tertulia.records.indexer import Indexer
 from tertulia.records.listeners import Listeners
 from tertulia.records.machine_zone import machine_zone
+from tertulia.records.media import MediaFiles
 from tertulia.records.people import People
 from tertulia.records.person_view import PersonView
 from tertulia.records.processes import Processes
@@ -85,6 +86,7 @@ class StoreRecords:
         self.schedules = Schedules(self.context)
         self.processes = Processes(self.context)
         self.listeners = Listeners(self.context)
+        self.media = MediaFiles(self.context)
 
     @cached_property
     def redactor(self) -> Redactor:

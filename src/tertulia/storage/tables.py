@@ -143,6 +143,11 @@ TABLES: tuple[Table, ...] = (
         page=_BLOBS_PAGE,
     ),
     _table(
+        "pending_media",
+        {"hash": str},
+        "hash at",
+    ),
+    _table(
         "message_blobs",
         {"place": int, "hash": str},
         "place hash",

@@ -296,7 +296,9 @@ def _describe_media(media: Any) -> str:
         elif isinstance(item, Mapping):
             kind = clean_for_prompt(str(item.get("type") or ""), 20) or "file"
             location = item.get("path") or item.get("url") or item.get("name") or ""
-            lines.append(f"[{kind}: {clean_for_prompt(str(location)) or 'unknown'}]")
+            problem = clean_for_prompt(str(item.get("problem") or ""), 80)
+            note = f", not received: {problem}" if problem else ""
+            lines.append(f"[{kind}: {clean_for_prompt(str(location)) or 'unknown'}{note}]")
     return "\n".join(lines)
 
 

@@ -17,7 +17,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tertulia.core import keys, validate
-from tertulia.core.message import from_json, to_json
+from tertulia.core.media import Media
+from tertulia.core.message import blob_of_file, from_json, to_json
 from tertulia.core.platform import Platform
 from tertulia.core.session import Page
 from tertulia.core.source import LOCAL, Source
@@ -29,6 +30,7 @@ from tertulia.errors import ConfigError, NotFound, StaleWrite
 from tertulia.platforms import registry
 from tertulia.platforms.definition import PlatformDefinition
 from tertulia.platforms.registry import PLATFORMS
+from tertulia.records.media import release
 from tertulia.records.queues import base
 from tertulia.records.store_context import StoreContext
 from tertulia.storage.base import Params, Row, Transaction
@@ -92,16 +94,19 @@ class Outbox:
         is_plain: bool = False,
         reply_to: str | None = None,
         replaces: str | None = None,
+        media: Media | None = None,
     ) -> Delivery:
         """Put a text in and return its delivery. The same `delivery` key is put in only once.
 
         The text is Markdown, unless it `is_plain`. A text that is too long for its platform is put
         in as several parts; the first is returned. `reply_to` is the id of a message of the chat
         that it answers, `replaces` that of an earlier message of the account that it replaces.
+        With `media`, a file that `store.media.put` returned, the first part is that file, and the
+        text its caption.
         """
         parts = build_deliveries(
             self._context, text, to, origin, session_id=session_id, delivery=delivery,
-            is_plain=is_plain, reply_to=reply_to, replaces=replaces,
+            is_plain=is_plain, reply_to=reply_to, replaces=replaces, media=media,
         )  # fmt: skip
         now = to_micros(self._context.clock.now())
 
@@ -316,6 +321,7 @@ def build_deliveries(
     is_plain: bool = False,
     reply_to: str | None = None,
     replaces: str | None = None,
+    media: Media | None = None,
 ) -> list[Delivery]:
     """Return the deliveries of a text: the target resolved to a chat, a long text in parts.
 
@@ -327,7 +333,11 @@ def build_deliveries(
     validate.text("text", text)
     validate.text("to", to)
     validate.text("delivery", delivery, optional=True)
-    references = {"reply_to": storable(reply_to), "replaces": storable(replaces)}
+    references = {
+        "reply_to": storable(reply_to),
+        "replaces": storable(replaces),
+        "media": None if media is None else media.to_dict(),
+    }
     target = Target.parse(to, origin, known=PLATFORMS)
     chat_id, thread_id, account = target.chat_id, target.thread_id, ""
     if chat_id is None and target.platform != LOCAL:
@@ -469,7 +479,10 @@ def _promote(tx: Transaction, chat: Row) -> None:
 
 def delete_of_session(tx: Transaction, session_id: str) -> None:
     """Delete all deliveries of a session, sent ones included."""
-    for chat in sorted(set(tx.all("outbox_delete", {"session_id": session_id})), key=str):
+    rows = tx.all("outbox_delete", {"session_id": session_id})
+    files = [from_json(body).get("media") for *_, body in rows if '"media"' in body]
+    release(tx, [blob_of_file(file["hash"]) for file in files if file and file.get("hash")])
+    for chat in sorted({tuple(chat) for *chat, _ in rows}, key=str):
         _promote(tx, chat)
 
 

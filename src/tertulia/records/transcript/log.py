@@ -114,6 +114,10 @@ def _insert(tx: Transaction, counted: Row, entries: Sequence[Entry], now: int) -
             at = now
         rows.append((position, number, item.role, kind, author, at, item.body, item.away))
         for blob in item.blobs:
+            if blob.data is None:
+                tx.run("media_link", {"place": position, "hash": blob.hash})
+                tx.run("media_settle", {"hash": blob.hash})
+                continue
             tx.run("blob_insert", {"hash": blob.hash, "size": blob.size, "data": blob.data})
             tx.run("blob_link", {"place": position, "hash": blob.hash})
     tx.many("message_insert", rows)

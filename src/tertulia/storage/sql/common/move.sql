@@ -24,6 +24,9 @@ delete from messages where place = :place
 -- name: move_blobs_drop
 delete from blobs where hash = :hash
 
+-- name: move_pending_media_drop
+delete from pending_media where hash = :hash
+
 -- name: move_message_blobs_drop
 delete from message_blobs where place = :place and hash = :hash
 

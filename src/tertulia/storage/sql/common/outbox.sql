@@ -159,4 +159,4 @@ update outbox set paused_at = 0 where id = :id and state = 'waiting'
 
 -- name: outbox_delete
 delete from outbox where session_id = :session_id
-returning platform, account, chat_id, thread_id
+returning platform, account, chat_id, thread_id, body

@@ -81,6 +81,12 @@ from blobs where hash > :hash order by hash limit :limit
 insert into blobs (hash, size, data)
 values (?, ?, ?)
 
+-- name: copy_pending_media_page
+select hash, at from pending_media where hash > :hash order by hash limit :limit
+
+-- name: copy_pending_media_put
+insert into pending_media (hash, at) values (?, ?)
+
 -- name: copy_message_blobs_page
 select place, hash
 from message_blobs where (place, hash) > (:place, :hash) order by place, hash limit :limit

@@ -35,7 +35,7 @@ lock table sessions in access exclusive mode
 lock table
     installation, people, links, codes, wrong_codes, messages, blobs, message_blobs,
     revisions, borrowings, turns, events, usage, usage_sums, spending, inbox, outbox, flushes, newcomers,
-    schedules, occurrences, processes, listeners, connections, bot_messages
+    schedules, occurrences, processes, listeners, connections, bot_messages, pending_media
 in exclusive mode
 
 -- name: part_{queue}_by_due (inbox, outbox)

@@ -1,0 +1,287 @@
+"""`tertulia platforms`: connect chat apps, and show how their accounts are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from tertulia.cli import locations, output, wizard
+from tertulia.cli.errors import NEGATIVE_RESULT
+from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
+from tertulia.config.schema import AccountSection
+from tertulia.core.source import LOCAL
+from tertulia.core.text import format
+from tertulia.core.text.secret_patterns import hide_secrets
+from tertulia.errors import ConfigError, Error
+from tertulia.platforms.definition import PlatformDefinition, section_name
+from tertulia.platforms.registry import PLATFORMS
+from tertulia.records.machine_zone import machine_zone
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tertulia.records.listeners import Connection
+
+
+class AccountStatus(NamedTuple):
+    """The state of one account, as the running gateways report it."""
+
+    name: str
+    account: str
+    state: str
+    node: str | None = None
+    heard_at: datetime | None = None
+    problem: str | None = None
+
+
+def to_dict(status: AccountStatus) -> dict[str, Any]:
+    """Return the fields of an account for JSON."""
+    heard_at = None if status.heard_at is None else status.heard_at.isoformat()
+    return status._asdict() | {"heard_at": heard_at}
+
+
+@click.group(cls=CommandGroup, invoke_without_command=True, no_args_is_help=False)
+@json_option
+@click.pass_context
+def platforms(ctx: click.Context) -> None:
+    """Connect chat apps, and show the state of each account."""
+    if ctx.invoked_subcommand is None:
+        _print_list(ctx.obj)
+
+
+@platforms.command("list")
+@json_option
+@click.pass_obj
+def list_(options: CommandOptions) -> None:
+    """List the configured accounts: state, the node that listens, last sign of life, problem."""
+    _print_list(options)
+
+
+@platforms.command()
+@click.argument("name", type=TEXT)
+@click.option("--account", type=TEXT, default="", help="The account, if it is not the first one.")
+@json_option
+@click.pass_obj
+def check(options: CommandOptions, name: str, account: str) -> None:
+    """Ask the platform NAME whether it accepts the account, and who it is there."""
+    section = _require_section(options, name, account)
+    status = _status(section, _connections(options))
+    identity, problem = None, None
+    with output.spinner(options, "Asking …"):
+        try:
+            identity = identify(section)
+        except Error as refusal:
+            problem = refusal
+    if options.json:
+        fields = to_dict(status) | {"identity": identity}
+        if problem is not None:
+            fields["problem"] = hide_secrets(problem.message)
+        output.print_json(fields)
+    elif problem is None:
+        output.print_text(options, f"{_title(name, account)} is accepted: {identity}.")
+        output.print_text(options, f"State: {status.state}.")
+    else:
+        output.print_text(options, hide_secrets(f"{_title(name, account)}: {problem}"))
+    if problem is not None:
+        click.get_current_context().exit(NEGATIVE_RESULT)
+
+
+@platforms.command()
+@click.argument("name", type=TEXT)
+@click.option("--account", type=TEXT, default="", help="A name, for a further account.")
+@json_option
+@click.pass_obj
+def add(options: CommandOptions, name: str, account: str) -> None:
+    """Connect the platform NAME: ask for its token, check it, and write its section."""
+    definition = _require_definition(name)
+    path = locations.config_path(options)
+    _refuse_configured(options, name, account)
+    if definition.guide and not options.json:
+        output.print_text(options, definition.guide)
+    answers = {
+        question.key: click.prompt(
+            question.question,
+            default=question.default,
+            hide_input=question.is_secret,
+            err=options.json,
+        ).strip()
+        for question in definition.setup
+    }
+    section = _section(name, account, answers)
+    identity = identify(section)
+    append_section(path, section_name(name, account), answers)
+    if options.json:
+        output.print_json({"name": name, "account": account, "identity": identity, "config": path})
+        return
+    output.print_text(options, f"Connected: {identity}. Written to {path}.")
+    output.print_text(options, definition.pairing or _PAIRING)
+
+
+_PAIRING = (
+    "Start it with: tertulia run. Then write to the bot; it answers with a code. Let yourself in"
+    " with: tertulia pair approve CODE --role owner"
+)
+
+
+def identify(section: AccountSection) -> str:
+    """Ask the platform of a section who the account is; raise an `Error` if it is refused."""
+    from tertulia.config.build import build_adapter
+
+    async def ask() -> str:
+        adapter = build_adapter(section, locations.platforms_folder())
+        try:
+            return await adapter.identify()
+        finally:
+            await adapter.close()
+
+    return asyncio.run(ask())
+
+
+def append_section(path: str, section: str, values: Mapping[str, str]) -> None:
+    """Add a section to the configuration file, which only this user can read afterwards.
+
+    The file is replaced as a whole: a crash leaves the old one or the new one.
+    """
+    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items() if value]
+    text = "\n".join([f"[{section}]", *lines, ""])
+    try:
+        with open(path, encoding="utf-8") as file:
+            before = file.read()
+    except FileNotFoundError:
+        wizard.write_config(path, f"{wizard.config_text({'kind': 'parrot'})}\n{text}")
+        return
+    folder = os.path.dirname(os.path.abspath(path))
+    handle, partial = tempfile.mkstemp(dir=folder, prefix=".config-")
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(f"{before.rstrip()}\n\n{text}")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        os.unlink(partial)
+        raise
+
+
+def account_statuses(options: CommandOptions) -> list[AccountStatus]:
+    """Return the state of every configured account."""
+    config = locations.load_config(options).config
+    connections = _connections(options)
+    sections = [section for section in config.accounts() if section.name != LOCAL]
+    return [_status(section, connections) for section in sections]
+
+
+def _print_list(options: CommandOptions) -> None:
+    statuses = account_statuses(options)
+    nothing = "No platform is configured. Connect one with: tertulia platforms add NAME"
+    output.print_items(options, statuses, to_dict, _table, nothing)
+
+
+def _table(statuses: Sequence[AccountStatus]) -> Table:
+    table = output.new_table(
+        "platform", "account", "state", "listens on", "heard", "problem", elastic="problem"
+    )
+    zone = machine_zone()
+    styles = {"listening": "green", "problem": "red"}
+    for status in statuses:
+        table.add_row(
+            output.cell(status.name),
+            output.cell(status.account),
+            output.cell(status.state, styles.get(status.state, "")),
+            output.cell(status.node or ""),
+            "" if status.heard_at is None else format.format_time(status.heard_at, zone),
+            output.cell(status.problem or ""),
+        )
+    return table
+
+
+def _status(section: AccountSection, connections: Sequence[Connection]) -> AccountStatus:
+    name, account, settings = section
+    own = [
+        connection
+        for connection in connections
+        if (connection.platform, connection.account) == (name, account) and connection.is_fresh
+    ]
+    if not settings.enabled:
+        return AccountStatus(name, account, "disabled")
+    if not own:
+        return AccountStatus(name, account, "not running")
+    listening = [connection for connection in own if connection.listening]
+    problem = next((connection.problem for connection in own if connection.problem), None)
+    times = [connection.heard_at for connection in own if connection.heard_at is not None]
+    heard = max(times, default=None)
+    return AccountStatus(
+        name,
+        account,
+        "problem" if problem else "listening" if listening else "connecting",
+        ", ".join(connection.node for connection in listening) or None,
+        heard,
+        None if problem is None else hide_secrets(problem),
+    )
+
+
+def _connections(options: CommandOptions) -> list[Connection]:
+    """Return what the running gateways report; nothing if there is no store yet."""
+    location = locations.store_location(options)
+    if locations.is_store_missing(location):
+        return []
+    with locations.open_existing_store(options) as store:
+        return store.listeners.connections()
+
+
+def _require_section(options: CommandOptions, name: str, account: str) -> AccountSection:
+    for section in locations.load_config(options).config.accounts():
+        if (section.name, section.account) == (name, account):
+            return section
+    raise ConfigError(
+        f"{_title(name, account)} is not configured.",
+        hint=f"Connect it with: tertulia platforms add {name}",
+        field=section_name(name, account),
+    )
+
+
+def _refuse_configured(options: CommandOptions, name: str, account: str) -> None:
+    path = locations.config_path(options)
+    if not os.path.exists(path):
+        return
+    for section in locations.load_config(options).config.accounts():
+        if (section.name, section.account) == (name, account):
+            raise ConfigError(
+                f"{_title(name, account)} is configured already.",
+                hint="Change its section in the file, or add another account with --account NAME.",
+                field=section_name(name, account),
+            )
+
+
+def _require_definition(name: str) -> PlatformDefinition:
+    definition = PLATFORMS.get(name)
+    if definition is None or definition.build is None or not definition.setup:
+        names = sorted(name for name in PLATFORMS if PLATFORMS[name].setup)
+        raise ConfigError(
+            f"There is nothing to ask for to connect {name!r}.",
+            hint=f"These can be added: {', '.join(names)}. docs/config.md shows other sections.",
+            field="name",
+        )
+    return definition
+
+
+def _section(name: str, account: str, answers: Mapping[str, Any]) -> AccountSection:
+    """Return the section that the answers make; raise `ConfigError` if one is wrong."""
+    from tertulia.config.load import ConfigReader, Origin
+
+    values = {key: value for key, value in answers.items() if value}
+    table = {"accounts": {account: values}} if account else values
+    config = ConfigReader(Origin("", {})).config({"platforms": {name: table}})
+    sections = {section.account: section for section in config.accounts()}
+    return sections[account]
+
+
+def _title(name: str, account: str) -> str:
+    return f"{name}/{account}" if account else name
