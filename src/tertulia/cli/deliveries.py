@@ -115,7 +115,7 @@ def _table(rows: Sequence[Delivery]) -> Table:
             output.cell(str(row.id)),
             output.cell(row.state, _STYLES.get(row.state, "")),
             output.cell(chat),
-            format.format_time(row.created_at, zone),
+            "" if row.created_at is None else format.format_time(row.created_at, zone),
             output.cell(str(row.body.get("text") or "")),
             output.cell(row.problem or ""),
         )
