@@ -55,7 +55,7 @@ def test_connected_platforms_are_the_enabled_ones_without_the_terminal() -> None
 
 def test_platform_without_a_section_has_the_defaults() -> None:
     assert Config().platform("local") == LocalSettings()
-    assert Config().platform("telegram") == PlatformSettings()
+    assert Config().platform("discord") == PlatformSettings()
 
 
 def test_config_page_is_up_to_date() -> None:

@@ -97,7 +97,8 @@ def test_request_without_token_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         ('[[http.tokens]]\nname = "ana"\ntoken_env = "NOT_SET_ANYWHERE"', "NOT_SET_ANYWHERE"),
         ("[platforms.webhook]", "platforms.webhook has no secret"),
         ("[platforms.smoke_signals]", "Did you mean signal?"),
-        ("[platforms.telegram]", "no adapter for this platform"),
+        ("[platforms.discord]", "no adapter for this platform"),
+        ("[platforms.telegram]", "platforms.telegram has no token"),
         ("hots = 1", "host"),
     ],
 )

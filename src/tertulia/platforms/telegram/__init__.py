@@ -1,0 +1,95 @@
+"""The platform `telegram`: a bot of the Telegram Bot API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from tertulia.core.secret import Secret
+from tertulia.core.text.spans import FormattedText
+from tertulia.errors import ConfigError
+from tertulia.platforms.base import Adapter
+from tertulia.platforms.definition import BuildContext, PlatformDefinition, SetupQuestion
+from tertulia.platforms.settings import PlatformSettings
+
+
+class TelegramSettings(PlatformSettings, frozen=True, kw_only=True):
+    """A bot on Telegram.
+
+    token         the token of the bot, from BotFather; better kept out of the file
+    token_env     the environment variable that contains it
+    base_url      the address of the Bot API server
+    mode          how messages are received: poll (nothing else is needed) or webhook (Telegram
+                  calls this gateway, which needs an address that Telegram can reach)
+    public_url    webhook: the address of this gateway as Telegram reaches it, with https
+    secret        webhook: a secret that Telegram sends with each call; better kept out of the file
+    secret_env    the environment variable that contains it
+    """
+
+    token: Secret | None = None
+    token_env: str | None = None
+    base_url: str = "https://api.telegram.org"
+    mode: Literal["poll", "webhook"] = "poll"
+    public_url: str | None = None
+    secret: Secret | None = None
+    secret_env: str | None = None
+
+
+def format_text(source: str) -> Sequence[FormattedText]:
+    """Return Markdown as the texts of messages, formatted and within the limit."""
+    from tertulia.platforms.telegram import entities
+
+    return entities.format_text(source)
+
+
+def build(context: BuildContext) -> Adapter:
+    """Return the adapter of one bot."""
+    # The abilities of the platform are asked for by every store: only a gateway needs the adapter.
+    from tertulia.platforms.telegram.adapter import TelegramAdapter
+
+    settings: TelegramSettings = context.settings
+    webhook = None
+    if settings.mode == "webhook":
+        if not (settings.public_url or "").startswith("https://"):
+            raise ConfigError(
+                f"{context.section} receives by webhook, and has no public_url.",
+                hint='Set the address that Telegram can reach: public_url = "https://…"',
+                field=f"{context.section}.public_url",
+            )
+        path = "/".join(filter(None, ("platforms", context.name, context.account)))
+        url = f"{(settings.public_url or '').rstrip('/')}/{path}"
+        webhook = url, context.require_secret("secret")
+    return TelegramAdapter(
+        context.require_secret("token"),
+        account=context.account,
+        base_url=settings.base_url,
+        webhook=webhook,
+        streams=settings.stream == "auto",
+    )
+
+
+PLATFORM = PlatformDefinition(
+    "telegram",
+    "Telegram",
+    length_limit=4096,
+    # Reports differ on the unit, code points or UTF-16 units; a text that fits in UTF-16 units
+    # fits in both.
+    length_unit="utf16",
+    markdown="html",
+    threads=True,
+    edits=True,
+    typing=True,
+    media=True,
+    commands=True,
+    settings=TelegramSettings,
+    build=build,
+    format=format_text,
+    setup=(SetupQuestion(key="token", question="The token of the bot", is_secret=True),),
+    guide=(
+        "Open Telegram, write /newbot to @BotFather, and answer its two questions."
+        " It gives you a token like 123456789:AA…"
+    ),
+    pairing=(
+        "Write to the bot. It answers with a code; let yourself in with: tertulia pair approve CODE"
+    ),
+)

@@ -1,0 +1,307 @@
+"""Calls of the Telegram Bot API, and what its answers mean.
+
+The token of the bot stands in every URL. So no error here has a URL, a request or a cause, and the
+lines that the HTTP library logs about each request have the token hidden.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import AsyncGenerator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from tertulia.errors import (
+    AccountProblem,
+    ConfigError,
+    OutcomeUnknown,
+    PlatformError,
+    PlatformUnavailable,
+    RateLimited,
+    Refused,
+    TooLarge,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+
+File = tuple[str, bytes, str]
+"""A file to send: its name, its bytes and its media type."""
+
+_CONNECT_SECONDS: Final = 10.0
+_SEND_SECONDS: Final = 60.0
+_READ_SECONDS: Final = 20.0
+# The pause after a 429 that names none; the pause that the platform names may be minutes.
+_DEFAULT_PAUSE: Final = 3.0
+# The loggers of the HTTP library that write URLs, in requests or in the headers of answers.
+_LOGGERS: Final = ("httpx2", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy")
+_TOKEN_IN_URL = re.compile(r"/bot[^/\s]+/")
+
+
+class PollConflict(PlatformError):
+    """Another program polls this bot, or it has a webhook."""
+
+    code = "poll_conflict"
+    retryable = True
+
+
+class FormatRefused(PlatformError):
+    """The formatting was refused; the same text may be accepted without it."""
+
+    code = "format_refused"
+
+
+class ReplyRefused(PlatformError):
+    """The message it replies to was refused; the same text may be accepted without it."""
+
+    code = "reply_refused"
+
+
+class NotModified(PlatformError):
+    """The message has this text already."""
+
+    code = "not_modified"
+
+
+class ChatMoved(PlatformError):
+    """The group became a supergroup and has a new id."""
+
+    code = "chat_moved"
+
+    def __init__(self, chat_id: str) -> None:
+        super().__init__("The group has a new id.", hint="It is sent there.")
+        self.chat_id = chat_id
+
+
+class UnreadableAnswer(PlatformError):
+    """The answer is complete, and not JSON."""
+
+    code = "unreadable_answer"
+    retryable = True
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__("Telegram gave an answer that cannot be read.", hint="It is asked again.")
+        self.body = body
+
+
+class BotApi:
+    """A connection to the Bot API for one bot."""
+
+    def __init__(self, token: str, base_url: str) -> None:
+        self._token = token
+        self._base_url = base_url.rstrip("/")
+        self._client: httpx2.AsyncClient | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._base_url}>"
+
+    async def ask(
+        self,
+        method: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        seconds: float = _READ_SECONDS,
+    ) -> Any:
+        """Call a method that may be called again; return its result.
+
+        Raises `PlatformUnavailable` if there is no clear answer within `seconds`.
+        """
+        try:
+            return await self._call(method, parameters or {}, None, seconds)
+        except OutcomeUnknown as problem:
+            message = problem.message
+        raise PlatformUnavailable(message, hint="It is tried again.")
+
+    async def send(
+        self, method: str, parameters: Mapping[str, Any], *, file: tuple[str, File] | None = None
+    ) -> Any:
+        """Call a method that must not be called twice; return its result.
+
+        Raises `OutcomeUnknown` if it cannot be known whether it was carried out. `file` is the name
+        of its parameter, and the file.
+        """
+        try:
+            return await self._call(method, parameters, file, _SEND_SECONDS)
+        except UnreadableAnswer as problem:
+            message = problem.message
+        raise OutcomeUnknown(message, hint="Look into the chat whether it arrived.")
+
+    async def download(self, file_path: str) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes of a file; raise `Refused` if its link has expired."""
+        library = import_library()
+        url = f"{self._base_url}/file/bot{self._token}/{file_path}"
+        problem: PlatformError | None = None
+        try:
+            async with self._open_client().stream(
+                "GET", url, timeout=_timeout(_READ_SECONDS)
+            ) as answer:
+                if answer.is_success:
+                    async for piece in answer.aiter_bytes(65536):
+                        yield piece
+                    return
+                problem = _download_error(answer.status_code)
+        except library.HTTPError as failure:
+            problem = PlatformUnavailable(
+                f"A file could not be downloaded from Telegram ({type(failure).__name__}).",
+                hint="It is tried again.",
+            )
+        if problem is not None:
+            raise problem
+
+    async def close(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def _call(
+        self,
+        method: str,
+        parameters: Mapping[str, Any],
+        file: tuple[str, File] | None,
+        seconds: float,
+    ) -> Any:
+        library = import_library()
+        url = f"{self._base_url}/bot{self._token}/{method}"
+        body: dict[str, Any] = {"json": dict(parameters)}
+        if file is not None:
+            fields = {name: _form_value(value) for name, value in parameters.items()}
+            body = {"data": fields, "files": {file[0]: file[1]}}
+        problem: PlatformError
+        try:
+            answer = await self._open_client().post(url, **body, timeout=_timeout(seconds))
+        except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as failure:
+            problem = PlatformUnavailable(
+                f"Telegram cannot be reached ({type(failure).__name__}).",
+                hint="Check the connection to the network, and base_url.",
+            )
+        except (library.HTTPError, library.InvalidURL) as failure:
+            problem = OutcomeUnknown(
+                f"Telegram did not answer ({type(failure).__name__}).",
+                hint="Look into the chat whether it arrived.",
+            )
+        else:
+            return _result(method, answer.status_code, answer.content)
+        raise problem
+
+    def _open_client(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            library = import_library()
+            limits = library.Limits(max_connections=128, max_keepalive_connections=64)
+            # Checking certificates costs 30 ms at the start, which a local server does not need.
+            verify = self._base_url.startswith("https:")
+            self._client = library.AsyncClient(limits=limits, verify=verify)
+        assert self._client is not None
+        return self._client
+
+
+def import_library() -> Any:
+    """Return the HTTP library; raise `ConfigError` if it is not installed."""
+    try:
+        import httpx2
+    except ImportError as problem:
+        raise ConfigError(
+            "Telegram needs httpx2, which is not installed.",
+            hint="Install it: pip install 'tertulia[gateway]'.",
+        ) from problem
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_hide_token)  # a filter is added once
+    return httpx2
+
+
+def _hide_token(record: logging.LogRecord) -> bool:
+    text = record.getMessage()
+    if "/bot" in text:
+        record.msg, record.args = _TOKEN_IN_URL.sub("/bot[hidden]/", text), ()
+    return True
+
+
+def _timeout(seconds: float) -> Any:
+    return import_library().Timeout(seconds, connect=_CONNECT_SECONDS, pool=_CONNECT_SECONDS)
+
+
+def _form_value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _result(method: str, status: int, content: bytes) -> Any:
+    """Return the result in an answer, or raise the error that it means."""
+    try:
+        # Lone surrogates pass, as people may send them; bytes that are no text do not stop it.
+        answer = json.loads(content.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        answer = None
+    if isinstance(answer, dict) and answer.get("ok") is True and "result" in answer:
+        return answer["result"]
+    if isinstance(answer, dict) and isinstance(answer.get("error_code"), int):
+        raise _refusal(method, answer)
+    raise _unclear(status, content)
+
+
+def _unclear(status: int, content: bytes) -> PlatformError:
+    """Return the error of an answer that is not one of the Bot API: a proxy's, or a broken one."""
+    message = f"Telegram answered {status}, without a reason."
+    if status == 413:
+        return TooLarge(message, hint="Send less.")
+    if status == 429:
+        return RateLimited(message, hint="It is sent later.", retry_after=_DEFAULT_PAUSE)
+    if status >= 500:
+        return OutcomeUnknown(message, hint="Look into the chat whether it arrived.")
+    if status >= 300:
+        # The Bot API gives reasons: this came from something before it, which passed nothing on.
+        return PlatformUnavailable(message, hint="Check base_url and the proxies in between.")
+    return UnreadableAnswer(content)
+
+
+def _refusal(method: str, answer: Mapping[str, Any]) -> PlatformError:
+    """Return the error that a refusal of the Bot API means."""
+    code = answer["error_code"]
+    reason = str(answer.get("description", ""))[:200]
+    parameters = answer.get("parameters")
+    parameters = parameters if isinstance(parameters, dict) else {}
+    message = f"Telegram refused {method}: {code} {reason}"
+    problem: PlatformError = Refused(message, hint="Check that the bot may write in this chat.")
+    if code == 401 or (code == 404 and "method" not in reason):
+        problem = AccountProblem(message, hint="Check the token, or get a new one from BotFather.")
+    elif code == 409:
+        problem = PollConflict(message, hint="Stop the other program, or delete its webhook.")
+    elif code == 413:
+        problem = TooLarge(message, hint="Send less.")
+    elif code == 429:
+        pause = _pause(parameters.get("retry_after"))
+        problem = RateLimited(message, hint="It is sent later.", retry_after=pause)
+    elif code >= 500:
+        problem = OutcomeUnknown(message, hint="Look into the chat whether it arrived.")
+    elif code == 400:
+        problem = _bad_request(message, reason.lower(), parameters)
+    return problem
+
+
+def _bad_request(message: str, reason: str, parameters: Mapping[str, Any]) -> PlatformError:
+    # The Bot API tells these apart only by their texts.
+    if parameters.get("migrate_to_chat_id") is not None:
+        return ChatMoved(str(parameters["migrate_to_chat_id"]))
+    if "too long" in reason or "too big" in reason or "too_long" in reason:
+        return TooLarge(message, hint="Send less.")
+    if "not modified" in reason:
+        return NotModified(message)
+    if "entit" in reason:
+        return FormatRefused(message)
+    if "replied" in reason or "reply message" in reason:
+        return ReplyRefused(message)
+    return Refused(message, hint="Check the chat, the topic and the rights of the bot there.")
+
+
+def _pause(seconds: object) -> float:
+    """Return the pause that a 429 asks for."""
+    return max(0.1, float(seconds)) if isinstance(seconds, int | float) else _DEFAULT_PAUSE
+
+
+def _download_error(status: int) -> PlatformError:
+    message = f"Telegram answered {status} to the download of a file."
+    if status == 401:
+        return AccountProblem(message, hint="Check the token of the bot.")
+    if status == 429 or status >= 500:
+        return PlatformUnavailable(message, hint="It is tried again.")
+    return Refused(message, hint="The link has expired, or the file is gone.")
