@@ -182,6 +182,7 @@ class ScriptedServer(ABC):
 
     async def _stop(self) -> None:
         await self._shut()
+        await asyncio.sleep(0)  # aborted transports close their sockets in the next round
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()

@@ -100,8 +100,8 @@ class OutboxPromises:
     def test_two_accounts_are_two_chats(self, store: Store) -> None:
         for account in ("", "second"):
             origin = Source("telegram", "42", account=account)
-            store.outbox.put(f"by {account}", "origin", origin=origin)
-        assert texts(store.outbox.claim()) == ["by ", "by second"]
+            store.outbox.put(f"by: {account}.", "origin", origin=origin)
+        assert texts(store.outbox.claim()) == ["by: .", "by: second."]
 
     def test_a_claim_takes_the_oldest_first_and_no_more_than_asked(self, store: Store) -> None:
         for number in range(5):

@@ -114,6 +114,7 @@ class _Writer:
         self._quotes = 0
         self._is_after_marker = False
         self._links: list[str] = []
+        self._paragraph_end: int | None = None
 
     def result(self) -> FormattedText:
         # Spans are noted when they end, inner ones first; an outer one must come first.
@@ -169,8 +170,10 @@ class _Writer:
         match token.type:
             case "inline":
                 self.write_inline(token.children or ())
-            case "paragraph_open" if not (token.hidden or self._is_after_marker):
-                self.separate("\n\n")
+            case "paragraph_open":
+                self._paragraph_end = token.map[1] if token.map else None
+                if not (token.hidden or self._is_after_marker):
+                    self.separate("\n\n")
             case "paragraph_close":
                 self.separate("\n" if token.hidden else "\n\n")
             case "heading_open":
@@ -186,6 +189,8 @@ class _Writer:
             case "blockquote_open" | "blockquote_close":
                 self._write_quote(is_open=token.type == "blockquote_open")
             case "bullet_list_open" | "ordered_list_open":
+                if token.map and token.map[0] == self._paragraph_end:
+                    self._separator = "\n"  # there is no blank line before the list
                 number = int(token.attrs.get("start", 1)) if token.tag == "ol" else None
                 self._lists.append(_List(number))
             case "bullet_list_close" | "ordered_list_close":
