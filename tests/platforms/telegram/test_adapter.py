@@ -680,6 +680,7 @@ def show(server: TelegramServer, source: Source, *updates: StreamUpdate) -> Tele
     async def act(adapter: TelegramAdapter) -> TelegramAdapter:
         for update in updates:
             assert await adapter.show(source, update) is None
+            await asyncio.gather(*adapter._typing.values())
         return adapter
 
     result = call(server, act)
@@ -697,6 +698,18 @@ def test_draft_grows_and_has_a_number(server: TelegramServer) -> None:
     assert [text for _, _, text in server.drafts] == ["**a", "a b"]
     assert len({number for _, number, _ in server.drafts}) == 1
     assert server.drafts[0][1] > 0
+
+
+def test_typing_ends_with_its_turn_and_a_short_turn_shows_none(server: TelegramServer) -> None:
+    async def act(adapter: TelegramAdapter) -> None:
+        await adapter.show(DM, StreamUpdate(kind="began", turn="t1"))
+        await adapter.show(DM, StreamUpdate(kind="ended", turn="t1"))
+        await adapter.show(DM, StreamUpdate(kind="began", turn="t2"))
+        await asyncio.gather(*adapter._typing.values())
+        assert not adapter._typing
+
+    call(server, act)
+    assert server.actions == [(42, None, "typing")]
 
 
 def test_long_draft_shows_its_last_part(server: TelegramServer) -> None:

@@ -65,6 +65,7 @@ POLL_SECONDS: Final = 30
 _POLL_MARGIN: Final = 15
 _BATCH: Final = 100
 _SHOW_SECONDS: Final = 5.0
+_TYPING_DELAY: Final = 0.5
 _WEBHOOK_CHECK_SECONDS: Final = 60.0
 _PHOTO_BYTES: Final = 10_000_000
 _RECONNECT = Backoff(first=1, longest=30)
@@ -110,6 +111,7 @@ class TelegramAdapter(Adapter):
         self._bot: Bot | None = None
         self._receive: Receive | None = None
         self._locks: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
+        self._typing: dict[str, asyncio.Task[None]] = {}
         self._without_drafts: set[str] = set()
         self._quiet_until: dict[str, float] = {}
 
@@ -331,39 +333,42 @@ class TelegramAdapter(Adapter):
 
     async def show(self, source: Source, update: StreamUpdate) -> str | None:
         """Show that the bot is typing, and in private chats the answer so far."""
+        if update.kind in ("began", "typing", "tool"):
+            # In the background, and not for turns that take only a moment.
+            if update.turn not in self._typing:
+                task = asyncio.create_task(self._type(source, update.kind == "began"))
+                self._typing[update.turn] = task
+                task.add_done_callback(lambda _: self._typing.pop(update.turn, None))
+        elif update.kind == "ended":
+            task_or_none = self._typing.pop(update.turn, None)
+            if task_or_none is not None:
+                task_or_none.cancel()
+        elif update.kind == "draft" and update.text.strip() and self._takes_drafts(source):
+            await self._try_to_show(source, "sendMessageDraft", _draft(update))
+        return None
+
+    def _takes_drafts(self, source: Source) -> bool:
+        return source.chat_type == "dm" and source.chat_id not in self._without_drafts
+
+    async def _type(self, source: Source, is_first: bool) -> None:
+        await asyncio.sleep(_TYPING_DELAY if is_first else 0)
+        await self._try_to_show(source, "sendChatAction", {"action": "typing"})
+
+    async def _try_to_show(self, source: Source, method: str, parameters: dict[str, Any]) -> None:
         chat = source.chat_id
-        if update.kind == "ended" or self._quiet_until.get(chat, 0.0) > time.monotonic():
-            return None
-        parameters: dict[str, Any] = {"chat_id": _chat(chat), **_thread(source.thread_id)}
-        is_draft = update.kind == "draft" and update.text.strip() != ""
-        if is_draft and (source.chat_type != "dm" or chat in self._without_drafts):
-            return None
+        if self._quiet_until.get(chat, 0.0) > time.monotonic():
+            return
+        parameters = {"chat_id": _chat(chat), **_thread(source.thread_id), **parameters}
         try:
-            if is_draft:
-                await self._show_draft(parameters, update)
-            else:
-                action = {**parameters, "action": "typing"}
-                await self._api.ask("sendChatAction", action, seconds=_SHOW_SECONDS)
+            await self._api.ask(method, parameters, seconds=_SHOW_SECONDS)
         except RateLimited as problem:
             self._quiet_until[chat] = time.monotonic() + problem.retry_after
         except PlatformUnavailable:
             pass  # the next update is shown again
         except PlatformError as problem:
-            if is_draft:
+            if method == "sendMessageDraft":
                 log.info("telegram: no drafts in this chat: %s", problem.message)
                 self._without_drafts.add(chat)
-        return None
-
-    async def _show_draft(self, parameters: dict[str, Any], update: StreamUpdate) -> None:
-        part = format_text(update.text)[-1]  # of a long answer, the part that is being written
-        draft = {
-            **parameters,
-            "draft_id": zlib.crc32(update.turn.encode()) & 0x7FFFFFFF or 1,
-            "text": part.text,
-            "entities": entities_of(part.text, part.spans),
-            "can_stop": True,
-        }
-        await self._api.ask("sendMessageDraft", draft, seconds=_SHOW_SECONDS)
 
     # -- the rest
 
@@ -397,6 +402,10 @@ class TelegramAdapter(Adapter):
 
     async def close(self) -> None:
         """Close the connections."""
+        typing = list(self._typing.values())
+        for task in typing:
+            task.cancel()
+        await asyncio.gather(*typing, return_exceptions=True)
         await self._api.close()
 
 
@@ -412,6 +421,17 @@ def _skip_unreadable(body: bytes, offset: int | None) -> int | None:
         return offset
     log.warning("telegram: update %s cannot be read and is skipped", int(match[1]))
     return int(match[1]) + 1
+
+
+def _draft(update: StreamUpdate) -> dict[str, Any]:
+    part = format_text(update.text)[-1]  # of a long answer, the part that is being written
+    return {
+        # Any number but zero; the same one for all drafts of a turn.
+        "draft_id": zlib.crc32(update.turn.encode()) & 0x7FFFFFFF or 1,
+        "text": part.text,
+        "entities": entities_of(part.text, part.spans),
+        "can_stop": True,
+    }
 
 
 def _address(message: Outgoing) -> dict[str, Any]:
