@@ -188,6 +188,11 @@ class _Writer:
                 self.separate("\n\n")
             case "blockquote_open" | "blockquote_close":
                 self._write_quote(is_open=token.type == "blockquote_open")
+            case _:
+                self._write_list(token)
+
+    def _write_list(self, token: Token) -> None:
+        match token.type:
             case "bullet_list_open" | "ordered_list_open":
                 if token.map and token.map[0] == self._paragraph_end:
                     self._separator = "\n"  # there is no blank line before the list

@@ -356,8 +356,8 @@ class TelegramAdapter(Adapter):
 
     async def _try_to_show(self, source: Source, method: str, parameters: dict[str, Any]) -> None:
         chat = source.chat_id
-        if self._quiet_until.get(chat, 0.0) > time.monotonic():
-            return
+        if self._api.is_busy or self._quiet_until.get(chat, 0.0) > time.monotonic():
+            return  # answers go first
         parameters = {"chat_id": _chat(chat), **_thread(source.thread_id), **parameters}
         try:
             await self._api.ask(method, parameters, seconds=_SHOW_SECONDS)

@@ -6,6 +6,7 @@ lines that the HTTP library logs about each request have the token hidden.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 File = tuple[str, bytes, str]
 """A file to send: its name, its bytes and its media type."""
 
+# More than Telegram takes from one bot. The library looks at every connection for each request.
+_MAX_SENDS: Final = 16
 _CONNECT_SECONDS: Final = 10.0
 _SEND_SECONDS: Final = 60.0
 _READ_SECONDS: Final = 20.0
@@ -92,6 +95,8 @@ class BotApi:
         self._token = token
         self._base_url = base_url.rstrip("/")
         self._client: httpx2.AsyncClient | None = None
+        self._urls: dict[str, Any] = {}
+        self._room = asyncio.Semaphore(_MAX_SENDS)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._base_url}>"
@@ -122,7 +127,8 @@ class BotApi:
         of its parameter, and the file.
         """
         try:
-            return await self._call(method, parameters, file, _SEND_SECONDS)
+            async with self._room:
+                return await self._call(method, parameters, file, _SEND_SECONDS)
         except UnreadableAnswer as problem:
             message = problem.message
         raise OutcomeUnknown(message, hint="Look into the chat whether it arrived.")
@@ -163,14 +169,15 @@ class BotApi:
         seconds: float,
     ) -> Any:
         library = import_library()
-        url = f"{self._base_url}/bot{self._token}/{method}"
         body: dict[str, Any] = {"json": dict(parameters)}
         if file is not None:
             fields = {name: _form_value(value) for name, value in parameters.items()}
             body = {"data": fields, "files": {file[0]: file[1]}}
         problem: PlatformError
         try:
-            answer = await self._open_client().post(url, **body, timeout=_timeout(seconds))
+            answer = await self._open_client().post(
+                self._url(method), **body, timeout=_timeout(seconds)
+            )
         except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as failure:
             problem = PlatformUnavailable(
                 f"Telegram cannot be reached ({type(failure).__name__}).",
@@ -185,10 +192,21 @@ class BotApi:
             return _result(method, answer.status_code, answer.content)
         raise problem
 
+    @property
+    def is_busy(self) -> bool:
+        """Return whether messages wait for others to be sent."""
+        return self._room.locked()
+
+    def _url(self, method: str) -> Any:
+        if method not in self._urls:
+            url = f"{self._base_url}/bot{self._token}/{method}"
+            self._urls[method] = import_library().URL(url)
+        return self._urls[method]
+
     def _open_client(self) -> httpx2.AsyncClient:
         if self._client is None:
             library = import_library()
-            limits = library.Limits(max_connections=128, max_keepalive_connections=64)
+            limits = library.Limits(max_connections=None, max_keepalive_connections=_MAX_SENDS)
             # Checking certificates costs 30 ms at the start, which a local server does not need.
             verify = self._base_url.startswith("https:")
             self._client = library.AsyncClient(limits=limits, verify=verify)
