@@ -1,8 +1,9 @@
 """A gateway with a Telegram bot in a process of its own, which dies at a named step.
 
-    python -m tests.crash.telegram_process STORE ADDRESS STEP
+    python -m tests.crash.telegram_process STORE ADDRESS STEP LEASE
 
-ADDRESS is a Bot API server. It runs until it is killed, or drains after SIGTERM.
+ADDRESS is a Bot API server, LEASE how many seconds this node may listen without renewing it. It
+runs until it is killed, or drains after SIGTERM.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import AsyncGenerator
 
 from tertulia import Settings, aio
 from tertulia.agents.base import Delta, Event, Request, Step
+from tertulia.gateway import listening
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Outgoing, Receive, Update
@@ -72,7 +74,9 @@ class Echo:
         return
 
 
-async def serve(where: str, address: str, step: str) -> None:
+async def serve(where: str, address: str, step: str, lease: str) -> None:
+    listening.LEASE_SECONDS = float(lease)
+    listening._RENEW_SECONDS = float(lease) / 3
     death = Death(step)
     async with aio.open(where, settings=SETTINGS) as store:
         gateway = Gateway(store, Echo(death), [DyingAdapter(address, death)], settings=RULES)

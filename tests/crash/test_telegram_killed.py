@@ -33,10 +33,17 @@ PATIENCE = 180.0
 
 
 @contextmanager
-def node(where: str, server: TelegramServer, step: str = "none") -> Iterator[subprocess.Popen[str]]:
+def node(
+    where: str, server: TelegramServer, step: str = "none", lease: float = 2.0
+) -> Iterator[subprocess.Popen[str]]:
     """Run a gateway; in the end it is killed if it still runs."""
-    command = [sys.executable, "-m", "tests.crash.telegram_process", where, server.url, step]
-    child = subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.PIPE, text=True)
+    program = [sys.executable, "-m", "tests.crash.telegram_process"]
+    child = subprocess.Popen(
+        [*program, where, server.url, step, str(lease)],
+        cwd=_ROOT,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     try:
         yield child
     finally:
