@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from email.parser import BytesParser
 from email.policy import HTTP
 from typing import Any, Literal, NamedTuple, Self, TypeVar
+from weakref import WeakSet
 
 T = TypeVar("T")
 
@@ -98,7 +99,8 @@ class ScriptedServer(ABC):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._listener: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._writers: WeakSet[asyncio.StreamWriter] = WeakSet()
 
     @property
     def url(self) -> str:
@@ -168,7 +170,7 @@ class ScriptedServer(ABC):
 
     async def _listen(self) -> None:
         self._listener = await asyncio.start_server(
-            self._connect, "127.0.0.1", self.port, limit=2**20
+            self._accept, "127.0.0.1", self.port, limit=2**20
         )
         self.port = self._listener.sockets[0].getsockname()[1]
 
@@ -176,29 +178,36 @@ class ScriptedServer(ABC):
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-        for connection in tuple(self._connections):
+        await asyncio.sleep(0.02)  # what was accepted a moment ago is connected then
+        connections = dict(self._connections)
+        for connection, writer in connections.items():
             connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+            writer.transport.abort()
+        await asyncio.gather(*connections, return_exceptions=True)
 
     async def _stop(self) -> None:
         await self._shut()
-        await asyncio.sleep(0)  # aborted transports close their sockets in the next round
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+        await asyncio.sleep(0.02)  # aborted transports close their sockets in a later round
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._connect(reader, writer))
+        self._connections[task] = writer
+        self._writers.add(writer)
+        task.add_done_callback(lambda done: self._connections.pop(done, None))
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
         try:
             while await self._exchange(reader, writer):
                 pass
         except (OSError, EOFError, asyncio.CancelledError):
             pass  # the client has gone, or the server stops
         finally:
-            self._connections.discard(task)
             writer.transport.abort()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

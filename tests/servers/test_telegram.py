@@ -24,19 +24,20 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[TelegramServer]:
 
 @asynccontextmanager
 async def client(server: TelegramServer, token: str = TOKEN) -> AsyncIterator[telegram.Bot]:
-    request = HTTPXRequest(read_timeout=60, connect_timeout=60)
+    request, polls = (HTTPXRequest(read_timeout=60, connect_timeout=60) for _ in range(2))
     bot = telegram.Bot(
         token,
         base_url=f"{server.url}/bot",
         base_file_url=f"{server.url}/file/bot",
         request=request,
-        get_updates_request=HTTPXRequest(read_timeout=60, connect_timeout=60),
+        get_updates_request=polls,
     )
     try:
         yield bot
     finally:
         await bot.shutdown()
         await request.shutdown()
+        await polls.shutdown()
 
 
 def play(server: TelegramServer, act: Callable[[telegram.Bot], Awaitable[None]]) -> None:
