@@ -56,10 +56,11 @@ class OpenSession(NamedTuple):
         """
         link = get_link(tx, self.source, self.key)
         if link is None:
-            return self._find(tx)
-        return self._replace(key=link.shared_key, link=link)._find(tx)
+            return self.find_in_key(tx)
+        return self._replace(key=link.shared_key, link=link).find_in_key(tx)
 
-    def _find(self, tx: Transaction) -> tuple[SessionRow, Notice | None]:
+    def find_in_key(self, tx: Transaction) -> tuple[SessionRow, Notice | None]:
+        """Do the same as `find` for the key as it is, without looking for a link."""
         columns = tx.one("session_current", {"key": self.key})
         if columns is None:
             return self._begin_after_end(tx)
