@@ -20,6 +20,7 @@ from tertulia.agents.sse import SseEvent
 from tertulia.agents.transport import Transport
 from tertulia.core.history.content import has_content
 from tertulia.core.message import ToolCall, to_json
+from tertulia.core.text.text_buffer import TextBuffer
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentError, ContextOverflow
 
@@ -27,6 +28,12 @@ VERSION = "2023-06-01"
 
 _CACHE_MARK = {"cache_control": {"type": "ephemeral"}}
 _THINKING_TYPES = ("thinking", "redacted_thinking")
+# The field of a block that each kind of delta extends, and the field with the piece.
+_DELTA_FIELDS = {
+    "input_json_delta": ("json", "partial_json"),
+    "thinking_delta": ("thinking", "thinking"),
+    "signature_delta": ("signature", "signature"),
+}
 # The HTTP status of each error type, for errors in the middle of a stream.
 _STATUSES = {
     "invalid_request_error": 400,
@@ -99,6 +106,7 @@ class _AnthropicReader(ResponseReader):
     def __init__(self, transport: Transport) -> None:
         super().__init__(transport)
         self._blocks: dict[Any, dict[str, Any]] = {}
+        self._fields: dict[tuple[Any, str], TextBuffer] = {}
         self._usage: dict[str, Any] = {}
         self._stop_reason: str | None = None
         self._is_done = False
@@ -167,13 +175,19 @@ class _AnthropicReader(ResponseReader):
         kind = delta.get("type")
         if kind == "text_delta":
             return _text(delta, "text")
-        if kind == "input_json_delta":
-            block["json"] = _text(block, "json") + _text(delta, "partial_json")
-        elif kind == "thinking_delta":
-            block["thinking"] = _text(block, "thinking") + _text(delta, "thinking")
-        elif kind == "signature_delta":
-            block["signature"] = _text(block, "signature") + _text(delta, "signature")
+        if isinstance(kind, str) and kind in _DELTA_FIELDS:
+            field, piece_field = _DELTA_FIELDS[kind]
+            key = data.get("index"), field
+            if key not in self._fields:
+                self._fields[key] = TextBuffer()
+                self._append(self._fields[key], _text(block, field))
+            self._append(self._fields[key], _text(delta, piece_field))
         return ""
+
+    def _finished_blocks(self) -> list[dict[str, Any]]:
+        for (index, field), buffer in self._fields.items():
+            self._blocks[index][field] = str(buffer)
+        return list(self._blocks.values())
 
     def closing_text(self) -> str:
         if self._stop_reason != "refusal":
@@ -181,7 +195,7 @@ class _AnthropicReader(ResponseReader):
         return REFUSED_MIDWAY if has_content(self.text) else REFUSED
 
     def reply(self) -> Reply:
-        blocks = self._blocks.values()
+        blocks = self._finished_blocks()
         thinking = [block for block in blocks if block.get("type") in _THINKING_TYPES]
         is_refusal = self._stop_reason == "refusal"
         uses = [block for block in blocks if block.get("type") == "tool_use" and not is_refusal]

@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
@@ -24,10 +25,12 @@ from tertulia.agents.agent_options import CommandAgentOptions
 from tertulia.agents.base import Delta, Event, Request, Step, ToolResult
 from tertulia.agents.cancellation import StopWatcher
 from tertulia.agents.jsonl_protocol import ProtocolEvent
+from tertulia.agents.pace import Pace
 from tertulia.agents.sse import LineSplitter
 from tertulia.agents.tool_loop import step_limit_events
 from tertulia.agents.transport import Deadline, Limits, encode_body
 from tertulia.core.text.excerpt import log_line
+from tertulia.core.text.text_buffer import TextBuffer
 from tertulia.errors import AgentError, AgentFailed
 
 log = logging.getLogger("tertulia.agents.command")
@@ -203,9 +206,10 @@ class _Child:
         self._cwd = cwd
         self._env = env
         self._lines = LineSplitter()
-        self._pending: list[str] = []
+        self._pending: deque[str] = deque()
+        self._pace = Pace()
         self._size = 0
-        self._streamed_text = ""
+        self._streamed_text = TextBuffer()
         self._last_stderr_line = ""
 
     async def __aenter__(self) -> Self:
@@ -231,7 +235,7 @@ class _Child:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(problem, AgentError) and self._streamed_text and problem.partial is None:
-            problem.partial = self._streamed_text
+            problem.partial = str(self._streamed_text)
         termination = asyncio.ensure_future(self._terminate(has_failed=kind is not None))
         try:
             await asyncio.shield(termination)
@@ -248,12 +252,15 @@ class _Child:
     async def next_event(self) -> ProtocolEvent:
         """Wait for the next event of the program and return it."""
         while not self._pending:
-            self._pending = [line for line in await self._read_lines() if line.strip()]
-        event = jsonl_protocol.decode_event(self._pending.pop(0), self._title)
+            self._pending.extend(line for line in await self._read_lines() if line.strip())
+        await self._pace.keep()
+        event = jsonl_protocol.decode_event(self._pending.popleft(), self._title)
         if isinstance(event, Delta):
-            self._streamed_text += event.text
+            self._streamed_text.append(event.text)
+            self._limits.check_text(len(self._streamed_text), self._title)
         elif isinstance(event, Step):
-            self._streamed_text = ""
+            self._streamed_text.clear()
+            self._limits.check_text(len(event.text or ""), self._title)
         return event
 
     async def _read_lines(self) -> list[str]:

@@ -19,10 +19,12 @@ from tertulia.agents.agent_options import HttpAgentOptions
 from tertulia.agents.base import Delta, Event, Request, Step
 from tertulia.agents.cancellation import StopWatcher
 from tertulia.agents.jsonl_protocol import ProtocolEvent
+from tertulia.agents.pace import Pace
 from tertulia.agents.remote_agent import Endpoint, RemoteAgent
 from tertulia.agents.sse import LineSplitter, SseParser
 from tertulia.agents.transport import StreamedResponse
 from tertulia.core.message import to_json
+from tertulia.core.text.text_buffer import TextBuffer
 from tertulia.errors import AgentError, AgentUnavailable
 
 _ACCEPT = "application/x-ndjson, text/event-stream, application/json"
@@ -44,14 +46,16 @@ class HttpAgent(RemoteAgent[HttpAgentOptions]):
         options = self._options
         history = await request.history(format=options.format, max_tokens=options.history_tokens)
         body = jsonl_protocol.encode_request(request, history)
-        tried, has_begun, streamed_text = 0, False, ""
+        tried, has_begun, streamed_text = 0, False, TextBuffer()
         while True:
             tried += 1
             try:
                 async with aclosing(self._attempt(body, watcher)) as events:
                     async for event in events:
                         has_begun = True
-                        streamed_text += event.text if isinstance(event, Delta) else ""
+                        if isinstance(event, Delta):
+                            streamed_text.append(event.text)
+                        self._check_text(event, streamed_text)
                         yield event
                         if isinstance(event, Step):
                             return
@@ -62,9 +66,13 @@ class HttpAgent(RemoteAgent[HttpAgentOptions]):
             except AgentError as raised:
                 problem = raised
             if streamed_text:
-                problem.partial = streamed_text
+                problem.partial = str(streamed_text)
             if has_begun or not await self._transport.wait_before_retry(problem, tried, watcher):
                 raise problem
+
+    def _check_text(self, event: ProtocolEvent, streamed_text: TextBuffer) -> None:
+        length = len(event.text or "") if isinstance(event, Step) else len(streamed_text)
+        self._transport.limits.check_text(length, self._transport.display_url)
 
     async def _attempt(
         self, body: dict[str, Any], watcher: StopWatcher
@@ -100,10 +108,12 @@ class HttpAgent(RemoteAgent[HttpAgentOptions]):
 
 async def _stream_lines(response: StreamedResponse) -> AsyncGenerator[str, None]:
     """Yield the JSON of each event of a stream of server-sent events or JSON Lines."""
+    pace = Pace()
     if response.is_event_stream:
         parser = SseParser()
         async for chunk in response.chunks:
             for event in parser.feed(chunk):
+                await pace.keep()
                 yield event.data
         for event in parser.rest():
             yield event.data
@@ -112,6 +122,7 @@ async def _stream_lines(response: StreamedResponse) -> AsyncGenerator[str, None]
     async for chunk in response.chunks:
         for line in splitter.feed(chunk):
             if line.strip():
+                await pace.keep()
                 yield line
     for line in splitter.rest():
         yield line

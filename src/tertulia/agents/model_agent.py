@@ -17,6 +17,7 @@ from tertulia.agents import tools
 from tertulia.agents.agent_options import ModelOptions
 from tertulia.agents.base import Delta, Event, ModelUsage, Note, Request, Step
 from tertulia.agents.cancellation import StopWatcher
+from tertulia.agents.pace import Pace
 from tertulia.agents.remote_agent import Endpoint, RemoteAgent
 from tertulia.agents.sse import SseEvent, SseParser
 from tertulia.agents.transport import StreamedResponse, Transport
@@ -24,6 +25,7 @@ from tertulia.core.history import tokens
 from tertulia.core.history.content import has_content
 from tertulia.core.history.formats import Format
 from tertulia.core.message import ToolCall, from_json, to_json
+from tertulia.core.text.text_buffer import TextBuffer
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentError, AgentFailed, AgentTimeout, AgentUnavailable
 
@@ -50,7 +52,8 @@ class ResponseReader(ABC):
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.text = ""
+        self._text = TextBuffer()
+        self._length = 0
         self._half_character = ""
         self.has_begun = False
         self.model: str | None = None
@@ -62,8 +65,23 @@ class ResponseReader(ABC):
         # A server may cut a character (a surrogate pair) in two; keep its first half for later.
         end = len(text) - 1 if text and "\ud800" <= text[-1] <= "\udbff" else len(text)
         text, self._half_character = join_surrogates(text[:end]), text[end:]
-        self.text += text
+        self.add_text(text)
         return text
+
+    @property
+    def text(self) -> str:
+        """The text that was shown so far."""
+        return str(self._text)
+
+    def add_text(self, text: str) -> None:
+        """Add a piece of the text that is shown."""
+        self._append(self._text, text)
+
+    def _append(self, buffer: TextBuffer, piece: str) -> None:
+        """Add a piece to a part of the response; raise `AgentFailed` if it gets too long."""
+        buffer.append(piece)
+        self._length += len(piece)
+        self.transport.limits.check_text(self._length, self.transport.display_url)
 
     def decode(self, data: str) -> dict[str, Any]:
         """Return the JSON object of an event; raise `AgentFailed` if it is none."""
@@ -179,7 +197,7 @@ class ModelAgent(RemoteAgent[M]):
                 hint="Try again.",
             )
         if text := reader.closing_text():
-            reader.text += text
+            reader.add_text(text)
             yield Delta(text)
         for last_event in self._final_events(reader, messages):
             yield last_event
@@ -254,9 +272,10 @@ async def _events(response: StreamedResponse) -> AsyncGenerator[SseEvent, None]:
     if not response.is_event_stream:
         yield SseEvent("", (await response.read_all()).decode("utf-8", "replace"))
         return
-    parser = SseParser()
+    parser, pace = SseParser(), Pace()
     async for chunk in response.chunks:
         for event in parser.feed(chunk):
+            await pace.keep()
             yield event
     for event in parser.rest():
         yield event

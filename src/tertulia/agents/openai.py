@@ -22,6 +22,7 @@ from tertulia.agents.sse import SseEvent
 from tertulia.agents.transport import Transport
 from tertulia.core.history.content import flatten_content, has_content
 from tertulia.core.message import ToolCall, to_json
+from tertulia.core.text.text_buffer import TextBuffer
 from tertulia.core.usage import Usage
 from tertulia.errors import AgentError
 
@@ -110,7 +111,7 @@ class _PartialCall(msgspec.Struct):
 
     id: str = ""
     name: str = ""
-    arguments: str = ""
+    arguments: TextBuffer = msgspec.field(default_factory=TextBuffer)
     index: int | None = None
 
 
@@ -121,8 +122,8 @@ class _OpenAIReader(ResponseReader):
         super().__init__(transport)
         self._on_reasoning = on_reasoning
         self._calls: list[_PartialCall] = []
-        self._reasoning = ""
-        self._refusal = ""
+        self._reasoning = TextBuffer()
+        self._refusal = TextBuffer()
         self._finish_reason: str | None = None
         self._is_done = False
         self._usage: Mapping[str, Any] | None = None
@@ -163,7 +164,7 @@ class _OpenAIReader(ResponseReader):
             return ""
         self._read_reasoning(delta)
         if isinstance(delta.get("refusal"), str):
-            self._refusal += delta["refusal"]
+            self._append(self._refusal, delta["refusal"])
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
@@ -173,9 +174,9 @@ class _OpenAIReader(ResponseReader):
     def _read_reasoning(self, delta: dict[str, Any]) -> None:
         if isinstance(delta.get("reasoning_content"), str) and delta["reasoning_content"]:
             self._on_reasoning()
-            self._reasoning += delta["reasoning_content"]
+            self._append(self._reasoning, delta["reasoning_content"])
         elif isinstance(delta.get("reasoning"), str):
-            self._reasoning += delta["reasoning"]
+            self._append(self._reasoning, delta["reasoning"])
 
     def _read_call(self, chunk: dict[str, Any]) -> None:
         call_id = chunk.get("id") if isinstance(chunk.get("id"), str) else ""
@@ -187,9 +188,10 @@ class _OpenAIReader(ResponseReader):
             call.name = function["name"]
         arguments = function.get("arguments")
         if isinstance(arguments, str):
-            call.arguments += arguments
+            self._append(call.arguments, arguments)
         elif arguments is not None:
-            call.arguments = to_json(arguments)
+            call.arguments.clear()
+            self._append(call.arguments, to_json(arguments))
 
     def _call_for(self, index: Any, call_id: str) -> _PartialCall:
         """Return the call that a chunk belongs to, a new one if needed.
@@ -208,7 +210,7 @@ class _OpenAIReader(ResponseReader):
 
     def closing_text(self) -> str:
         if self._refusal and not self.text:
-            return self._refusal
+            return str(self._refusal)
         if self._finish_reason == "content_filter" and not self._calls:
             return REFUSED_MIDWAY if has_content(self.text) else REFUSED
         return ""
@@ -217,9 +219,9 @@ class _OpenAIReader(ResponseReader):
         is_refusal = bool(self._refusal) or self._finish_reason == "content_filter"
         return Reply(
             text=self.text,
-            reasoning=join_surrogates(self._reasoning) or None,
+            reasoning=join_surrogates(str(self._reasoning)) or None,
             calls=tuple(
-                ToolCall(call.id, call.name, join_surrogates(call.arguments) or "{}")
+                ToolCall(call.id, call.name, join_surrogates(str(call.arguments)) or "{}")
                 for call in self._calls
             ),
             is_truncated=self._finish_reason == "length",

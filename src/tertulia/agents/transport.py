@@ -70,13 +70,30 @@ _OVERFLOW_STATUSES: Final = frozenset((400, 413, 422))
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one response: times in seconds, `size` in bytes received."""
+    """Limits of one response.
+
+    connect      how long a connection may take, in seconds
+    first_byte   how long the response may take to begin, in seconds
+    between      how long it may pause, in seconds
+    total        how long it may take in all, in seconds
+    size         how many bytes may be received; a stream has a few hundred for each token
+    text         how many characters an answer may have, with its reasoning and tool calls
+    """
 
     connect: float = 15.0
     first_byte: float = 120.0
     between: float = 60.0
     total: float = 900.0
-    size: int = 64 * 2**20
+    size: int = 32 * 2**20
+    text: int = 1_000_000
+
+    def check_text(self, length: int, name: str) -> None:
+        """Raise `AgentFailed` if the answer of the server or program `name` is too long."""
+        if length > self.text:
+            raise AgentFailed(
+                f"The answer of {name} has more than {self.text} characters.",
+                hint="It may not stop by itself: ask for less, or raise limits.text.",
+            )
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,7 +237,7 @@ class Transport:
         self, response: httpx2.Response, watcher: StopWatcher, deadline: Deadline
     ) -> AgentError:
         """Read an error response and return it as an error."""
-        body = b""
+        body = bytearray()
         async for chunk in self._chunks(response, watcher, deadline):
             body += chunk
             if len(body) > _ERROR_BODY_BYTES:
@@ -234,7 +251,7 @@ class Transport:
             )
         after = retry_after(response.headers, time.time())
         is_final = response.headers.get("x-should-retry") == "false"
-        return self.error_of(status, _decode_body(body), after=after, is_final=is_final)
+        return self.error_of(status, _decode_body(bytes(body)), after=after, is_final=is_final)
 
     def error_of(
         self, status: int, body: Any, *, after: float | None = None, is_final: bool = False

@@ -161,18 +161,18 @@ class StreamedTurn:
 
     async def _pieces(self) -> AsyncGenerator[str | None, None]:
         """Yield the text of the agent; a step without deltas is yielded as one piece."""
-        streamed = ""
+        has_streamed = False
         async with aclosing(self._events()) as events:
             async for event in events:
                 if event is None:
                     yield None
                 elif isinstance(event, Delta):
-                    streamed += event.text
+                    has_streamed = has_streamed or bool(event.text)
                     yield event.text
                 elif isinstance(event, Step):
-                    if event.text and not streamed:
+                    if event.text and not has_streamed:
                         yield event.text
-                    streamed = ""
+                    has_streamed = False
 
     async def reply(self) -> AgentReply:
         """Return the reply when the turn has ended; raise its error if it failed."""

@@ -13,6 +13,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from tertulia.core.message import ToolCall
+from tertulia.core.text.text_buffer import TextBuffer
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError, Error, NotFound
 from tertulia.gateway.request_reply import AgentReply, AgentRequest
@@ -367,12 +368,12 @@ class _TextEvents:
     def __init__(self, writer: _EventWriter) -> None:
         self._writer = writer
         self._id = _item_id("msg")
-        self._text = ""
+        self._text = TextBuffer()
 
     def add(self, piece: str) -> list[bytes]:
         """Return the events for the next piece; the first one also opens the item."""
         events = [] if self._text else self._start_events()
-        self._text += piece
+        self._text.append(piece)
         delta = self._writer.write(
             "response.output_text.delta", **self._position, delta=piece, logprobs=[]
         )
@@ -382,11 +383,12 @@ class _TextEvents:
         """Append the whole item to `output` and return the events that close it."""
         if not self._text:
             return []
-        item = _text_item(self._id, self._text)
+        text = str(self._text)
+        item = _text_item(self._id, text)
         output.append(item)
         part, write = item["content"][0], self._writer.write
         return [
-            write("response.output_text.done", **self._position, text=self._text, logprobs=[]),
+            write("response.output_text.done", **self._position, text=text, logprobs=[]),
             write("response.content_part.done", **self._position, part=part),
             write("response.output_item.done", output_index=0, item=item),
         ]
