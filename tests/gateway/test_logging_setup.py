@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Literal
@@ -134,3 +135,47 @@ def test_unwritable_log_file_is_an_error(tmp_path: Path) -> None:
         configured_logging(wanted, REDACTOR),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "session s1 of agent:main:telegram:dm:joe_bloggs ended (idle).",
+        "There is no person 'telegram:joe_bloggs' here.",
+        "nothing goes to signal:joe_bloggs: it is not connected",
+        "turn of agent:main:whatsapp:group:joe_bloggs:joe_bloggs, retrying",
+    ],
+)
+def test_ids_that_are_no_numbers_are_hidden_in_texts(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "log"
+    with configured_logging(LogSettings(file=str(path)), REDACTOR):
+        logging.getLogger("tertulia.gateway").warning("%s", text)
+    (line,) = path.read_text("utf-8").splitlines()
+    assert "joe" not in line
+    assert text.split()[-1] in line
+
+
+def test_key_in_a_text_has_the_pseudonym_of_the_field(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with configured_logging(LogSettings(file=str(path), format="json"), REDACTOR):
+        logging.getLogger("tertulia.gateway").warning("session s1 of %s ended", KEY)
+    (line,) = lines(path)
+    assert line["event"] == f"session s1 of {REDACTOR.key(KEY)} ended"
+
+
+def test_texts_that_look_like_addresses_stay(tmp_path: Path) -> None:
+    path, text = tmp_path / "log", "web: port 8080 at http://127.0.0.1:8080/x, local:cli, api:1"
+    with configured_logging(LogSettings(file=str(path), format="json"), REDACTOR):
+        logging.getLogger("tertulia.gateway").warning("%s", text)
+    assert "http://127.0.0.1:8080/x, local:cli" in lines(path)[0]["event"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
+def test_log_file_is_private(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with configured_logging(LogSettings(file=str(tmp_path / "log")), REDACTOR):
+            pass
+    finally:
+        os.umask(before)
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600

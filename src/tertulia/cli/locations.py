@@ -15,6 +15,7 @@ from tertulia.core.settings import Settings
 from tertulia.errors import ConfigError, StoreUnavailable
 from tertulia.records.machine_zone import machine_zone
 from tertulia.storage.connect import inspect_store, is_server, public_name
+from tertulia.storage.private_files import make_private_folder
 from tertulia.store import Store
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def open_store(location: str, settings: Settings | None = None) -> Store:
 
 def _create_folder(folder: str) -> None:
     try:
-        os.makedirs(folder, exist_ok=True)
+        make_private_folder(folder)
     except OSError as problem:
         raise StoreUnavailable(
             f"The folder {folder} cannot be created: {problem.strerror}.",

@@ -11,6 +11,7 @@ import click
 from tertulia.cli import locations, output
 from tertulia.cli.options import CommandOptions
 from tertulia.errors import ConfigError
+from tertulia.storage.private_files import make_private_folder
 
 _KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 _DEFAULT_MODELS = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5"}
@@ -118,7 +119,7 @@ def write_config(path: str, text: str, *, is_forced: bool = False) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     flags = os.O_CREAT | os.O_WRONLY | (os.O_TRUNC if is_forced else os.O_EXCL)
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        make_private_folder(folder)
         number = os.open(path, flags, 0o600)
     except FileExistsError:
         raise ConfigError(

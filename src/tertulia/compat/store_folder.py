@@ -19,6 +19,7 @@ from tertulia.core.message import to_json
 from tertulia.core.settings import Settings
 from tertulia.errors import StaleWrite
 from tertulia.records.transcript import replace
+from tertulia.storage.private_files import make_private_folder
 from tertulia.store import Store
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _RESERVED_NAME = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?")
 
 def open_store(folder: Path, settings: Settings | None = None) -> Store:
     """Open the store in a folder; create both if they do not exist."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder)
     return Store(folder / DATABASE, settings=settings)
 
 
@@ -95,7 +96,7 @@ def export(
 ) -> Path:
     """Write JSON lines and return their path; readers see the old or the new file, never a part."""
     path = export_path(folder, name, colons=colons)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         with temporary.open("w", encoding="utf-8", newline="\n") as file:

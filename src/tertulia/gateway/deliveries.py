@@ -157,21 +157,22 @@ class DeliveryWorker(Worker[Delivery]):
         self, delivery: Delivery, problem: PlatformError | None, message_id: str | None = None
     ) -> None:
         """Store the outcome of a send; retry while the database is not available."""
-        key = delivery.delivery
+        # Its key may contain raw ids, or a pairing code.
+        number = delivery.id
         if isinstance(problem, RecipientAway):
-            log.info("delivery %s to %s waits: %s", key, delivery.platform, problem)
+            log.info("delivery %d to %s waits: %s", number, delivery.platform, problem)
         elif problem is not None:
-            log.warning("delivery %s to %s failed: %s", key, delivery.platform, problem)
+            log.warning("delivery %d to %s failed: %s", number, delivery.platform, problem)
         while True:
             try:
                 await self._store_outcome(delivery, problem, message_id)
             except StaleWrite as conflict:
-                log.warning("delivery %s was settled by another node: %s", key, conflict)
+                log.warning("delivery %d was settled by another node: %s", number, conflict)
             except Error as failure:
                 if failure.retryable:
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
-                log.error("delivery %s could not be settled: %s", key, failure)  # noqa: TRY400
+                log.error("delivery %d could not be settled: %s", number, failure)  # noqa: TRY400
             return
 
     async def _store_outcome(

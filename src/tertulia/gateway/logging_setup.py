@@ -7,6 +7,8 @@ with writing(config.log, store.sync.redactor):
 from __future__ import annotations
 
 import logging
+import os
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, MutableMapping
@@ -19,6 +21,8 @@ from tertulia.core.text.secret_patterns import hide_secrets
 from tertulia.errors import AgentStopped, ConfigError, Error
 from tertulia.gateway.log_brake import LogBrake
 from tertulia.gateway.settings import LogSettings
+from tertulia.platforms.registry import PLATFORMS
+from tertulia.storage.private_files import open_private
 
 NAME = "tertulia"
 # Libraries whose warnings strangers can cause: the same handler redacts and limits them.
@@ -28,6 +32,10 @@ log = logging.getLogger("tertulia.turns")
 
 # Fields that contain the key of a conversation; the ids in it are replaced by pseudonyms.
 _KEYS = frozenset(("key",))
+# Keys of conversations, people and chats in the text of a line or of an error.
+_KEY_IN_TEXT = re.compile(r"\bagent:[^\s,;\"'`)\]]+")
+_COLON = "\ufdd0"  # stands for the colons of a key while addresses are looked for
+_ADDRESS_IN_TEXT = re.compile(r"\b([a-z][a-z0-9_]*):([^\s,;\"'`)\]/][^\s,;\"'`)\]]*)")
 
 
 class LoggedAgent:
@@ -151,7 +159,8 @@ def configured_logging(
 
 def _open(path: str) -> TextIO:
     try:
-        return open(path, "a", encoding="utf-8", buffering=1)
+        number = open_private(path, os.O_WRONLY | os.O_APPEND)
+        return open(number, "a", encoding="utf-8", buffering=1)
     except OSError as problem:
         raise ConfigError(
             f"The log file {path} cannot be written: {problem.strerror}.",
@@ -170,7 +179,7 @@ def _formatter(
         return event
 
     def text(value: str) -> str:
-        return redactor.text(hide_secrets(value))
+        return redactor.text(_hide_ids(hide_secrets(value), redactor))
 
     def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         for name, value in event.items():
@@ -196,3 +205,21 @@ def _formatter(
             renderer,
         ],
     )
+
+
+def _hide_ids(text: str, redactor: Redactor) -> str:
+    """Return a text with pseudonyms in keys (agent:main:…) and addresses (telegram:joe)."""
+
+    def hide_address(match: re.Match[str]) -> str:
+        platform, value = match[1], match[2].rstrip(".:")
+        if platform not in PLATFORMS or not redactor.hides(platform):
+            return match[0]
+        rest = match[2][len(value) :]
+        return f"{platform}:{redactor.user(platform, value)}{rest}" if value else match[0]
+
+    def hide_key(match: re.Match[str]) -> str:
+        key = match[0].rstrip(".:")
+        return redactor.key(key).replace(":", _COLON) + match[0][len(key) :]
+
+    text = _KEY_IN_TEXT.sub(hide_key, text)
+    return _ADDRESS_IN_TEXT.sub(hide_address, text).replace(_COLON, ":")

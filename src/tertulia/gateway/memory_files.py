@@ -11,6 +11,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from tertulia.errors import StoreError
+from tertulia.storage.private_files import make_private_folder
 
 
 class MemorySink(Protocol):
@@ -51,7 +52,7 @@ class FileMemory:
     def _append(self, path: Path, heading: str, entry: str) -> None:
         """Append in one write, so that concurrent appends and edits by people are not lost."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.folder)
             if not path.exists():
                 self._create(path, heading)
             with path.open("ab", buffering=0) as file:

@@ -23,6 +23,7 @@ from tertulia.gateway.request_reply import AgentRequest, Responder
 from tertulia.gateway.retries import Retries
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.records.schedules import MAX_ATTEMPTS, Schedule, ScheduleRun
+from tertulia.storage.private_files import make_private_folder
 
 if TYPE_CHECKING:
     from tertulia.gateway.pipeline import Pipeline
@@ -176,7 +177,7 @@ def not_run(schedule: Schedule, problem: Error) -> str:
 def _write_file(folder: str, run: ScheduleRun, text: str) -> str:
     """Write a result that only this user can read; return its path, by schedule and time."""
     directory = os.path.join(folder, str(run.schedule.id))
-    os.makedirs(directory, mode=0o700, exist_ok=True)
+    make_private_folder(directory)
     path = os.path.join(directory, f"{run.planned_at:%Y-%m-%dT%H-%M-%SZ}-{run.id}.md")
     partial = f"{path}.new"
     with open(os.open(partial, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:

@@ -9,6 +9,7 @@ from tertulia.core.source import LOCAL
 from tertulia.platforms.base import Adapter
 from tertulia.platforms.definition import BuildContext, PlatformDefinition
 from tertulia.platforms.settings import PlatformSection
+from tertulia.storage.private_files import make_private_folder
 
 
 class LocalSettings(PlatformSection, frozen=True, kw_only=True):
@@ -45,7 +46,7 @@ def _history_file(settings: LocalSettings) -> str | None:
     folder = platformdirs.user_state_path("tertulia", appauthor=False)
     path = os.path.expanduser(settings.history or str(folder / "history"))
     try:
-        os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
+        make_private_folder(os.path.dirname(path) or ".")
         os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
     except OSError:
         return None

@@ -43,6 +43,7 @@ from tertulia.processes.environments.local import LocalMachine
 from tertulia.processes.output_files import OutputChunk, OutputFiles
 from tertulia.processes.settings import ProcessSettings
 from tertulia.records.processes import Identity, Process
+from tertulia.storage.private_files import make_private_folder
 from tertulia.store import Store
 
 log = logging.getLogger("tertulia.processes")
@@ -167,7 +168,8 @@ class ProcessRegistry:
             "size": _validate_size(size),
         }
         try:
-            os.makedirs(process.folder, mode=0o700)
+            make_private_folder(os.path.dirname(process.folder))
+            os.mkdir(process.folder, 0o700)
             identity = _start_supervisor(spec)
         except BaseException:
             self._remove(process)

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 from tertulia.errors import ConfigError, StoreError
+from tertulia.storage.private_files import make_private_folder
 
 Progress = Callable[[int, int], None]
 
@@ -52,7 +53,7 @@ def new_folder(path: str | os.PathLike[str], *, force: bool = False) -> None:
     """
     target = os.fspath(path)
     try:
-        os.makedirs(target, mode=0o700, exist_ok=True)
+        make_private_folder(target)
         is_used = bool(os.listdir(target))
     except OSError as problem:
         raise StoreError(

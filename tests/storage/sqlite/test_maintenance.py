@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import apsw
 import pytest
 
 import tertulia
+from tertulia.storage.sqlite import maintenance
 from tertulia.testing import Handles
 from tertulia.testing.fixtures import assistant_message, dm, user_message
 from tests.storage.sqlite.store_files import SETTINGS
@@ -28,6 +30,46 @@ def test_backup_is_a_store(handles: Handles, tmp_path: Path) -> None:
     with pytest.raises(tertulia.ConfigError):
         store.backup(tmp_path / "copy.db")
     assert (tmp_path / "copy.db").read_bytes() == before
+    handles.close()
+
+
+def test_backup_beside_a_writer_copies_one_snapshot(
+    handles: Handles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn is stored after every step, and another thread answers turns all the time."""
+    monkeypatch.setattr(maintenance, "_PAGES_PER_STEP", 20)
+    store = handles.open()
+    session = store.sessions.open(dm("anna"))
+    store.transcript(session.id).extend(user_message("x" * 2000) for n in range(500))
+    is_over = threading.Event()
+
+    def answer(person: str) -> None:
+        with store.turn(dm(person), text="hello") as turn:
+            turn.add_assistant("hi")
+
+    def answer_all_the_time() -> None:
+        while not is_over.is_set():
+            answer("ben")
+
+    steps: list[int] = []
+
+    def progress(done: int, total: int) -> None:
+        answer("carl")
+        steps.append(done)
+        assert steps == sorted(set(steps)), "it began anew"
+
+    writer = threading.Thread(target=answer_all_the_time)
+    writer.start()
+    try:
+        store.backup(tmp_path / "copy.db", progress=progress)
+    finally:
+        is_over.set()
+        writer.join()
+    assert len(steps) > 10
+    with tertulia.open(tmp_path / "copy.db", settings=SETTINGS) as copy:
+        assert copy.check() == []
+        assert copy.transcript(session.id).count() == 500
+        assert copy.sessions.current(copy.sessions.key(dm("carl"))) is None
     handles.close()
 
 

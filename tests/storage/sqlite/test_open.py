@@ -16,10 +16,18 @@ import pytest
 
 import tertulia
 from tertulia import NotAStore, SchemaMismatch, StoreUnavailable
+from tertulia.storage.sqlite import open as sqlite_open
 from tertulia.testing import Handles
-from tertulia.testing.fixtures import dm
+from tertulia.testing.fixtures import dm, user_message
 from tests.storage.child_process import ChildProcess
-from tests.storage.sqlite.store_files import create_store, error_of, opened, refused, unchanged
+from tests.storage.sqlite.store_files import (
+    SETTINGS,
+    create_store,
+    error_of,
+    opened,
+    refused,
+    unchanged,
+)
 from tests.storage.watched_disk import Disk, fail
 
 
@@ -228,3 +236,22 @@ def test_files_are_private_to_their_owner(handles: Handles, tmp_path: Path) -> N
     assert modes == {"talk.db": 0o600, "talk.db-wal": 0o600, "talk.db-shm": 0o600}
     handles.close()
     assert [path.name for path in tmp_path.iterdir()] == ["talk.db"]
+
+
+def test_wal_file_shrinks_after_a_long_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_open, "_WAL_BYTES", 2**20)
+    wal = tmp_path / "talk.db-wal"
+    with tertulia.open(tmp_path / "talk.db", settings=SETTINGS) as store:
+        store._indexer.stop()
+        session = store.sessions.open(dm("anna"))
+        reader = apsw.Connection(str(tmp_path / "talk.db"))
+        reader.execute("begin; select count(*) from messages").fetchall()
+        messages = [user_message("x" * 4000) for _ in range(100)]
+        while wal.stat().st_size < 20 * 2**20:
+            store.transcript(session.id).extend(messages)
+        reader.close()
+        for _ in range(3):
+            store.transcript(session.id).append(user_message("short"))
+        assert wal.stat().st_size <= 2**20

@@ -11,7 +11,7 @@ display name is hidden there too. The ids of the terminal identify nobody and st
 A phone number is recognised without a list of numbering plans: seven digits or more, of any script,
 with the usual separators between them. A list would miss numbers that are written without their
 country; this rule also hides other long numbers, which is the smaller mistake. Dates and session
-ids are recognised by their form and stay.
+ids are recognised by their form and stay; so do names of files that begin with a time.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ _NUMBER_ID = re.compile(rf"-?({_NUMBER})(?:@|$)")
 _DATE = r"(?:19|20)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
 _TIME = r"[t ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:z|[+-]\d\d:?\d\d)?"
 _SESSION = r"\d{8}_\d{6}_[0-9a-f]{6,8}"
-# A random id, such as that of a delivery: its length and its letters distinguish it from a number,
-# unless it has as many digits in a row as a number.
-_RANDOM_ID = r"(?<![0-9a-z])(?![0-9a-f]*[0-9]{9})[0-9a-f]{32}(?![0-9a-z])"
-_NOT_A_NUMBER = rf"(?:(?<![\d+])(?:{_DATE}(?:{_TIME})?|{_SESSION})(?![0-9a-f])|{_RANDOM_ID})"
+# A random id, such as that of a delivery: its length and its letters distinguish it from a number.
+_RANDOM_ID = r"(?<![0-9a-z])(?=[0-9]*[a-f])[0-9a-f]{32}(?![0-9a-z])"
+_FILE_TIME = rf"(?:(?<=[/\\])\d{{1,9}}[/\\])?{_DATE}t\d\d-\d\d-\d\dz(?:-\d{{1,9}})?(?![0-9a-f])"
+_NOT_A_NUMBER = (
+    rf"(?:(?<![\d+])(?:{_FILE_TIME}|(?:{_DATE}(?:{_TIME})?|{_SESSION})(?![0-9a-f]))|{_RANDOM_ID})"
+)
 # The kinds of the ids in a key, by which of the ids have a mark.
 _Forms = dict[tuple[bool, ...], tuple[Kind, ...]]
 _DM_FORMS: _Forms = {

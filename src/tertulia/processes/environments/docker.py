@@ -16,6 +16,7 @@ from tertulia.processes.environments.remote import (
     remote_argv,
 )
 from tertulia.processes.settings import DEFAULT_DOCKER_OPTIONS
+from tertulia.storage.private_files import make_private_folder
 
 # A container that has ended is removed already, which is not an error; so the script checks
 # whether the container is left. Prints the number of removed containers.
@@ -80,7 +81,7 @@ class DockerImage:
         self._docker = docker
 
     def launch(self, program: Program) -> Launch:
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        make_private_folder(self._folder)
         argv = [
             *(self._docker, "run", "--rm", "--init", "-i", *(["-t"] if program.pty else [])),
             f"--name={_container_name(program.process_id)}",

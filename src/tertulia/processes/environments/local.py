@@ -16,6 +16,7 @@ from tertulia.processes.environments.base import (
     inherited_variables,
 )
 from tertulia.processes.supervisor import VARIABLE
+from tertulia.storage.private_files import make_private_folder
 
 LOCAL: Final = "here"
 """The name of the local environment in the store."""
@@ -54,7 +55,7 @@ class LocalMachine:
 
     def _resolve(self, cwd: str | None) -> str:
         """Return the absolute path of a working directory; raise if it is outside or missing."""
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        make_private_folder(self._folder)
         path = os.path.realpath(os.path.join(self._folder, os.path.expanduser(cwd or ".")))
         if os.path.commonpath((self._folder, path)) != self._folder:
             raise AccessDenied(

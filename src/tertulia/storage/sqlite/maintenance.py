@@ -16,6 +16,8 @@ from tertulia.storage.sqlite import migrate
 if TYPE_CHECKING:
     from tertulia.storage.sqlite.database import SqliteDatabase
 
+_PAGES_PER_STEP = 2000
+
 
 def check(db: SqliteDatabase) -> list[str]:
     """Return a description of every fault in the file; an empty list for a sound store."""
@@ -35,21 +37,25 @@ def check(db: SqliteDatabase) -> list[str]:
 
 
 def backup(db: SqliteDatabase, target: str, *, progress: Progress | None = None) -> None:
-    """Copy the whole store to a new file while it is in use.
+    """Copy the whole store, as it is now, to a new file while it is in use.
 
-    Raise ConfigError if the file exists, StoreError if it cannot be written.
+    The copy is one snapshot, held by a read transaction: without it SQLite begins anew after every
+    commit of another connection, and on a busy store never ends. Meanwhile the -wal file keeps what
+    is written. Raise ConfigError if the file exists, StoreError if it cannot be written.
     """
     if os.path.exists(target):
         raise ConfigError(f"{target} exists already.", hint="Name a new file.", field="target")
     partial = f"{target}.partial"
 
     def work(connection: apsw.Connection) -> None:
+        # The first read takes the snapshot; `begin` alone does not.
+        connection.execute("begin; select 1 from sqlite_schema limit 1").fetchall()
         with (
             apsw.Connection(partial) as copy,
             copy.backup("main", connection, "main") as steps,
         ):
             while not steps.done:
-                steps.step(2000)
+                steps.step(_PAGES_PER_STEP)
                 if progress is not None:
                     progress(steps.page_count - steps.remaining, steps.page_count)
         copy.close()

@@ -19,6 +19,7 @@ _CACHE_KILOBYTES = 16_000
 _LONGEST_PAUSE = 0.025  # seconds between two attempts on a file that other processes use
 _HEADER_BYTES = 100  # every SQLite file begins with a header of this size
 _PAGE_BYTES = 4096  # SQLite writes whole pages of this size
+_WAL_BYTES = 32 * 2**20  # twice what is written between two checkpoints
 _CREATION_LOCK = threading.Lock()
 
 
@@ -55,6 +56,9 @@ def connect(path: str, *, is_safe: bool, busy_seconds: float) -> apsw.Connection
     connection.execute("pragma fullfsync = on")
     # A page that many turns change is then written back once for all of them.
     connection.execute("pragma wal_autocheckpoint = 4000")
+    # A reader that stays open lets the -wal file grow. Once it has left, the file is cut to this
+    # size when it begins anew; it would stay as large as it ever was.
+    connection.execute(f"pragma journal_size_limit = {_WAL_BYTES}")
     # Query plans must not depend on bound values: otherwise SQLite plans a statement that uses a
     # partial index again on every run.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
