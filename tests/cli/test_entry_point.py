@@ -14,6 +14,7 @@ import pytest
 
 import tertulia
 from tertulia.cli import main
+from tertulia.cli.entry_point import load_credentials
 from tests.cli.conftest import CommandLine, Demo, run
 
 pytestmark = pytest.mark.check
@@ -178,3 +179,24 @@ class TestProcess:
         _, text = asking.communicate(timeout=60)
         assert asking.returncode == 130
         assert b"Traceback" not in text
+
+
+def test_credentials_of_a_service_become_variables(tmp_path: Path) -> None:
+    (tmp_path / "OPENAI_API_KEY").write_text("sk-one\n", "utf-8")
+    (tmp_path / "credentials_WEBHOOK_SECRET").write_text("two", "utf-8")
+    (tmp_path / "HOME").write_text("/elsewhere", "utf-8")
+    (tmp_path / "notes.txt").write_text("three", "utf-8")
+    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path), "HOME": "/root"}
+    load_credentials(environ)
+    assert environ == {
+        "CREDENTIALS_DIRECTORY": str(tmp_path),
+        "HOME": "/root",
+        "OPENAI_API_KEY": "sk-one",
+        "WEBHOOK_SECRET": "two",
+    }
+
+
+def test_missing_folder_of_credentials_is_no_error(tmp_path: Path) -> None:
+    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path / "nowhere")}
+    load_credentials(environ)
+    assert list(environ) == ["CREDENTIALS_DIRECTORY"]

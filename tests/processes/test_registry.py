@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from datetime import timedelta
@@ -35,6 +36,31 @@ def test_shell_command_runs_to_its_end(conversation: Conversation) -> None:
     assert (status.process.state, status.process.exit_code) == ("exited", 3)
     assert sorted(status.output.text.split()) == ["one", "two"]
     assert status.output.is_whole
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_program_cannot_read_the_keys_of_the_gateway(
+    conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    process = conversation.spawn("tr '\\0' '\\n' < /proc/$PPID/environ; env; echo over")
+    conversation.wait_for_output(process, "over")
+    text = conversation.registry.log(process).output.text
+    assert "sk-secret" not in text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has it")
+def test_process_that_refuses_inspection_is_not_dumpable() -> None:
+    """So its /proc files belong to root, and others of the same user cannot read them."""
+    code = (
+        "import ctypes; from tertulia.processes.supervisor import refuse_inspection;"
+        "get = lambda: ctypes.CDLL(None).prctl(3, 0, 0, 0, 0);"
+        "before = get(); refuse_inspection(); print(before, get())"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["1", "0"]
 
 
 def test_arguments_of_a_program_are_unchanged(conversation: Conversation) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -54,6 +55,7 @@ class RootGroup(CommandGroup):
         variable = complete_var or COMPLETION_VARIABLE
         instruction = os.environ.get(variable)
         _replace_unencodable_characters()
+        load_credentials(os.environ)
         if instruction:
             code: int = shell_complete(self, extra, NAME, variable, instruction)
         else:
@@ -133,6 +135,22 @@ def _print_warnings() -> Iterator[None]:
         yield
     finally:
         log.removeHandler(handler)
+
+
+def load_credentials(environ: MutableMapping[str, str]) -> None:
+    """Set the variables whose values a service manager keeps in files (`LoadCredential`).
+
+    Each file in `CREDENTIALS_DIRECTORY` is named like its variable; systemd puts a prefix in lower
+    case before the names of files that it has read from a folder. Unlike the environment that a
+    program is started with, no other process can read them in /proc. A variable that is set stays.
+    """
+    folder = environ.get("CREDENTIALS_DIRECTORY")
+    with suppress(OSError):
+        for entry in os.scandir(folder) if folder else ():
+            match = re.fullmatch(r"(?:[a-z]+_)?([A-Z][A-Z0-9_]*)", entry.name)
+            if match and match[1] not in environ:
+                with open(entry.path, encoding="utf-8") as file:
+                    environ[match[1]] = file.read().strip()
 
 
 def _replace_unencodable_characters() -> None:

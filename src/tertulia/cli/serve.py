@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -57,6 +58,10 @@ async def serve_gateway(
     from tertulia.gateway.app import Gateway
     from tertulia.gateway.logging_setup import LoggedAgent, configured_logging
 
+    if sys.platform == "linux":
+        from tertulia.processes.supervisor import refuse_inspection
+
+        refuse_inspection()
     logged_agent = LoggedAgent(agent)
     gateway = Gateway(
         store,

@@ -538,9 +538,11 @@ def _run_client(launch: Launch, failure: str, *, hint: str) -> str:
 def _start_supervisor(spec: dict[str, Any]) -> Identity:
     """Start a supervisor with its program; raise `NotFound` if the program cannot be started."""
     command = [sys.executable, "-I", "-S", supervisor.__file__]
+    # Without the variables of the gateway: a program can read those of its parent in /proc.
     child = subprocess.Popen(  # noqa: S603 — our own program
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
-    )
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/",
+        env={"PATH": os.defpath},
+    )  # fmt: skip
     try:
         output, _ = child.communicate(json.dumps(spec).encode(), timeout=_START_SECONDS)
         reply = json.loads(output)

@@ -43,6 +43,7 @@ _MAX_DRAIN = 1024 * 1024  # bytes read after the end at most; no pipe buffer is 
 _MAX_PENDING = 65_536  # bytes of input buffered for a program that does not read
 _POLL_SECONDS = 1.0
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+_DUMPABLE = 4  # PR_SET_DUMPABLE
 
 
 def mark(pid: int) -> str:
@@ -60,6 +61,23 @@ def mark(pid: int) -> str:
         return "" if os.path.isdir("/proc/self") else _mark_by_ps(pid)
     is_gone = fields[0] in (b"Z", b"X")
     return "" if is_gone else f"{boot}:{int(fields[19])}"
+
+
+def refuse_inspection() -> None:
+    """Let no other process of this user read the memory and the environment of this one.
+
+    The programs of an agent run as the same user: otherwise they could read the keys of the
+    gateway in /proc. It ends with the next program that this process executes. Only on Linux.
+    """
+    if sys.platform == "linux":
+        _prctl(_DUMPABLE, 0)
+
+
+def _prctl(option: int, value: int) -> None:
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _mark_by_ps(pid: int) -> str:
@@ -282,10 +300,7 @@ def _resize(terminal: int, rows: int, columns: int) -> None:
 
 def _adopt_orphans() -> None:
     """Become the parent of descendants that lose theirs, so that none escapes by forking."""
-    import ctypes
-
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    _prctl(_SUBREAPER, 1)
 
 
 def _write_json(folder: str, name: str, value: dict[str, Any]) -> None:
@@ -308,6 +323,7 @@ def _reply_and_detach(reply: dict[str, Any]) -> None:
 
 def main() -> None:
     """Start the program described on standard input, reply in one line, and supervise it."""
+    refuse_inspection()
     spec = json.load(sys.stdin)
     if os.fork():
         os._exit(0)  # the gateway need not wait for the supervisor
