@@ -152,7 +152,7 @@ def test_ids_that_are_no_numbers_are_hidden_in_texts(tmp_path: Path, text: str) 
         logging.getLogger("tertulia.gateway").warning("%s", text)
     (line,) = path.read_text("utf-8").splitlines()
     assert "joe" not in line
-    assert text.split()[-1] in line
+    assert text.rsplit(maxsplit=1)[-1] in line
 
 
 def test_key_in_a_text_has_the_pseudonym_of_the_field(tmp_path: Path) -> None:
