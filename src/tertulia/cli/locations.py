@@ -13,9 +13,9 @@ import tertulia
 from tertulia.cli.options import CommandOptions
 from tertulia.core.settings import Settings
 from tertulia.errors import ConfigError, StoreUnavailable
+from tertulia.private_files import make_private_folder
 from tertulia.records.machine_zone import machine_zone
 from tertulia.storage.connect import inspect_store, is_server, public_name
-from tertulia.storage.private_files import make_private_folder
 from tertulia.store import Store
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import click
 from tertulia.cli import locations, output
 from tertulia.cli.options import CommandOptions
 from tertulia.errors import ConfigError
-from tertulia.storage.private_files import make_private_folder
+from tertulia.private_files import make_private_folder
 
 _KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 _DEFAULT_MODELS = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5"}

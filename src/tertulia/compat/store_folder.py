@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from tertulia.core.message import to_json
 from tertulia.core.settings import Settings
 from tertulia.errors import StaleWrite
+from tertulia.private_files import make_private_folder
 from tertulia.records.transcript import replace
-from tertulia.storage.private_files import make_private_folder
 from tertulia.store import Store
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tertulia.errors import AgentStopped, ConfigError, Error
 from tertulia.gateway.log_brake import LogBrake
 from tertulia.gateway.settings import LogSettings
 from tertulia.platforms.registry import PLATFORMS
-from tertulia.storage.private_files import open_private
+from tertulia.private_files import open_private
 
 NAME = "tertulia"
 # Libraries whose warnings strangers can cause: the same handler redacts and limits them.

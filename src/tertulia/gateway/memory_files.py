@@ -11,7 +11,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from tertulia.errors import StoreError
-from tertulia.storage.private_files import make_private_folder
+from tertulia.private_files import make_private_folder
 
 
 class MemorySink(Protocol):

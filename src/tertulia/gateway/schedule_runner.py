@@ -22,8 +22,8 @@ from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.request_reply import AgentRequest, Responder
 from tertulia.gateway.retries import Retries
 from tertulia.platforms.registry import PLATFORMS
+from tertulia.private_files import make_private_folder
 from tertulia.records.schedules import MAX_ATTEMPTS, Schedule, ScheduleRun
-from tertulia.storage.private_files import make_private_folder
 
 if TYPE_CHECKING:
     from tertulia.gateway.pipeline import Pipeline

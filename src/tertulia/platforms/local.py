@@ -9,7 +9,7 @@ from tertulia.core.source import LOCAL
 from tertulia.platforms.base import Adapter
 from tertulia.platforms.definition import BuildContext, PlatformDefinition
 from tertulia.platforms.settings import PlatformSection
-from tertulia.storage.private_files import make_private_folder
+from tertulia.private_files import make_private_folder
 
 
 class LocalSettings(PlatformSection, frozen=True, kw_only=True):

@@ -37,13 +37,13 @@ from tertulia.errors import (
     PlaceUnavailable,
     StoreUnavailable,
 )
+from tertulia.private_files import make_private_folder
 from tertulia.processes import messages, supervisor, termination
 from tertulia.processes.environments.base import Command, Environment, Launch, Program
 from tertulia.processes.environments.local import LocalMachine
 from tertulia.processes.output_files import OutputChunk, OutputFiles
 from tertulia.processes.settings import ProcessSettings
 from tertulia.records.processes import Identity, Process
-from tertulia.storage.private_files import make_private_folder
 from tertulia.store import Store
 
 log = logging.getLogger("tertulia.processes")

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 from tertulia.errors import ConfigError, StoreError
-from tertulia.storage.private_files import make_private_folder
+from tertulia.private_files import make_private_folder
 
 Progress = Callable[[int, int], None]
 

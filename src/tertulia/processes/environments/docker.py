@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tertulia.errors import ConfigError
+from tertulia.private_files import make_private_folder
 from tertulia.processes.environments.base import Launch, Program
 from tertulia.processes.environments.remote import (
     client_launch,
@@ -16,7 +17,6 @@ from tertulia.processes.environments.remote import (
     remote_argv,
 )
 from tertulia.processes.settings import DEFAULT_DOCKER_OPTIONS
-from tertulia.storage.private_files import make_private_folder
 
 # A container that has ended is removed already, which is not an error; so the script checks
 # whether the container is left. Prints the number of removed containers.

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Final
 
 from tertulia.errors import AccessDenied, NotFound
+from tertulia.private_files import make_private_folder
 from tertulia.processes.environments.base import (
     Command,
     Launch,
@@ -16,7 +17,6 @@ from tertulia.processes.environments.base import (
     inherited_variables,
 )
 from tertulia.processes.supervisor import VARIABLE
-from tertulia.storage.private_files import make_private_folder
 
 LOCAL: Final = "here"
 """The name of the local environment in the store."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tertulia.storage.private_files import make_private_folder, open_private
+from tertulia.private_files import make_private_folder, open_private
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
 
