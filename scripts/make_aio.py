@@ -28,6 +28,7 @@ CLASSES = (
     ("tertulia.records.queues.inbox", "Inbox"),
     ("tertulia.records.queues.outbox", "Outbox"),
     ("tertulia.records.queues.memory_flushes", "MemoryFlushes"),
+    ("tertulia.records.retention_steps", "RetentionSteps"),
     ("tertulia.records.schedules", "Schedules"),
     ("tertulia.records.processes", "Processes"),
     ("tertulia.records.listeners", "Listeners"),
@@ -69,6 +70,7 @@ STORE = '''
         self.inbox = Inbox(store.inbox, executor)
         self.outbox = Outbox(store.outbox, executor)
         self.memory_flushes = MemoryFlushes(store.memory_flushes, executor)
+        self.retention = RetentionSteps(store.retention, executor)
         self.schedules = Schedules(store.schedules, executor)
         self.processes = Processes(store.processes, executor)
         self.listeners = Listeners(store.listeners, executor)

@@ -28,6 +28,7 @@ from tertulia.records import media as sync_media
 from tertulia.records import people as sync_people
 from tertulia.records import person_view as sync_person_view
 from tertulia.records import processes as sync_processes
+from tertulia.records import retention_steps as sync_retention_steps
 from tertulia.records import schedules as sync_schedules
 from tertulia.records import usage as sync_usage
 from tertulia.records.links import LinkedChat, PendingLink
@@ -39,6 +40,7 @@ from tertulia.records.queues import memory_flushes as sync_memory_flushes
 from tertulia.records.queues import outbox as sync_outbox
 from tertulia.records.queues.inbox import InboxItem, InboxState
 from tertulia.records.queues.outbox import AccountKey, Delivery, DeliveryState
+from tertulia.records.retention_steps import RemovedRows
 from tertulia.records.schedules import RunsIn, Schedule, ScheduleRun
 from tertulia.records.search import Hit
 from tertulia.records.sessions import sessions as sync_sessions
@@ -764,6 +766,24 @@ class MemoryFlushes:
         await self.executor.run(self.sync.done, session_id)
 
 
+class RetentionSteps:
+    """The retention of a store."""
+
+    def __init__(
+        self, record: sync_retention_steps.RetentionSteps, executor: ThreadExecutor
+    ) -> None:
+        self.sync = record
+        self.executor = executor
+
+    async def remove_some(self, limit: int = 100) -> RemovedRows:
+        """Remove at most `limit` of each kind, and return how many; none if nothing is left."""
+        return await self.executor.run(self.sync.remove_some, limit)
+
+    async def remove_all(self, limit: int = 100) -> RemovedRows:
+        """Remove everything that is no longer kept, step by step; return how many."""
+        return await self.executor.run(self.sync.remove_all, limit)
+
+
 class Schedules:
     """The schedules of a store.
 
@@ -1122,6 +1142,7 @@ class Store:
         self.inbox = Inbox(store.inbox, executor)
         self.outbox = Outbox(store.outbox, executor)
         self.memory_flushes = MemoryFlushes(store.memory_flushes, executor)
+        self.retention = RetentionSteps(store.retention, executor)
         self.schedules = Schedules(store.schedules, executor)
         self.processes = Processes(store.processes, executor)
         self.listeners = Listeners(store.listeners, executor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import click
+import msgspec
 
 from tertulia.cli import format, locations, output
 from tertulia.cli.errors import NEGATIVE_RESULT
@@ -106,6 +107,27 @@ def vacuum(options: CommandOptions) -> None:
         output.print_text(
             options, f"{opened_store.path} had no unused space ({format.byte_size(after)})."
         )
+
+
+@store.command()
+@json_option
+@click.pass_obj
+def prune(options: CommandOptions) -> None:
+    """Remove what the retention settings no longer keep: [store.retention].
+
+    The gateway does the same every hour. It works in small steps, while the store is in use.
+    """
+    with (
+        locations.open_existing_store(options) as opened_store,
+        output.spinner(options, "Removing …"),
+    ):
+        removed = opened_store.retention.remove_all()
+    counts = msgspec.structs.asdict(removed)
+    if options.json:
+        output.print_json({"store": opened_store.path, "removed": counts})
+    else:
+        parts = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+        output.print_text(options, f"{opened_store.path}: {parts or 'nothing'} removed.")
 
 
 @store.command()

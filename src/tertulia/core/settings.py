@@ -13,6 +13,7 @@ from msgspec import Meta
 from tertulia.core import validate
 from tertulia.core.budget import Budget
 from tertulia.core.policy import Policies
+from tertulia.core.retention import Retention
 from tertulia.core.target import HomeChannel
 from tertulia.errors import ConfigError
 
@@ -48,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     has_active_processes      called with a key before a policy ends its session
     protection_hours          how long after its due end a running process keeps a session open
     busy_seconds              how long to wait while another program locks the file
+    retention                 how long settled entries, ended sessions and strangers are kept
     """
 
     policies: Policies = Policies()
@@ -65,6 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     has_active_processes: Annotated[Callable[[str], bool] | None, RUNTIME_ONLY] = None
     protection_hours: float = 24
     busy_seconds: float = 30
+    retention: Retention = Retention()
 
     def __post_init__(self) -> None:
         if self.durability not in ("safe", "fast"):
@@ -102,6 +105,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             isinstance(home, HomeChannel) for home in homes.values()
         )
         checks: tuple[tuple[str, object, bool, str], ...] = (
+            (
+                "retention",
+                self.retention,
+                isinstance(self.retention, Retention),
+                "Retention(sessions_days=365)",
+            ),
             ("policies", self.policies, isinstance(self.policies, Policies), "Policies(default=…)"),
             ("homes", homes, are_homes, "{'telegram': HomeChannel('42')}"),
             ("budgets", self.budgets, are_budgets, "Budget(per='person', tokens=100_000)"),

@@ -13,6 +13,7 @@ from tertulia.errors import Error
 from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.expiry import ExpiryWatcher, Flush
 from tertulia.gateway.pipeline import Pipeline
+from tertulia.gateway.retention_job import RetentionJob
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Adapter
 from tertulia.processes.poller import ProcessPoller
@@ -62,6 +63,7 @@ class Gateway:
         loops = self.pipeline.start()
         background = [
             asyncio.create_task(self.expiry_watcher.run()),
+            asyncio.create_task(RetentionJob(self.store).run()),
             asyncio.create_task(self.process_poller.run()),
         ]
         stop = asyncio.create_task(self._stop_requested.wait())

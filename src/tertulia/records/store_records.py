@@ -29,6 +29,7 @@ from tertulia.records.processes import Processes
 from tertulia.records.queues.inbox import Inbox, InboxItem
 from tertulia.records.queues.memory_flushes import MemoryFlushes
 from tertulia.records.queues.outbox import Outbox
+from tertulia.records.retention_steps import RetentionSteps
 from tertulia.records.schedules import Schedules
 from tertulia.records.search import CATCH_UP_STEPS, Search
 from tertulia.records.sessions.sessions import Sessions
@@ -83,6 +84,7 @@ class StoreRecords:
         self.usage = UsageLedger(self.context)
         self.people = People(self.context)
         self.memory_flushes = MemoryFlushes(self.context)
+        self.retention = RetentionSteps(self.context, self.sessions)
         self.schedules = Schedules(self.context)
         self.processes = Processes(self.context)
         self.listeners = Listeners(self.context)

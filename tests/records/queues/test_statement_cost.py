@@ -76,6 +76,7 @@ PARAMS: dict[str, Any] = {
     "rule": "{}",
     "misfire": "once",
     "next_at": NOW,
+    "before": NOW,
     "message_id": None,
     "waived": 0,
 }

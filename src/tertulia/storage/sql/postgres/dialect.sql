@@ -53,3 +53,7 @@ in exclusive mode
 -- name: part_{queue}_by_pause_begin (inbox, outbox, occurrences)
 
 -- name: part_{queue}_by_lease (inbox, outbox, occurrences)
+
+-- name: part_{queue}_by_settled (inbox, outbox, occurrences)
+
+-- name: part_people_by_strangers

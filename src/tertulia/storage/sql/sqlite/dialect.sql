@@ -52,3 +52,9 @@ indexed by {queue}_pause_begin
 
 -- name: part_{queue}_by_lease (inbox, outbox, occurrences)
 indexed by {queue}_leased
+
+-- name: part_{queue}_by_settled (inbox, outbox, occurrences)
+indexed by {queue}_settled
+
+-- name: part_people_by_strangers
+indexed by people_strangers

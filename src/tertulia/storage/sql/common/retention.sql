@@ -1,0 +1,37 @@
+-- What is no longer kept: see records/retention_steps.py. Each statement removes a few rows, oldest first.
+
+-- name: inbox_remove_settled
+delete from inbox where id in (
+    select id from inbox {part_inbox_by_settled}
+    where state in ('done', 'dead', 'gathered') and received_at < :before
+    order by received_at limit :limit {part_skip_locked}
+)
+
+-- name: outbox_remove_settled
+delete from outbox where id in (
+    select id from outbox {part_outbox_by_settled}
+    where state in ('sent', 'unknown', 'dead') and created_at < :before
+    order by created_at limit :limit {part_skip_locked}
+)
+
+-- name: occurrences_remove_settled
+delete from occurrences where id in (
+    select id from occurrences {part_occurrences_by_settled}
+    where state in ('done', 'failed', 'skipped') and ended_at < :before
+    order by ended_at limit :limit {part_skip_locked}
+)
+
+-- name: people_remove_strangers
+delete from people where person in (
+    select person from people {part_people_by_strangers}
+    where role = 'guest' and created_at < :before
+        and not exists (select 1 from sessions where sessions.person = people.person)
+        and not exists (select 1 from schedules where schedules.owner = people.person)
+        and not exists (select 1 from codes where codes.subject = people.person)
+    order by created_at limit :limit {part_skip_locked}
+)
+
+-- name: codes_remove_expired
+delete from codes where hash in (
+    select hash from codes where until < :before order by until limit :limit {part_skip_locked}
+)
