@@ -17,7 +17,7 @@ ARGS ?=
 export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check coverage slow torture lint names types format run bench lock clean
+.PHONY: help setup test check coverage slow torture lint audit names types format run bench lock clean
 .DELETE_ON_ERROR:
 
 # A stamp says: this part of the environment is complete, and it was made for this folder. Without it
@@ -127,6 +127,9 @@ lint: setup ## check style, format, names and the direction of imports
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/check_names.py
+
+audit: setup ## look for known weaknesses of the dependencies; says so if there is no data
+	$(BIN)/python scripts/audit_dependencies.py
 
 names: setup ## check that names and prose are plain, and print the figures
 	$(BIN)/python scripts/check_names.py $(ARGS)
