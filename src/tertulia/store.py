@@ -54,7 +54,7 @@ class Store:
         self.usage = records.usage
         self.people = records.people
         self.memory_flushes = records.memory_flushes
-        self.retention = records.retention_steps
+        self.retention = records.retention
         self.schedules = records.schedules
         self.processes = records.processes
         self.listeners = records.listeners
