@@ -17,7 +17,7 @@ from tertulia.errors import AccessDenied, NotFound, SessionBusy
 from tertulia.records.turns.control import TurnControl
 from tertulia.records.turns.local_turns import LocalTurns
 from tertulia.testing import FakeClock, Handles
-from tests.records.store_inspection import ANA, BEN, execute, open_beside
+from tests.records.store_inspection import ANA, execute, open_beside
 
 TWO_HOURS = 2 * 3600 * 1_000_000
 
@@ -106,12 +106,12 @@ class TestPauses:
     def test_what_was_retried_is_served_before_what_came_later(
         self, store: Store, clock: FakeClock
     ) -> None:
-        store.inbox.put(ANA, "first")
-        (item,) = store.inbox.claim()
-        store.inbox.failed(item, "busy", retry_after=5)
-        store.inbox.put(BEN, "second")
+        store.outbox.put("first", "telegram:42")
+        (delivery,) = store.outbox.claim()
+        store.outbox.failed(delivery, "busy", retry_after=5)
+        store.outbox.put("second", "telegram:43")
         clock.forward(seconds=5)
-        assert [item.text for item in store.inbox.claim(1)] == ["first"]
+        assert [item.body["text"] for item in store.outbox.claim(1)] == ["first"]
 
     @staticmethod
     def claimed(store: Store, queue: str) -> list[Any]:
