@@ -33,7 +33,7 @@ def test_role_of_the_token_decides_over_http(tmp_path: Path) -> None:
         for name in ("root", "ana", "eve"):
             with served_gateway.client(name) as client:
                 texts[name] = client.post("/turns", json={"text": "go"}).json()["text"]
-        body = {"model": "x", "messages": [{"role": "user", "content": "go"}]}
+        body = {"messages": [{"role": "user", "content": "go"}]}
         with served_gateway.client("root") as client:
             completion = client.post("/v1/chat/completions", json=body).json()
         assert completion["choices"][0]["message"]["content"] == "process schedule terminal"
@@ -64,7 +64,7 @@ def assert_notices_in_transcript(store: Store) -> None:
 
 def test_tools_of_the_caller_replace_ours(tmp_path: Path) -> None:
     tool = {"type": "function", "function": {"name": "mine", "parameters": {"type": "object"}}}
-    body = {"model": "x", "messages": [{"role": "user", "content": "go"}], "tools": [tool]}
+    body = {"messages": [{"role": "user", "content": "go"}], "tools": [tool]}
     with server(
         tmp_path / "talk.db", agent=Scripted(start_program), programs=tmp_path / "programs"
     ) as served_gateway:

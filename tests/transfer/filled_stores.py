@@ -196,6 +196,11 @@ def everything(store: Store) -> None:
     with suppress(tertulia.Error):
         store.people.approve("WRONGONE", by="somebody")
     store.processes.begin(program(store))
+    store.media.put(b"a file that no message holds yet", name="notes.txt")
+    lease = store.listeners.claim("telegram", "", "node")
+    assert lease is not None
+    store.listeners.advance(lease, "7")
+    store.listeners.release(lease)
     with tempfile.TemporaryDirectory() as folder:
         row = {"role": "user", "content": "from elsewhere", "timestamp": "2026-03-01T10:00:00Z"}
         Path(folder, "talk.jsonl").write_text(json.dumps(row))

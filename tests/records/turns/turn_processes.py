@@ -242,7 +242,9 @@ def stop_in_a_write(pipe: Connection, where: str, lease_seconds: float, asks: bo
         key = store.sessions.key(ANA)
 
         def work(tx: Transaction) -> None:
-            tx.run("link_insert", {"key": "elsewhere", "shared_key": key, "now": 1})
+            link = {"key": "elsewhere", "shared_key": key, "now": 1}
+            chats = {"source": "{}", "shared_source": "{}", "shared_person": None}
+            tx.run("link_insert", {**link, **chats})
             if asks:
                 tx.one("session_current", {"key": key})
             pipe.send("inside")
