@@ -100,8 +100,9 @@ class TestOrder:
             assert agent.began.acquire(timeout=60)
             with pytest.raises(openai.ConflictError) as caught:
                 server.openai("ana").chat.completions.create(
-                    model="parrot", messages=[{"role": "user", "content": "and I"}], user="shared"
-                )
+                    model="parrot", messages=[{"role": "user", "content": "and I"}],
+                    extra_headers={"X-Conversation-Id": "shared"},
+                )  # fmt: skip
             assert caught.value.code == "session_busy"
             assert caught.value.response.headers["retry-after"] == "1"
             agent.may_go_on.set()
