@@ -46,14 +46,17 @@ def test_page_lists_every_command_and_option() -> None:
 def test_page_lists_every_command_with_json() -> None:
     text = set()
     for name, command in main.commands.items():
-        inner = command.commands if isinstance(command, click.Group) else {"": command}
-        for leaf, found in inner.items():
-            if any("--json" in param.opts for param in found.params):
+        inner = command.commands if isinstance(command, click.Group) else {}
+        for leaf, leaf_command in {"": command, **inner}.items():
+            if any("--json" in param.opts for param in leaf_command.params):
                 text.add(f"{name} {leaf}".strip())
     assert set(JSON_OUTPUT) == text
 
 
-@pytest.mark.parametrize("command", JSON_OUTPUT)
+# `platforms` needs accounts and their servers: test_platforms.py has its own tests.
+@pytest.mark.parametrize(
+    "command", [command for command in JSON_OUTPUT if not command.startswith("platforms")]
+)
 def test_json_has_the_documented_fields(cli: CommandLine, demo: Demo, command: str) -> None:
     more = {
         "sessions rename": ["x"],

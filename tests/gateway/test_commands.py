@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tertulia import Source
+from tertulia.core.media import Media
 from tertulia.gateway import commands
 from tertulia.testing import FakeClock
 from tests.gateway.running_gateway import BEN, CARA, FAST, App, Echo, rules, running_gateway
@@ -347,14 +348,14 @@ def test_invalid_argument_is_reported_and_changes_nothing(tmp_path: Path, text: 
 
 
 def test_retry_sends_the_media_again(where: str) -> None:
+    picture = Media(type="image/png", name="a.png")
+
     async def play() -> None:
         async with running_gateway(where, Echo()) as node:
-            await node.say("look", media=({"type": "image", "path": "a.png"},))
+            await node.say("look", media=(picture,))
             await node.hears("/retry")
             entries = await node.store.transcript((await node.session()).id).load()
-            assert [one.get("media") for one in entries] == [
-                [{"type": "image", "path": "a.png"}], None,
-            ]  # fmt: skip
+            assert [one.get("media") for one in entries] == [[picture.to_dict()], None]
 
     asyncio.run(play())
 
@@ -444,7 +445,7 @@ def test_repeated_command_message_is_answered_once(where: str) -> None:
                 assert len(heard) == 1
                 assert await node.say(text, message_id=f"id of {text}") == []
             assert len((await node.store.sessions.find()).items) == 2
-            other = Source("telegram", "42", user_id="42", account="second")
+            other = Source("telegram", "43", user_id="42")
             assert len(await node.say("/status", other, message_id="id of /status")) == 1
 
     asyncio.run(play())

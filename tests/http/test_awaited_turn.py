@@ -111,7 +111,8 @@ def test_automatic_retries_store_the_message_once(tmp_path: Path) -> None:
             with server.client("ana", headers={"x-stainless-retry-count": str(count)}) as client:
                 answer = client.post(
                     "/v1/chat/completions",
-                    json={"messages": [{"role": "user", "content": "hola"}], "user": "kitchen"},
+                    json={"messages": [{"role": "user", "content": "hola"}]},
+                    headers={"X-Conversation-Id": "kitchen"},
                 )
             if count < 2:
                 assert answer.status_code == 503
@@ -128,8 +129,9 @@ def test_saying_the_same_twice_is_two_messages(tmp_path: Path) -> None:
         client = server.openai("ana")
         for _ in range(2):
             client.chat.completions.create(
-                model="parrot", messages=[{"role": "user", "content": "ok"}], user="kitchen"
-            )
+                model="parrot", messages=[{"role": "user", "content": "ok"}],
+                extra_headers={"X-Conversation-Id": "kitchen"},
+            )  # fmt: skip
         with server.client("ana") as reader:
             (session,) = reader.get("/sessions").json()["items"]
             items = reader.get(f"/sessions/{session['id']}/transcript").json()["items"]

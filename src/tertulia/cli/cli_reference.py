@@ -85,6 +85,7 @@ JSON_OUTPUT = {
         ("platforms", "platforms list"),
         "an array of accounts: `name`, `account`, `state`, `node`, `heard_at`, `problem`",
     ),
+    "store prune": "`store`, `removed`",
     "platforms check": "the account, and `identity`",
     "platforms add": "`name`, `account`, `identity`, `config`",
     "doctor": "`healthy`, `findings` (`name`, `state`, `detail` and `advice` of each)",

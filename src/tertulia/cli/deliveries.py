@@ -25,7 +25,7 @@ _BY_HAND = "settled by hand"
 
 @click.group(cls=CommandGroup)
 def deliveries() -> None:
-    """List deliveries, and settle those whose outcome is unknown or that were given up."""
+    """List deliveries, and settle those that failed."""
 
 
 @deliveries.command("list")
