@@ -208,6 +208,7 @@ class Refused(PlatformError):
     """The platform refused the message for good."""
 
     code = "refused"
+    status: int | None = None  # of the HTTP response
 
 
 class OutcomeUnknown(PlatformError):

@@ -59,7 +59,7 @@ def _address(child: subprocess.Popen[str]) -> str:
 
 
 def ask(address: str, text: str, conversation: str = "c1", **headers: str) -> Any:
-    body = {"model": "tertulia", "messages": [{"role": "user", "content": text}]}
+    body = {"messages": [{"role": "user", "content": text}]}
     request = urllib.request.Request(
         f"{address}/v1/chat/completions",
         json.dumps(body).encode(),

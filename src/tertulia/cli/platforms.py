@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import tempfile
@@ -15,7 +14,6 @@ import click
 from tertulia.cli import locations, output, wizard
 from tertulia.cli.errors import NEGATIVE_RESULT
 from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
-from tertulia.config.schema import AccountSection
 from tertulia.core.source import LOCAL
 from tertulia.core.text import format
 from tertulia.core.text.secret_patterns import hide_secrets
@@ -27,6 +25,7 @@ from tertulia.records.machine_zone import machine_zone
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from tertulia.config.schema import AccountSection
     from tertulia.records.listeners import Connection
 
 
@@ -132,6 +131,8 @@ _PAIRING = (
 
 def identify(section: AccountSection) -> str:
     """Ask the platform of a section who the account is; raise an `Error` if it is refused."""
+    import asyncio
+
     from tertulia.config.build import build_adapter
 
     async def ask() -> str:

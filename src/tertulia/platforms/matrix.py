@@ -531,7 +531,7 @@ class MatrixAdapter(Adapter):
         try:
             answer = await self._sync(since)
         except Refused as problem:
-            if problem.data.get("status") != 400:
+            if problem.status != 400:
                 raise
             # The homeserver does not know the token any more; it was set up anew, for example.
             log.warning("matrix: the homeserver refused the cursor, beginning with new messages")
