@@ -11,7 +11,7 @@ edited; its transaction id is derived from the message it answers, so that no se
 begun, and the complete answer is its last edit.
 
 End-to-end encryption is not supported: an encrypted room gets one sentence that says so. The tests
-use a real homeserver (decision 0016).
+use a real homeserver (decision 0018).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Accounts of chat platforms across nodes: who listens, where listening goes on, what is wrong.
 
 A lease is held by one node and identified by its epoch, which every takeover raises. All times are
-those of the database, so that the clocks of the nodes do not matter (decision 0017).
+those of the database, so that the clocks of the nodes do not matter (decision 0019).
 """
 
 from __future__ import annotations
