@@ -60,7 +60,7 @@ def test_killed_gateway_loses_no_program(where: str, tmp_path: Path) -> None:
     [notice] = app.to(BEN)
     assert f"{ending} " in notice
     assert "exit code 4" in notice
-    assert "\n5000" in notice
+    assert "\n5000\n" in f"{notice}\n"
 
 
 async def _restart_gateway(
