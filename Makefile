@@ -17,7 +17,7 @@ ARGS ?=
 export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check coverage slow torture lint audit names types format run bench lock clean
+.PHONY: help setup test check coverage slow torture lint audit names types format run dist bench lock clean
 .DELETE_ON_ERROR:
 
 # A stamp says: this part of the environment is complete, and it was made for this folder. Without it
@@ -146,6 +146,10 @@ run: $(RUN_STAMP) ## talk with the parrot here; without a terminal, show a conve
 	@export PYTHONPATH=src; if [ -t 0 ] && [ -t 1 ]; then \
 	  TERTULIA_AGENT_KIND=parrot $(BIN)/python -m tertulia chat --config /dev/null --store talk.db; \
 	else $(BIN)/python examples/first_steps.py; fi
+
+# The sdist is what git tracks. Both are made from what is here: run `make check` before a release.
+dist: setup ## build the wheel and the source archive, in dist/
+	$(BIN)/python -m hatchling build -d dist -t sdist -t wheel
 
 bench: setup $(POSTGRES_STAMP) ## measure, against raw SQLite and the peers
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -15,6 +15,7 @@ import pytest
 import tertulia
 from tertulia.cli import main
 from tertulia.cli.entry_point import load_credentials
+from tertulia.install_command import install_command
 from tests.cli.conftest import CommandLine, Demo, run
 
 pytestmark = pytest.mark.check
@@ -68,7 +69,7 @@ class TestUnexpectedErrors:
         (tmp_path / "click.py").write_text("raise ModuleNotFoundError(name='click')")
         done = run("doctor", env={"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
         assert done.returncode == 1
-        assert "pip install 'tertulia[cli]'" in done.stderr
+        assert install_command("cli") in done.stderr
         assert "Traceback" not in done.stderr
 
 

@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 from tertulia.cli import locations
+from tertulia.install_command import upgrade_command
 from tests.cli.conftest import CommandLine, Demo
 
 COMMANDS_THAT_NEED_A_STORE = [
@@ -75,7 +76,7 @@ class TestWrongStores:
         connection.close()
         error = CommandLine(demo.path).error(*command, expect=5)
         assert error["code"] == "schema_mismatch"
-        assert "pip install --upgrade" in error["hint"]
+        assert upgrade_command() in error["hint"]
 
     @pytest.mark.parametrize("command", [["sessions", "list"], ["store", "migrate"]])
     def test_folder_is_refused(self, tmp_path: Path, command: list[str]) -> None:

@@ -15,6 +15,7 @@ from rich.status import Status
 import tertulia
 from tertulia.cli import output
 from tertulia.cli.options import CommandOptions
+from tertulia.install_command import install_command
 from tests.cli.conftest import CommandLine
 
 ANYTHING = st.text(st.characters())
@@ -113,7 +114,7 @@ def test_missing_rich_is_reported_with_the_extra(
     assert len(cli.json("sessions", "list")) == 3
     text = cli("sessions", "list", expect=2).stderr
     assert "The package rich" in text
-    assert "pip install 'tertulia[cli]'" in text
+    assert install_command("cli") in text
 
 
 def test_items_are_printed_as_json_table_or_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tertulia.cli.locations import data_folder, default_store_path
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.http.settings import HttpSettings
 
@@ -28,6 +29,51 @@ def test_systemd_accepts_the_unit() -> None:
         check=False,
     )
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def _environment() -> dict[str, str]:
+    lines = re.findall(r"^Environment=(.*)$", UNIT.read_text("utf-8"), re.MULTILINE)
+    assignments = [word.partition("=") for line in lines for word in line.split()]
+    return {name: value for name, _, value in assignments}
+
+
+def test_unit_finds_its_store_in_the_folder_that_systemd_makes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("XDG_DATA_HOME", "XDG_STATE_HOME", "HOME"):
+        monkeypatch.setenv(name, _environment()[name])
+    assert "StateDirectory=tertulia\n" in UNIT.read_text("utf-8")
+    assert default_store_path() == "/var/lib/tertulia/talk.db"
+    assert data_folder() == "/var/lib/tertulia"
+
+
+def test_unit_finds_the_program_that_the_documentation_installs() -> None:
+    folder, *_ = _environment()["PATH"].split(":")
+    page = (ROOT / "docs/deployment.md").read_text("utf-8")
+    assert f"{folder}/pip install '.[all]'" in page
+    assert f"{folder}/pip install '.[all]'" in UNIT.read_text("utf-8")
+
+
+@pytest.mark.parametrize("limit", ["MemoryMax", "TasksMax", "LimitNOFILE"])
+def test_unit_sets_a_limit(limit: str) -> None:
+    assert re.search(rf"^{limit}=\d", UNIT.read_text("utf-8"), re.MULTILINE)
+
+
+def test_container_has_everything_and_its_store_on_the_volume(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "'/source[all]'" in CONTAINER
+    match = re.search(r"XDG_DATA_HOME=(\S+)", CONTAINER)
+    assert match is not None
+    monkeypatch.setenv("XDG_DATA_HOME", match[1])
+    assert default_store_path() == "/data/tertulia/talk.db"
+    assert "VOLUME /data" in CONTAINER
+
+
+def test_documentation_names_both_files() -> None:
+    page = (ROOT / "docs/deployment.md").read_text("utf-8")
+    assert "deploy/tertulia.service" in page
+    assert "deploy/Containerfile" in page
 
 
 def test_unit_waits_for_the_drain() -> None:

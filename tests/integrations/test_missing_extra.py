@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tertulia.install_command import install_command
+
 pytestmark = pytest.mark.check
 
 ROOT = Path(__file__).parent.parent.parent
@@ -45,7 +47,7 @@ except tertulia.ConfigError as problem:
 """
     )
     assert output.splitlines() == [
-        f"Install it with: pip install 'tertulia[{extra}]'",
+        f"Install it: {install_command(extra)}",
         f"{extra} ModuleNotFoundError",
     ]
 

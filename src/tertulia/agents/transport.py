@@ -32,6 +32,7 @@ from tertulia.errors import (
     ConfigError,
     ContextOverflow,
 )
+from tertulia.install_command import install_command
 
 if TYPE_CHECKING:
     import httpx2
@@ -162,7 +163,7 @@ class Transport:
         if find_spec("httpx2") is None:
             raise ConfigError(
                 "Agents that use the network need the package httpx2, which is not installed.",
-                hint="Install it: pip install 'tertulia[agents]'.",
+                hint=f"Install it: {install_command('agents')}",
             )
         self._url, self.display_url = validate_url(url)
         self._headers = {name: _checked_header(name, value) for name, value in headers.items()}

@@ -14,8 +14,9 @@ import click
 from tertulia.cli.entry_point import NAME, main
 from tertulia.cli.errors import EXIT_CODES
 from tertulia.cli.options import CliCommand
+from tertulia.install_command import INSTALL
 
-_SHARED_OPTIONS = {"--store", "--config", "--no-color", "--help"}
+SHARED_OPTIONS = {"--store", "--config", "--no-color", "--help"}
 
 _POSITIONS = "`seq`, `turn`, `kind`, `at` and `author` of each"
 
@@ -94,7 +95,8 @@ JSON_OUTPUT = {
 _HEAD = """\
 # The command line
 
-`pip install 'tertulia[cli]'` installs the program `tertulia`; `python -m tertulia` is the same.
+`{install}` in a checkout [installs](installation.md) the program `tertulia`;
+`python -m tertulia` is the same, and `man tertulia` has the commands in short.
 This page is generated from the program's help:
 `python -m tertulia.cli.cli_reference > docs/cli.md`.
 
@@ -137,7 +139,7 @@ error output. The exit codes are:
 def reference() -> str:
     """Return the whole page."""
     lines = [
-        _HEAD.replace("{json_output}", "\n".join(_json_table())),
+        _HEAD.replace("{json_output}", "\n".join(_json_table())).replace("{install}", INSTALL),
         "| exit code | meaning |",
         "|---|---|",
     ]
@@ -145,7 +147,8 @@ def reference() -> str:
     lines += ["", "## Options of every command", ""]
     with click.Context(main, info_name=NAME, **main.context_settings) as ctx:
         lines += _options(CliCommand(None), ctx)
-        lines += _command_sections(main, ctx)
+        for command, inner in iterate_commands(main, ctx):
+            lines += _command_section(command, inner)
     return "\n".join(lines) + "\n"
 
 
@@ -154,15 +157,18 @@ def _json_table() -> Iterator[str]:
     yield from (f"| `{command}` | {fields} |" for command, fields in JSON_OUTPUT.items())
 
 
-def _command_sections(group: click.Group, ctx: click.Context) -> Iterator[str]:
+def iterate_commands(
+    group: click.Group, ctx: click.Context
+) -> Iterator[tuple[click.Command, click.Context]]:
+    """Yield every command below a group, with a context that has its whole name."""
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
         assert command is not None
         with click.Context(command, info_name=name, parent=ctx) as inner:
             if isinstance(command, click.Group):
-                yield from _command_sections(command, inner)
+                yield from iterate_commands(command, inner)
             else:
-                yield from _command_section(command, inner)
+                yield command, inner
 
 
 def _command_section(command: click.Command, ctx: click.Context) -> Iterator[str]:
@@ -186,7 +192,7 @@ def _options(command: click.Command, ctx: click.Context) -> Iterator[str]:
     """Return the options in the help of a command, without those that all commands share."""
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-        if record is not None and (_SHARED_OPTIONS.isdisjoint(param.opts) or not command.name):
+        if record is not None and (SHARED_OPTIONS.isdisjoint(param.opts) or not command.name):
             names, text = record
             text, bracket, extra = text.partition("  [")
             yield f"- `{names}`: {text}{f' ({extra[:-1]})' if bracket else ''}"

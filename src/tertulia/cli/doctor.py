@@ -15,6 +15,7 @@ from tertulia.cli import format, locations, output
 from tertulia.cli.errors import NEGATIVE_RESULT
 from tertulia.cli.options import CliCommand, CommandOptions, json_option
 from tertulia.errors import Error
+from tertulia.install_command import install_command, upgrade_command
 from tertulia.records.machine_zone import machine_zone
 from tertulia.storage.connect import inspect_store, is_server, public_name
 
@@ -107,7 +108,7 @@ def _sqlite() -> Iterator[Finding]:
             "SQLite",
             "warning",
             f"{version} can damage a store that several programs write to (WAL-reset bug)",
-            "Install a newer one with: pip install --upgrade apsw",
+            f"Install a newer one: {upgrade_command()}",
         )
     else:
         yield Finding("SQLite", "ok", version)
@@ -129,7 +130,7 @@ def _prices() -> Finding:
             "prices",
             "warning",
             "there is no price list: costs that the provider does not report stay unknown",
-            "Install one with: pip install 'tertulia[prices]'",
+            f"Install one: {install_command('prices')}",
         )
     version = getattr(genai_prices, "__version__", "")
     return Finding("prices", "ok", f"genai-prices {version}".strip())

@@ -12,6 +12,7 @@ import click
 
 from tertulia import errors
 from tertulia.cli.output import display_line
+from tertulia.install_command import extra_of, install_command
 
 OK = 0
 NEGATIVE_RESULT = 1
@@ -91,8 +92,7 @@ def failure_from(problem: Exception) -> CliFailure:
         message = _as_sentence(problem.format_message())
         return CliFailure(USAGE, "usage", message, _usage_hint(problem))
     if isinstance(problem, ModuleNotFoundError):
-        extra = "gateway" if problem.name in ("prompt_toolkit", "structlog") else "cli"
-        hint = f"pip install 'tertulia[{extra}]'"
+        hint = f"Install it: {install_command(extra_of(problem.name or ''))}"
         return CliFailure(USAGE, "config", f"The package {problem.name} is not installed.", hint)
     return CliFailure(STORE, "system", f"The system refused: {problem}.")
 

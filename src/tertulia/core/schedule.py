@@ -23,6 +23,7 @@ import msgspec
 
 from tertulia.core.settings import require_zone as get_zone
 from tertulia.errors import ConfigError
+from tertulia.install_command import install_command
 
 Misfire = Literal["once", "skip", "all"]
 """The treatment of missed occurrences: one run for all, no run, or a run for each of them."""
@@ -230,7 +231,8 @@ def _iterate_cron(fields: str, begin: datetime) -> Iterator[datetime]:
         from cronsim import CronSim, CronSimError
     except ImportError as missing:
         raise ConfigError(
-            "Cron rules need the package cronsim.", hint="Run: pip install 'tertulia[schedules]'"
+            "Cron rules need the package cronsim.",
+            hint=f"Install it: {install_command('schedules')}",
         ) from missing
     try:
         return iter(CronSim(fields, begin))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tertulia.errors import ConfigError
+from tertulia.install_command import install_command
 
 
 def missing_extra(extra: str, problem: ImportError) -> ConfigError:
@@ -10,6 +11,6 @@ def missing_extra(extra: str, problem: ImportError) -> ConfigError:
     return ConfigError(
         f"This module of tertulia.integrations needs the extra {extra!r}; "
         f"its import failed: {problem}.",
-        hint=f"Install it with: pip install 'tertulia[{extra}]'",
+        hint=f"Install it: {install_command(extra)}",
         extra=extra,
     )

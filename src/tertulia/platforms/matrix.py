@@ -47,6 +47,7 @@ from tertulia.errors import (
     StoreError,
     TooLarge,
 )
+from tertulia.install_command import install_command
 from tertulia.platforms.base import (
     Adapter,
     Changed,
@@ -1220,7 +1221,7 @@ def _library() -> Any:
     except ImportError as problem:
         raise ConfigError(
             "Matrix needs httpx2, which is not installed.",
-            hint="Install it: pip install 'tertulia[http]'.",
+            hint=f"Install it: {install_command('http')}",
             extra="http",
         ) from problem
     return httpx2

@@ -34,6 +34,7 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
+from tertulia.install_command import install_command
 from tertulia.platforms.base import Adapter, Incoming, Outgoing
 from tertulia.platforms.definition import BuildContext, PlatformDefinition
 from tertulia.platforms.push import PushAdapter
@@ -249,7 +250,7 @@ def _library() -> Any:
     except ImportError as problem:
         raise ConfigError(
             "Webhooks need httpx2, which is not installed.",
-            hint="Install it: pip install 'tertulia[http]'.",
+            hint=f"Install it: {install_command('http')}",
         ) from problem
     return httpx2
 

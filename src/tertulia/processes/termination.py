@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tertulia.errors import ConfigError
+from tertulia.install_command import install_command
 from tertulia.processes import supervisor
 from tertulia.records.processes import Identity, Process
 
@@ -73,7 +74,7 @@ def _family(process: Process) -> list[psutil.Process]:
     except ImportError as problem:
         raise ConfigError(
             "Ending a program needs the package psutil, which is not installed.",
-            hint="Install it: pip install 'tertulia[processes]'.",
+            hint=f"Install it: {install_command('processes')}",
         ) from problem
     family: dict[int, psutil.Process] = {}
     # A process that loses its parent becomes a child of the supervisor: none escapes by forking.

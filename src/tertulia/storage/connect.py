@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from tertulia.core.settings import Settings
 from tertulia.errors import ConfigError
+from tertulia.install_command import install_command
 from tertulia.storage.base import Database
 from tertulia.storage.inspection import Inspection
 from tertulia.storage.sqlite import inspect
@@ -95,6 +96,6 @@ def _require_psycopg() -> Iterator[None]:
     except ImportError as problem:
         raise ConfigError(
             "PostgreSQL needs psycopg, which is not installed.",
-            hint="Install it: pip install 'tertulia[postgres]'",
+            hint=f"Install it: {install_command('postgres')}",
             field="where",
         ) from problem

@@ -9,6 +9,7 @@ from typing import Any
 
 from tertulia.core.text import search_terms
 from tertulia.errors import SchemaMismatch
+from tertulia.install_command import upgrade_command
 from tertulia.storage import statements
 
 _RECORD = "insert into migrations (name, applied_at) values (?, ?)"
@@ -27,7 +28,7 @@ def refuse_newer(applied: Sequence[str], dialect: str, where: str) -> None:
     if unknown:
         raise SchemaMismatch(
             f"{where} was written by a newer Tertulia (it has {unknown[-1]}).",
-            hint="Upgrade this program: pip install --upgrade tertulia. The store was not changed.",
+            hint=f"The store was not changed. Upgrade this program: {upgrade_command()}",
             where=where,
         )
 

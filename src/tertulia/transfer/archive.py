@@ -31,6 +31,7 @@ from tertulia.errors import (
     StoreCorrupt,
     StoreError,
 )
+from tertulia.install_command import upgrade_command
 from tertulia.storage import statements, tables
 from tertulia.storage.base import Row, Transaction
 from tertulia.storage.tables import TABLES, Table
@@ -367,7 +368,7 @@ def _not_an_archive(path: str) -> NotAStore:
 def _newer(path: str, reason: str) -> SchemaMismatch:
     return SchemaMismatch(
         f"{path} was made by a newer Tertulia: {reason}.",
-        hint="Upgrade this program: pip install --upgrade tertulia. Nothing was stored.",
+        hint=f"Nothing was stored. Upgrade this program: {upgrade_command()}",
         where=path,
     )
 

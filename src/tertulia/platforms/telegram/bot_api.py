@@ -23,6 +23,7 @@ from tertulia.errors import (
     Refused,
     TooLarge,
 )
+from tertulia.install_command import install_command
 
 if TYPE_CHECKING:
     import httpx2
@@ -221,7 +222,7 @@ def import_library() -> Any:
     except ImportError as problem:
         raise ConfigError(
             "Telegram needs httpx2, which is not installed.",
-            hint="Install it: pip install 'tertulia[gateway]'.",
+            hint=f"Install it: {install_command('gateway')}",
         ) from problem
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_hide_token)  # a filter is added once
