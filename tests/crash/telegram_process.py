@@ -21,6 +21,7 @@ from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Outgoing, Receive, Update
 from tertulia.platforms.settings import PlatformSettings
 from tertulia.platforms.telegram.adapter import TelegramAdapter
+from tertulia.records import listeners
 from tests.crash.gateway_process import Death
 from tests.gateway.running_gateway import IDLE
 from tests.servers.telegram import TOKEN
@@ -75,7 +76,7 @@ class Echo:
 
 
 async def serve(where: str, address: str, step: str, lease: str) -> None:
-    listening.LEASE_SECONDS = float(lease)
+    listeners.LEASE_SECONDS = float(lease)
     listening._RENEW_SECONDS = float(lease) / 3
     death = Death(step)
     async with aio.open(where, settings=SETTINGS) as store:

@@ -136,7 +136,7 @@ def test_final_outcome_is_stored_and_not_sent_again(
 def test_unknown_outcome_is_sent_again_while_the_platform_remembers_its_key(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tertulia.gateway.deliveries._BACKOFF", Backoff(first=0.05, longest=0.05))
+    monkeypatch.setattr("tertulia.gateway.retries.SEND_BACKOFF", Backoff(first=0.05, longest=0.05))
 
     async def play() -> None:
         app = App(is_idempotent=True)
@@ -158,7 +158,7 @@ def test_unknown_outcome_is_sent_again_while_the_platform_remembers_its_key(
 def test_delivery_is_given_up_after_the_configured_tries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tertulia.gateway.deliveries._BACKOFF", Backoff(first=0.01, longest=0.01))
+    monkeypatch.setattr("tertulia.gateway.retries.SEND_BACKOFF", Backoff(first=0.01, longest=0.01))
 
     async def play() -> None:
         async with running_gateway(str(tmp_path / "talk.db"), Echo(), rules=rules(sends=3)) as node:

@@ -12,6 +12,7 @@ from tertulia.gateway import listening
 from tertulia.gateway.account_pauses import AccountPauses
 from tertulia.gateway.listening import AccountListener, ConnectionReporter, node_name
 from tertulia.platforms.base import Adapter, Incoming, Outgoing, Passed, Receive, Update
+from tertulia.records import listeners
 from tertulia.records.listeners import ListenerLease
 from tests.gateway.running_gateway import ANA, FAST, App, Echo, running_gateway, until
 
@@ -163,7 +164,7 @@ def test_node_that_cannot_renew_stops_before_the_lease_ends(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "_RENEW_SECONDS", 0.01)
-    monkeypatch.setattr(listening, "LEASE_SECONDS", 0.3)
+    monkeypatch.setattr(listeners, "LEASE_SECONDS", 0.3)
 
     async def play() -> None:
         log = Log()

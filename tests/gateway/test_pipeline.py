@@ -132,7 +132,9 @@ def test_adapter_with_bugs_does_not_end_the_others(
             assert await node.say("two", cara) == ["re two"]
         assert node.app.is_closed
 
-    monkeypatch.setattr("tertulia.gateway.listening._BACKOFF", Backoff(first=0.05, longest=0.05))
+    monkeypatch.setattr(
+        "tertulia.gateway.retries.LISTEN_BACKOFF", Backoff(first=0.05, longest=0.05)
+    )
     with caplog.at_level(logging.ERROR):
         asyncio.run(play())
     for bug in ("a bug in listen", "a bug in show", "a bug in close"):

@@ -10,7 +10,7 @@ import pytest
 from tertulia import AccountProblem, Media, OutcomeUnknown, Source
 from tertulia.agents.base import Event, Request, Step
 from tertulia.core.backoff import Backoff
-from tertulia.gateway import account_pauses
+from tertulia.gateway import retries
 from tertulia.platforms.base import Changed, Outgoing, Settled, Update
 from tertulia.platforms.settings import PlatformSettings
 from tests.gateway.running_gateway import (
@@ -163,7 +163,7 @@ def test_bots_are_ignored_unless_listed_and_then_limited(where: str) -> None:
 def test_revoked_token_keeps_deliveries_waiting_until_it_works_again(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(account_pauses, "_BACKOFF", Backoff(first=0.01, longest=0.05))
+    monkeypatch.setattr(retries, "ACCOUNT_BACKOFF", Backoff(first=0.01, longest=0.05))
 
     async def play() -> None:
         tries = 0

@@ -16,11 +16,12 @@ from tertulia import aio
 from tertulia.agents.base import Delta, Event, Request, Step
 from tertulia.core.backoff import Backoff
 from tertulia.core.source import Source
-from tertulia.gateway import deliveries, listening
+from tertulia.gateway import listening, retries
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import StreamUpdate
 from tertulia.platforms.matrix import MatrixAdapter, MatrixSettings
+from tertulia.records import listeners
 from tests.crash.gateway_process import SETTINGS, Death
 
 STEPS = ("received", "stored", "cursor", "answering", "drafted", "answered", "sending", "sent")
@@ -79,8 +80,8 @@ class Streaming:
 
 async def serve(where: str, base_url: str, token: str, step: str) -> None:
     # A node that was killed is replaced at once: a test must not wait for leases of production.
-    listening.LEASE_SECONDS, listening._RENEW_SECONDS = 1.0, 0.2
-    deliveries._BACKOFF = Backoff(first=0.1, longest=0.2)
+    listeners.LEASE_SECONDS, listening._RENEW_SECONDS = 1.0, 0.2
+    retries.SEND_BACKOFF = Backoff(first=0.1, longest=0.2)
     death = Death(step)
     settings = MatrixSettings(base_url=base_url, token=token, admission="everyone")
     adapter = MortalAdapter(settings, token, draft_seconds=0.02)

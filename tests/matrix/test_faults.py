@@ -41,7 +41,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reconnect at once: a test must not wait for the pauses of production."""
     monkeypatch.setattr(matrix, "_RECONNECT", Backoff(first=0.05, longest=0.1))
     backoff = Backoff(first=0.1, longest=0.2)
-    monkeypatch.setattr("tertulia.gateway.deliveries._BACKOFF", backoff)
+    monkeypatch.setattr("tertulia.gateway.retries.SEND_BACKOFF", backoff)
 
 
 def adapter_of(base_url: str, agent: Person, **options: Any) -> MatrixAdapter:

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
 
-from tertulia.cli import locations, output, session_view
+from tertulia.cli import locations, output, session_details, session_list
 from tertulia.cli.completion import session_ids
 from tertulia.cli.errors import NEGATIVE_RESULT
 from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option, session_filters
@@ -73,12 +73,12 @@ def list_(options: CommandOptions, /, **filters: Any) -> None:
         page = store.sessions.find(**filters)
         lengths = _count_messages(store, () if options.json else page.items)
     if options.json:
-        output.print_json([session_view.to_dict(session) for session in page.items])
+        output.print_json([session_details.to_dict(session) for session in page.items])
     elif not page.items:
         output.print_text(options, _no_sessions_text(filters))
     else:
         width = output.console(options).width
-        output.print_renderables(options, session_view.table(page.items, lengths, width))
+        output.print_renderables(options, session_list.table(page.items, lengths, width))
         if page.next is not None:
             output.print_text(
                 options, f"\nThere are more sessions. Continue with: --cursor {page.next}"
@@ -110,7 +110,7 @@ def show(options: CommandOptions, session_id: str, newest: int | None, show_all:
     if options.json:
         output.print_json(transcript_view.to_dict(session, messages))
         return
-    facts = session_view.facts(session, length)
+    facts = session_details.facts(session, length)
     output.print_renderables(options, facts, *_omitted_line(length - len(messages)))
     transcript_view.print_messages(output.console(options), messages, whole=show_all)
 
@@ -142,11 +142,11 @@ def search(options: CommandOptions, /, query: tuple[str, ...], **filters: Any) -
         hits = store.search(text, **filters).items
         sessions = {hit.session_id: store.sessions.get(hit.session_id) for hit in hits}
     if options.json:
-        output.print_json([session_view.hit_to_dict(hit) for hit in hits])
+        output.print_json([session_details.hit_to_dict(hit) for hit in hits])
     elif not hits:
         output.print_text(options, "No message contains all these words.")
     else:
-        session_view.print_hits(output.console(options), hits, sessions, text)
+        session_details.print_hits(output.console(options), hits, sessions, text)
 
 
 @sessions.command()
@@ -275,7 +275,7 @@ def delete(options: CommandOptions, session_id: str, yes: bool) -> None:
         session_id = session.id
         length = store.transcript(session_id).count()
         if not yes:
-            name = session_view.short_name(session)
+            name = session_details.short_name(session)
             _confirm(f"Delete {session_id} ({name}) with {_count_text(length)} for good?")
         with output.spinner(options, "Deleting …"):
             store.sessions.delete(session_id)
@@ -292,7 +292,7 @@ def _open_to_write(options: CommandOptions) -> Iterator[Store]:
 
 
 def _report(options: CommandOptions, session: Session, sentence: str) -> None:
-    output.print_result(options, session_view.to_dict(session), sentence)
+    output.print_result(options, session_details.to_dict(session), sentence)
 
 
 def _count_messages(store: Store, sessions: Sequence[Session]) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tertulia.cli import format
 from tertulia.cli.output import display_json, display_line, display_text, print_indented
-from tertulia.cli.session_view import to_dict as session_to_dict
+from tertulia.cli.session_details import to_dict as session_to_dict
 from tertulia.core.message import ASSISTANT, TOOL, USER, Message
 from tertulia.core.session import Session
 from tertulia.core.text.format import utc_text

@@ -12,14 +12,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from tertulia.core.backoff import JITTER, Backoff
+from tertulia.core.backoff import JITTER
 from tertulia.errors import PlatformError
+from tertulia.gateway import retries
 from tertulia.gateway.adapters import describe
 from tertulia.records.queues.outbox import AccountKey
 
 log = logging.getLogger("tertulia.gateway")
-
-_BACKOFF = Backoff(first=5, longest=300)
 
 
 class _Pause(msgspec.Struct):
@@ -41,7 +40,7 @@ class AccountPauses:
         if before is not None and before.until > self._clock():
             return before.until - self._clock()
         failures = 1 if before is None else before.failures + 1
-        seconds = problem.retry_after or _BACKOFF.delay(failures, JITTER.random())
+        seconds = problem.retry_after or retries.ACCOUNT_BACKOFF.delay(failures, JITTER.random())
         self._pauses[key] = _Pause(problem.message, failures, self._clock() + seconds)
         log.error(
             "%s is paused, trying again in %.0f s; its messages wait: %s",

@@ -12,7 +12,7 @@ from collections import Counter
 from contextlib import suppress
 
 from tertulia import aio
-from tertulia.core.backoff import JITTER, Backoff
+from tertulia.core.backoff import JITTER
 from tertulia.core.media import Media
 from tertulia.core.source import Source
 from tertulia.core.text.spans import Span
@@ -26,7 +26,7 @@ from tertulia.errors import (
     StaleWrite,
     TooLarge,
 )
-from tertulia.gateway import replies
+from tertulia.gateway import replies, retries
 from tertulia.gateway.account_pauses import AccountPauses
 from tertulia.gateway.adapters import Adapters, key_of
 from tertulia.gateway.settings import GatewaySettings
@@ -37,7 +37,6 @@ from tertulia.records.queues.outbox import AccountKey, Delivery
 log = logging.getLogger("tertulia.gateway")
 
 _MAX_SENDS = 64  # in progress at once, for each platform
-_BACKOFF = Backoff(first=2, longest=300)
 _AWAY_SECONDS = 86_400.0
 
 
@@ -227,4 +226,4 @@ def _outgoing(delivery: Delivery, media: Media | None = None, content: bytes = b
 
 def _delay(delivery: Delivery) -> float:
     """Return the seconds before the next try."""
-    return _BACKOFF.delay(max(1, delivery.tries), JITTER.random())
+    return retries.SEND_BACKOFF.delay(max(1, delivery.tries), JITTER.random())

@@ -17,21 +17,21 @@ import time
 from collections.abc import Awaitable, Callable
 
 from tertulia import aio
-from tertulia.core.backoff import JITTER, Backoff
+from tertulia.core.backoff import JITTER
 from tertulia.errors import AccountProblem, Error, LeaseLost
+from tertulia.gateway import retries
 from tertulia.gateway.account_pauses import AccountPauses
 from tertulia.gateway.adapters import describe, key_of
 from tertulia.platforms.base import Adapter, MenuEntry, Update
+from tertulia.records import listeners
 from tertulia.records.listeners import Connection, ListenerLease
 
 log = logging.getLogger("tertulia.gateway")
 
-LEASE_SECONDS = 15.0
 _RENEW_SECONDS = 5.0
 _WAIT_SECONDS = 1.0
 _REPORT_SECONDS = 10.0
 _LOOK_SECONDS = 1.0
-_BACKOFF = Backoff(first=1, longest=30)
 # An adapter that has listened for so long before it failed begins with the shortest pause again.
 _STABLE_SECONDS = 60.0
 
@@ -97,7 +97,7 @@ class AccountListener:
     def _next_pause(self, started: float, asked_seconds: float | None) -> float:
         is_stable = time.monotonic() - started > _STABLE_SECONDS
         self._failures = 1 if is_stable else self._failures + 1
-        return asked_seconds or _BACKOFF.delay(self._failures, JITTER.random())
+        return asked_seconds or retries.LISTEN_BACKOFF.delay(self._failures, JITTER.random())
 
     async def _listen_once(self) -> bool:
         """Listen once; return whether the adapter has ended by itself."""
@@ -151,7 +151,7 @@ class AccountListener:
             try:
                 if await self._store.listeners.wait(name, account, _WAIT_SECONDS):
                     lease = await self._store.listeners.claim(
-                        name, account, self._node, lease_seconds=LEASE_SECONDS
+                        name, account, self._node, lease_seconds=listeners.LEASE_SECONDS
                     )
                     if lease is not None:
                         log.info("%s: this node listens now", self._name)
@@ -171,15 +171,15 @@ class AccountListener:
             started = time.monotonic()
             try:
                 # A database that does not answer must not keep this node listening.
-                async with asyncio.timeout(renewed + LEASE_SECONDS - started):
-                    await self._store.listeners.renew(lease, lease_seconds=LEASE_SECONDS)
+                async with asyncio.timeout(renewed + listeners.LEASE_SECONDS - started):
+                    await self._store.listeners.renew(lease, lease_seconds=listeners.LEASE_SECONDS)
                 renewed = started
             except TimeoutError:
                 raise _run_out(self._name) from None
             except LeaseLost:
                 raise
             except Error as problem:
-                if time.monotonic() - renewed > LEASE_SECONDS - _RENEW_SECONDS:
+                if time.monotonic() - renewed > listeners.LEASE_SECONDS - _RENEW_SECONDS:
                     raise _run_out(self._name) from problem
                 log.warning("%s: the lease could not be renewed: %s", self._name, problem)
 

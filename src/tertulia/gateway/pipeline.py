@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tertulia import aio
 from tertulia.agents.base import Agent, Tool
 from tertulia.aio.turn import TurnControl
-from tertulia.core.backoff import Backoff
 from tertulia.core.source import LOCAL, Source
 from tertulia.errors import AgentError, BudgetExceeded, Error, LimitExceeded, TooLarge
 from tertulia.gateway import access, commands, replies, schedule_tool
@@ -39,7 +38,7 @@ from tertulia.gateway.interrupts import Interrupts
 from tertulia.gateway.listening import AccountListener, ConnectionReporter, node_name
 from tertulia.gateway.media_fetcher import MediaFetcher
 from tertulia.gateway.metrics import Metrics, NullMetrics
-from tertulia.gateway.retries import STOPPED, Retries
+from tertulia.gateway.retries import MESSAGE_BACKOFF, STOPPED, Retries
 from tertulia.gateway.schedule_runner import MAX_RUNS, ScheduleRunner
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.gateway.turn_slots import TurnSlots
@@ -102,7 +101,7 @@ class Pipeline:
             store.inbox,
             gives_up=self._gives_up,
             report=self._report_given_up,
-            backoff=Backoff(first=2, longest=60),
+            backoff=MESSAGE_BACKOFF,
             busy_seconds=0.5,
         )
         self._intake = IntakeLimits(settings)

@@ -1,4 +1,7 @@
-"""Run the work of claimed items; put an item whose work failed back, or give it up."""
+"""Run the work of claimed items; put an item whose work failed back, or give it up.
+
+The delays between two attempts of everything the gateway tries again are here.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,12 @@ log = logging.getLogger("tertulia.gateway")
 
 STOPPED = Error("The gateway stopped before this was finished.")
 _BUG = Error("The gateway has a bug.", hint="Its log says where.")
+
+MESSAGE_BACKOFF = Backoff(first=2, longest=60)
+SCHEDULE_RUN_BACKOFF = Backoff(first=2, longest=300)
+SEND_BACKOFF = Backoff(first=2, longest=300)
+LISTEN_BACKOFF = Backoff(first=1, longest=30)
+ACCOUNT_BACKOFF = Backoff(first=5, longest=300)
 
 
 C = TypeVar("C", bound=ClaimedEntry)

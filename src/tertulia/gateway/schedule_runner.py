@@ -13,14 +13,13 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from tertulia.core.backoff import Backoff
 from tertulia.core.schedule import describe_rule
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.target import ORIGIN, Target
 from tertulia.errors import ConfigError, Error
 from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.request_reply import AgentRequest, Responder
-from tertulia.gateway.retries import Retries
+from tertulia.gateway.retries import SCHEDULE_RUN_BACKOFF, Retries
 from tertulia.platforms.registry import PLATFORMS
 from tertulia.private_files import make_private_folder
 from tertulia.records.schedules import MAX_ATTEMPTS, Schedule, ScheduleRun
@@ -46,7 +45,7 @@ class ScheduleRunner:
             self._store.schedules,
             gives_up=_gives_up,
             report=self._report_given_up,
-            backoff=Backoff(first=2, longest=300),
+            backoff=SCHEDULE_RUN_BACKOFF,
             busy_seconds=5,
         )
         self._responder = Responder(pipeline, wait=self._store.settings.lease_seconds)

@@ -22,6 +22,8 @@ from tertulia.storage.base import Params, Row, Transaction
 from tertulia.storage.rows import from_micros, to_micros
 
 CHANNEL: Final = "listeners"
+# A node that dies is replaced after at most this time; a node that lives renews in a third of it.
+LEASE_SECONDS = 15.0
 # A node that has not reported for so long does not run any more.
 FRESH_SECONDS: Final = 30.0
 _FORGET_SECONDS: Final = 86_400.0
@@ -62,7 +64,7 @@ class Listeners:
         self._db = context.db
 
     def claim(
-        self, platform: str, account: str, node: str, *, lease_seconds: float = 15
+        self, platform: str, account: str, node: str, *, lease_seconds: float = LEASE_SECONDS
     ) -> ListenerLease | None:
         """Take the lease of an account for a node; return None while another node has it."""
         for name, text in (("platform", platform), ("account", account), ("node", node)):
@@ -96,7 +98,7 @@ class Listeners:
                 return False
             self._db.wait(CHANNEL, notifications, min(left, _POLL_SECONDS))
 
-    def renew(self, lease: ListenerLease, *, lease_seconds: float = 15) -> None:
+    def renew(self, lease: ListenerLease, *, lease_seconds: float = LEASE_SECONDS) -> None:
         """Extend a lease; raise `LeaseLost` if another node has taken it over."""
         params = {**_params(lease), "lease": lease_micros(lease_seconds)}
         self._change("listener_renew", params)

@@ -13,7 +13,7 @@ import pytest
 from tertulia import Source, aio
 from tertulia.agents.base import Agent, Delta, Event, Request, Step
 from tertulia.core.backoff import Backoff
-from tertulia.gateway import account_pauses
+from tertulia.gateway import retries
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.telegram import adapter as adapter_module
@@ -36,7 +36,7 @@ def server() -> Iterator[TelegramServer]:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapter_module, "_RECONNECT", Backoff(first=0.02, longest=0.2))
-    monkeypatch.setattr(account_pauses, "_BACKOFF", Backoff(first=0.05, longest=0.2))
+    monkeypatch.setattr(retries, "ACCOUNT_BACKOFF", Backoff(first=0.05, longest=0.2))
 
 
 @asynccontextmanager

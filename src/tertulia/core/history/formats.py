@@ -10,7 +10,6 @@ A message that is legal in the OpenAI form is rendered unchanged, with the field
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -43,7 +42,8 @@ from tertulia.core.history.repair import (
     make_call_ids_unique,
     tool_name,
 )
-from tertulia.core.history.window import CountTokens, shorten_middle
+from tertulia.core.history.shortening import shorten_call, shorten_content
+from tertulia.core.history.window import CountTokens
 from tertulia.core.message import ASSISTANT, SUMMARY, TOOL, USER, Message, from_json
 from tertulia.core.text import heads
 from tertulia.core.text.prompt_safe import clean_for_prompt, quote_text
@@ -177,7 +177,7 @@ def _render_assistant(block: Block, style: Style) -> dict[str, Any]:
     message: dict[str, Any] = {"role": ASSISTANT, "content": content}
     if calls:
         message["tool_calls"] = (
-            calls if limit is None else [_shorten_call(call, limit) for call in calls]
+            calls if limit is None else [shorten_call(call, limit) for call in calls]
         )
     reasoning = body.get("reasoning_content")
     if isinstance(reasoning, str) and reasoning:
@@ -213,7 +213,7 @@ def _render_result(result: Result, style: Style) -> dict[str, Any]:
             return body
     else:
         kinds = (IMAGE,) if style.allow_images else ()
-        content = _shorten_content(normalise_content(content, kinds) or "", limit)
+        content = shorten_content(normalise_content(content, kinds) or "", limit)
     return _with_name({"role": TOOL, "tool_call_id": result.call_id, "content": content}, body)
 
 
@@ -222,29 +222,6 @@ def _with_name(message: dict[str, Any], body: Mapping[str, Any]) -> dict[str, An
     if isinstance(name, str) and name:
         message["name"] = tool_name(name)
     return message
-
-
-def _shorten_content(content: str | list[Part], limit: int | None) -> str | list[Part]:
-    if limit is None:
-        return content
-    text = flatten_content(content)
-    return content if len(text) <= limit else shorten_middle(text, limit)
-
-
-def _shorten_call(call: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Return the call with its long arguments shortened; they stay a JSON object."""
-    arguments = call["function"]["arguments"]
-    if len(arguments) <= limit:
-        return call
-    fields = parse_object(arguments)
-    short_fields = {
-        key: shorten_middle(value, limit) if isinstance(value, str) else value
-        for key, value in (fields or {}).items()
-    }
-    short = json.dumps(short_fields, ensure_ascii=False)
-    if fields is None or len(short) > 2 * limit:
-        short = json.dumps({"shortened": shorten_middle(arguments, limit)}, ensure_ascii=False)
-    return {**call, "function": {**call["function"], "arguments": short}}
 
 
 def _header(row: Message, style: Style) -> str:

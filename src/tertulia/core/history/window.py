@@ -24,6 +24,7 @@ import msgspec
 from tertulia.core.history import tokens
 from tertulia.core.history.content import flatten_content
 from tertulia.core.history.repair import USER_ROLES, Block
+from tertulia.core.history.shortening import shorten_middle
 from tertulia.core.message import SUMMARY
 
 T = TypeVar("T")
@@ -33,7 +34,6 @@ T = TypeVar("T")
 # before that step is dropped.
 MIN_RESULT = 4096
 MIN_LAST_RESULT = 256
-_OMISSION = "\n[… {left} of {total} characters left out …]\n"
 
 # A window with fewer turns (or steps) is cheap to send again, and every turn in it matters: it is
 # cut as little as possible. A longer one keeps at least this share of what fits.
@@ -104,19 +104,6 @@ def split_turns(blocks: Sequence[Block]) -> list[list[Block]]:
             turns.append([block])
         before = block
     return turns
-
-
-def shorten_middle(text: str, limit: int) -> str:
-    """Return a text cut in the middle, with a note that says how much is left out.
-
-    Its head and its tail stay, because the output of programs is most important there.
-    """
-    if len(text) <= limit:
-        return text
-    keep = max(limit - len(_OMISSION) - 12, 0)
-    head, tail = keep - keep // 3, keep // 3
-    omission = _OMISSION.format(left=len(text) - keep, total=len(text))
-    return text[:head] + omission + (text[-tail:] if tail else "")
 
 
 def _fit(

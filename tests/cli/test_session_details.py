@@ -1,4 +1,4 @@
-"""Sessions as tables and JSON."""
+"""Facts of a session and search hits, as tables and JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import tertulia
-from tertulia import Session, Store
-from tertulia.cli import session_view
+from tertulia import Store
+from tertulia.cli import session_details
 from tests.cli.conftest import Demo
 
 
@@ -18,28 +18,15 @@ def store(demo: Demo) -> Iterator[Store]:
         yield opened
 
 
-def headings(sessions: list[Session], width: int) -> list[str]:
-    table = session_view.table(sessions, dict.fromkeys((s.id for s in sessions), 0), width)
-    return [str(column.header) for column in table.columns]
-
-
-def test_narrow_terminals_show_fewer_columns(store: Store, demo: Demo) -> None:
-    sessions = [store.sessions.require(demo.old)]
-    always = ["id", "name", "platform", "state", "active"]
-    assert headings(sessions, 94) == always
-    assert headings(sessions, 95) == [*always, "cost"]
-    assert headings(sessions, 110) == [*always, "messages", "tokens", "cost"]
-
-
 def test_json_has_the_total_of_the_usage(store: Store, demo: Demo) -> None:
-    fields = session_view.to_dict(store.sessions.require(demo.old))
+    fields = session_details.to_dict(store.sessions.require(demo.old))
     assert fields["usage"]["total"] == 812 + 64 + 2048
     assert fields["title"] == "Viaje a Lisboa"
 
 
 def test_facts_leave_out_empty_values(store: Store, demo: Demo) -> None:
     def names(session_id: str) -> set[str]:
-        table = session_view.facts(store.sessions.require(session_id), 4)
+        table = session_details.facts(store.sessions.require(session_id), 4)
         return {str(cell) for cell in table.columns[0].cells}
 
     assert names(demo.old) - names(demo.hostile) == {"title", "ended", "model", "tokens", "cost"}
@@ -52,8 +39,8 @@ def test_hits_of_deleted_sessions_are_skipped(
 
     hits = store.search("soleado").items
     assert len(hits) == 1
-    session_view.print_hits(Console(), hits, {demo.old: None}, "soleado")
+    session_details.print_hits(Console(), hits, {demo.old: None}, "soleado")
     assert capsys.readouterr().out == ""
     session = store.sessions.require(demo.old)
-    session_view.print_hits(Console(), hits, {demo.old: session}, "soleado")
+    session_details.print_hits(Console(), hits, {demo.old: session}, "soleado")
     assert f"{demo.old} #4" in capsys.readouterr().out

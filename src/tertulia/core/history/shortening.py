@@ -1,0 +1,47 @@
+"""Shorten tool results and tool calls that are too long for the history given to a model."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tertulia.core.history.content import Part, flatten_content, parse_object
+
+_OMISSION = "\n[… {left} of {total} characters left out …]\n"
+
+
+def shorten_content(content: str | list[Part], limit: int | None) -> str | list[Part]:
+    """Return the content of a tool result as it is, or its text shortened to the limit."""
+    if limit is None:
+        return content
+    text = flatten_content(content)
+    return content if len(text) <= limit else shorten_middle(text, limit)
+
+
+def shorten_call(call: dict[str, Any], limit: int) -> dict[str, Any]:
+    """Return the call with its long arguments shortened; they stay a JSON object."""
+    arguments = call["function"]["arguments"]
+    if len(arguments) <= limit:
+        return call
+    fields = parse_object(arguments)
+    short_fields = {
+        key: shorten_middle(value, limit) if isinstance(value, str) else value
+        for key, value in (fields or {}).items()
+    }
+    short = json.dumps(short_fields, ensure_ascii=False)
+    if fields is None or len(short) > 2 * limit:
+        short = json.dumps({"shortened": shorten_middle(arguments, limit)}, ensure_ascii=False)
+    return {**call, "function": {**call["function"], "arguments": short}}
+
+
+def shorten_middle(text: str, limit: int) -> str:
+    """Return a text cut in the middle, with a note that says how much is left out.
+
+    Its head and its tail stay, because the output of programs is most important there.
+    """
+    if len(text) <= limit:
+        return text
+    keep = max(limit - len(_OMISSION) - 12, 0)
+    head, tail = keep - keep // 3, keep // 3
+    omission = _OMISSION.format(left=len(text) - keep, total=len(text))
+    return text[:head] + omission + (text[-tail:] if tail else "")
