@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import threading
 import urllib.parse
 from abc import ABC, abstractmethod
@@ -21,7 +22,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from email.parser import BytesParser
 from email.policy import HTTP
 from typing import Any, Literal, NamedTuple, Self, TypeVar
-from weakref import WeakSet
 
 T = TypeVar("T")
 
@@ -98,9 +98,8 @@ class ScriptedServer(ABC):
         self._faults: dict[str, list[Fault]] = defaultdict(list)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._listener: asyncio.Server | None = None
-        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-        self._writers: WeakSet[asyncio.StreamWriter] = WeakSet()
+        self._listener: socket.socket | None = None
+        self._connections: dict[asyncio.Task[None], socket.socket] = {}
 
     @property
     def url(self) -> str:
@@ -168,22 +167,28 @@ class ScriptedServer(ABC):
 
     # -- connections
 
+    # Not asyncio.start_server: if it is closed a moment after a connection came in, it loses the
+    # socket of that connection (its transport fails half made), and Python warns about it later,
+    # in whichever test runs then.
+
     async def _listen(self) -> None:
-        self._listener = await asyncio.start_server(
-            self._accept, "127.0.0.1", self.port, limit=2**20
-        )
-        self.port = self._listener.sockets[0].getsockname()[1]
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self._listener.setblocking(False)
+        self.port = self._listener.getsockname()[1]
+        asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
     async def _shut(self) -> None:
         if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
             self._listener = None
-        await asyncio.sleep(0.02)  # what was accepted a moment ago is connected then
         connections = dict(self._connections)
-        for connection, writer in connections.items():
+        for connection in connections:
             connection.cancel()
-            writer.transport.abort()
         await asyncio.gather(*connections, return_exceptions=True)
+        await asyncio.sleep(0)  # aborted transports let go of their sockets in the next round
+        for connected in connections.values():
+            connected.close()  # one that was cancelled before it began has no transport
 
     async def _stop(self) -> None:
         await self._shut()
@@ -191,17 +196,24 @@ class ScriptedServer(ABC):
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        for writer in tuple(self._writers):
-            writer.transport.abort()
-        await asyncio.sleep(0.02)  # aborted transports close their sockets in a later round
+        await asyncio.sleep(0)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._connect(reader, writer))
-        self._connections[task] = writer
-        self._writers.add(writer)
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connected, _ = listener.accept()
+        except OSError:
+            return  # the client has gone already
+        connected.setblocking(False)
+        task = asyncio.get_running_loop().create_task(self._connect(connected))
+        self._connections[task] = connected
         task.add_done_callback(lambda done: self._connections.pop(done, None))
 
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connect(self, connected: socket.socket) -> None:
+        try:
+            reader, writer = await asyncio.open_connection(sock=connected, limit=2**20)
+        except (OSError, asyncio.CancelledError):
+            connected.close()
+            return
         try:
             while await self._exchange(reader, writer):
                 pass

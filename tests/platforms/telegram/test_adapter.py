@@ -106,11 +106,6 @@ class TestTelegramAdapter(AdapterContract):
             yield TelegramScene(server)
             assert server.violations == []
 
-    def test_a_delivery_that_is_repeated_arrives_once(self) -> None:
-        # Not even begun: a connection that is cancelled while it is made is closed only by the
-        # garbage collector, with a warning.
-        pytest.skip("Telegram remembers no keys of deliveries")
-
 
 class Listener:
     """An adapter that listens, and what it handed over."""
