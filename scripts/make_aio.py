@@ -33,6 +33,7 @@ CLASSES = (
     ("tertulia.records.processes", "Processes"),
     ("tertulia.records.listeners", "Listeners"),
     ("tertulia.records.media", "MediaFiles"),
+    ("tertulia.records.browsers", "Browsers"),
     ("tertulia.records.person_view", "PersonView"),
     ("tertulia.store", "Store"),
 )
@@ -75,6 +76,7 @@ STORE = '''
         self.processes = Processes(store.processes, executor)
         self.listeners = Listeners(store.listeners, executor)
         self.media = MediaFiles(store.media, executor)
+        self.browsers = Browsers(store.browsers, executor)
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 
 
 def make_private_folder(path: str | os.PathLike[str]) -> None:
@@ -27,3 +28,30 @@ def make_private_folder(path: str | os.PathLike[str]) -> None:
 def open_private(path: str | os.PathLike[str], flags: int) -> int:
     """Open a file and return its descriptor; a new one gets mode 0600. Raise OSError."""
     return os.open(path, flags | os.O_CREAT, 0o600)
+
+
+def read_or_make_secret(path: str | os.PathLike[str]) -> str:
+    """Return the secret in a file; make both if there is none. Raise OSError.
+
+    The file appears with its content, or not at all: two programs that begin at the same moment
+    read the same secret.
+    """
+    make_private_folder(os.path.dirname(os.path.abspath(path)))
+    while True:
+        try:
+            with open(path, encoding="ascii", errors="replace") as file:
+                return file.read().strip()
+        except FileNotFoundError:
+            written = f"{os.fspath(path)}.{os.getpid()}"
+            with os.fdopen(open_private(written, os.O_WRONLY | os.O_TRUNC), "w") as file:
+                file.write(secrets.token_urlsafe(32) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(written, path)
+            except FileExistsError:
+                pass
+            except OSError:  # a file system without links
+                os.replace(written, path)
+                continue
+            os.unlink(written)

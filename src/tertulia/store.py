@@ -59,6 +59,7 @@ class Store:
         self.processes = records.processes
         self.listeners = records.listeners
         self.media = records.media
+        self.browsers = records.browsers
 
     def transcript(self, session_id: str) -> Transcript:
         """Return the transcript of a session."""

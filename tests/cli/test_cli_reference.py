@@ -72,11 +72,14 @@ def test_json_has_the_documented_fields(cli: CommandLine, demo: Demo, command: s
         "ask": ["hello"],
         "schedules add": ["every 2h", "look"],
         "bench": ["--turns", "10"],
+        "console": ["--print", "--config", "http.toml"],
     }
     if command.startswith("schedules") and command != "schedules add":
         number = str(cli.json("schedules", "add", "every 2h", "look")["id"])
         cli("schedules", "run", number)
         more[command] = [] if command == "schedules list" else [number]
+    if command == "console":
+        Path("http.toml").write_text("[http]\nenabled = true\n", "utf-8")
     if command == "pair approve":
         with tertulia.open(demo.path) as store:
             more[command] = [str(store.people.request_pairing(Source("signal", "7", user_id="7")))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -39,6 +40,7 @@ def running_gateway(folder: Path, more: str = "") -> Iterator[str]:
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
+        env={**os.environ, "XDG_DATA_HOME": str(folder / "data")},
     )
     try:
         yield _address(child)
@@ -71,12 +73,25 @@ def ask(address: str, text: str, conversation: str = "c1", **headers: str) -> An
 
 def test_conversation_survives_a_restart(tmp_path: Path) -> None:
     with running_gateway(tmp_path) as address:
-        assert "I was shown 1 message" in ask(address, "hello")
+        # Without tokens there is one for the owner, which who may read the user's files may read.
+        secret = (tmp_path / "data/tertulia/owner-token").read_text().strip()
+        bearer = f"Bearer {secret}"
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            ask(address, "hello")
+        assert refused.value.code == 401
+        refused.value.close()
+        assert "I was shown 1 message" in ask(address, "hello", Authorization=bearer)
         with urllib.request.urlopen(f"{address}/readyz", timeout=60) as response:
             assert json.load(response) == {"status": "ok"}
     with running_gateway(tmp_path) as address:
-        assert "I was shown 3 messages" in ask(address, "and on")
-        assert "I was shown 1 message" in ask(address, "elsewhere", "c2")
+        assert "I was shown 3 messages" in ask(address, "and on", Authorization=bearer)
+        assert "I was shown 1 message" in ask(address, "elsewhere", "c2", Authorization=bearer)
+
+
+def test_owner_token_can_be_turned_off(tmp_path: Path) -> None:
+    with running_gateway(tmp_path, "owner_token = false\n") as address:
+        assert "You said: hello" in ask(address, "hello")
+    assert not (tmp_path / "data/tertulia/owner-token").exists()
 
 
 def test_request_without_token_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,15 +6,16 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import httpx2
 import openai
+from starlette.applications import Starlette
 
 import tertulia
 from tertulia import Settings, aio
@@ -22,11 +23,13 @@ from tertulia.agents import Agent, ParrotAgent
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.http import HttpSettings, Token, serve
+from tertulia.http.app import Pages
 from tertulia.platforms.base import Adapter
 from tertulia.platforms.settings import PlatformSettings
 from tertulia.processes.registry import ProcessRegistry
 from tests.gateway.running_gateway import IDLE
 
+T = TypeVar("T")
 PATIENCE = 60.0
 SECRETS = {name: f"{name}-secret-0123456789" for name in ("root", "ana", "bob", "eve")}
 TOKENS = (
@@ -49,6 +52,7 @@ class ServedGateway(NamedTuple):
     loop: asyncio.AbstractEventLoop
     gateway: Gateway
     clients: list[openai.OpenAI]
+    app: Starlette
 
     def client(self, name: str | None = "root", **options: Any) -> httpx2.Client:
         headers = {"Authorization": f"Bearer {SECRETS[name]}"} if name else {}
@@ -76,6 +80,7 @@ def served_gateway(
     adapters: Sequence[Adapter] = (),
     rules: GatewaySettings = EVERYONE,
     programs: Path | None = None,
+    pages: Pages | None = None,
     **settings: Any,
 ) -> Iterator[ServedGateway]:
     """Run a gateway and its server until the end of the block.
@@ -102,9 +107,10 @@ def served_gateway(
             stop = asyncio.Event()
             stops.append(stop)
             running = asyncio.create_task(gateway.run())
-            async with serve(gateway, HttpSettings(**values)) as address:
+            async with serve(gateway, HttpSettings(**values), pages=pages) as address:
                 loop = asyncio.get_running_loop()
-                started.set_result(ServedGateway(address.url, path, loop, gateway, []))
+                served = ServedGateway(address.url, path, loop, gateway, [], address.app)
+                started.set_result(served)
                 await stop.wait()
             gateway.stop()
             await running
@@ -128,6 +134,11 @@ def served_gateway(
             started.result().loop.call_soon_threadsafe(stops[0].set)
         thread.join(PATIENCE)
     assert not thread.is_alive()
+
+
+def run_in(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in the loop of a served gateway and return its result."""
+    return asyncio.run_coroutine_threadsafe(work, loop).result(PATIENCE)
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
 
 from tertulia import aio
 from tertulia.agents import ParrotAgent
@@ -40,8 +41,8 @@ def test_stopping_server_ends_open_pages(tmp_path: Path) -> None:
 
 
 def test_address_is_a_url() -> None:
-    assert ServerAddress("127.0.0.1", 8460).url == "http://127.0.0.1:8460"
-    assert ServerAddress("::1", 8460).url == "http://[::1]:8460"
+    assert ServerAddress("127.0.0.1", 8460, Starlette()).url == "http://127.0.0.1:8460"
+    assert ServerAddress("::1", 8460, Starlette()).url == "http://[::1]:8460"
 
 
 def test_port_in_use_is_reported(tmp_path: Path) -> None:

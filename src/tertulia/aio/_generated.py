@@ -23,6 +23,7 @@ from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN
 from tertulia.core.usage import Usage
+from tertulia.records import browsers as sync_browsers
 from tertulia.records import listeners as sync_listeners
 from tertulia.records import media as sync_media
 from tertulia.records import people as sync_people
@@ -31,6 +32,7 @@ from tertulia.records import processes as sync_processes
 from tertulia.records import retention_steps as sync_retention_steps
 from tertulia.records import schedules as sync_schedules
 from tertulia.records import usage as sync_usage
+from tertulia.records.browsers import Browser, SignedIn
 from tertulia.records.links import LinkedChat, PendingLink
 from tertulia.records.listeners import Connection, ListenerLease
 from tertulia.records.people import Pairing, Person, Role
@@ -1097,6 +1099,55 @@ class MediaFiles:
         return await self.executor.run(self.sync.clean)
 
 
+class Browsers:
+    """The signed-in browsers of a store."""
+
+    def __init__(self, record: sync_browsers.Browsers, executor: ThreadExecutor) -> None:
+        self.sync = record
+        self.executor = executor
+
+    async def request_code(self, name: str) -> str:
+        """Return a code that signs one browser in with the rights of a token, within two minutes.
+
+        It replaces an earlier code for that name. Whoever can ask for one has the store, so wrong
+        tries before it are forgotten: they cannot keep the owner out.
+        """
+        return await self.executor.run(self.sync.request_code, name)
+
+    async def sign_in(self, code: str, *, address: str, agent: str = "") -> SignedIn:
+        """Use a code up, and return the browser that is signed in by it, with its secret.
+
+        Raise `NotFound` for a wrong or old code; five of them from one address lock that address
+        out for an hour (`AccessDenied`).
+        """
+        return await self.executor.run(self.sync.sign_in, code, address=address, agent=agent)
+
+    async def sign_in_as(self, name: str, *, agent: str = "") -> SignedIn:
+        """Sign a browser in that has proved otherwise, by its token, whose it is."""
+        return await self.executor.run(self.sync.sign_in_as, name, agent=agent)
+
+    async def get(self, secret: str) -> Browser | None:
+        """Return the browser with this secret, or None if it is not signed in any more."""
+        return await self.executor.run(self.sync.get, secret)
+
+    async def find(
+        self, *, name: str | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page[Browser]:
+        """Return a page of signed-in browsers, newest first; with `name`, those of one token."""
+        return await self.executor.run(self.sync.find, name=name, limit=limit, cursor=cursor)
+
+    async def sign_out(self, browser_id: int, *, name: str | None = None) -> None:
+        """Sign a browser out; raise `NotFound` if there is none, or with `name` not one of theirs.
+
+        A page that is open there ends at its next sign of life.
+        """
+        await self.executor.run(self.sync.sign_out, browser_id, name=name)
+
+    async def sign_out_all(self, *, name: str | None = None, excluding: int | None = None) -> int:
+        """Sign out all browsers, or those of one token, but for one; return how many."""
+        return await self.executor.run(self.sync.sign_out_all, name=name, excluding=excluding)
+
+
 class PersonView:
     """A store limited to the sessions that one person may see."""
 
@@ -1147,6 +1198,7 @@ class Store:
         self.processes = Processes(store.processes, executor)
         self.listeners = Listeners(store.listeners, executor)
         self.media = MediaFiles(store.media, executor)
+        self.browsers = Browsers(store.browsers, executor)
 
     async def __aenter__(self) -> Self:
         return self

@@ -64,6 +64,7 @@ JSON_OUTPUT = {
     "store vacuum": "`store`, `bytes_before`, `bytes_after`",
     "store move": "`from`, `to`, `tables` (`rows` and `digest` of each)",
     "bench": "an array of measurements: `work`, `times`, `median_ms`, `p99_ms`, `per_second`",
+    "console": "`code`, `links`, `until`, `is_running`",
     "config init": "`config` (its path)",
     "config show": "`config`, `variables`, `settings`",
     "config check": "`config`, `variables`, `valid`",

@@ -21,6 +21,7 @@ from tertulia.cli.bench import bench
 from tertulia.cli.chat import chat
 from tertulia.cli.completion import completion
 from tertulia.cli.config import config
+from tertulia.cli.console import console
 from tertulia.cli.deliveries import deliveries
 from tertulia.cli.doctor import doctor
 from tertulia.cli.export import export
@@ -98,6 +99,7 @@ for _command in (
     chat,
     ask,
     run,
+    console,
     config,
     pair,
     people,

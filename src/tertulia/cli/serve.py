@@ -12,9 +12,13 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tertulia.cli import locations, output
 from tertulia.cli.options import CommandOptions
-from tertulia.config.schema import Config
+from tertulia.config.schema import Config, HttpSection
+from tertulia.http.settings import NO_TOKEN, Token
+from tertulia.private_files import read_or_make_secret
 from tertulia.records.machine_zone import machine_zone
 
 if TYPE_CHECKING:
@@ -23,7 +27,6 @@ if TYPE_CHECKING:
     from tertulia.aio.connect import PendingStore
     from tertulia.gateway.app import Gateway
     from tertulia.gateway.expiry import Flush
-    from tertulia.http.settings import HttpSettings
     from tertulia.platforms.base import Adapter
     from tertulia.platforms.terminal.adapter import TerminalAdapter
     from tertulia.processes.registry import ProcessRegistry
@@ -49,7 +52,7 @@ async def serve_gateway(
     adapters: list[Adapter],
     terminal: TerminalAdapter | None,
     *,
-    http: HttpSettings | None = None,
+    http: HttpSection | None = None,
 ) -> None:
     """Run the gateway until a signal, or until the user leaves the terminal.
 
@@ -124,7 +127,7 @@ def _process_registry(config: Config, store: aio.Store) -> ProcessRegistry | Non
 
 @asynccontextmanager
 async def _serve_http(
-    gateway: Gateway, http: HttpSettings | None, print_text: Callable[[str], None] | None
+    gateway: Gateway, http: HttpSection | None, print_text: Callable[[str], None] | None
 ) -> AsyncIterator[None]:
     """Serve HTTP while the block runs, if it is enabled.
 
@@ -135,11 +138,26 @@ async def _serve_http(
         return
     from tertulia.http.server import serve
 
-    async with serve(gateway, http) as server:
+    async with serve(gateway, with_owner_token(http)) as server:
         log.info("HTTP on %s, described at /openapi.json", server.url)
         if print_text is not None:
             print_text(f"HTTP is served on {server.url}; /openapi.json there describes it.\n")
         yield
+
+
+def with_owner_token(http: HttpSection) -> HttpSection:
+    """Return the settings with a token for the owner, if there is none and one is wanted.
+
+    So not every program of this machine is the owner, only those that may read the user's files.
+    """
+    if http.tokens or not http.owner_token:
+        return http
+    path = os.path.join(locations.data_folder(), "owner-token")
+    log.info("HTTP needs the token in %s, as: Authorization: Bearer TOKEN", path)
+    secret = read_or_make_secret(path)
+    return msgspec.structs.replace(
+        http, tokens=(Token(name=NO_TOKEN, role="owner", secret=secret),)
+    )
 
 
 async def _stop_when_left(

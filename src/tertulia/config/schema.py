@@ -62,10 +62,14 @@ class GatewaySection(GatewaySettings, frozen=True, kw_only=True):
 class HttpSection(HttpSettings, frozen=True, kw_only=True):
     """The HTTP server.
 
-    enabled   whether `tertulia run` serves HTTP
+    enabled       whether `tertulia run` serves HTTP
+    owner_token   without tokens: whether `tertulia run` makes one for the owner, in the file
+                  owner-token of the data folder; if false, every program of this machine is the
+                  owner
     """
 
     enabled: bool = False
+    owner_token: bool = True
 
 
 class ProcessesSection(ProcessSettings, frozen=True, kw_only=True):

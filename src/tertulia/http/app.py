@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp
 
 from tertulia import aio
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.request_reply import Responder
-from tertulia.http import (
-    deliveries,
-    health,
-    inbox,
-    openai_api,
-    people,
-    platforms,
-    processes,
-    schedules,
-    sessions,
-    turns,
-    web,
-    webhook,
-)
+from tertulia.http import health
 from tertulia.http.auth import Authenticator, RefusalDelay
 from tertulia.http.awaited_turn import RepeatedRequests
+from tertulia.http.browsers import CONSOLE_PATH, BrowserCookies
 from tertulia.http.errors import ErrorBody, ErrorDetail, json_response
 from tertulia.http.event_stream import StreamLimit
-from tertulia.http.routing import Operation, describe_api, routes
+from tertulia.http.guard import BrowserGuard
+from tertulia.http.operations import TABLE
+from tertulia.http.routing import describe_api, routes
 from tertulia.http.settings import HttpSettings
 from tertulia.platforms.web import WebAdapter
 from tertulia.platforms.webhook import WebhookAdapter
 
 
 class Api:
-    """The objects that the operations share: gateway, settings, authenticator and metrics."""
+    """The objects that operations and pages share: gateway, settings, authenticator, metrics."""
 
     def __init__(self, gateway: Gateway, settings: HttpSettings) -> None:
         self.gateway = gateway
         self.settings = settings
         self.authenticator = Authenticator(settings)
+        self.cookies = BrowserCookies(self)
         self.repeated = RepeatedRequests()
         self.refusals = RefusalDelay(settings.refusal_seconds)
         self.streams = StreamLimit(settings.streams_per_token)
@@ -93,24 +85,18 @@ class Api:
             self.web.end_streams()
 
 
-TABLE: tuple[Operation, ...] = (
-    *turns.TABLE,
-    *openai_api.TABLE,
-    *sessions.TABLE,
-    *schedules.TABLE,
-    *processes.TABLE,
-    *deliveries.TABLE,
-    *inbox.TABLE,
-    *people.TABLE,
-    *web.TABLE,
-    *webhook.TABLE,
-    *platforms.TABLE,
-    *health.TABLE,
-)
+# Makes the pages of the console, an ASGI application whose paths begin after /console.
+Pages = Callable[[Api], ASGIApp]
 
 
-def application(gateway: Gateway, settings: HttpSettings | None = None) -> Starlette:
-    """Return the application of a gateway, for any ASGI server; `serve` runs it with uvicorn."""
+def application(
+    gateway: Gateway, settings: HttpSettings | None = None, *, pages: Pages | None = None
+) -> Starlette:
+    """Return the application of a gateway, for any ASGI server; `serve` runs it with uvicorn.
+
+    With `pages`, the application that this function returns is served below `/console`, behind the
+    checks of `guard.py`, and `/` leads there.
+    """
     api = Api(gateway, settings or HttpSettings())
     description = describe_api(TABLE)
 
@@ -131,8 +117,15 @@ def application(gateway: Gateway, settings: HttpSettings | None = None) -> Starl
         exception_handlers={HTTPException: _route_error, Exception: _internal_error},
     )
     app.add_route("/openapi.json", openapi, methods=["GET"])
+    if pages is not None:
+        app.mount(CONSOLE_PATH, BrowserGuard(pages(api), api.settings), name="console")
+        app.add_route("/", _lead_to_console, methods=["GET"])
     app.state.api = api
     return app
+
+
+async def _lead_to_console(request: Request) -> Response:
+    return RedirectResponse(f"{CONSOLE_PATH}/", status_code=303)
 
 
 async def _route_error(request: Request, problem: Any) -> Response:

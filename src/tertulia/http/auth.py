@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import hmac
 import math
-import re
 import time
 from collections.abc import Callable, Mapping
 
@@ -19,7 +18,7 @@ from tertulia.core.session import Session
 from tertulia.core.source import Source
 from tertulia.errors import AccessDenied, Error, NotFound
 from tertulia.gateway.access import TOKEN_PLATFORMS
-from tertulia.http.settings import NO_TOKEN, HttpSettings, Token, is_loopback
+from tertulia.http.settings import NO_TOKEN, HttpSettings, Token
 from tertulia.records.people import ROLES, Role
 
 API = "api"
@@ -77,6 +76,7 @@ class Authenticator:
         self, settings: HttpSettings, *, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._tokens = [(_digest(token.resolve_secret()), token) for token in settings.tokens]
+        self._settings = settings
         self._rate = settings.requests_per_minute
         self._now = now
         self._buckets: dict[str, tuple[float, float]] = {}
@@ -88,7 +88,7 @@ class Authenticator:
         of another site. Requests with a wrong token share one rate limit.
         """
         if not self._tokens:
-            _refuse_other_sites(headers.get("host", ""), headers.get("origin"))
+            _refuse_other_sites(headers, self._settings)
             return self._limited(Caller(NO_TOKEN, "owner"))
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         sent_digest = _digest(secret.strip() if scheme.lower() == "bearer" else "")
@@ -102,6 +102,10 @@ class Authenticator:
                 "The token is missing or unknown.", hint="Send: Authorization: Bearer TOKEN"
             )
         return self._limited(Caller(matching.name, matching.role))
+
+    def count_stranger(self) -> None:
+        """Count a request without a token; raise `TooManyRequests` if there are too many."""
+        self._count_request("")
 
     def _limited(self, caller: Caller) -> Caller:
         self._count_request(caller.name)
@@ -168,16 +172,15 @@ class Scope:
         return self._store.transcript((await self.require_session(session_id)).id)
 
 
-def _refuse_other_sites(host: str, origin: str | None) -> None:
+def _refuse_other_sites(headers: Mapping[str, str], settings: HttpSettings) -> None:
     """Raise `AccessDenied` if a request comes from a page of another site.
 
-    Without tokens such a page could send requests through the owner's browser. Its requests name
-    its own site as the origin. If it has pointed its own domain name at this machine's address (DNS
-    rebinding), they name that domain as the host.
+    Without tokens such a page could send requests through the owner's browser; see `guard.py`.
     """
-    name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
-    is_local = is_loopback(name.strip("[]")) and origin in (None, f"http://{host}")
-    if not is_local:
+    host, origin = headers.get("host", ""), headers.get("origin")
+    is_own = origin in (None, f"http://{host}")
+    is_own = is_own and headers.get("sec-fetch-site") in (None, "none", "same-origin")
+    if not (is_own and settings.is_own_host(host)):
         raise AccessDenied(
             "Requests of other sites are refused while the server has no tokens.",
             hint="Use 127.0.0.1 or localhost, or configure a token.",

@@ -7,7 +7,7 @@ OpenAPI description is generated from the same table, so the two cannot differ.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -139,7 +139,7 @@ async def _read_call(api: Api, operation: Operation, request: Request) -> ApiCal
         caller.require_role(operation.role)
     query = body = None
     if operation.query is not None:
-        query = _decode_query(dict(request.query_params), operation.query)
+        query = convert_fields(dict(request.query_params), operation.query)
     if operation.body is not None and not operation.is_raw:
         role = None if operation.role is None else caller.role
         data = await read_body(request, api.settings, role)
@@ -192,9 +192,13 @@ def _decode_body(data: bytes, kind: type) -> Any:
         raise _invalid_request(problem) from None
 
 
-def _decode_query(parameters: dict[str, str], kind: type) -> Any:
+def convert_fields(values: Mapping[str, Any], kind: type) -> Any:
+    """Return a query or body from values, or from the texts of an address or a form.
+
+    Raises `ConfigError` if they do not fit.
+    """
     try:
-        return msgspec.convert(parameters, kind, strict=False)
+        return msgspec.convert(dict(values), kind, strict=False)
     except (msgspec.ValidationError, UnicodeError, OverflowError) as problem:
         raise _invalid_request(problem) from None
 

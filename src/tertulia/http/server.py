@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any
 
 import uvicorn
+from starlette.applications import Starlette
 
 from tertulia.errors import ConfigError
 from tertulia.gateway.app import Gateway
-from tertulia.http.app import application
+from tertulia.http.app import Pages, application
 from tertulia.http.connections import ConnectionTable, LimitedProtocol
 from tertulia.http.settings import HttpSettings
 
@@ -25,11 +26,12 @@ _BACKLOG = 256
 
 
 class ServerAddress:
-    """The address a server listens on."""
+    """The address a server listens on, and the application that it serves."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, app: Starlette) -> None:
         self.host = host
         self.port = port
+        self.app = app
 
     @property
     def url(self) -> str:
@@ -54,13 +56,16 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve(gateway: Gateway, settings: HttpSettings) -> AsyncIterator[ServerAddress]:
+async def serve(
+    gateway: Gateway, settings: HttpSettings, *, pages: Pages | None = None
+) -> AsyncIterator[ServerAddress]:
     """Listen for the duration of the block. The caller runs the gateway itself.
 
+    `pages` makes the application that is served below `/console`; see `application`.
     Raises `ConfigError` if the address cannot be used.
     """
     listener = _bind(settings)
-    app = application(gateway, settings)
+    app = application(gateway, settings, pages=pages)
     table = ConnectionTable(settings, _descriptor_limit())
     protocol: Any = partial(LimitedProtocol, table=table)
     config = uvicorn.Config(
@@ -70,6 +75,7 @@ async def serve(gateway: Gateway, settings: HttpSettings) -> AsyncIterator[Serve
         log_config=None,
         access_log=False,
         server_header=False,
+        forwarded_allow_ips=list(settings.proxies),
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         ws="none",
     )
@@ -81,7 +87,7 @@ async def serve(gateway: Gateway, settings: HttpSettings) -> AsyncIterator[Serve
         if serving.done():
             await serving
         host, port = listener.getsockname()[:2]
-        yield ServerAddress(host, port)
+        yield ServerAddress(host, port, app)
     finally:
         listening.cancel()
         app.state.api.start_draining()  # the server waits until every open stream ends

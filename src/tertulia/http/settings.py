@@ -16,6 +16,7 @@ from tertulia.errors import ConfigError
 from tertulia.records.people import ROLES, Role
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}|[0-9A-Fa-f:.]{2,45}")
 _SHORTEST_SECRET = 16
 # The name of the caller on a server without tokens.
 NO_TOKEN = "owner"  # noqa: S105
@@ -86,6 +87,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     port                  the port to listen on; 0: any free one
     tokens                the tokens that give access; without any, everybody on this machine is
                           the owner
+    hosts                 names under which browsers reach the server, such as that of a proxy;
+                          those of this machine and the address it listens on need not be named
     connections           how many connections may be open; never more than half of the descriptors
                           that the process may open
     connections_per_address  how many of them may come from one address
@@ -108,6 +111,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8460
     tokens: tuple[Token, ...] = ()
+    hosts: tuple[str, ...] = ()
     connections: Annotated[int, Meta(ge=1)] = 2000
     connections_per_address: Annotated[int, Meta(ge=1)] = 200
     proxies: tuple[str, ...] = ("127.0.0.1", "::1")
@@ -136,6 +140,13 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
                 )
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port is {self.port!r}.", hint="Allowed: 0 to 65535.", field="port")
+        for name in self.hosts:
+            if not _HOST.fullmatch(name):
+                raise ConfigError(
+                    f"Invalid host name {name!r}.",
+                    hint="Give the name alone, such as bot.example.com: no scheme and no port.",
+                    field="hosts",
+                )
         _refuse_repeated("name", [token.name for token in self.tokens])
         _refuse_repeated("secret", [token.secret for token in self.tokens if token.secret])
         if not self.tokens and not is_loopback(self.host):
@@ -154,6 +165,19 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     def token_roles(self) -> dict[str, Role]:
         """The roles of the tokens, by name; without tokens, everybody on this machine is owner."""
         return {token.name: token.role for token in self.tokens} or {NO_TOKEN: "owner"}
+
+    def is_own_host(self, host: str, address: str = "") -> bool:
+        """Return whether the value of a Host header is a name of this server.
+
+        These are the names of loopback, the address that the server listens on or that the request
+        came to (`address`), and those in `hosts`.
+        """
+        name = (host.rpartition(":")[0] if re.search(r":\d+$", host) else host).strip("[]").lower()
+        if not name:
+            return False
+        if is_loopback(name) or name.endswith(".localhost"):
+            return True
+        return name in (self.host.lower(), address.lower(), *map(str.lower, self.hosts))
 
     def check_secrets(self) -> None:
         """Raise `ConfigError` if the variable of a token is empty, or two have the same secret."""

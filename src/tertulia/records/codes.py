@@ -1,8 +1,8 @@
 """Codes that people type: stored as keyed hashes, limited in number and in wrong tries.
 
-A code has a purpose. `pair` and `link` are valid; `replaced` is a pairing code that made room for
-newer ones, `refused` one whose person the owner refused. Both keep their person from asking again
-at once.
+A code has a purpose. `pair`, `link` and `browser` are valid; `replaced` is a pairing code that made
+room for newer ones, `refused` one whose person the owner refused. Both keep their person from
+asking again at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tertulia.storage.rows import to_micros
 # before the lanes of conversations, so that no two transactions wait for each other.
 LANE: Final = "codes"
 
-Purpose = Literal["pair", "link"]
+Purpose = Literal["pair", "link", "browser"]
 
 
 class Code(NamedTuple):
@@ -72,6 +72,25 @@ def put_code(
         },
     )
     return True
+
+
+def put_browser_code(tx: Transaction, code: str, name: str, now: datetime, until: datetime) -> None:
+    """Store a code that signs a browser in as a token's name, in place of its older one."""
+    tx.run("codes_expire", {"now": to_micros(now)})
+    tx.run("codes_delete_of_subject", {"subject": storable(name), "purpose": "browser"})
+    tx.run(
+        "code_insert",
+        {
+            "platform": "",
+            "account": "",
+            "hash": _hash(tx, code),
+            "purpose": "browser",
+            "subject": storable(name),
+            "now": to_micros(now),
+            "until": to_micros(until),
+            "source": None,
+        },
+    )
 
 
 def find_code(

@@ -19,6 +19,7 @@ from tertulia.core.source import Source
 from tertulia.core.text.redact import Redactor
 from tertulia.errors import NotAStore
 from tertulia.platforms import registry
+from tertulia.records.browsers import Browsers
 from tertulia.records.indexer import Indexer
 from tertulia.records.listeners import Listeners
 from tertulia.records.machine_zone import machine_zone
@@ -89,6 +90,7 @@ class StoreRecords:
         self.processes = Processes(self.context)
         self.listeners = Listeners(self.context)
         self.media = MediaFiles(self.context)
+        self.browsers = Browsers(self.context)
 
     @cached_property
     def redactor(self) -> Redactor:

@@ -31,6 +31,7 @@ NOT_COPIED = {
     "tickets": "the queue for a turn belongs to running processes",
     "usage_sums": "the ledger is added up again",
     "connections": "the state of running processes",
+    "browsers": "people sign in again",
     "bot_messages": "a count of the last minute",
 }
 

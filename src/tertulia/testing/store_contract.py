@@ -19,6 +19,7 @@ import pytest
 
 from tertulia.core.settings import Settings
 from tertulia.store import Store
+from tertulia.testing.browser_promises import BrowserPromises
 from tertulia.testing.database_promises import DatabasePromises
 from tertulia.testing.deletion_promises import DeletionPromises
 from tertulia.testing.fake_clock import FakeClock
@@ -53,6 +54,7 @@ class StoreContract(
     SchedulePromises,
     ProcessPromises,
     PairingPromises,
+    BrowserPromises,
     LinkPromises,
 ):
     """The promises of `storage/base.py`, and those of the records on top of it."""
