@@ -110,6 +110,15 @@ class TestRequests:
         assert result["type"] == "tool_result"
         assert result["cache_control"] == {"type": "ephemeral"}
 
+    def test_thinking_is_sent_back_only_to_the_model_that_signed_it(
+        self, server: ModelServer, gateway: ScriptedGateway
+    ) -> None:
+        server.script(anthropic.says("a", thinking="hm"), *[anthropic.says("b")] * 2)
+        assert run_turn(gateway, ANTHROPIC.agent(server)).answer == "a"
+        assert run_turn(gateway, ANTHROPIC.agent(server, model="test-2"), "x").answer == "b"
+        assert run_turn(gateway, ANTHROPIC.agent(server), "y").answer == "b"
+        assert ["hm" in str(call.body["messages"]) for call in server.seen] == [False, False, True]
+
     def test_earlier_calls_are_described_when_no_tools_are_offered(
         self, server: ModelServer, gateway: ScriptedGateway
     ) -> None:

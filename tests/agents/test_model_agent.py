@@ -162,7 +162,7 @@ class TestRefusals:
         server.script(provider.says("", **reason), provider.says("First you", **reason))
         recorded = run_turn(gateway, provider.agent(server))
         assert recorded.answer == recorded.shown == REFUSED
-        assert recorded.steps[0].extra == {"refused": True}
+        assert recorded.steps[0].extra["refused"] is True
         recorded = run_turn(gateway, provider.agent(server))
         assert recorded.answer == recorded.shown == f"First you{REFUSED_MIDWAY}"
 

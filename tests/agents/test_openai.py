@@ -47,7 +47,7 @@ class TestResponses:
         server.script(openai.says("", refusal="I cannot help with that."))
         recorded = run_turn(gateway, OPENAI.agent(server))
         assert recorded.answer == recorded.shown == "I cannot help with that."
-        assert recorded.steps[0].extra == {"refused": True}
+        assert recorded.steps[0].extra["refused"] is True
 
     def test_overflow_error_in_a_stream(
         self, server: ModelServer, gateway: ScriptedGateway

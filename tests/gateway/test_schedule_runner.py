@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ import pytest
 
 from tertulia import HomeChannel, Source
 from tertulia.agents.base import Event, Request, Step
+from tertulia.core.text.time_head import format_local_time
 from tertulia.errors import AgentFailed, AgentUnavailable, Refused
 from tertulia.platforms.base import Outgoing
 from tertulia.platforms.settings import PlatformSettings
@@ -88,18 +90,20 @@ def test_due_schedule_runs_and_answers_in_its_chat(where: str, tmp_path: Path) -
         clock = FakeClock()
         async with home(where, tmp_path, clock=clock) as node:
             schedule = await node.store.schedules.create(ANA, "every 2h", TASK)
-            for hours in (1, 2):
+            said: list[str] = []
+            for _ in range(2):
                 clock.forward(hours=2)
-                said = f"re [Scheduled task {schedule.id}] {TASK}"
-                await node.until(
-                    lambda n=hours, s=said: node.app.to(ANA) == [s] * n,  # type: ignore[misc]
-                    "it has answered",
+                time = format_local_time(clock.now(), UTC)
+                said.append(
+                    f"re [Scheduled task {schedule.id}] {TASK}\n"
+                    f"[Planned for {time}, started at {time}]"
                 )
+                await node.until(lambda: node.app.to(ANA) == said, "it has answered")
                 assert (await ran(node, schedule)).planned_at == clock.now()
             # Who is answered then knows what was said.
-            assert await node.told() == [said, said]
+            assert await node.told() == said
             await node.hears("what was that?")
-            assert node.gateway.agent.histories[-1][-2]["content"].endswith(said)  # type: ignore[attr-defined]
+            assert node.gateway.agent.histories[-1][-2]["content"].endswith(said[-1])  # type: ignore[attr-defined]
 
     asyncio.run(play())
 
@@ -131,9 +135,10 @@ def test_run_in_the_session_of_its_origin(where: str, tmp_path: Path) -> None:
             schedule = await made(node, session="origin")
             run = await ran(node, schedule)
             assert run.session_id == (await node.session()).id
-            task = f"[Scheduled task {schedule.id}] {TASK}"
-            assert await node.told() == ["hello", "re hello", task, f"re {task}"]
-            assert node.app.to(ANA)[-1] == f"re {task}"
+            hello, answer, task, result = await node.told()
+            assert (hello, answer) == ("hello", "re hello")
+            assert task.startswith(f"[Scheduled task {schedule.id}] {TASK}\n[Planned for ")
+            assert node.app.to(ANA)[-1] == result == f"re {task}"
 
     asyncio.run(play())
 
@@ -143,7 +148,8 @@ def test_local_target_is_a_private_dated_file(where: str, tmp_path: Path) -> Non
         async with home(where, tmp_path) as node:
             run = await ran(node, await made(node, "local"))
             ((path, text),) = kept(tmp_path).items()
-            assert text == run.result == f"re [Scheduled task {run.schedule.id}] {TASK}"
+            assert text == run.result
+            assert text.startswith(f"re [Scheduled task {run.schedule.id}] {TASK}\n[Planned for ")
             assert f"{run.planned_at:%Y-%m-%dT%H-%M}" in os.path.basename(path)
             assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
             assert node.app.sent == node.apps["signal"].sent == []

@@ -52,6 +52,25 @@ def test_metrics_and_answers_have_the_estimated_cost(tmp_path: Path) -> None:
     assert usage["cost_usd"] == pytest.approx(cost)
     assert usage["cost_status"] == "estimated"
     assert f"{cost:.6f}"[:6] in str(sums)
+    assert "tertulia_unpriced_calls_total{" not in metrics
+
+
+class UnpricedAgent(ParrotAgent):
+    """An agent with one call of unknown cost, one that is free and one that a plan includes."""
+
+    async def run(self, request: Request) -> AsyncGenerator[Event, None]:
+        yield ModelUsage(Usage(1_000, model="nobody-knows"))
+        yield ModelUsage(Usage(1_000, model="nobody-knows", cost_status="included"))
+        yield Step("hello", usage=Usage(1_000, model="nobody-knows", cost_usd=0.0))
+
+
+def test_calls_without_a_price_are_counted_apart(tmp_path: Path) -> None:
+    gateway = served_gateway(tmp_path / "talk.db", agent=UnpricedAgent())
+    with gateway as server, server.client() as client:
+        client.post("/turns", json={"text": "hola"})
+        metrics = client.get("/metrics").text
+    assert 'tertulia_unpriced_calls_total{platform="api"} 1.0' in metrics
+    assert 'tertulia_cost_usd_total{platform="api"} 0.0' in metrics
 
 
 def test_full_disk_is_not_ready(tmp_path: Path) -> None:

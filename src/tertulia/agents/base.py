@@ -47,6 +47,7 @@ from typing import Any, Protocol
 import msgspec
 
 from tertulia.core.history.formats import Format
+from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.message import ToolCall
 from tertulia.core.usage import Usage
 from tertulia.errors import ConfigError
@@ -61,10 +62,17 @@ NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 class HistoryReader(Protocol):
-    """A call that returns the messages for the model, newest last, legal and within the budget."""
+    """A call that returns the messages for the model, newest last, legal and within the budget.
+
+    With `model` they are rendered for that model: reasoning of other models is left out.
+    """
 
     async def __call__(
-        self, *, format: Format = "openai", max_tokens: int | None = None
+        self,
+        *,
+        format: Format = "openai",
+        max_tokens: int | None = None,
+        model: ModelTraits | None = None,
     ) -> list[dict[str, Any]]: ...
 
 

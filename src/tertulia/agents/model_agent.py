@@ -24,6 +24,7 @@ from tertulia.agents.transport import StreamedResponse, Transport
 from tertulia.core.history import tokens
 from tertulia.core.history.content import has_content
 from tertulia.core.history.formats import Format
+from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.message import ToolCall, from_json, to_json
 from tertulia.core.text.text_buffer import TextBuffer
 from tertulia.core.usage import Usage
@@ -135,6 +136,11 @@ class ModelAgent(RemoteAgent[M]):
     def provider(self) -> str | None:
         return self._options.provider
 
+    @property
+    def traits(self) -> ModelTraits:
+        """What a history for this model depends on."""
+        return ModelTraits(self.model)
+
     async def _generate_step(
         self, request: Request, watcher: StopWatcher
     ) -> AsyncGenerator[Event, None]:
@@ -142,7 +148,7 @@ class ModelAgent(RemoteAgent[M]):
         watcher.check()
         await request.steer()  # the caller adds the messages to the history that is read next
         messages = await request.history(
-            format=self.format, max_tokens=self._options.history_tokens
+            format=self.format, max_tokens=self._options.history_tokens, model=self.traits
         )
         tried = 0
         while True:
@@ -215,7 +221,7 @@ class ModelAgent(RemoteAgent[M]):
             tools.with_distinct_ids(reply.calls),
             reply.reasoning,
             self._usage(reader, messages),
-            reply.extra,
+            {**reply.extra, "model": self.model},
         )
         return [Note(TRUNCATED), step] if reply.is_truncated and not reply.calls else [step]
 

@@ -15,6 +15,7 @@ from tertulia import store as sync_store
 from tertulia.aio.executor import P, T, ThreadExecutor
 from tertulia.aio.turn import Turn, TurnControl
 from tertulia.core.history.formats import Format, Timestamps
+from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.history.summary import Compaction, Summariser
 from tertulia.core.media import Media
 from tertulia.core.message import Message
@@ -34,7 +35,7 @@ from tertulia.records import schedules as sync_schedules
 from tertulia.records import usage as sync_usage
 from tertulia.records.browsers import Browser, SignedIn
 from tertulia.records.links import LinkedChat, PendingLink
-from tertulia.records.listeners import Connection, ListenerLease
+from tertulia.records.listeners import LEASE_SECONDS, Connection, ListenerLease
 from tertulia.records.people import Pairing, Person, Role
 from tertulia.records.processes import Identity, Process, ProcessState
 from tertulia.records.queues import inbox as sync_inbox
@@ -220,14 +221,18 @@ class Transcript:
         max_tokens: int | None = None,
         timestamps: Timestamps = "none",
         format: Format = "openai",
+        *,
+        model: ModelTraits | None = None,
     ) -> list[dict[str, Any]]:
         """Return the messages for the model: the newest turns that fit, always legal.
 
         `max_tokens` is kept by estimate. `timestamps` puts the time before the text of the user
-        ("user") or of both sides ("all"). Formats: openai, responses, anthropic, text.
+        ("user") or of both sides ("all"), or the local time before that of the user ("local").
+        Formats: openai, responses, anthropic, text. With `model` reasoning of other models is left
+        out.
         """
         return await self.executor.run(
-            self.sync.history, max_messages, max_tokens, timestamps, format
+            self.sync.history, max_messages, max_tokens, timestamps, format, model=model
         )
 
     async def count(self) -> int:
@@ -1012,7 +1017,7 @@ class Listeners:
         self.executor = executor
 
     async def claim(
-        self, platform: str, account: str, node: str, *, lease_seconds: float = 15
+        self, platform: str, account: str, node: str, *, lease_seconds: float = LEASE_SECONDS
     ) -> ListenerLease | None:
         """Take the lease of an account for a node; return None while another node has it."""
         return await self.executor.run(
@@ -1023,7 +1028,7 @@ class Listeners:
         """Wait until no node has the lease of an account; return False after `seconds`."""
         return await self.executor.run(self.sync.wait, platform, account, seconds)
 
-    async def renew(self, lease: ListenerLease, *, lease_seconds: float = 15) -> None:
+    async def renew(self, lease: ListenerLease, *, lease_seconds: float = LEASE_SECONDS) -> None:
         """Extend a lease; raise `LeaseLost` if another node has taken it over."""
         await self.executor.run(self.sync.renew, lease, lease_seconds=lease_seconds)
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from tertulia.aio.executor import P, T, ThreadExecutor
 from tertulia.core.history.formats import Format, Timestamps
+from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.message import ToolCall
 from tertulia.core.usage import Usage
 from tertulia.errors import StoreError
@@ -31,10 +32,12 @@ class Turn(TurnProperties):
         max_tokens: int | None = None,
         timestamps: Timestamps = "none",
         format: Format = "openai",
+        *,
+        model: ModelTraits | None = None,
     ) -> list[dict[str, Any]]:
         """Return the messages for the model, the user's last."""
         return await self._executor.run_batched(
-            self._control.history, max_messages, max_tokens, timestamps, format
+            self._control.history, max_messages, max_tokens, timestamps, format, model=model
         )
 
     async def add_assistant(

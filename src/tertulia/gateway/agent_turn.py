@@ -26,15 +26,18 @@ from tertulia.agents.base import running as run_agent
 from tertulia.aio.turn import TurnControl
 from tertulia.core import keys, prices
 from tertulia.core.history.formats import Format
+from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.message import ToolCall, describe_call, text_of
 from tertulia.core.session import Notice
 from tertulia.core.source import Source
+from tertulia.core.text.time_head import TimeHeadFilter, strip_time_head
 from tertulia.errors import AgentFailed, AgentStopped, ContextOverflow, Error, StaleWrite
 from tertulia.gateway import commands, replies
 from tertulia.gateway.interrupts import TurnSignals
 from tertulia.gateway.metrics import Metrics, NullMetrics
 from tertulia.gateway.progress import TurnProgress
 from tertulia.gateway.settings import GatewaySettings
+from tertulia.gateway.telemetry import AgentSpans, get_tracer, user_pseudonym
 from tertulia.platforms import registry
 from tertulia.platforms.base import Adapter
 
@@ -96,6 +99,8 @@ class AgentTurn:
         self._delivers = delivers
         self._instructions = instructions
         self._observe = observe
+        self._head_filter = TimeHeadFilter()
+        self._spans = AgentSpans(None, agent, {})
         self._calls: dict[str, tuple[ToolCall, float]] = {}  # by id, with the time of their start
 
     async def run(self, turn: TurnControl, signals: TurnSignals, message: MessageToAnswer) -> None:
@@ -166,16 +171,21 @@ class AgentTurn:
         self, turn: TurnControl, request: Request, message: MessageToAnswer
     ) -> None:
         is_answered = False
+        self._spans = spans = await self._start_spans(turn, message)
+        tools = tuple(map(spans.wrap_tool, request.tools))
+        request = msgspec.structs.replace(request, tools=tools)
         try:
-            async with run_agent(self._agent, request) as events:
-                async for event in events:
-                    if isinstance(event, Delta):
-                        await self._stream(event)
-                        continue
-                    await self._store_event(turn, _add_price(event), message)
-                    is_answered = is_answered or (isinstance(event, Step) and not event.tool_calls)
+            with spans.run():
+                async with run_agent(self._agent, request) as events:
+                    async for event in events:
+                        if isinstance(event, Delta):
+                            await self._stream(event)
+                            continue
+                        await self._store_event(turn, await self._complete(event), message)
+                        if isinstance(event, Step) and not event.tool_calls:
+                            is_answered = True
         except AgentStopped as stopped:
-            partial = stopped.partial
+            partial = self._without_head(stopped.partial or "")
             if partial and not is_answered:
                 await turn.add_assistant(
                     partial, stopped=True, deliver=self._target,
@@ -190,8 +200,23 @@ class AgentTurn:
             if not is_answered:
                 raise AgentFailed("The agent ended without an answer.")
 
+    async def _start_spans(self, turn: TurnControl, message: MessageToAnswer) -> AgentSpans:
+        user = None
+        if get_tracer() is not None:
+            redactor = await self._store.run_batched(lambda: self._store.sync.redactor)
+            user = user_pseudonym(redactor.derive_key("telemetry"), message.source)
+        return AgentSpans.of_turn(
+            self._agent, session_id=turn.session.id, platform=message.source.platform, user=user
+        )
+
     async def _stream(self, delta: Delta) -> None:
         """Show a piece of the answer. Deltas are frequent and are not stored."""
+        if self._settings.timestamps != "none":
+            delta = Delta(self._head_filter.feed(delta.text))
+        if delta.text:
+            await self._show_delta(delta)
+
+    async def _show_delta(self, delta: Delta) -> None:
         if self._progress is not None:
             await self._progress.add(delta.text)
         if self._observe is not None:
@@ -208,10 +233,26 @@ class AgentTurn:
                 await turn.add_usage(usage)
             case Note(text) if self._delivers:
                 await turn.deliver(text)
+        if isinstance(event, Step | ModelUsage):
+            self._spans.end_chat(event.usage)
         if isinstance(event, Step | ModelUsage) and event.usage is not None:
             self._metrics.usage_stored(message.source.platform, event.usage)
         if self._observe is not None:
             await self._observe(event)
+
+    def _without_head(self, text: str) -> str:
+        """Return a text of the model without a time line that it imitated."""
+        return text if self._settings.timestamps == "none" else strip_time_head(text)
+
+    async def _complete(self, event: Event) -> Event:
+        """Return an event as it is stored; show what was held back of a step's text."""
+        if isinstance(event, Step):
+            rest, self._head_filter = self._head_filter.end(), TimeHeadFilter()
+            if rest:
+                await self._show_delta(Delta(rest))
+            if event.text:
+                event = msgspec.structs.replace(event, text=self._without_head(event.text))
+        return _add_price(event)
 
     async def _store_step(self, turn: TurnControl, step: Step, message: MessageToAnswer) -> None:
         is_answer = not step.tool_calls
@@ -256,12 +297,18 @@ class AgentTurn:
         self, turn: TurnControl, signals: TurnSignals, message: MessageToAnswer
     ) -> Request:
         async def history(
-            *, format: Format = "openai", max_tokens: int | None = None
+            *,
+            format: Format = "openai",
+            max_tokens: int | None = None,
+            model: ModelTraits | None = None,
         ) -> list[dict[str, object]]:
+            self._spans.begin_chat()
             return await turn.history(
                 max_messages=self._settings.history_messages,
                 max_tokens=max_tokens or self._settings.history_tokens,
+                timestamps=self._settings.timestamps,
                 format=format,
+                model=model,
             )
 
         async def steer() -> Sequence[str]:

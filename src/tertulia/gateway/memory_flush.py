@@ -13,6 +13,7 @@ from typing import Any
 from tertulia import aio
 from tertulia.agents.base import Agent, ModelUsage, Request, Step, running
 from tertulia.core.history.formats import Format
+from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.session import Session
 from tertulia.errors import AgentFailed, Error
 from tertulia.gateway.memory_files import MemorySink
@@ -76,10 +77,15 @@ class MemoryFlush:
 
     def _request(self, session: Session) -> Request:
         async def history(
-            *, format: Format = "openai", max_tokens: int | None = None
+            *,
+            format: Format = "openai",
+            max_tokens: int | None = None,
+            model: ModelTraits | None = None,
         ) -> list[dict[str, Any]]:
             messages = await self._store.transcript(session.id).history(
-                max_tokens=min(max_tokens or self._max_tokens, self._max_tokens), format=format
+                max_tokens=min(max_tokens or self._max_tokens, self._max_tokens),
+                format=format,
+                model=model,
             )
             return [*messages, _question(format)]
 

@@ -11,11 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
 
-from tertulia.core.schedule import describe_rule
+from tertulia.core.schedule import Cron, describe_rule
+from tertulia.core.settings import require_zone
 from tertulia.core.source import LOCAL, Source
 from tertulia.core.target import ORIGIN, Target
+from tertulia.core.text.time_head import format_local_time
 from tertulia.errors import ConfigError, Error
 from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.request_reply import AgentRequest, Responder
@@ -63,11 +66,18 @@ class ScheduleRunner:
         if refusal is not None:
             await self._store.schedules.failed(run, refusal, for_good=True)
             return
-        reply = await self._responder.answer(_request(run))
+        reply = await self._responder.answer(_request(run, self._store.now(), self._zone(run)))
         if reply.text and reply.text.strip():
             await self._deliver(run, reply.text, reply.session_id)
         else:
             await self._store.schedules.done(run, session_id=reply.session_id)
+
+    def _zone(self, run: ScheduleRun) -> tzinfo:
+        """Return the zone that a run states its times in: that of its rule, else the store's."""
+        rule = run.schedule.rule
+        if isinstance(rule, Cron):
+            return require_zone(rule.zone)
+        return self._store.sync.context.zone
 
     async def _refusal(self, schedule: Schedule) -> str | None:
         """Return why a schedule may not run now, or None; its creator's role is asked each time."""
@@ -139,16 +149,20 @@ def _gives_up(run: ScheduleRun, problem: Error) -> bool:
     return not problem.retryable or run.attempts >= MAX_ATTEMPTS
 
 
-def _request(run: ScheduleRun) -> AgentRequest:
+def _request(run: ScheduleRun, now: datetime, zone: tzinfo) -> AgentRequest:
     schedule = run.schedule
+    # The system prompt holds no time and no run: it is the same for every run of the task.
+    times = (
+        f"[Planned for {format_local_time(run.planned_at, zone)},"
+        f" started at {format_local_time(now, zone)}]"
+    )
     return AgentRequest(
         source=schedule.origin if schedule.session == "origin" else _own_source(schedule),
-        text=f"[Scheduled task {schedule.id}] {schedule.task}",
+        text=f"[Scheduled task {schedule.id}] {schedule.task}\n{times}",
         message_id=f"schedule:{run.id}",
         origin=schedule.origin,
         instructions=(
-            f"This is run {run.id} of the scheduled task {schedule.id}"
-            f" ({describe_rule(schedule.rule)}), planned for {run.planned_at:%Y-%m-%d %H:%M} UTC."
+            f"This is the scheduled task {schedule.id} ({describe_rule(schedule.rule)})."
             f" Nobody is waiting to answer questions. Your answer is delivered to:"
             f" {schedule.target}."
         ),

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from tertulia.core.history.formats import Timestamps
 from tertulia.core.settings import RUNTIME_ONLY, FilePath
 from tertulia.errors import ConfigError
 from tertulia.platforms.settings import PlatformSettings
@@ -33,6 +34,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     guest_text        the same for guests
     history_tokens    the largest history a model gets, in tokens
     history_messages  the largest history a model gets, in messages
+    timestamps        the time before messages that the model reads: the local time before each of
+                      the person (local), in UTC (user), before answers too (all), or none (none)
     compact_turns     how many of the newest turns a compaction leaves unchanged
     tries             how many times a message is tried before it is given up
     sends             how many times a delivery is tried before it is given up
@@ -52,6 +55,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     guest_text: int = 8_000
     history_tokens: int | None = None
     history_messages: int = 500
+    timestamps: Timestamps = "local"
     compact_turns: int = 4
     tries: int = 5
     sends: int = 8

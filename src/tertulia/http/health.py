@@ -48,6 +48,10 @@ class PrometheusMetrics:
             "tertulia_cost_usd", "Cost of model calls in USD, where known.", ("platform",),
             registry=self.registry,
         )  # fmt: skip
+        self._unpriced = Counter(
+            "tertulia_unpriced_calls", "Model calls whose cost is not known.", ("platform",),
+            registry=self.registry,
+        )  # fmt: skip
         self._inbox = Gauge(
             "tertulia_inbox", f"Accepted messages by state, up to {_COUNT_LIMIT}.", ("state",),
             registry=self.registry,
@@ -66,7 +70,10 @@ class PrometheusMetrics:
         """Count the tokens and the cost of a model call."""
         for kind in ("input", "output", "cache_read", "cache_write", "reasoning"):
             self._tokens.labels(platform, kind).inc(getattr(usage, kind))
-        self._cost.labels(platform).inc(usage.cost_usd or 0.0)
+        if usage.cost_usd is not None:
+            self._cost.labels(platform).inc(usage.cost_usd)
+        elif usage.cost_status != "included":
+            self._unpriced.labels(platform).inc()
 
     async def render(self, store: aio.Store) -> bytes:
         """Return all metrics in the text format of Prometheus."""

@@ -21,6 +21,7 @@ from tertulia.agents.base import (
     running,
 )
 from tertulia.core.history.formats import Format
+from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.policy import Policies, ResetPolicy
 from tertulia.core.settings import Settings
 from tertulia.core.source import Source
@@ -158,10 +159,14 @@ class _EventStore:
         return texts
 
     async def _history(
-        self, *, format: Format = "openai", max_tokens: int | None = None
+        self,
+        *,
+        format: Format = "openai",
+        max_tokens: int | None = None,
+        model: ModelTraits | None = None,
     ) -> list[dict[str, Any]]:
         await self._store_steered()
-        return await self._turn.history(format=format, max_tokens=max_tokens)
+        return await self._turn.history(format=format, max_tokens=max_tokens, model=model)
 
     async def _store_steered(self) -> None:
         transcript = self._store.transcript(self._turn.session.id)

@@ -10,6 +10,7 @@ import pytest
 
 import tertulia
 from tertulia import ConfigError, Settings, Source, Store
+from tertulia.core.history.model_traits import ModelTraits
 from tertulia.records.transcript.transcript import Transcript
 from tests.core.history.messages import FORMATS, Body, answer, ask, calls, result
 from tests.legality.validators import faults
@@ -122,6 +123,29 @@ def test_timestamps_precede_the_chosen_roles(transcript: Transcript) -> None:
             "yes",
             "[empty message]",
         ]
+
+
+def test_reasoning_is_rendered_only_for_the_model_that_wrote_it(transcript: Transcript) -> None:
+    signed = {"type": "thinking", "thinking": "hm", "signature": "abc"}
+    transcript.extend(
+        [
+            ask(),
+            answer("a", model="m-1", thinking_blocks=[signed], reasoning_content="hm"),
+            ask(),
+            answer("b", thinking_blocks=[signed], reasoning_content="hm"),
+        ]
+    )
+
+    def rendered(form: str, model: str | None) -> list[bool]:
+        traits = None if model is None else ModelTraits(model)
+        messages = transcript.history(format=form, model=traits)  # type: ignore[arg-type]
+        assert faults(form, messages) == []
+        return ["hm" in str(m) for m in messages if m["role"] == "assistant"]
+
+    for form in ("openai", "anthropic"):
+        assert rendered(form, None) == [True, True]
+        assert rendered(form, "m-1") == [True, False]
+        assert rendered(form, "m-2") == [False, False]
 
 
 def test_only_signed_thinking_is_sent_back(transcript: Transcript) -> None:

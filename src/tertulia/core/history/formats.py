@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, tzinfo
 from functools import lru_cache
 from operator import is_
 from typing import Any, Literal, NamedTuple
@@ -32,6 +33,7 @@ from tertulia.core.history.content import (
     parse_object,
     replace_invalid,
 )
+from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.history.repair import (
     EMPTY_MESSAGE,
     INTERRUPTED_RESULT,
@@ -48,11 +50,12 @@ from tertulia.core.message import ASSISTANT, SUMMARY, TOOL, USER, Message, from_
 from tertulia.core.text import heads
 from tertulia.core.text.prompt_safe import clean_for_prompt, quote_text
 from tertulia.core.text.redact import Redactor
+from tertulia.core.text.time_head import format_local_time
 
-Timestamps = Literal["none", "user", "all"]
+Timestamps = Literal["none", "user", "all", "local"]
 Format = Literal["openai", "responses", "anthropic", "text"]
 FORMATS: tuple[Format, ...] = ("openai", "responses", "anthropic", "text")
-TIMESTAMPS: tuple[Timestamps, ...] = ("none", "user", "all")
+TIMESTAMPS: tuple[Timestamps, ...] = ("none", "user", "all", "local")
 
 _ID_FOR_ANTHROPIC = re.compile(r"[^A-Za-z0-9_-]|_(?=x[0-9a-f]+_)")
 _IMAGE_DATA = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=]+)")
@@ -72,6 +75,10 @@ class Style(NamedTuple):
     redactor: Redactor | None = None
     # True if a tool result may contain images: only Anthropic's format allows that.
     allow_images: bool = False
+    # The model that reads it; None keeps everything that the format has a place for.
+    model: ModelTraits | None = None
+    # The time zone of the conversation, for the timestamps "local".
+    zone: tzinfo = UTC
     # The maximum length of results and arguments, if they have to be shortened.
     result_limit: int | None = None
 
@@ -173,13 +180,13 @@ def _render_assistant(block: Block, style: Style) -> dict[str, Any]:
         return body
     content = normalise_content(assistant_content(body), ASSISTANT_PARTS)
     if style.timestamps == "all" and has_content(content):
-        content = _surround(content, _time_header(block.row))
+        content = _surround(content, _time_header(block.row, style))
     message: dict[str, Any] = {"role": ASSISTANT, "content": content}
     if calls:
         message["tool_calls"] = (
             calls if limit is None else [shorten_call(call, limit) for call in calls]
         )
-    reasoning = body.get("reasoning_content")
+    reasoning = body.get("reasoning_content") if _is_own(body, style) else None
     if isinstance(reasoning, str) and reasoning:
         message["reasoning_content"] = reasoning
     return _with_name(message, body)
@@ -225,7 +232,7 @@ def _with_name(message: dict[str, Any], body: Mapping[str, Any]) -> dict[str, An
 
 
 def _header(row: Message, style: Style) -> str:
-    header = _time_header(row) if style.timestamps != "none" else ""
+    header = _time_header(row, style) if style.timestamps != "none" else ""
     if style.authors and row.author:
         header += _author_header(row.author, style.redactor)
     return header
@@ -242,8 +249,10 @@ def _author_header(author_json: str, redactor: Redactor | None) -> str:
     return f"{heads.AUTHOR_HEAD}{quote_text(name)}, id {quote_text(user_id)}]\n"
 
 
-def _time_header(row: Message) -> str:
-    return f"{heads.TIME_HEAD}{row.at.isoformat(timespec='seconds')}]\n"
+def _time_header(row: Message, style: Style) -> str:
+    is_local = style.timestamps == "local"
+    time = format_local_time(row.at, style.zone) if is_local else row.at.isoformat("T", "seconds")
+    return f"{heads.TIME_HEAD}{time}]\n"
 
 
 def _guard(content: Any) -> Any:
@@ -329,7 +338,8 @@ def _render_anthropic(block: Block, style: Style) -> list[dict[str, Any]]:
     # The API refuses a last message of the assistant that ends in white space. It is removed from
     # every message, so that a message is the same while it is the last one and later.
     text = flatten_content(message.get("content")).rstrip()
-    parts = _thinking_blocks(block.row.body)
+    body = block.row.body
+    parts = _thinking_blocks(body) if _is_own(body, style) else []
     parts += [{"type": "text", "text": text}] if text else []
     parts += [_tool_use(call) for call in message.get("tool_calls", ())]
     messages = [{"role": "assistant", "content": parts}]
@@ -337,6 +347,14 @@ def _render_anthropic(block: Block, style: Style) -> list[dict[str, Any]]:
         results = [_tool_result(result, style) for result in block.results]
         messages.append({"role": "user", "content": results})
     return messages
+
+
+def _is_own(body: Mapping[str, Any], style: Style) -> bool:
+    """Return whether the model that reads the history wrote this message.
+
+    Reasoning is given back to no other model: its signature would be refused.
+    """
+    return style.model is None or body.get("model") == style.model.name
 
 
 def _thinking_blocks(body: Mapping[str, Any]) -> list[dict[str, Any]]:

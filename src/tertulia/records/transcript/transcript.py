@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC
+from datetime import UTC, tzinfo
 from typing import Any
 
 from tertulia.core import validate
@@ -16,6 +16,7 @@ from tertulia.core.history.formats import (
     render,
     token_counter,
 )
+from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.history.repair import Block, build_blocks
 from tertulia.core.history.summary import Compaction, Summariser, extract_summary
 from tertulia.core.history.view import Span, View, newest_spans, view_of_spans
@@ -89,23 +90,35 @@ class Transcript:
         max_tokens: int | None = None,
         timestamps: Timestamps = "none",
         format: Format = "openai",
+        *,
+        model: ModelTraits | None = None,
     ) -> list[dict[str, Any]]:
         """Return the messages for the model: the newest turns that fit, always legal.
 
         `max_tokens` is kept by estimate. `timestamps` puts the time before the text of the user
-        ("user") or of both sides ("all"). Formats: openai, responses, anthropic, text.
+        ("user") or of both sides ("all"), or the local time before that of the user ("local").
+        Formats: openai, responses, anthropic, text. With `model` reasoning of other models is left
+        out.
         """
         _check_history(max_messages, max_tokens, timestamps, format)
         budget = HistoryBudget(max_messages, max_tokens)
         redactor = self._context.redactor()
-        style = Style(timestamps, True, redactor, allow_images=format == "anthropic")
+        style = Style(timestamps, True, redactor, allow_images=format == "anthropic", model=model)
         recent = self._db.read(lambda tx: read_recent(tx, self.session_id, budget))
+        if timestamps == "local":
+            style = style._replace(zone=self._db.read(self._zone))
         candidates = [] if recent.summary is None else [Block(recent.summary)]
         candidates += build_blocks(recent.messages)
         window = fit_history(candidates, budget, token_counter(style), whole=recent.is_whole)
         if window.result_limit is not None:
             style = style._replace(result_limit=window.result_limit)
         return render(window.blocks, format, style)
+
+    def _zone(self, tx: Transaction) -> tzinfo:
+        """Return the time zone of the conversation: its person's where known."""
+        row = session_rows.require(tx, self.session_id)
+        (zone,) = tx.one("person_zone", {"person": row.person}) or (None,)
+        return self._context.zone_of(zone)
 
     def count(self) -> int:
         """Return how many messages are visible."""

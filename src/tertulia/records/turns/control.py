@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from tertulia.core import validate
 from tertulia.core.history.formats import Format, Timestamps
+from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.message import (
     ASSISTANT,
     DELIVERY,
@@ -149,9 +150,11 @@ class TurnControl:
         max_tokens: int | None = None,
         timestamps: Timestamps = "none",
         format: Format = "openai",
+        *,
+        model: ModelTraits | None = None,
     ) -> list[dict[str, Any]]:
         """Return the messages for the model, the user's last; see `Transcript.history`."""
-        return self.transcript().history(max_messages, max_tokens, timestamps, format)
+        return self.transcript().history(max_messages, max_tokens, timestamps, format, model=model)
 
     # -- writing
 

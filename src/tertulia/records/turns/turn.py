@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tertulia.core.history.formats import Format, Timestamps
+from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.message import ToolCall
 from tertulia.core.session import Notice, Session
 from tertulia.core.usage import Usage
@@ -76,9 +77,11 @@ class Turn(TurnProperties):
         max_tokens: int | None = None,
         timestamps: Timestamps = "none",
         format: Format = "openai",
+        *,
+        model: ModelTraits | None = None,
     ) -> list[dict[str, Any]]:
         """Return the messages for the model, the user's last; see `Transcript.history`."""
-        return self._control.history(max_messages, max_tokens, timestamps, format)
+        return self._control.history(max_messages, max_tokens, timestamps, format, model=model)
 
     def add_assistant(
         self,

@@ -1,0 +1,14 @@
+"""What a rendering has to know of the model that reads it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ModelTraits(msgspec.Struct, frozen=True):
+    """The model that a history is rendered for.
+
+    name              its name, as the messages it wrote are stored with it (`model`)
+    """
+
+    name: str
