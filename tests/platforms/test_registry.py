@@ -104,7 +104,7 @@ class TestBuiltIn:
         [
             ("telegram", 4096, "utf16"),
             ("discord", 2000, "characters"),
-            ("slack", 40_000, "characters"),
+            ("slack", 4_000, "characters"),
             ("whatsapp", 4096, "characters"),
             ("signal", 2000, "bytes"),
             ("local", None, "characters"),

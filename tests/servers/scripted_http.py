@@ -23,6 +23,8 @@ from email.parser import BytesParser
 from email.policy import HTTP
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
+from tests.servers.server_socket import ServerSocket, shake_hands
+
 T = TypeVar("T")
 
 MAX_BODY = 64 * 1024 * 1024
@@ -165,6 +167,10 @@ class ScriptedServer(ABC):
     async def respond(self, request: Request) -> Response:
         """Carry a request out; runs in the loop of the server."""
 
+    async def serve_socket(self, request: Request, socket: ServerSocket) -> None:
+        """Serve a WebSocket until it is closed; a platform without sockets refuses it."""
+        await socket.close(1008)
+
     # -- connections
 
     # Not asyncio.start_server: if it is closed a moment after a connection came in, it loses the
@@ -232,6 +238,9 @@ class ScriptedServer(ABC):
             self.requests.append(request)
             fault = self._take_fault(request.operation)
             self.changed.notify_all()
+        if fault is None and "sec-websocket-key" in request.headers:
+            await self._serve_socket(request, reader, writer)
+            return False
         if fault is None:
             response = await self._answer(request, reader)
         elif fault.takes or (fault.status is None and fault.end not in ("cut", "never")):
@@ -245,6 +254,12 @@ class ScriptedServer(ABC):
         if fault is not None:
             await asyncio.sleep(fault.delay)
         return await _write(writer, reader, response, fault.end if fault is not None else "well")
+
+    async def _serve_socket(
+        self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await shake_hands(writer, request.headers["sec-websocket-key"])
+        await self.serve_socket(request, ServerSocket(reader, writer))
 
     def _take_fault(self, operation: str) -> Fault | None:
         waiting = self._faults[operation]
