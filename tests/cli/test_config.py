@@ -59,7 +59,8 @@ def test_every_command_reports_a_wrong_configuration(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[platforms.discord]\n", "platforms.discord: this version has no adapter"),
+        ("[platforms.api]\n", "platforms.api: this version has no adapter"),
+        ("[platforms.discord]\n", "platforms.discord has no token"),
         ("[platforms.web]\n", "reached over HTTP, which is not enabled"),
         ("[http]\nenabled = true\nhost = '0.0.0.0'\n", "open to everybody"),
         ("[http]\nenabled = true\n[[http.tokens]]\nname = 'a'\ntoken = 'b'\n", "too short"),
