@@ -1,4 +1,4 @@
-"""The adapter of a Discord bot: listen, send, show, fetch."""
+"""The adapter of a Discord bot: listen, send, show, fetch (decision 0024)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tertulia.platforms.base import Adapter, MenuEntry, Outgoing, Receive, Strea
 from tertulia.platforms.discord import gateway_events
 from tertulia.platforms.discord.discord_markdown import format_text, render
 from tertulia.platforms.discord.event_listener import EventListener
-from tertulia.platforms.discord.gateway_events import BotIdentity
+from tertulia.platforms.discord.gateway_events import DiscordBot
 from tertulia.platforms.discord.rest_api import MessageGone, ReferenceRefused, RestApi
 from tertulia.platforms.discord.slash_commands import SlashCommands
 from tertulia.platforms.discord.socket_session import (
@@ -78,7 +78,7 @@ class DiscordAdapter(Adapter):
         self._api = RestApi(token, base_url)
         self._gateway_url = gateway_url
         self._reads_all = reads_all
-        self._bot: BotIdentity | None = None
+        self._bot: DiscordBot | None = None
         self._commands = SlashCommands(self._api)
         self._command_names: frozenset[str] = frozenset()
         self._private_chats: OrderedDict[str, str] = OrderedDict()
@@ -112,12 +112,12 @@ class DiscordAdapter(Adapter):
         finally:
             self.mark_problem(self.state.problem)
 
-    async def _own_bot(self) -> BotIdentity:
+    async def _own_bot(self) -> DiscordBot:
         if self._bot is None:
             user = await self._api.ask("GET", "/users/@me")
             application = await self._api.ask("GET", "/applications/@me")
             try:
-                self._bot = BotIdentity(
+                self._bot = DiscordBot(
                     str(user["id"]), str(user["username"]), str(application["id"])
                 )
             except (KeyError, TypeError):

@@ -31,7 +31,7 @@ from tertulia.errors import (
 from tertulia.platforms.base import Changed, Passed, Receive, Update
 from tertulia.platforms.discord import gateway_events
 from tertulia.platforms.discord.cursor_position import Position
-from tertulia.platforms.discord.gateway_events import BotIdentity, Channel, ChatContext
+from tertulia.platforms.discord.gateway_events import Channel, ChatContext, DiscordBot
 from tertulia.platforms.discord.rest_api import RestApi
 from tertulia.platforms.discord.slash_commands import SlashCommands
 from tertulia.platforms.discord.socket_session import (
@@ -71,7 +71,7 @@ class EventListener:
         self,
         api: RestApi,
         token: str,
-        bot: BotIdentity,
+        bot: DiscordBot,
         commands: SlashCommands,
         *,
         account: str,

@@ -28,7 +28,7 @@ _EPOCH_MILLIS: Final = 1_420_070_400_000
 Json = Mapping[str, Any]
 
 
-class BotIdentity(msgspec.Struct, frozen=True):
+class DiscordBot(msgspec.Struct, frozen=True):
     """The bot itself."""
 
     id: str
@@ -83,7 +83,7 @@ def snowflake(seconds: float) -> int:
     return max(0, int(seconds * 1000) - _EPOCH_MILLIS) << 22
 
 
-def is_own(message: Json, bot: BotIdentity) -> bool:
+def is_own(message: Json, bot: DiscordBot) -> bool:
     """Return whether the bot wrote a message, also as the answer to a command."""
     author = message.get("author") or {}
     return author.get("id") == bot.id or message.get("webhook_id") == bot.application_id
@@ -99,7 +99,7 @@ def mentions_roles(message: Json) -> bool:
     return bool(message.get("mention_roles"))
 
 
-def read_message(message: Json, bot: BotIdentity, context: ChatContext) -> Incoming | None:
+def read_message(message: Json, bot: DiscordBot, context: ChatContext) -> Incoming | None:
     """Return a message of somebody else, or None if there is nothing to do.
 
     Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` if it is malformed.
@@ -120,7 +120,7 @@ def read_message(message: Json, bot: BotIdentity, context: ChatContext) -> Incom
     )
 
 
-def read_edit(message: Json, bot: BotIdentity, context: ChatContext) -> Changed | None:
+def read_edit(message: Json, bot: DiscordBot, context: ChatContext) -> Changed | None:
     """Return the edit in an update; None if it is none, as when Discord adds a preview."""
     if not message.get("edited_timestamp") or not isinstance(message.get("content"), str):
         return None
@@ -177,7 +177,7 @@ def _is_program(message: Json) -> bool:
     return bool(message["author"].get("bot")) or bool(message.get("webhook_id"))
 
 
-def _is_addressed(message: Json, bot: BotIdentity, context: ChatContext) -> bool:
+def _is_addressed(message: Json, bot: DiscordBot, context: ChatContext) -> bool:
     if context.channel.type == DM:
         return True
     if any(_mapping(person).get("id") == bot.id for person in message.get("mentions") or ()):
@@ -188,7 +188,7 @@ def _is_addressed(message: Json, bot: BotIdentity, context: ChatContext) -> bool
     return _mapping(replied.get("author")).get("id") == bot.id
 
 
-def _content(message: Json, bot: BotIdentity, context: ChatContext) -> str:
+def _content(message: Json, bot: DiscordBot, context: ChatContext) -> str:
     text = message.get("content") or ""
     if not isinstance(text, str):
         raise TypeError("a text that is none")
@@ -200,7 +200,7 @@ def _content(message: Json, bot: BotIdentity, context: ChatContext) -> str:
     return _as_command(text, bot, context)
 
 
-def _as_command(text: str, bot: BotIdentity, context: ChatContext) -> str:
+def _as_command(text: str, bot: DiscordBot, context: ChatContext) -> str:
     """Return a command as the gateway reads it; any other text as it is.
 
     Discord keeps a text that begins with "/" to itself in some apps, so "!new" is taken as well,
