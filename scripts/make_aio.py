@@ -27,6 +27,7 @@ CLASSES = (
     ("tertulia.records.people", "People"),
     ("tertulia.records.queues.inbox", "Inbox"),
     ("tertulia.records.queues.outbox", "Outbox"),
+    ("tertulia.records.memories", "Memories"),
     ("tertulia.records.queues.memory_flushes", "MemoryFlushes"),
     ("tertulia.records.retention_steps", "RetentionSteps"),
     ("tertulia.records.schedules", "Schedules"),
@@ -46,6 +47,7 @@ BATCHED = {
     "Inbox": {"put", "claim", "renew", "done", "dismiss", "failed"},
     "Outbox": {"put", "claim", "renew", "done", "failed"},
     "People": {"role_of"},
+    "Memories": {"shown"},
 }
 
 HEAD = '''"""The async API of the records of a store.
@@ -77,6 +79,7 @@ STORE = '''
         self.listeners = Listeners(store.listeners, executor)
         self.media = MediaFiles(store.media, executor)
         self.browsers = Browsers(store.browsers, executor)
+        self.memories = Memories(store.memories, executor)
 
     async def __aenter__(self) -> Self:
         return self

@@ -53,6 +53,7 @@ class Store:
         self.inbox = records.inbox
         self.usage = records.usage
         self.people = records.people
+        self.memories = records.memories
         self.memory_flushes = records.memory_flushes
         self.retention = records.retention
         self.schedules = records.schedules

@@ -197,6 +197,8 @@ def everything(store: Store) -> None:
         store.people.approve("WRONGONE", by="somebody")
     store.processes.begin(program(store))
     store.media.put(b"a file that no message holds yet", name="notes.txt")
+    store.memories.add(ANA, "Ana sails.")
+    store.memories.switch(BEN.with_fields(chat_id="9", user_id="9"), on=False)
     lease = store.listeners.claim("telegram", "", "node")
     assert lease is not None
     store.listeners.advance(lease, "7")

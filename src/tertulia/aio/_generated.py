@@ -18,6 +18,7 @@ from tertulia.core.history.formats import Format, Timestamps
 from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.history.summary import Compaction, Summariser
 from tertulia.core.media import Media
+from tertulia.core.memory import Memory, MemoryAuthor
 from tertulia.core.message import Message
 from tertulia.core.schedule import Misfire
 from tertulia.core.session import Page, Session, State
@@ -27,6 +28,7 @@ from tertulia.core.usage import Usage
 from tertulia.records import browsers as sync_browsers
 from tertulia.records import listeners as sync_listeners
 from tertulia.records import media as sync_media
+from tertulia.records import memories as sync_memories
 from tertulia.records import people as sync_people
 from tertulia.records import person_view as sync_person_view
 from tertulia.records import processes as sync_processes
@@ -757,6 +759,70 @@ class Outbox:
         return await self.executor.run(self.sync.resume, source)
 
 
+class Memories:
+    """The memories of the people of a store."""
+
+    def __init__(self, record: sync_memories.Memories, executor: ThreadExecutor) -> None:
+        self.sync = record
+        self.executor = executor
+
+    async def add(self, source: Source, text: str) -> Memory:
+        """Store what a source's person wants remembered, and return it.
+
+        A text that is there already is not stored twice. Raise `IllegalMove` for a text that is
+        empty or too long, in a group, if the memory is off, or if there are 500 already.
+        """
+        return await self.executor.run(self.sync.add, source, text)
+
+    async def record(
+        self,
+        session_id: str,
+        text: str,
+        *,
+        author: MemoryAuthor = "agent",
+        is_proposed: bool = False,
+    ) -> Memory:
+        """Store a memory about the person of a session that somebody else wrote, and return it.
+
+        Raise `IllegalMove` as `add` does, and `NotFound` if there is no such session.
+        """
+        return await self.executor.run(
+            self.sync.record, session_id, text, author=author, is_proposed=is_proposed
+        )
+
+    async def shown(self, session_id: str) -> list[Memory]:
+        """Return the memories that the agent is shown in a session, newest first."""
+        return await self.executor.run_batched(self.sync.shown, session_id)
+
+    async def find(self, source: Source, *, limit: int = 100) -> list[Memory]:
+        """Return the memories about a source's person, proposed ones too, newest first."""
+        return await self.executor.run(self.sync.find, source, limit=limit)
+
+    async def of_person(self, person: str, *, limit: int = 500) -> list[Memory]:
+        """Return the memories about a person, for the owner of the store, newest first."""
+        return await self.executor.run(self.sync.of_person, person, limit=limit)
+
+    async def edit(self, source: Source, memory_id: int, text: str) -> Memory:
+        """Change the text of a memory, and return it; raise `NotFound` if it is not theirs."""
+        return await self.executor.run(self.sync.edit, source, memory_id, text)
+
+    async def accept(self, source: Source, memory_id: int) -> Memory:
+        """Accept a proposed memory, and return it; raise `NotFound` if it is not theirs."""
+        return await self.executor.run(self.sync.accept, source, memory_id)
+
+    async def forget(self, source: Source, memory_id: int) -> None:
+        """Delete a memory; raise `NotFound` if it is not theirs."""
+        await self.executor.run(self.sync.forget, source, memory_id)
+
+    async def is_on(self, source: Source) -> bool:
+        """Return whether memories about a source's person are stored and shown."""
+        return await self.executor.run(self.sync.is_on, source)
+
+    async def switch(self, source: Source, *, on: bool) -> None:
+        """Switch the memory of a source's person on or off; what is stored stays."""
+        await self.executor.run(self.sync.switch, source, on=on)
+
+
 class MemoryFlushes:
     """The sessions of a store whose memory is still to be saved."""
 
@@ -1204,6 +1270,7 @@ class Store:
         self.listeners = Listeners(store.listeners, executor)
         self.media = MediaFiles(store.media, executor)
         self.browsers = Browsers(store.browsers, executor)
+        self.memories = Memories(store.memories, executor)
 
     async def __aenter__(self) -> Self:
         return self

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, get_args
 
 import click
+import msgspec
 
 from tertulia.cli import locations, output
 from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 from tertulia.cli.pair import approve, refuse, to_dict
+from tertulia.core.memory import MAX_LENGTH, Memory
 from tertulia.core.text import format
 from tertulia.errors import NotFound
 from tertulia.records.machine_zone import machine_zone
@@ -55,6 +57,27 @@ def role(options: CommandOptions, person_id: str, new_role: Role) -> None:
         )
     sentence = f"{output.display_line(person.id, 80)} is {person.role} now."
     output.print_result(options, to_dict(person), sentence)
+
+
+@people.command()
+@click.argument("person_id", metavar="PERSON", type=TEXT)
+@json_option
+@click.pass_obj
+def memory(options: CommandOptions, person_id: str) -> None:
+    """Print what the agent remembers of PERSON, such as telegram:42, as Markdown."""
+    with locations.open_existing_store(options) as store:
+        memories = store.memories.of_person(person_id)
+    if options.json:
+        output.print_json([msgspec.to_builtins(memory) for memory in memories])
+    elif not memories:
+        output.print_text(options, "The agent remembers nothing of that person.")
+    else:
+        output.print_text(options, "\n".join(map(_memory_line, reversed(memories))))
+
+
+def _memory_line(memory: Memory) -> str:
+    note = " (proposed)" if memory.state == "proposed" else ""
+    return f"- {output.display_line(memory.text, MAX_LENGTH)}{note}"
 
 
 people.add_command(approve)

@@ -98,13 +98,11 @@ def _memory_flush(config: Config, store: aio.Store, agent: Agent) -> Flush | Non
 
     It is off for the parrot, which would only repeat the request as a memory.
     """
-    if not config.store.remember or config.agent.kind == "parrot":
+    if not (config.store.remember and config.gateway.memory) or config.agent.kind == "parrot":
         return None
-    from tertulia.gateway.memory_files import FileMemory
     from tertulia.gateway.memory_flush import MemoryFlush
 
-    folder = config.gateway.memory or os.path.join(locations.data_folder(), "memory")
-    return MemoryFlush(store, agent, FileMemory(folder, agent=config.store.agent))
+    return MemoryFlush(store, agent)
 
 
 def _process_registry(config: Config, store: aio.Store) -> ProcessRegistry | None:

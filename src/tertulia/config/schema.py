@@ -50,13 +50,7 @@ class StoreSection(Settings, frozen=True, kw_only=True):
 
 
 class GatewaySection(GatewaySettings, frozen=True, kw_only=True):
-    """The gateway: how messages are answered.
-
-    memory   the folder of the memory files of sessions that a policy ended, if store.remember is
-             on; default: a folder in the data folder
-    """
-
-    memory: str | None = None
+    """The gateway: how messages are answered."""
 
 
 class HttpSection(HttpSettings, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from tertulia.agents.base import (
 )
 from tertulia.agents.base import running as run_agent
 from tertulia.aio.turn import TurnControl
-from tertulia.core import keys, prices
+from tertulia.core import keys, memory, prices
 from tertulia.core.history.formats import Format
 from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.message import ToolCall, describe_call, text_of
@@ -125,7 +125,7 @@ class AgentTurn:
         started, outcome = time.monotonic(), "interrupted"
         try:
             async with progress.shown():
-                await self._answer(turn, self._request(turn, signals, message), message)
+                await self._answer(turn, await self._request(turn, signals, message), message)
             outcome = "answered"
         except TurnHandedOver:
             outcome = "handed_over"
@@ -293,7 +293,7 @@ class AgentTurn:
     def _target(self) -> str | None:
         return "origin" if self._delivers else None
 
-    def _request(
+    async def _request(
         self, turn: TurnControl, signals: TurnSignals, message: MessageToAnswer
     ) -> Request:
         async def history(
@@ -314,10 +314,11 @@ class AgentTurn:
         async def steer() -> Sequence[str]:
             return await self._steer(turn, message)
 
+        parts = (turn.context_prompt, await self._memories(turn), self._instructions)
         return Request(
             text=message.text,
             history=history,
-            system="\n\n".join(filter(None, (turn.context_prompt, self._instructions))),
+            system="\n\n".join(filter(None, parts)),
             tools=self._tools,
             session_id=turn.session.id,
             key=turn.session.key,
@@ -325,6 +326,12 @@ class AgentTurn:
             stop=signals.stop,
             steer=steer,
         )
+
+    async def _memories(self, turn: TurnControl) -> str:
+        """Return the part of the system prompt with what is remembered of the person, or ""."""
+        if not self._settings.memory or turn.session.origin.chat_type != "dm":
+            return ""
+        return memory.render(await self._store.memories.shown(turn.session.id))
 
     async def _steer(self, turn: TurnControl, message: MessageToAnswer) -> Sequence[str]:
         """Take waiting messages into the turn, up to the first command; return their texts.

@@ -16,7 +16,7 @@ from tertulia.core.source import Source
 from tertulia.core.text import format
 from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, Error, IllegalMove, NotFound
-from tertulia.gateway import people_commands, schedule_tool
+from tertulia.gateway import memory_tool, people_commands, schedule_tool
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import MenuEntry
 from tertulia.processes import messages as process_messages
@@ -350,6 +350,12 @@ def _schedule(context: CommandContext, argument: str) -> CommandReply:
     )
 
 
+def _memory(context: CommandContext, argument: str) -> CommandReply:
+    if not context.settings.memory:
+        return CommandReply("The memory is switched off here.")
+    return CommandReply(memory_tool.run_command(context.store, context.source, argument))
+
+
 def _ps(context: CommandContext, argument: str) -> CommandReply:
     programs = context.store.processes.find(key=context.key)
     lines = map(process_messages.format_line, programs)
@@ -500,6 +506,8 @@ TABLE: tuple[Command, ...] = (
             is_immediate=True),
     Command("schedule", "/schedule [add WHEN: TASK|pause N|resume N|remove N|run N]",
             "plan tasks for later", _schedule, role=schedule_tool.ROLE),
+    Command("memory", "/memory [add TEXT|edit N TEXT|forget N|accept N|on|off]",
+            "show and change what I remember of you", _memory, role=memory_tool.ROLE),
     Command("link", "/link [CODE|confirm|off]", "share one conversation between two chats", _link),
     Command("pair", "/pair [CODE|refuse PERSON]", "let somebody write to me", _pair, role="owner"),
     Command("whoami", "/whoami", "show your name and role", _whoami, is_immediate=True),

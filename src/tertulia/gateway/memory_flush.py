@@ -1,7 +1,8 @@
 """The memory flush: save what should be remembered of a session that its policy ended.
 
-The agent is asked once more, outside the conversation: it gets the history of the session, and its
-answer goes into the memory. Nothing of this is stored in the transcript; the usage is recorded.
+The agent is asked once more, outside the conversation: it gets the history of the session, and each
+line of its answer becomes a memory of the person. Nothing of this is stored in the transcript; the
+usage is recorded. In groups nothing is remembered.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from typing import Any
 
 from tertulia import aio
 from tertulia.agents.base import Agent, ModelUsage, Request, Step, running
+from tertulia.core.foreign_content import has_foreign_content
 from tertulia.core.history.formats import Format
 from tertulia.core.history.model_traits import ModelTraits
+from tertulia.core.memory import split_lines
 from tertulia.core.session import Session
-from tertulia.errors import AgentFailed, Error
-from tertulia.gateway.memory_files import MemorySink
+from tertulia.errors import AgentFailed, Error, IllegalMove
 
 log = logging.getLogger("tertulia.gateway")
 
@@ -26,34 +28,43 @@ QUESTION = (
     " answer with the one word NOTHING."
 )
 NOTHING = "NOTHING"
+_MAX_LINES = 20
+_LOOKED_THROUGH = 2000  # newest messages that are looked through for foreign content
 
 
 class MemoryFlush:
-    """Asks an agent what should be remembered of a session, and writes it to a memory sink."""
+    """Asks an agent what should be remembered of a session, and stores it as memories."""
 
     def __init__(
         self,
         store: aio.Store,
         agent: Agent,
-        memory: MemorySink,
         *,
         max_tokens: int = 16_000,
         seconds: float = 120.0,
     ) -> None:
         self._store = store
         self._agent = agent
-        self._memory = memory
         self._max_tokens = max_tokens
         self._seconds = seconds
 
     async def __call__(self, session: Session) -> None:
         """Save what is worth remembering of a session; raise an error if that failed."""
+        if session.origin.chat_type != "dm" or not await self._store.memories.is_on(session.origin):
+            return
         answer = await self._ask(session)
-        now = self._store.now()
-        if answer and answer.strip(". \n").upper() not in ("", NOTHING):
-            await asyncio.to_thread(self._memory.remember, answer, now)
-        note = f"{session.id} ended ({session.end_reason})"
-        await asyncio.to_thread(self._memory.note, note, now)
+        if not answer or answer.strip(". \n").upper() in ("", NOTHING):
+            return
+        entries = await self._store.transcript(session.id).entries(newest=_LOOKED_THROUGH)
+        is_proposed = has_foreign_content(entries)
+        for line in split_lines(answer)[:_MAX_LINES]:
+            try:
+                await self._store.memories.record(
+                    session.id, line, author="flush", is_proposed=is_proposed
+                )
+            except IllegalMove as full:
+                log.info("a memory of session %s is not stored: %s", session.id, full.message)
+                return
 
     async def _ask(self, session: Session) -> str | None:
         """Return the agent's answer to `QUESTION`, or None if it gave none."""

@@ -27,7 +27,7 @@ from tertulia.agents.base import Agent, Tool
 from tertulia.aio.turn import TurnControl
 from tertulia.core.source import LOCAL, Source
 from tertulia.errors import AgentError, BudgetExceeded, Error, LimitExceeded, TooLarge
-from tertulia.gateway import access, commands, replies, schedule_tool
+from tertulia.gateway import access, commands, memory_tool, replies, schedule_tool
 from tertulia.gateway.account_pauses import AccountPauses
 from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.agent_turn import AgentTurn, MessageToAnswer
@@ -423,6 +423,8 @@ class Pipeline:
         tools = self.tools
         if can_schedule:
             tools += schedule_tool.tools(self.store, source, role)
+            if self.settings.memory:
+                tools += memory_tool.tools(self.store, source, key, role)
         if self.processes is None:
             return tools
         from tertulia.processes.agent_tools import tools_for  # needs a Unix

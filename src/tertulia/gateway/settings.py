@@ -37,6 +37,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     timestamps        the time before messages that the model reads: the local time before each of
                       the person (local), in UTC (user), before answers too (all), or none (none)
     compact_turns     how many of the newest turns a compaction leaves unchanged
+    memory            whether the agent remembers people: it is shown their memories in private
+                      chats, and members have the tool memory and the command /memory
     tries             how many times a message is tried before it is given up
     sends             how many times a delivery is tried before it is given up
     watch_seconds     how often to look for sessions that their policy ends
@@ -57,6 +59,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     history_messages: int = 500
     timestamps: Timestamps = "local"
     compact_turns: int = 4
+    memory: bool = True
     tries: int = 5
     sends: int = 8
     watch_seconds: float = 300

@@ -24,6 +24,7 @@ from tertulia.records.indexer import Indexer
 from tertulia.records.listeners import Listeners
 from tertulia.records.machine_zone import machine_zone
 from tertulia.records.media import MediaFiles
+from tertulia.records.memories import Memories
 from tertulia.records.people import People
 from tertulia.records.person_view import PersonView
 from tertulia.records.processes import Processes
@@ -84,6 +85,7 @@ class StoreRecords:
         self.inbox = Inbox(self.context)
         self.usage = UsageLedger(self.context)
         self.people = People(self.context)
+        self.memories = Memories(self.context)
         self.memory_flushes = MemoryFlushes(self.context)
         self.retention = RetentionSteps(self.context, self.sessions)
         self.schedules = Schedules(self.context)

@@ -226,6 +226,16 @@ TABLES: tuple[Table, ...] = (
         left="lease_until lease_length",
     ),
     _table(
+        "memories",
+        {"id": int},
+        "id owner agent text author state session_id created_at shown_from",
+    ),
+    _table(
+        "memories_off",
+        {"owner": str, "agent": str},
+        "owner agent",
+    ),
+    _table(
         "schedules",
         {"id": int},
         "id owner key origin task rule misfire target session state next_at created_at decided_at",

@@ -26,6 +26,7 @@ from tertulia.testing.fake_clock import FakeClock
 from tertulia.testing.fixtures import Handles
 from tertulia.testing.inbox_promises import InboxPromises
 from tertulia.testing.link_promises import LinkPromises
+from tertulia.testing.memory_promises import MemoryPromises
 from tertulia.testing.outbox_promises import OutboxPromises
 from tertulia.testing.pairing_promises import PairingPromises
 from tertulia.testing.process_promises import ProcessPromises
@@ -56,6 +57,7 @@ class StoreContract(
     PairingPromises,
     BrowserPromises,
     LinkPromises,
+    MemoryPromises,
 ):
     """The promises of `storage/base.py`, and those of the records on top of it."""
 

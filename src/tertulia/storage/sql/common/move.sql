@@ -75,3 +75,9 @@ delete from occurrences where id = :id
 -- name: move_rename_sessions
 -- A process that still has the old store open finds no table to write to, so no write is lost there.
 alter table sessions rename to sessions_moved
+
+-- name: move_memories_drop
+delete from memories where id = :id
+
+-- name: move_memories_off_drop
+delete from memories_off where owner = :owner and agent = :agent

@@ -247,3 +247,20 @@ insert into processes (
     keeper_pid, keeper_mark, pid, mark, exit_code, began_at, ended_at, check_interval, told, told_at
 )
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: copy_memories_page
+select id, owner, agent, text, author, state, session_id, created_at, shown_from
+from memories where id > :id order by id limit :limit
+
+-- name: copy_memories_put
+insert into memories (
+    id, owner, agent, text, author, state, session_id, created_at, shown_from
+) {part_overriding_numbers}
+values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: copy_memories_off_page
+select owner, agent
+from memories_off where (owner, agent) > (:owner, :agent) order by owner, agent limit :limit
+
+-- name: copy_memories_off_put
+insert into memories_off (owner, agent) values (?, ?)

@@ -35,7 +35,8 @@ lock table sessions in access exclusive mode
 lock table
     installation, people, links, codes, wrong_codes, messages, blobs, message_blobs,
     revisions, borrowings, turns, events, usage, usage_sums, spending, inbox, outbox, flushes, newcomers,
-    schedules, occurrences, processes, listeners, connections, bot_messages, pending_media
+    schedules, occurrences, processes, listeners, connections, bot_messages, pending_media,
+    memories, memories_off
 in exclusive mode
 
 -- name: part_{queue}_by_due (inbox, outbox)

@@ -7,5 +7,6 @@ select
     setval(pg_get_serial_sequence('usage', 'id'), (select coalesce(max(id), 0) + 1 from usage), false),
     setval(pg_get_serial_sequence('inbox', 'id'), (select coalesce(max(id), 0) + 1 from inbox), false),
     setval(pg_get_serial_sequence('outbox', 'id'), (select coalesce(max(id), 0) + 1 from outbox), false),
+    setval(pg_get_serial_sequence('memories', 'id'), (select coalesce(max(id), 0) + 1 from memories), false),
     setval(pg_get_serial_sequence('schedules', 'id'), (select coalesce(max(id), 0) + 1 from schedules), false),
     setval(pg_get_serial_sequence('occurrences', 'id'), (select coalesce(max(id), 0) + 1 from occurrences), false)

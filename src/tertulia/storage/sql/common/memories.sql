@@ -1,0 +1,54 @@
+-- Memories; see 0028_memories.
+
+-- name: part_memory_columns
+id, text, author, state, session_id, created_at
+
+-- name: memory_insert
+insert into memories (owner, agent, text, author, state, session_id, created_at, shown_from)
+values (:owner, :agent, :text, :author, :state, :session_id, :created_at, :shown_from)
+returning {part_memory_columns}
+
+-- name: memory_count
+select count(*) from (
+    select 1 from memories where owner = :owner and agent = :agent limit :limit
+) as counted
+
+-- name: memory_same
+select {part_memory_columns} from memories
+where owner = :owner and agent = :agent and text = :text
+order by id limit 1
+
+-- name: memories_of_owner
+select {part_memory_columns} from memories
+where owner = :owner and agent = :agent
+order by id desc limit :limit
+
+-- name: memories_shown
+select {part_memory_columns} from memories
+where owner = :owner and agent = :agent and state = 'kept' and shown_from <= :began_at
+order by id desc limit :limit
+
+-- name: memory_set_text
+update memories set text = :text, author = 'person', state = 'kept', shown_from = 0
+where id = :id and owner = :owner and agent = :agent
+returning {part_memory_columns}
+
+-- name: memory_accept
+update memories set state = 'kept', shown_from = 0
+where id = :id and owner = :owner and agent = :agent
+returning {part_memory_columns}
+
+-- name: memory_delete
+delete from memories where id = :id and owner = :owner and agent = :agent
+
+-- name: memories_delete_of_session
+delete from memories where session_id = :session_id
+
+-- name: memories_off_put
+insert into memories_off (owner, agent) values (:owner, :agent) on conflict do nothing
+
+-- name: memories_off_delete
+delete from memories_off where owner = :owner and agent = :agent
+
+-- name: memories_off_get
+select 1 from memories_off where owner = :owner and agent = :agent
