@@ -101,9 +101,9 @@ STORE = '''
         """Run a short function that calls the sync store, in one thread and commit with others."""
         return self.executor.run_batched(call, *args, **kwargs)
 
-    def transcript(self, session_id: str) -> Transcript:
-        """Return the transcript of a session."""
-        return Transcript(self.sync.transcript(session_id), self.executor)
+    def transcript(self, session_id: str, *, by: str | None = None) -> Transcript:
+        """Return the transcript of a session; `by` is who changes it, for its events."""
+        return Transcript(self.sync.transcript(session_id, by=by), self.executor)
 
     def turn(
         self,

@@ -62,9 +62,9 @@ class Store:
         self.media = records.media
         self.browsers = records.browsers
 
-    def transcript(self, session_id: str) -> Transcript:
-        """Return the transcript of a session."""
-        return Transcript(self.context, session_id)
+    def transcript(self, session_id: str, *, by: str | None = None) -> Transcript:
+        """Return the transcript of a session; `by` is who changes it, for its events."""
+        return Transcript(self.context, session_id, by=by)
 
     def turn(
         self,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tertulia import ConfigError, Policies, ResetPolicy
-from tertulia.core.policy import latest_occurrence
+from tertulia.core.policy import Mode, latest_occurrence
 
 MADRID = ZoneInfo("Europe/Madrid")
 # Changes at 2 and at 3 o'clock, at midnight, by half an hour, southern, a day left out, none.
@@ -224,3 +224,33 @@ def test_decision_is_pure_and_only_changes_from_none_to_a_reason(
         assert policy.decide(quiet, now + timedelta(days=400), zone=zone) is not None
     if activity >= now:
         assert first is None
+
+
+@given(moments, hours, st.integers(1, 10_000), zones, st.sampled_from(["idle", "daily", "both"]))
+def test_next_end_is_the_first_moment_at_which_it_ends(
+    activity: datetime, hour: int, idle: int, zone: ZoneInfo, mode: Mode
+) -> None:
+    policy, quiet = ResetPolicy(mode, at_hour=hour, idle_minutes=idle), SessionStub(activity)
+    end = policy.next_end(quiet, zone=zone)
+    assert end is not None
+    ends_at, reason = end
+    assert policy.decide(quiet, ends_at, zone=zone) == reason
+    assert policy.decide(quiet, ends_at - timedelta(microseconds=1), zone=zone) is None
+
+
+def test_forecast_names_the_setting_and_the_time() -> None:
+    policies = Policies(
+        default=ResetPolicy("idle", idle_minutes=60),
+        platforms={"local": ResetPolicy("none")},
+        chat_types={"group": ResetPolicy("daily", at_hour=4)},
+    )
+    quiet = SessionStub(utc("2026-03-01 12:00"))
+    dm = policies.forecast("telegram", "dm", quiet, zone=UTC)
+    assert (dm.setting, dm.reason, dm.zone) == ("default", "idle", "UTC")
+    assert dm.ends_at == utc("2026-03-01 13:00") + timedelta(microseconds=1)
+    group = policies.forecast("telegram", "group", quiet, zone=MADRID)
+    assert (group.setting, group.ends_at) == ("chat_types.group", utc("2026-03-02 03:00"))
+    terminal = policies.forecast("local", "group", quiet, zone=UTC)
+    assert (terminal.setting, terminal.ends_at) == ("platforms.local", None)
+    ended = SessionStub(quiet.updated_at, quiet.updated_at)
+    assert policies.forecast("telegram", "dm", ended, zone=UTC).ends_at is None

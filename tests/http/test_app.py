@@ -12,7 +12,7 @@ import tertulia
 from tertulia import Source
 from tertulia.agents.base import Event, Request, Step
 from tertulia.http import Token
-from tertulia.http.app import TABLE
+from tertulia.http.operations import TABLE
 from tertulia.http.routing import describe_api
 from tertulia.records.people import Role
 from tests.gateway.running_gateway import Scripted

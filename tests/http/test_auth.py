@@ -11,8 +11,8 @@ import pytest
 
 from tertulia.errors import AccessDenied
 from tertulia.http import HttpSettings, Token
-from tertulia.http.app import TABLE
 from tertulia.http.auth import Authenticator, RefusalDelay, TooManyRequests, Unauthorized
+from tertulia.http.operations import TABLE
 from tertulia.http.routing import Operation
 from tertulia.platforms.web import WebAdapter
 from tests.http.served_gateway import SECRETS, ServedGateway, served_gateway
@@ -23,6 +23,11 @@ BODIES: dict[str, Any] = {
     "rename_session": {"title": "mine now"},
     "end_session": {},
     "fork_session": {},
+    "undo_turns": {},
+    "restore_revision": {"number": 1},
+    "edit_message": {"seq": 1, "message": {"role": "user", "content": "mine"}},
+    "remove_message": {"seq": 1},
+    "compact_transcript": {"keep_turns": 0},
     "settle_delivery": {"outcome": "sent"},
     "set_role": {"role": "owner"},
     "approve_pairing": {"code": "ABCDEFGH"},
@@ -36,6 +41,7 @@ BODIES: dict[str, Any] = {
 QUERIES: dict[str, dict[str, str]] = {
     "search_messages": {"q": SECRET_WORD},
     "sum_usage": {"by": "person"},
+    "forecast_policy": {"platform": "web", "updated_at": "2026-03-01T12:00:00Z"},
 }
 WITHOUT_TOKEN = {
     "check_health",

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
-from tertulia.http.app import TABLE
+from tertulia.http.operations import TABLE
 from tertulia.http.routing import describe_api
 from tests.http.served_gateway import SECRETS
 from tests.http.server_process import server_process

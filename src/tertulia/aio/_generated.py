@@ -20,6 +20,7 @@ from tertulia.core.history.summary import Compaction, Summariser
 from tertulia.core.media import Media
 from tertulia.core.memory import Memory, MemoryAuthor
 from tertulia.core.message import Message
+from tertulia.core.policy import PolicyForecast
 from tertulia.core.schedule import Misfire
 from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source
@@ -49,8 +50,10 @@ from tertulia.records.retention_steps import RemovedRows
 from tertulia.records.schedules import RunsIn, Schedule, ScheduleRun
 from tertulia.records.search import Hit
 from tertulia.records.sessions import sessions as sync_sessions
+from tertulia.records.sessions.events import SessionEvent
 from tertulia.records.transcript import transcript as sync_transcript
 from tertulia.records.transcript.revisions import Revision
+from tertulia.records.transcript.windows import RevisionChange, TranscriptWindow
 from tertulia.records.usage import Grouping
 from tertulia.storage.base import Progress
 
@@ -94,27 +97,36 @@ class Sessions:
         """Return the current session of a key as stored, or None; no policy is applied."""
         return await self.executor.run(self.sync.current, key)
 
-    async def reset(self, key: str) -> Session | None:
-        """End the current session of a key and begin a new one; None for an unknown key."""
-        return await self.executor.run(self.sync.reset, key)
+    async def reset(self, key: str, *, by: str | None = None) -> Session | None:
+        """End the current session of a key and begin a new one; None for an unknown key.
 
-    async def switch(self, key: str, session_id: str) -> Session:
+        `by` is who asked for it, for the events of the session.
+        """
+        return await self.executor.run(self.sync.reset, key, by=by)
+
+    async def switch(self, key: str, session_id: str, *, by: str | None = None) -> Session:
         """Make an earlier session of the same key current again, and return it.
 
-        Raise `NotFound`, and `AccessDenied` if it belongs to another key.
+        `by` is who asked for it. Raise `NotFound`, and `AccessDenied` if it belongs to another key.
         """
-        return await self.executor.run(self.sync.switch, key, session_id)
+        return await self.executor.run(self.sync.switch, key, session_id, by=by)
 
-    async def fork(self, session_id: str, at: int | None = None) -> Session:
+    async def fork(
+        self, session_id: str, at: int | None = None, *, by: str | None = None
+    ) -> Session:
         """Begin a new current session with the same past, up to and including message `at`.
 
-        No message is copied: the fork shows the messages of the session it came from.
+        No message is copied: the fork shows the messages of the session it came from. `by` is who
+        asked for it.
         """
-        return await self.executor.run(self.sync.fork, session_id, at)
+        return await self.executor.run(self.sync.fork, session_id, at, by=by)
 
-    async def end(self, session_id: str, reason: str) -> Session:
-        """End a session and return it; one that has ended stays as it is. Raise `NotFound`."""
-        return await self.executor.run(self.sync.end, session_id, reason)
+    async def end(self, session_id: str, reason: str, *, by: str | None = None) -> Session:
+        """End a session and return it; one that has ended stays as it is. Raise `NotFound`.
+
+        `by` is who ends it, for the events of the session.
+        """
+        return await self.executor.run(self.sync.end, session_id, reason, by=by)
 
     async def expire(self, session_id: str) -> Session | None:
         """End a session if its policy would now, and return it.
@@ -123,9 +135,9 @@ class Sessions:
         """
         return await self.executor.run(self.sync.expire, session_id)
 
-    async def rename(self, session_id: str, title: str | None) -> Session:
+    async def rename(self, session_id: str, title: str | None, *, by: str | None = None) -> Session:
         """Set the title of a session, unique among its owner's sessions; None removes it."""
-        return await self.executor.run(self.sync.rename, session_id, title)
+        return await self.executor.run(self.sync.rename, session_id, title, by=by)
 
     async def suggest_title(self, session_id: str) -> str | None:
         """Return a free title made of the user's first words; None if there are no words."""
@@ -191,9 +203,29 @@ class Sessions:
         """Describe in lines for people why the session began, continued and ended."""
         return await self.executor.run(self.sync.explain, session_id)
 
+    async def events(
+        self, session_id: str, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[SessionEvent]:
+        """Return a page of what happened to a session, newest first; raise `NotFound`."""
+        return await self.executor.run(self.sync.events, session_id, limit=limit, cursor=cursor)
+
+    async def after(self, session_id: str, *, limit: int = 10) -> list[Session]:
+        """Return the sessions that began after this one or were forked from it, newest first."""
+        return await self.executor.run(self.sync.after, session_id, limit=limit)
+
+    async def forecast(self, session_id: str) -> PolicyForecast:
+        """Return when its policy will end a session if nobody writes; raise `NotFound`.
+
+        A turn or a process that runs in it then keeps it open, for a day at most.
+        """
+        return await self.executor.run(self.sync.forecast, session_id)
+
 
 class Transcript:
-    """All messages a session ever had, and those that are visible now."""
+    """All messages a session ever had, and those that are visible now.
+
+    `by` is who changes it, for the events of the session.
+    """
 
     def __init__(self, record: sync_transcript.Transcript, executor: ThreadExecutor) -> None:
         self.sync = record
@@ -216,6 +248,30 @@ class Transcript:
     async def entries(self, *, newest: int | None = None) -> list[Message]:
         """Return the visible messages with sequence number, turn, time and author."""
         return await self.executor.run(self.sync.entries, newest=newest)
+
+    async def window(
+        self,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        around: int | None = None,
+        revision: int | None = None,
+        limit: int = 60,
+    ) -> TranscriptWindow:
+        """Return some of the visible messages, and how many stand before and after them.
+
+        These are the newest, or those `before` or `after` a sequence number, or those `around` it,
+        with it. With `revision` they are those that this revision shows. Raise `NotFound` if there
+        is no such revision, or the message is not visible in it.
+        """
+        return await self.executor.run(
+            self.sync.window,
+            before=before,
+            after=after,
+            around=around,
+            revision=revision,
+            limit=limit,
+        )
 
     async def history(
         self,
@@ -294,6 +350,12 @@ class Transcript:
     async def revisions(self) -> list[Revision]:
         """Return every revision of the transcript, oldest first."""
         return await self.executor.run(self.sync.revisions)
+
+    async def find_revisions(
+        self, *, limit: int = 50, before: int | None = None
+    ) -> tuple[RevisionChange, ...]:
+        """Return revisions, newest first, below number `before`, with who made them."""
+        return await self.executor.run(self.sync.find_revisions, limit=limit, before=before)
 
     async def at(self, n: int) -> list[dict[str, Any]]:
         """Return the messages that revision `n` shows; raise `NotFound`."""
@@ -1292,9 +1354,9 @@ class Store:
         """Run a short function that calls the sync store, in one thread and commit with others."""
         return self.executor.run_batched(call, *args, **kwargs)
 
-    def transcript(self, session_id: str) -> Transcript:
-        """Return the transcript of a session."""
-        return Transcript(self.sync.transcript(session_id), self.executor)
+    def transcript(self, session_id: str, *, by: str | None = None) -> Transcript:
+        """Return the transcript of a session; `by` is who changes it, for its events."""
+        return Transcript(self.sync.transcript(session_id, by=by), self.executor)
 
     def turn(
         self,

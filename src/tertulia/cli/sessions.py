@@ -16,6 +16,7 @@ from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 from tertulia.cli.session_ref import resolve
 from tertulia.core import title as titles
 from tertulia.core.session import Session
+from tertulia.core.source import LOCAL
 from tertulia.errors import ConfigError, NotFound
 from tertulia.records.sessions.find import PAGE_LIMIT
 from tertulia.store import Store
@@ -176,7 +177,7 @@ def rename(options: CommandOptions, session_id: str, title: tuple[str, ...], cle
         )
     with _open_to_write(options) as store:
         session_id = resolve(store, session_id).id
-        session = store.sessions.rename(session_id, None if clear else text)
+        session = store.sessions.rename(session_id, None if clear else text, by=LOCAL)
     change = f"is now called {session.title!r}" if session.title else "has no title now"
     _report(options, session, f"{session.id} {change}.")
 
@@ -196,7 +197,7 @@ def fork(options: CommandOptions, session_id: str, at: int | None) -> None:
     with _open_to_write(options) as store:
         session_id = resolve(store, session_id).id
         try:
-            session = store.sessions.fork(session_id, at=at)
+            session = store.sessions.fork(session_id, at=at, by=LOCAL)
         except NotFound as problem:
             hint = f"List the message numbers with: tertulia sessions show {session_id} --all"
             raise NotFound(problem.message, hint=hint) from problem
@@ -211,7 +212,7 @@ def resume(options: CommandOptions, session_id: str) -> None:
     """Make an earlier session the current one of its conversation again."""
     with _open_to_write(options) as store:
         before = resolve(store, session_id)
-        session = store.sessions.switch(before.key, before.id)
+        session = store.sessions.switch(before.key, before.id, by=LOCAL)
     change = "was already current" if before.ended_at is None else "is current again"
     _report(options, session, f"{session.id} {change}.")
 

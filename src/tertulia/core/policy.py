@@ -89,6 +89,26 @@ class ResetPolicy(msgspec.Struct, frozen=True):
             cutoffs["daily"] = latest_occurrence(self.at_hour, now, zone or now.tzinfo or UTC)
         return cutoffs
 
+    def next_end(
+        self, session: SessionTimes, *, zone: tzinfo | None = None
+    ) -> tuple[datetime, str] | None:
+        """Return when the session will expire and the reason, if nobody writes; None for never.
+
+        `decide` gives that reason from then on, and None before. The zone defaults to that of the
+        last activity.
+        """
+        if session.ended_at is not None or self.mode == "none":
+            return None
+        zone = zone or session.updated_at.tzinfo or UTC
+        ends: list[tuple[datetime, str]] = []
+        if self.mode in ("idle", "both"):
+            # It has expired when its activity is before the cutoff, and times have microseconds.
+            idle = timedelta(minutes=self.idle_minutes, microseconds=1)
+            ends.append((session.updated_at + idle, "idle"))
+        if self.mode in ("daily", "both"):
+            ends.append((next_occurrence(self.at_hour, session.updated_at, zone), "daily"))
+        return min(ends)
+
     def explain(self, session: SessionTimes, now: datetime, *, zone: tzinfo | None = None) -> str:
         """Describe the decision and the times it depends on."""
         zone = zone or now.tzinfo or UTC
@@ -115,6 +135,20 @@ class ResetPolicy(msgspec.Struct, frozen=True):
         return rules
 
 
+class PolicyForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """When a policy ends a session if nobody writes, and the rule it follows.
+
+    `setting` is where the rule stands: default, platforms.NAME or chat_types.NAME. `ends_at` is
+    None if it never ends by itself.
+    """
+
+    policy: ResetPolicy
+    setting: str
+    zone: str
+    ends_at: datetime | None
+    reason: str | None
+
+
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
     """The policy of each conversation: its platform's, else its chat type's, else the default."""
 
@@ -138,6 +172,26 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
         """Return the policy that applies to a chat."""
         return self.platforms.get(platform) or self.chat_types.get(chat_type) or self.default
 
+    def setting_for(self, platform: str, chat_type: str) -> str:
+        """Return which setting decides for a chat: where `for_chat` has found its policy."""
+        if self.platforms.get(platform):
+            return f"platforms.{platform}"
+        return f"chat_types.{chat_type}" if self.chat_types.get(chat_type) else "default"
+
+    def forecast(
+        self, platform: str, chat_type: str, session: SessionTimes, *, zone: tzinfo
+    ) -> PolicyForecast:
+        """Return when a session of a chat will expire, if nobody writes, and by which rule."""
+        policy = self.for_chat(platform, chat_type)
+        ends_at, reason = policy.next_end(session, zone=zone) or (None, None)
+        return PolicyForecast(
+            policy=policy,
+            setting=self.setting_for(platform, chat_type),
+            zone=str(zone),
+            ends_at=ends_at,
+            reason=reason,
+        )
+
     def all(self) -> tuple[ResetPolicy, ...]:
         """Return every configured policy."""
         return (self.default, *self.platforms.values(), *self.chat_types.values())
@@ -154,6 +208,17 @@ def latest_occurrence(at_hour: int, now: datetime, zone: tzinfo) -> datetime:
     for days in (1, 0, -1, -2):
         occurrence = _occurrence(at_hour, today + days, zone)
         if occurrence <= now:
+            return occurrence
+    raise AssertionError("three calendar days contain an occurrence")
+
+
+def next_occurrence(at_hour: int, after: datetime, zone: tzinfo) -> datetime:
+    """Return the first `at_hour` o'clock after a time, one per calendar day of the zone."""
+    today = after.astimezone(zone).toordinal()
+    # If a zone skipped a whole day, its occurrence is that of the day after.
+    for days in (-1, 0, 1, 2, 3):
+        occurrence = _occurrence(at_hour, today + days, zone)
+        if occurrence > after:
             return occurrence
     raise AssertionError("three calendar days contain an occurrence")
 

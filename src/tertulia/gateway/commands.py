@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tertulia.core import keys
 from tertulia.core.message import Message, from_json, text_of
 from tertulia.core.session import Session
 from tertulia.core.source import Source
@@ -21,6 +22,7 @@ from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import MenuEntry
 from tertulia.processes import messages as process_messages
 from tertulia.records.people import ROLES, Role
+from tertulia.records.transcript.transcript import Transcript
 from tertulia.records.turns.user_message import UserMessage
 from tertulia.store import Store
 
@@ -60,6 +62,15 @@ class CommandContext(NamedTuple):
                 "The last conversation has ended.", hint="To continue it, send /resume 1."
             )
         return session
+
+    @property
+    def actor(self) -> str:
+        """Who sent the command, as the events of a session record it."""
+        return keys.person_of(self.source) or self.source.platform
+
+    def transcript(self, session: Session) -> Transcript:
+        """Return the transcript of a session, to be changed by who sent the command."""
+        return self.store.transcript(session.id, by=self.actor)
 
     def require(self, role: Role) -> None:
         """Raise `AccessDenied` if the person has a lower role."""
@@ -147,7 +158,7 @@ def _new(context: CommandContext, argument: str) -> CommandReply:
     current = context.store.sessions.current(context.key)
     if current is None or _is_untouched(context, current):
         return CommandReply("This is already a new conversation.")
-    context.store.sessions.reset(context.key)
+    context.store.sessions.reset(context.key, by=context.actor)
     return CommandReply("I have started a new conversation. To go back, send /resume 1.")
 
 
@@ -169,7 +180,7 @@ def _resume(context: CommandContext, argument: str) -> CommandReply:
     if not argument:
         return _sessions(context, "")
     session = _require_session(context, argument)
-    context.store.sessions.switch(context.key, session.id)
+    context.store.sessions.switch(context.key, session.id, by=context.actor)
     return CommandReply(f"Continuing with {_name(session)}.")
 
 
@@ -177,12 +188,12 @@ def _title(context: CommandContext, argument: str) -> CommandReply:
     session = context.live_session() if argument else context.session()
     if not argument:
         return CommandReply(_title_text(context, session))
-    renamed = context.store.sessions.rename(session.id, argument)
+    renamed = context.store.sessions.rename(session.id, argument, by=context.actor)
     return CommandReply(f"This conversation is now called {_name(renamed)}.")
 
 
 def _fork(context: CommandContext, argument: str) -> CommandReply:
-    context.store.sessions.fork(context.live_session().id)
+    context.store.sessions.fork(context.live_session().id, by=context.actor)
     return CommandReply("This is now a copy of the conversation. For the original, send /resume 1.")
 
 
@@ -204,7 +215,7 @@ def _forget(context: CommandContext, argument: str) -> CommandReply:
 
 def _undo(context: CommandContext, argument: str) -> CommandReply:
     turns = _number(argument or "1")
-    undone = context.store.transcript(context.live_session().id).undo(turns)
+    undone = context.transcript(context.live_session()).undo(turns)
     if not undone:
         return CommandReply("There is nothing to undo.")
     them = "it" if undone == 1 else "them"
@@ -212,13 +223,13 @@ def _undo(context: CommandContext, argument: str) -> CommandReply:
 
 
 def _redo(context: CommandContext, argument: str) -> CommandReply:
-    if context.store.transcript(context.live_session().id).redo():
+    if context.transcript(context.live_session()).redo():
         return CommandReply("Restored.")
     return CommandReply("There is nothing to restore.")
 
 
 def _retry(context: CommandContext, argument: str) -> CommandReply:
-    transcript = context.store.transcript(context.live_session().id)
+    transcript = context.transcript(context.live_session())
     newest = transcript.entries(newest=_RETRY_WINDOW)
     messages = [message for message in newest if message.role == "user" and message.kind is None]
     if not messages:
@@ -253,7 +264,7 @@ def _history(context: CommandContext, argument: str) -> CommandReply:
 
 
 def _compress(context: CommandContext, argument: str) -> CommandReply:
-    transcript = context.store.transcript(context.live_session().id)
+    transcript = context.transcript(context.live_session())
     if argument == "undo":
         return _undo_compaction(context)
     compaction = transcript.compact(keep_turns=context.settings.compact_turns)
@@ -267,7 +278,7 @@ def _compress(context: CommandContext, argument: str) -> CommandReply:
 
 def _undo_compaction(context: CommandContext) -> CommandReply:
     """Undo a compaction, if it is the newest revision and no message was added since."""
-    transcript = context.store.transcript(context.session().id)
+    transcript = context.transcript(context.session())
     revisions = {revision.number: revision for revision in transcript.revisions()}
     newest = next(revision for revision in revisions.values() if revision.is_current)
     if newest.made_by != "compaction" or newest.made_from is None:

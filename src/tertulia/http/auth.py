@@ -169,7 +169,8 @@ class Scope:
 
     async def require_transcript(self, session_id: str) -> Transcript:
         """Return the transcript of a session; raise `NotFound` like `require_session`."""
-        return self._store.transcript((await self.require_session(session_id)).id)
+        session = await self.require_session(session_id)
+        return self._store.transcript(session.id, by=f"token:{self.caller.name}")
 
 
 def _refuse_other_sites(headers: Mapping[str, str], settings: HttpSettings) -> None:

@@ -26,11 +26,13 @@ from tertulia.http import (
     people,
     platforms,
     processes,
+    revisions,
     schedules,
     sessions,
     turns,
     web,
     webhook,
+    why,
 )
 from tertulia.http.auth import Caller
 from tertulia.http.routing import ApiCall, Operation, convert_fields
@@ -42,6 +44,8 @@ TABLE: tuple[Operation, ...] = (
     *turns.TABLE,
     *openai_api.TABLE,
     *sessions.TABLE,
+    *revisions.TABLE,
+    *why.TABLE,
     *schedules.TABLE,
     *processes.TABLE,
     *deliveries.TABLE,

@@ -69,7 +69,7 @@ async def list_pairings(call: ApiCall) -> PairingList:
 
 async def approve_pairing(call: ApiCall) -> Person:
     person: Person = await call.api.store.people.approve(
-        call.body.code, role=call.body.role, by=f"token:{call.caller.name}"
+        call.body.code, role=call.body.role, by=call.actor
     )
     return person
 

@@ -39,6 +39,11 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     body: Any = None
 
     @property
+    def actor(self) -> str:
+        """Who makes the call, as the events of a session record it."""
+        return f"token:{self.caller.name}"
+
+    @property
     def scope(self) -> Scope:
         return Scope(self.api.store, self.caller)
 

@@ -60,12 +60,24 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True):
     body: dict[str, Any]
 
 
-class TranscriptQuery(msgspec.Struct, frozen=True):
+class TranscriptQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest messages, or a window of as many before, after or around a position."""
+
     newest: Count = 200
+    before: Position | None = None
+    after: Position | None = None
+    around: Position | None = None
+    revision: Position | None = None
 
 
-class TranscriptPage(msgspec.Struct, frozen=True):
+class TranscriptPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages, and how many more stand before and after them in this revision."""
+
     items: tuple[TranscriptEntry, ...]
+    before: int
+    after: int
+    revision: int
+    is_current: bool
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,27 +130,27 @@ async def get_session(call: ApiCall) -> Session:
 
 async def rename_session(call: ApiCall) -> Session:
     session = await call.session()
-    return await call.api.store.sessions.rename(session.id, call.body.title)
+    return await call.api.store.sessions.rename(session.id, call.body.title, by=call.actor)
 
 
 async def end_session(call: ApiCall) -> Session:
     session = await call.session()
-    return await call.api.store.sessions.end(session.id, call.body.reason)
+    return await call.api.store.sessions.end(session.id, call.body.reason, by=call.actor)
 
 
 async def reset_session(call: ApiCall) -> Session | None:
     session = await call.session()
-    return await call.api.store.sessions.reset(session.key)
+    return await call.api.store.sessions.reset(session.key, by=call.actor)
 
 
 async def resume_session(call: ApiCall) -> Session:
     session = await call.session()
-    return await call.api.store.sessions.switch(session.key, session.id)
+    return await call.api.store.sessions.switch(session.key, session.id, by=call.actor)
 
 
 async def fork_session(call: ApiCall) -> Session:
     session = await call.session()
-    return await call.api.store.sessions.fork(session.id, call.body.at)
+    return await call.api.store.sessions.fork(session.id, call.body.at, by=call.actor)
 
 
 async def delete_session(call: ApiCall) -> None:
@@ -153,8 +165,18 @@ async def explain_session(call: ApiCall) -> Explanation:
 
 async def read_transcript(call: ApiCall) -> TranscriptPage:
     transcript = await call.scope.require_transcript(call.path["id"])
-    messages = await transcript.entries(newest=call.query.newest)
-    return TranscriptPage(tuple(map(_transcript_entry, messages)))
+    query: TranscriptQuery = call.query
+    window = await transcript.window(
+        before=query.before, after=query.after, around=query.around, revision=query.revision,
+        limit=query.newest,
+    )  # fmt: skip
+    return TranscriptPage(
+        items=tuple(map(_transcript_entry, window.messages)),
+        before=window.before,
+        after=window.after,
+        revision=window.revision,
+        is_current=window.is_current,
+    )
 
 
 async def read_history(call: ApiCall) -> HistoryReply:
@@ -264,7 +286,8 @@ TABLE = (
     ),
     Operation(
         method="GET", path=_SESSION_PATH + "/transcript", act=read_transcript,
-        summary="Read the newest visible messages.", query=TranscriptQuery, answer=TranscriptPage,
+        summary="Read visible messages: the newest, or a window around a position or revision.",
+        query=TranscriptQuery, answer=TranscriptPage,
     ),
     Operation(
         method="GET", path=_SESSION_PATH + "/history", act=read_history,

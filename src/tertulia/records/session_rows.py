@@ -164,19 +164,28 @@ def touch(tx: Transaction, row: SessionRow, at: datetime) -> None:
     tx.run("session_touch", {"ref": row.ref, "now": to_micros(at)})
 
 
-def mark_ended(tx: Transaction, row: SessionRow, reason: str, now: datetime) -> None:
-    """Mark a session as ended, and record the event."""
+def mark_ended(
+    tx: Transaction, row: SessionRow, reason: str, now: datetime, *, by: str | None = None
+) -> None:
+    """Mark a session as ended, and record the event and who ended it."""
     tx.run("session_end", {"ref": row.ref, "reason": reason, "now": to_micros(now)})
-    record_event(tx, row.ref, now, "ended", {"reason": reason})
+    record_event(tx, row.ref, now, "ended", {"reason": reason}, by=by)
 
 
 def record_event(
-    tx: Transaction, ref: int, now: datetime, kind: str, detail: Mapping[str, Any]
+    tx: Transaction,
+    ref: int,
+    now: datetime,
+    kind: str,
+    detail: Mapping[str, Any],
+    *,
+    by: str | None = None,
 ) -> None:
-    """Record an event of a session, for `explain`."""
+    """Record an event of a session, for `explain`; `by` is who caused it, None for the program."""
+    stored = detail if by is None else {**detail, "by": storable(by)}
     tx.run(
         "event_insert",
-        {"session": ref, "now": to_micros(now), "kind": kind, "detail": to_json(detail)},
+        {"session": ref, "now": to_micros(now), "kind": kind, "detail": to_json(stored)},
     )
 
 
@@ -197,6 +206,7 @@ def insert_first_revision(
             "summary_seq": None,
             "after_log": None,
             "after_seq": None,
+            "actor": None,
         },
     )
 

@@ -157,7 +157,8 @@ TABLES: tuple[Table, ...] = (
         "revisions",
         {"session": int, "number": int},
         "session number ranges made_by made_from start_seq closed_seq at summary_seq "
-        "after_log after_seq",
+        "after_log after_seq actor",
+        added={"actor": None},
     ),
     _table(
         "borrowings",

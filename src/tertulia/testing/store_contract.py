@@ -37,6 +37,7 @@ from tertulia.testing.session_expiry_promises import SessionExpiryPromises
 from tertulia.testing.session_find_promises import SessionFindPromises
 from tertulia.testing.session_promises import SessionPromises
 from tertulia.testing.transcript_promises import TranscriptPromises
+from tertulia.testing.transcript_window_promises import TranscriptWindowPromises
 from tertulia.testing.usage_promises import UsagePromises
 
 
@@ -46,6 +47,7 @@ class StoreContract(
     SessionExpiryPromises,
     SessionFindPromises,
     TranscriptPromises,
+    TranscriptWindowPromises,
     UsagePromises,
     SearchPromises,
     DeletionPromises,

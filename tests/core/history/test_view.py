@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tertulia.core.history.view import Span, View, newest_spans, oldest_spans, view_of_spans
+from tertulia.core.history.view import (
+    Span,
+    View,
+    index_of,
+    newest_spans,
+    oldest_spans,
+    slice_spans,
+    view_of_spans,
+)
 
 Visible = list[tuple[int, int]]
 
@@ -82,3 +90,13 @@ def test_message_outside_the_view_is_not_found() -> None:
 def test_moved_view_names_the_new_log() -> None:
     view = View(((1, 1, 5), (2, 6, None)))
     assert view.with_log_moved(1, 9).ranges == ((9, 1, 5), (2, 6, None))
+
+
+@given(span_lists(), st.integers(-3, 20), st.integers(-3, 25))
+def test_slice_is_that_of_a_list(spans: list[Span], start: int, stop: int) -> None:
+    everything = messages_of(spans)
+    assert messages_of(slice_spans(spans, start, stop)) == everything[max(start, 0) : max(stop, 0)]
+    for index, (_, seq) in enumerate(everything):
+        assert index_of(spans, seq) == index
+    with pytest.raises(LookupError):
+        index_of(spans, 1000)

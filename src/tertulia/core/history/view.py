@@ -120,6 +120,21 @@ def oldest_spans(spans: list[Span], count: int) -> list[Span]:
     return oldest
 
 
+def index_of(spans: list[Span], seq: int) -> int:
+    """Return how many messages stand before a message; raise `LookupError` if it is not there."""
+    before = 0
+    for span in spans:
+        if span.first <= seq <= span.last:
+            return before + seq - span.first
+        before += span.size
+    raise LookupError(seq)
+
+
+def slice_spans(spans: list[Span], start: int, stop: int) -> list[Span]:
+    """Return the spans of the messages at the places `start` to before `stop`, as of a list."""
+    return oldest_spans(newest_spans(spans, _total(spans) - max(start, 0)), stop - max(start, 0))
+
+
 def view_of_spans(spans: list[Span], log: int, last_seq: int) -> View:
     """Return a view of `spans`, followed by everything in `log` after `last_seq`."""
     return _join(spans, log, last_seq + 1)
@@ -137,6 +152,10 @@ def _join(spans: list[Span], log: int, next_seq: int) -> View:
     else:
         ranges.append((log, next_seq, None))
     return View(tuple(ranges))
+
+
+def _total(spans: list[Span]) -> int:
+    return sum(span.size for span in spans)
 
 
 def _span(log: int, first: int, last: int) -> list[Span]:

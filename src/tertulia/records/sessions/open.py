@@ -146,6 +146,7 @@ def begin_session(
     *,
     reason: str | None = None,
     person: str | None,
+    by: str | None = None,
 ) -> SessionRow:
     """Insert a session of a person with its first revision and event; return its row."""
     kind = None if after is None else "reset"
@@ -154,15 +155,21 @@ def begin_session(
     )
     session_rows.insert_first_revision(tx, row.ref, View.whole(row.ref), "start", now, 0)
     detail = {} if after is None else {"after": after.id, "reason": reason}
-    session_rows.record_event(tx, row.ref, now, "began", detail)
+    session_rows.record_event(tx, row.ref, now, "began", detail, by=by)
     return row
 
 
 def end_session(
-    tx: Transaction, context: StoreContext, row: SessionRow, reason: str, now: datetime
+    tx: Transaction,
+    context: StoreContext,
+    row: SessionRow,
+    reason: str,
+    now: datetime,
+    *,
+    by: str | None = None,
 ) -> None:
     """End a session; one with messages that a policy ends is queued for a memory flush."""
-    session_rows.mark_ended(tx, row, reason, now)
+    session_rows.mark_ended(tx, row, reason, now, by=by)
     if context.settings.remember and reason in AUTOMATIC and row.turns:
         tx.run("memory_flush_put", {"session": row.ref})
 

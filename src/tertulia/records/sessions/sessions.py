@@ -11,6 +11,7 @@ from tertulia.core import title as titles
 from tertulia.core import validate
 from tertulia.core.history.view import Span, oldest_spans, view_of_spans
 from tertulia.core.message import text_of
+from tertulia.core.policy import PolicyForecast
 from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
@@ -19,6 +20,7 @@ from tertulia.records import session_rows
 from tertulia.records.links import linked_key
 from tertulia.records.process_check import ProcessAnswers, is_protected, write_with_process_check
 from tertulia.records.sessions import delete
+from tertulia.records.sessions.events import SessionEvent, read_events
 from tertulia.records.sessions.find import FindExpired, find_within
 from tertulia.records.sessions.open import (
     OpenSession,
@@ -94,8 +96,11 @@ class Sessions:
         row = self._db.read(lambda tx: session_rows.get_current(tx, key))
         return None if row is None else row.session()
 
-    def reset(self, key: str) -> Session | None:
-        """End the current session of a key and begin a new one; None for an unknown key."""
+    def reset(self, key: str, *, by: str | None = None) -> Session | None:
+        """End the current session of a key and begin a new one; None for an unknown key.
+
+        `by` is who asked for it, for the events of the session.
+        """
         now = self._now()
 
         def work(tx: Transaction) -> Session | None:
@@ -106,10 +111,10 @@ class Sessions:
                 return None
             before = session_row(row)
             if before.ended_at is None:
-                session_rows.mark_ended(tx, before, "new", now)
+                session_rows.mark_ended(tx, before, "new", now, by=by)
             return begin_session(
                 tx, self._context, session_rows.origin_of(before), key, now, before, reason="new",
-                person=before.person,
+                person=before.person, by=by,
             ).session()  # fmt: skip
 
         session = self._db.write(work)
@@ -117,10 +122,10 @@ class Sessions:
             self._log("began after a reset", session)
         return session
 
-    def switch(self, key: str, session_id: str) -> Session:
+    def switch(self, key: str, session_id: str, *, by: str | None = None) -> Session:
         """Make an earlier session of the same key current again, and return it.
 
-        Raise `NotFound`, and `AccessDenied` if it belongs to another key.
+        `by` is who asked for it. Raise `NotFound`, and `AccessDenied` if it belongs to another key.
         """
         now = self._now()
 
@@ -133,17 +138,18 @@ class Sessions:
                 )
             if row.ended_at is None:
                 return row.session()
-            self._end_current(tx, key, "switch", now)
+            self._end_current(tx, key, "switch", now, by)
             tx.run("session_resume", {"ref": row.ref, "now": to_micros(now)})
-            session_rows.record_event(tx, row.ref, now, "resumed", {"was": row.end_reason})
+            session_rows.record_event(tx, row.ref, now, "resumed", {"was": row.end_reason}, by=by)
             return session_rows.require(tx, session_id).session()
 
         return self._db.write(work)
 
-    def fork(self, session_id: str, at: int | None = None) -> Session:
+    def fork(self, session_id: str, at: int | None = None, *, by: str | None = None) -> Session:
         """Begin a new current session with the same past, up to and including message `at`.
 
-        No message is copied: the fork shows the messages of the session it came from.
+        No message is copied: the fork shows the messages of the session it came from. `by` is who
+        asked for it.
         """
         if at is not None:
             validate.integer("at", at, -_LARGEST)
@@ -158,7 +164,7 @@ class Sessions:
                 spans = [*current.view.before(log, at, current.last_seq), Span(log, at, at)]
             last_seq = max((span.last for span in spans), default=0)
             turns = read_turn_number(tx, spans[-1].log, spans[-1].last) if spans else 0
-            self._end_current(tx, parent.key, "fork", now)
+            self._end_current(tx, parent.key, "fork", now, by)
             fork = session_rows.insert_session(
                 tx,
                 self._context,
@@ -177,14 +183,17 @@ class Sessions:
             for log in view.logs() - {fork.ref}:
                 tx.run("borrowing_insert", {"log": log, "session": fork.ref})
             session_rows.record_event(
-                tx, fork.ref, now, "began", {"forked_from": parent.id, "at": at}
+                tx, fork.ref, now, "began", {"forked_from": parent.id, "at": at}, by=by
             )
             return fork.session()
 
         return self._db.write(work)
 
-    def end(self, session_id: str, reason: str) -> Session:
-        """End a session and return it; one that has ended stays as it is. Raise `NotFound`."""
+    def end(self, session_id: str, reason: str, *, by: str | None = None) -> Session:
+        """End a session and return it; one that has ended stays as it is. Raise `NotFound`.
+
+        `by` is who ends it, for the events of the session.
+        """
         if not reason or not isinstance(reason, str):
             raise ConfigError(
                 f"The reason to end a session is {reason!r}.", hint="Give a word, such as 'done'."
@@ -194,7 +203,7 @@ class Sessions:
         def work(tx: Transaction) -> Session:
             row = session_rows.require(tx, session_id)
             if row.ended_at is None:
-                end_session(tx, self._context, row, storable(reason), now)
+                end_session(tx, self._context, row, storable(reason), now, by=by)
             return session_rows.require(tx, session_id).session()
 
         session = self._db.write(work)
@@ -228,7 +237,7 @@ class Sessions:
             self._log(f"ended ({session.end_reason})", session)
         return session
 
-    def rename(self, session_id: str, title: str | None) -> Session:
+    def rename(self, session_id: str, title: str | None, *, by: str | None = None) -> Session:
         """Set the title of a session, unique among its owner's sessions; None removes it."""
         validate.text("title", title, optional=True)
         chosen = None if title is None else titles.title_line(title) or None
@@ -251,7 +260,7 @@ class Sessions:
                 )
             tx.run("session_rename", {"ref": row.ref, "title": chosen})
             tx.run("unindexed_put", {"session": row.ref})
-            session_rows.record_event(tx, row.ref, now, "renamed", {"title": chosen})
+            session_rows.record_event(tx, row.ref, now, "renamed", {"title": chosen}, by=by)
             return session_rows.require(tx, session_id).session()
 
         return self._db.write(work)
@@ -352,6 +361,35 @@ class Sessions:
         lines.append("Policy: " + policy.explain(activity_of(row), self._now(), zone=zone))
         return "\n".join(lines)
 
+    def events(
+        self, session_id: str, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[SessionEvent]:
+        """Return a page of what happened to a session, newest first; raise `NotFound`."""
+        return self._db.read(lambda tx: read_events(tx, session_id, limit, cursor))
+
+    def after(self, session_id: str, *, limit: int = 10) -> list[Session]:
+        """Return the sessions that began after this one or were forked from it, newest first."""
+        validate.integer("limit", limit, 1, 1000)
+        params = {"id": session_id, "limit": limit}
+        rows = self._db.read(lambda tx: tx.all("sessions_after", params))
+        return [session_row(row).session() for row in rows]
+
+    def forecast(self, session_id: str) -> PolicyForecast:
+        """Return when its policy will end a session if nobody writes; raise `NotFound`.
+
+        A turn or a process that runs in it then keeps it open, for a day at most.
+        """
+
+        def work(tx: Transaction) -> tuple[SessionRow, str | None]:
+            row = session_rows.require(tx, session_id)
+            (zone,) = tx.one("person_zone", {"person": row.person}) or (None,)
+            return row, zone
+
+        row, person_zone = self._db.read(work)
+        return self._context.settings.policies.forecast(
+            row.platform, row.chat_type, activity_of(row), zone=self._context.zone_of(person_zone)
+        )
+
     # -- private
 
     def _now(self) -> datetime:
@@ -363,10 +401,12 @@ class Sessions:
                 "session %s of %s %s", session.id, self._context.redacted_key(session.key), change
             )
 
-    def _end_current(self, tx: Transaction, key: str, reason: str, now: datetime) -> None:
+    def _end_current(
+        self, tx: Transaction, key: str, reason: str, now: datetime, by: str | None
+    ) -> None:
         row = session_rows.get_current(tx, key)
         if row is not None:
-            session_rows.mark_ended(tx, row, reason, now)
+            session_rows.mark_ended(tx, row, reason, now, by=by)
 
 
 def _first_text(tx: Transaction, session_id: str) -> str:

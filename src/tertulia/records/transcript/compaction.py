@@ -47,6 +47,7 @@ def compact(
     *,
     keep_turns: int,
     within: float,
+    by: str | None = None,
 ) -> Compaction | None:
     """Summarise all but the newest turns; return None if there is nothing to summarise.
 
@@ -68,7 +69,7 @@ def compact(
             hint="Check the summariser; without one, an extract is made.",
         )
     now = to_micros(context.clock.now())
-    return context.db.write(lambda tx: _commit(tx, session_id, old, summary, now))
+    return context.db.write(lambda tx: _commit(tx, session_id, old, summary, now, by))
 
 
 def _read_old_turns(tx: Transaction, session_id: str, keep_turns: int) -> _OldTurns:
@@ -88,7 +89,9 @@ def _read_old_turns(tx: Transaction, session_id: str, keep_turns: int) -> _OldTu
     )
 
 
-def _commit(tx: Transaction, session_id: str, old: _OldTurns, summary: str, now: int) -> Compaction:
+def _commit(
+    tx: Transaction, session_id: str, old: _OldTurns, summary: str, now: int, by: str | None
+) -> Compaction:
     current = session_rows.current_view(tx, session_id)
     if current.number != old.current.number:
         raise StaleWrite(
@@ -102,7 +105,7 @@ def _commit(tx: Transaction, session_id: str, old: _OldTurns, summary: str, now:
     after = Span(last.session, last.seq, last.seq)
     number = add_revision(
         tx, current._replace(last_seq=seq), view, "compaction", now,
-        before=current.last_seq, summary_seq=seq, after=after,
+        before=current.last_seq, by=by, summary_seq=seq, after=after,
     )  # fmt: skip
     return Compaction(summary, len(old.messages), number)
 

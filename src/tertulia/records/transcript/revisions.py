@@ -14,6 +14,7 @@ import msgspec
 
 from tertulia.core.history.view import Span, View, view_of_spans
 from tertulia.core.message import INTERNAL, draft, to_json
+from tertulia.core.text.storable import storable
 from tertulia.errors import NotFound
 from tertulia.records import session_rows
 from tertulia.records.transcript.log import Entry, add_messages
@@ -47,6 +48,7 @@ def add_revision(
     now: int,
     *,
     before: int,
+    by: str | None = None,
     summary_seq: int | None = None,
     after: Span | None = None,
 ) -> int:
@@ -75,23 +77,28 @@ def add_revision(
             "summary_seq": summary_seq,
             "after_log": after and after.log,
             "after_seq": after and after.first,
+            "actor": storable(by),
         },
     )
     tx.run("session_set_revision", {"session": current.ref, "number": number})
-    session_rows.record_event(tx, current.ref, from_micros(now), made_by, {"revision": number})
+    session_rows.record_event(
+        tx, current.ref, from_micros(now), made_by, {"revision": number}, by=by
+    )
     return number
 
 
-def revise(tx: Transaction, session_id: str, made_by: str, cut: Cut, now: int) -> None:
+def revise(
+    tx: Transaction, session_id: str, made_by: str, cut: Cut, now: int, *, by: str | None = None
+) -> None:
     """Store a revision of the spans that `cut` returns; nothing if it returns None."""
     current = session_rows.current_view(tx, session_id)
     spans = cut(tx, current)
     if spans is not None:
         view = view_of_spans(spans, current.ref, current.last_seq)
-        add_revision(tx, current, view, made_by, now, before=current.last_seq)
+        add_revision(tx, current, view, made_by, now, before=current.last_seq, by=by)
 
 
-def redo(tx: Transaction, session_id: str, now: int) -> bool:
+def redo(tx: Transaction, session_id: str, now: int, *, by: str | None = None) -> bool:
     """Point the session back at the revision before an undo; return whether there was one.
 
     Only if the undo is the newest change and no message was appended after it.
@@ -107,19 +114,20 @@ def redo(tx: Transaction, session_id: str, now: int) -> bool:
     params = {"session": current.ref, "number": current.made_from}
     tx.run("revision_close", {**params, "seq": None})
     tx.run("session_set_revision", params)
-    session_rows.record_event(
-        tx, current.ref, from_micros(now), "redo", {"revision": current.made_from}
-    )
+    detail = {"revision": current.made_from}
+    session_rows.record_event(tx, current.ref, from_micros(now), "redo", detail, by=by)
     return True
 
 
-def restore(tx: Transaction, session_id: str, number: int, now: int) -> None:
+def restore(
+    tx: Transaction, session_id: str, number: int, now: int, *, by: str | None = None
+) -> None:
     """Store a revision that shows the same as revision `number`; raise `NotFound`."""
     current = session_rows.current_view(tx, session_id)
     row = require_revision(tx, current, number)
     view = view_of_spans(spans_of(row, current), current.ref, current.last_seq)
     base = current._replace(summary_seq=row[7], after_log=row[8], after_seq=row[9])
-    add_revision(tx, base, view, "restore", now, before=current.last_seq)
+    add_revision(tx, base, view, "restore", now, before=current.last_seq, by=by)
 
 
 def copy_summary(tx: Transaction, current: CurrentView, fork: int, view: View, now: int) -> None:

@@ -35,18 +35,28 @@ from tertulia.records.transcript.read import (
     read_turn_number,
 )
 from tertulia.records.transcript.revisions import Cut, Revision
+from tertulia.records.transcript.windows import (
+    RevisionChange,
+    TranscriptWindow,
+    read_revisions,
+    read_window,
+)
 from tertulia.records.usage import charge
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import CurrentView, to_micros
 
 
 class Transcript:
-    """All messages a session ever had, and those that are visible now."""
+    """All messages a session ever had, and those that are visible now.
 
-    def __init__(self, context: StoreContext, session_id: str) -> None:
+    `by` is who changes it, for the events of the session.
+    """
+
+    def __init__(self, context: StoreContext, session_id: str, *, by: str | None = None) -> None:
         self._context = context
         self._db = context.db
         self.session_id = session_id
+        self.by = by
 
     # -- adding
 
@@ -83,6 +93,28 @@ class Transcript:
     def entries(self, *, newest: int | None = None) -> list[Message]:
         """Return the visible messages with sequence number, turn, time and author."""
         return self._db.read(lambda tx: read_messages(tx, self._spans(tx, newest)))
+
+    def window(
+        self,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        around: int | None = None,
+        revision: int | None = None,
+        limit: int = 60,
+    ) -> TranscriptWindow:
+        """Return some of the visible messages, and how many stand before and after them.
+
+        These are the newest, or those `before` or `after` a sequence number, or those `around` it,
+        with it. With `revision` they are those that this revision shows. Raise `NotFound` if there
+        is no such revision, or the message is not visible in it.
+        """
+        return self._db.read(
+            lambda tx: read_window(
+                tx, self.session_id, before=before, after=after, around=around,
+                revision=revision, limit=limit,
+            )
+        )  # fmt: skip
 
     def history(
         self,
@@ -139,7 +171,7 @@ class Transcript:
             view = View.whole(current.ref, current.last_seq + 1)
             revisions.add_revision(
                 tx, current._replace(last_seq=last_seq), view, "rewrite", now,
-                before=current.last_seq,
+                before=current.last_seq, by=self.by,
             )  # fmt: skip
 
         self._db.write(work)
@@ -170,7 +202,7 @@ class Transcript:
         It is not if nothing was undone, or if a message was stored since.
         """
         now = to_micros(self._context.clock.now())
-        return self._db.write(lambda tx: revisions.redo(tx, self.session_id, now))
+        return self._db.write(lambda tx: revisions.redo(tx, self.session_id, now, by=self.by))
 
     def keep_recent(self, n: int) -> None:
         """Show only the newest `n` messages, and the ones before them in the same turn."""
@@ -204,8 +236,9 @@ class Transcript:
             ]
             view = view_of_spans(spans, current.ref, last)
             revisions.add_revision(
-                tx, current._replace(last_seq=last), view, "edit", now, before=current.last_seq
-            )
+                tx, current._replace(last_seq=last), view, "edit", now,
+                before=current.last_seq, by=self.by,
+            )  # fmt: skip
 
         self._db.write(work)
         self._context.notify_indexer()
@@ -257,7 +290,7 @@ class Transcript:
 
         return compact(
             self._context, self.session_id, summarise or extract_summary, keep_turns=keep_turns,
-            within=within,
+            within=within, by=self.by,
         )  # fmt: skip
 
     # -- revisions
@@ -272,6 +305,12 @@ class Transcript:
 
         return self._db.read(work)
 
+    def find_revisions(
+        self, *, limit: int = 50, before: int | None = None
+    ) -> tuple[RevisionChange, ...]:
+        """Return revisions, newest first, below number `before`, with who made them."""
+        return self._db.read(lambda tx: read_revisions(tx, self.session_id, limit, before))
+
     def at(self, n: int) -> list[dict[str, Any]]:
         """Return the messages that revision `n` shows; raise `NotFound`."""
 
@@ -285,7 +324,7 @@ class Transcript:
     def restore(self, n: int) -> None:
         """Show what revision `n` shows, to undo a clear, a rewrite or any other change."""
         now = to_micros(self._context.clock.now())
-        self._db.write(lambda tx: revisions.restore(tx, self.session_id, n, now))
+        self._db.write(lambda tx: revisions.restore(tx, self.session_id, n, now, by=self.by))
 
     def _spans(self, tx: Transaction, newest: int | None) -> list[Span]:
         current = session_rows.current_view(tx, self.session_id)
@@ -294,7 +333,9 @@ class Transcript:
 
     def _revise(self, made_by: str, cut: Cut) -> None:
         now = to_micros(self._context.clock.now().astimezone(UTC))
-        self._db.write(lambda tx: revisions.revise(tx, self.session_id, made_by, cut, now))
+        self._db.write(
+            lambda tx: revisions.revise(tx, self.session_id, made_by, cut, now, by=self.by)
+        )
 
 
 def _check_history(

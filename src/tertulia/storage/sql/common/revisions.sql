@@ -13,10 +13,11 @@ from sessions join revisions
 
 -- name: revision_insert
 insert into revisions (
-    session, number, ranges, made_by, made_from, start_seq, at, summary_seq, after_log, after_seq
+    session, number, ranges, made_by, made_from, start_seq, at, summary_seq, after_log, after_seq,
+    actor
 ) values (
     :session, :number, :ranges, :made_by, :made_from, :start_seq, :now, :summary_seq, :after_log,
-    :after_seq
+    :after_seq, :actor
 )
 
 -- name: revision_newest
@@ -30,13 +31,18 @@ update sessions set revision = :number, version = version + 1 where ref = :sessi
 
 -- name: revision_get
 select number, ranges, made_by, made_from, start_seq, closed_seq, at, summary_seq, after_log,
-    after_seq
+    after_seq, actor
 from revisions where session = :session and number = :number
 
 -- name: revisions_of
 select number, ranges, made_by, made_from, start_seq, closed_seq, at, summary_seq, after_log,
     after_seq
 from revisions where session = :session order by number
+
+-- name: revisions_page
+select number, ranges, made_by, made_from, start_seq, closed_seq, at, summary_seq, after_log,
+    after_seq, actor
+from revisions where session = :session and number < :before order by number desc limit :limit
 
 -- name: revision_set_ranges
 update revisions set ranges = :ranges,

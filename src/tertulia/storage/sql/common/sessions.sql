@@ -134,6 +134,9 @@ order by updated_at, ref limit :limit
 -- name: sessions_ended_before
 select id from sessions where ended_at < :before order by ended_at limit :limit
 
+-- name: sessions_after
+select {part_session} from sessions where parent_id = :id order by ref desc limit :limit
+
 -- name: event_insert
 insert into events (session, number, at, kind, detail)
 values (
@@ -144,6 +147,10 @@ values (
 
 -- name: events_of
 select at, kind, detail from events where session = :session order by number
+
+-- name: events_page
+select number, at, kind, detail from events where session = :session and number < :before
+order by number desc limit :limit
 
 -- name: notice_due
 -- The session ended, and no notice was given since then.

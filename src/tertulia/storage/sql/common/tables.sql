@@ -98,15 +98,15 @@ values (?, ?)
 -- name: copy_revisions_page
 select
     session, number, ranges, made_by, made_from, start_seq, closed_seq, at, summary_seq,
-    after_log, after_seq
+    after_log, after_seq, actor
 from revisions where (session, number) > (:session, :number) order by session, number limit :limit
 
 -- name: copy_revisions_put
 insert into revisions (
     session, number, ranges, made_by, made_from, start_seq, closed_seq, at, summary_seq,
-    after_log, after_seq
+    after_log, after_seq, actor
 )
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: copy_borrowings_page
 select log, session
