@@ -1,0 +1,337 @@
+"""The application below `/console`: pages, their streams, the actions of their buttons, sign-in."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Match, Route
+
+from tertulia.console import chat_page, delivery_pages, form_actions, now_page, session_pages
+from tertulia.console.asset_files import assets, send_asset
+from tertulia.console.environment import render_template, zone
+from tertulia.console.live_stream import MAX_ROWS, live_events
+from tertulia.console.page import (
+    CONSOLE,
+    LoadedPage,
+    Page,
+    PageCall,
+    load_page,
+    partials,
+)
+from tertulia.console.sections import sections_for
+from tertulia.errors import AccessDenied, Error, NotFound
+from tertulia.http.app import Api
+from tertulia.http.auth import Caller, Unauthorized
+from tertulia.http.errors import error_detail, status_of
+from tertulia.http.event_stream import EventStream
+from tertulia.http.routing import read_body
+from tertulia.http.web import VISITOR
+from tertulia.version import __version__
+
+log = logging.getLogger("tertulia.console")
+
+PAGES: tuple[Page, ...] = (
+    *now_page.PAGES,
+    *session_pages.PAGES,
+    *delivery_pages.PAGES,
+    *chat_page.PAGES,
+)
+_THEMES = ("light", "dark")
+_VISITOR_COOKIE = "tertulia_visitor"
+
+
+def console_pages(api: Api) -> Starlette:
+    """Return the application of the console; `tertulia.http.serve` takes this function as `pages`."""
+    return Starlette(
+        routes=Console(api).routes(),
+        exception_handlers={HTTPException: _lost, Exception: _broken},
+    )
+
+
+class Console:
+    """Answers the requests of signed-in browsers."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._page_routes = [
+            (Route(page.path, _no_endpoint, methods=["GET"]), page) for page in PAGES
+        ]
+
+    def routes(self) -> list[Route]:
+        """Return all routes, without the prefix /console."""
+        return [
+            Route("/enter", self.enter, methods=["GET", "POST"]),
+            Route("/leave", self.leave, methods=["POST"]),
+            Route("/assets/{name}", send_asset, methods=["GET"]),
+            Route("/live", self.live, methods=["GET"]),
+            Route("/do/{action}", self.act, methods=["POST"]),
+            Route("/chat/events", self.chat_events, methods=["GET"]),
+            *(Route(page.path, self._page_endpoint(page), methods=["GET"]) for page in PAGES),
+        ]
+
+    # -- pages
+
+    def _page_endpoint(self, page: Page) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Response:
+            try:
+                caller = await self._api.cookies.caller(request)
+            except Unauthorized:
+                return _to_sign_in(request)
+            call = self._call(request, caller, request.path_params, dict(request.query_params))
+            try:
+                if caller.role == "guest" and page.role != "guest" and page.path == "/":
+                    return RedirectResponse(f"{CONSOLE}/chat", 303)
+                loaded = await load_page(page, call)
+                shared = self._shared(request, caller, page)
+                if page.part and call.query.get("part") == page.part:
+                    return _html(loaded.regions(shared)[f"live_{page.part}"])
+                response = _html(loaded.render(shared))
+                await self._name_visitor(call, response)
+                return response
+            except Error as problem:
+                return self._error(request, caller, page, problem)
+
+        return endpoint
+
+    def _call(
+        self, request: Request, caller: Caller, path: dict[str, Any], query: dict[str, str]
+    ) -> PageCall:
+        values = {name: str(value) for name, value in path.items()}
+        visitor = request.cookies.get(_VISITOR_COOKIE)
+        if caller.role == "guest" and visitor and visitor.isascii():
+            headers = [*request.scope["headers"], (VISITOR.lower().encode(), visitor.encode())]
+            request = Request({**request.scope, "headers": headers}, request.receive)
+        return PageCall(api=self._api, caller=caller, request=request, path=values, query=query)
+
+    async def _name_visitor(self, call: PageCall, response: Response) -> None:
+        """Give the browser of a guest its own visitor id: many share a guest's token."""
+        is_guest = call.caller.role == "guest" and call.api.web is not None
+        if not is_guest or VISITOR in call.request.headers:
+            return
+        visitor = await call.run("create_visitor")
+        response.set_cookie(
+            _VISITOR_COOKIE, visitor.visitor, path=CONSOLE, httponly=True, samesite="strict",
+            secure=call.request.url.scheme == "https", max_age=30 * 86_400,
+        )  # fmt: skip
+
+    def _shared(self, request: Request, caller: Caller, page: Page | None) -> dict[str, Any]:
+        """Return what every template may use."""
+        theme = request.cookies.get("tertulia_theme", "")
+        return {
+            "caller": caller,
+            "sections": sections_for(caller),
+            "section": "" if page is None else page.section,
+            "heading": "" if page is None else page.title,
+            "zone": str(zone()),
+            "theme": theme if theme in _THEMES else "",
+            "keys": request.cookies.get("tertulia_keys") != "off",
+            "css": f"{CONSOLE}/assets/{assets()['css'].name}",
+            "js": f"{CONSOLE}/assets/{assets()['js'].name}",
+            "version": __version__,
+            "now": self._api.store.now(),
+            "notice": form_actions.NOTICES.get(request.query_params.get("note", "")),
+            "is_owner": caller.is_owner,
+            "live_address": None,
+        }
+
+    def _error(
+        self, request: Request, caller: Caller, page: Page | None, problem: Error
+    ) -> Response:
+        """Return the frame of the page with the reason and a way on."""
+        if isinstance(problem, AccessDenied) and page is not None:
+            # Another person's page is not found, just as one that does not exist.
+            problem = NotFound("There is no such page.", hint="The navigation lists yours.")
+        status, _ = status_of(problem)
+        context = self._shared(request, caller, page) | {
+            "problem": error_detail(problem), "address": _own_address(request), "heading": "That did not work",
+        }  # fmt: skip
+        return _html(render_template("problem.html", context), status)
+
+    # -- live
+
+    async def live(self, request: Request) -> Response:
+        """Return the stream of a page."""
+        try:
+            caller = await self._api.cookies.caller(request)
+            page, path, query = self._page_at(request.query_params.get("at", ""))
+            self._api.streams.check(f"console/{caller.name}")
+        except Error as problem:
+            return Response(problem.code, status_of(problem)[0], media_type="text/plain")
+        rows = [row for row in request.query_params.get("rows", "").split(",") if row][:MAX_ROWS]
+        since = request.headers.get("last-event-id") or request.query_params.get("since", "")
+
+        async def load() -> LoadedPage:
+            current = await self._api.cookies.caller(request)
+            return await load_page(page, self._call(request, current, path, query))
+
+        return EventStream(
+            live_events(load, rows, since, self._shared(request, caller, page)),
+            seconds=self._api.settings.stream_seconds,
+            counted=self._api.streams.open(f"console/{caller.name}"),
+        )
+
+    def _page_at(self, address: str) -> tuple[Page, dict[str, Any], dict[str, str]]:
+        """Return the page at an address, with the values in its path and query."""
+        parts = urlsplit(address)
+        path = parts.path.removeprefix(CONSOLE) or "/"
+        scope = {"type": "http", "method": "GET", "path": path, "root_path": ""}
+        for route, page in self._page_routes:
+            match, child = route.matches(scope)
+            if match is Match.FULL and not parts.netloc:
+                return page, child["path_params"], dict(parse_qsl(parts.query))
+        raise NotFound(f"There is no page at {address[:80]!r}.")
+
+    # -- actions
+
+    async def act(self, request: Request) -> Response:
+        """Run the operation that a button asks for, and return the page as it is then."""
+        is_script = request.headers.get("hx-request") == "true"
+        try:
+            caller = await self._api.cookies.caller(request)
+        except Unauthorized:
+            return _html(render_template("_signed_out.html", {}), 401) if (
+                is_script
+            ) else _to_sign_in(request)  # fmt: skip
+        fields = await self._form(request, caller)
+        back = fields.pop("back", f"{CONSOLE}/")
+        page: Page | None = None
+        try:
+            page, path, query = self._page_at(back)
+            call = self._call(request, caller, path, query)
+            result = await form_actions.run_action(request.path_params["action"], call, fields)
+        except Error as problem:
+            if not is_script:
+                return self._error(request, caller, None, problem)
+            notice = render_template("_notice.html", {"notice": None, "problem": error_detail(problem)})
+            return _html(partials({"notice": notice}), status_of(problem)[0])
+        if result.leads_to is not None:
+            if is_script:
+                return Response(status_code=204, headers={"HX-Redirect": result.leads_to})
+            return RedirectResponse(result.leads_to, 303)
+        if not is_script:
+            return RedirectResponse(_with_note(back, result.note), 303)
+        loaded = await load_page(page, call)
+        return _html(self._refreshed(request, loaded, result))
+
+    def _refreshed(
+        self, request: Request, loaded: LoadedPage, result: form_actions.ActionResult
+    ) -> str:
+        """Return the changing parts of a page after an action, and the notice of the action."""
+        shared = self._shared(request, loaded.call.caller, loaded.page)
+        context = {"notice": result, "problem": None, "address": loaded.address}
+        parts = loaded.regions(shared) | {"notice": render_template("_notice.html", context)}
+        html = partials(parts)
+        if loaded.page.rows is not None:  # the stream has to follow the rows that are here now
+            stream = {"live_address": loaded.live_address(shared)}
+            html += partials({"live": render_template("_live.html", stream)}, swap="outerHTML")
+        return html
+
+    async def _form(self, request: Request, caller: Caller | None) -> dict[str, str]:
+        role = None if caller is None else caller.role
+        data = await read_body(request, self._api.settings, role)
+        text = data.decode("utf-8", "replace")
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=1000))
+
+    # -- signing in and out
+
+    async def enter(self, request: Request) -> Response:
+        """Show the page to sign in at, or sign a browser in by a code or a token."""
+        context: dict[str, Any] = {
+            **self._shared(request, Caller("", "guest"), None),
+            "problem": None, "to": _safe_target(request.query_params.get("to", "")),
+        }  # fmt: skip
+        if request.method == "GET":
+            return _html(render_template("enter.html", context))
+        try:
+            fields = await self._form(request, None)
+            context["to"] = _safe_target(fields.get("to", ""))
+            cookies, token = self._api.cookies, fields.get("token", "").strip()
+            if token:
+                signed_in = await cookies.sign_in_by_token(request, token)
+            else:
+                signed_in = await cookies.sign_in(request, fields.get("code", "").strip() or "-")
+        except Error as problem:
+            page = render_template("enter.html", context | {"problem": error_detail(problem)})
+            return _html(page, status_of(problem)[0])
+        response = RedirectResponse(context["to"], 303)
+        cookies.set_cookie(request, response, signed_in.secret)
+        return response
+
+    async def leave(self, request: Request) -> Response:
+        """Sign this browser out."""
+        response = RedirectResponse(f"{CONSOLE}/enter", 303)
+        try:
+            browser = await self._api.cookies.browser(request)
+            caller = await self._api.cookies.caller(request)
+            call = self._call(request, caller, {}, {})
+            await call.run("sign_out_browser", path={"id": str(browser.id)})
+        except Error:
+            log.debug("a browser signed out that was not signed in")
+        self._api.cookies.delete_cookie(request, response)
+        return response
+
+    # -- the chat
+
+    async def chat_events(self, request: Request) -> Response:
+        """Return the events of this person's chat, as the web platform sends them."""
+        try:
+            caller = await self._api.cookies.caller(request)
+            call = self._call(request, caller, {}, dict(request.query_params))
+            response: Response = await chat_page.read_chat_events(call)
+        except Error as problem:
+            return Response(problem.code, status_of(problem)[0], media_type="text/plain")
+        return response
+
+
+def _html(text: str, status: int = 200) -> HTMLResponse:
+    return HTMLResponse(text.encode("utf-8", "replace"), status)
+
+
+def _own_address(request: Request) -> str:
+    query = request.url.query
+    return request.url.path + (f"?{query}" if query else "")
+
+
+def _to_sign_in(request: Request) -> Response:
+    target = urlencode({"to": _own_address(request)}) if request.method == "GET" else ""
+    return RedirectResponse(f"{CONSOLE}/enter" + (f"?{target}" if target else ""), 303)
+
+
+def _safe_target(address: str) -> str:
+    """Return an address of the console to go to after signing in, whatever was asked for."""
+    is_own = address.startswith(f"{CONSOLE}/") and not {"\\", "\n", "\r"} & set(address)
+    return address if is_own and not address.startswith(f"{CONSOLE}/enter") else f"{CONSOLE}/"
+
+
+def _with_note(address: str, note: str) -> str:
+    separator = "&" if "?" in address else "?"
+    return f"{address}{separator}{urlencode({'note': note})}"
+
+
+async def _no_endpoint(request: Request) -> Response:
+    raise AssertionError("this route is only matched")
+
+
+async def _lost(request: Request, problem: Any) -> Response:
+    context = {"title": "There is no such page", "text": "The address is wrong, or it is not yours."}
+    return _html(_bare(context), problem.status_code)
+
+
+async def _broken(request: Request, problem: Exception) -> Response:
+    context = {
+        "title": "The console made a mistake",
+        "text": "The log of the gateway has the details. Nothing was changed by this page.",
+    }
+    return _html(_bare(context), 500)
+
+
+def _bare(context: dict[str, str]) -> str:
+    css = f"{CONSOLE}/assets/{assets()['css'].name}"
+    return render_template("bare.html", context | {"css": css, "console": CONSOLE})

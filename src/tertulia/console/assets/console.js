@@ -1,0 +1,327 @@
+/* The script of the console: makes pages live, and adds keys, the theme, and the chat.
+   Without it every page can still be read, and every button works. */
+(() => {
+  "use strict";
+
+  // Text becomes markup only here: htmx puts in what our own server has written. Nothing is ever evaluated.
+  const refuse = () => { throw new Error("refused"); };
+  htmx.registerExtension("console", {
+    init(api) {
+      const policy = window.trustedTypes
+        ? window.trustedTypes.createPolicy("htmx", { createHTML: (text) => text })
+        : null;
+      api.initSecurity(policy, refuse, refuse);
+    },
+  });
+
+  const $ = (selector, root = document) => root.querySelector(selector);
+  const setCookie = (name, value) => {
+    document.cookie = `${name}=${value}; path=/console; max-age=31536000; SameSite=Strict`;
+  };
+
+  // -- sign-in: the code stands after #, which is never sent
+  const enter = $("#enter");
+  if (enter) {
+    const code = decodeURIComponent(location.hash.slice(1));
+    if (code) {
+      history.replaceState(null, "", location.pathname + location.search);
+      $("#code").value = code;
+      enter.requestSubmit();
+    }
+    return;
+  }
+
+  // -- is the page live?
+  const STILL_MS = 35000;
+  let stillTimer = null;
+  const clockText = () => new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const setLiveness = (text) => {
+    const element = $("#liveness");
+    if (element && element.textContent !== text) element.textContent = text;
+  };
+  const alive = () => {
+    setLiveness("Live.");
+    clearTimeout(stillTimer);
+    stillTimer = setTimeout(() => reconnect(), STILL_MS);
+  };
+  let lostSince = null;
+  const lost = () => {
+    lostSince ??= clockText();
+    setLiveness(`Not live since ${lostSince}; trying again.`);
+  };
+  const reconnect = () => {
+    const element = $("#live");
+    if (!element || document.hidden) return;
+    lost();
+    const fresh = element.cloneNode(false);
+    fresh.removeAttribute("data-htmx-powered");
+    element.replaceWith(fresh);
+    htmx.process(fresh);
+  };
+  document.addEventListener("htmx:sse:after:connection", () => { lostSince = null; alive(); });
+  document.addEventListener("htmx:sse:before:message", (event) => {
+    const message = event.detail.message;
+    alive();
+    if (message.event === "failed") {
+      event.preventDefault();
+      ended(message.data);
+    }
+    if (!message.event) rememberScroll();
+  });
+  document.addEventListener("htmx:sse:after:message", () => { restoreScroll(); markRow(); });
+  document.addEventListener("htmx:sse:error", (event) => {
+    const status = event.detail.status;
+    if (status === 401 || status === 403) ended("unauthorized");
+    else lost();
+  });
+  const ended = (code) => {
+    clearTimeout(stillTimer);
+    const element = $("#live");
+    if (element) element.remove();
+    setLiveness(code === "unauthorized" ? "Signed out: load the page to sign in again." : "Not live any more: load the page again.");
+  };
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden && $("#live")) alive();
+  });
+
+  // -- nothing moves under the pointer: who reads at the end of a transcript stays at its end
+  let atEnd = false;
+  let anchor = null;
+  const rememberScroll = () => {
+    const root = document.scrollingElement;
+    atEnd = root.scrollHeight - root.scrollTop - innerHeight < 80 && !!$(".transcript");
+    anchor = null;
+    if (!atEnd) {
+      for (const element of document.querySelectorAll(".entry, .rows > li")) {
+        const top = element.getBoundingClientRect().top;
+        if (top >= 0 && element.id) { anchor = { id: element.id, top }; break; }
+      }
+    }
+  };
+  const restoreScroll = () => {
+    if (atEnd) scrollTo(0, document.scrollingElement.scrollHeight);
+    else if (anchor) {
+      const element = document.getElementById(anchor.id);
+      if (element) scrollBy(0, element.getBoundingClientRect().top - anchor.top);
+    }
+  };
+
+  // -- waiting
+  document.addEventListener("htmx:before:request", (event) => {
+    if (event.target.id !== "live") document.body.classList.add("busy");
+  });
+  document.addEventListener("htmx:finally:request", () => document.body.classList.remove("busy"));
+  document.addEventListener("htmx:error", (event) => {
+    if (event.target.id === "live") { lost(); return; }
+    document.body.classList.remove("busy");
+    const box = document.createElement("div");
+    box.className = "notice bad";
+    const text = document.createElement("p");
+    text.textContent = "The gateway did not answer. Nothing was lost: try again in a moment.";
+    box.append(text);
+    $("#notice")?.replaceChildren(box);
+  });
+
+  // -- theme and keys
+  $("#theme")?.addEventListener("change", (event) => {
+    const value = event.target.value;
+    setCookie("tertulia_theme", value);
+    if (value) document.documentElement.dataset.theme = value;
+    else delete document.documentElement.dataset.theme;
+  });
+  const help = $("#help");
+  $("#help-open")?.addEventListener("click", () => help.showModal());
+  $("#keys")?.addEventListener("change", (event) => {
+    document.body.dataset.keys = event.target.checked ? "on" : "off";
+    setCookie("tertulia_keys", document.body.dataset.keys);
+  });
+
+  let row = -1;
+  let lastKey = "";
+  const rows = () => [...document.querySelectorAll(".rows > li, .transcript > .entry")];
+  const markRow = () => {
+    rows().forEach((element, index) => element.classList.toggle("at", index === row));
+  };
+  const moveRow = (step) => {
+    const all = rows();
+    if (!all.length) return;
+    row = Math.max(0, Math.min(all.length - 1, row + step));
+    markRow();
+    const target = $("a, button, summary", all[row]) || all[row];
+    target.focus({ preventScroll: true });
+    all[row].scrollIntoView({ block: "nearest" });
+  };
+  const press = (element) => { element?.click(); return !!element; };
+  const handleKey = (key) => {
+    if (lastKey === "g") {
+      lastKey = "";
+      return press($(`.side a[data-key="${CSS.escape(key)}"]`));
+    }
+    if (key === "g") { lastKey = "g"; return true; }
+    if (key === "/") {
+      const field = $('main [type="search"]');
+      if (field) field.focus(); else location.href = "/console/search";
+      return true;
+    }
+    if (key === "j") { moveRow(1); return true; }
+    if (key === "k") { moveRow(-1); return true; }
+    if (key === "?") { help.showModal(); return true; }
+    if (key === "u") return press($("#notice button"));
+    if ("[]twpr".includes(key)) return press($(`main [data-key="${CSS.escape(key)}"]`));
+    return false;
+  };
+  document.addEventListener("keydown", (event) => {
+    if (document.body.dataset.keys === "off" || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select, dialog, [contenteditable]")) return;
+    if (event.key.length === 1 && handleKey(event.key)) event.preventDefault();
+    else if (event.key !== "Shift") lastKey = "";
+  });
+
+  // -- erasing wants the title typed
+  document.addEventListener("input", (event) => {
+    const wanted = event.target.dataset?.confirm;
+    if (wanted === undefined) return;
+    event.target.form.querySelector("button").disabled = event.target.value.trim() !== wanted.trim();
+  });
+
+  // -- copying
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    const text = document.getElementById(button.dataset.copy)?.textContent ?? "";
+    navigator.clipboard.writeText(text).then(() => { button.textContent = "Copied"; });
+  });
+
+  // -- the chat
+  const chat = $("#chat");
+  if (chat) startChat(chat);
+
+  function startChat(root) {
+    const draft = $("#draft");
+    const compose = $("#compose");
+    const field = $("#say");
+    const commands = $("#commands");
+    let known = [];
+    let chosen = 0;
+    const newId = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+    const idField = compose.elements.message_id;
+    idField.value = newId();
+
+    const bubble = (side, name, text) => {
+      const item = document.createElement("li");
+      item.className = `entry ${side}`;
+      const by = document.createElement("div");
+      by.className = "by";
+      const who = document.createElement("bdi");
+      who.className = "name";
+      who.textContent = name;
+      by.append(who);
+      const words = document.createElement("div");
+      words.className = "words";
+      words.dir = "auto";
+      const paragraph = document.createElement("p");
+      paragraph.className = "plain";
+      paragraph.textContent = text;
+      words.append(paragraph);
+      item.append(by, words);
+      return { item, paragraph };
+    };
+    const toEnd = () => scrollTo(0, document.scrollingElement.scrollHeight);
+
+    // Events only say that something happened; what was said comes from the store.
+    let loading = null;
+    const reads = root.dataset.reads === "yes";
+    const refresh = () => {
+      if (!reads) return;
+      loading ??= setTimeout(async () => {
+        loading = null;
+        rememberScroll();
+        await htmx.ajax("GET", "/console/chat?part=chat", { source: root, target: "#live_chat", swap: "innerMorph" });
+        restoreScroll();
+      }, 60);
+    };
+    let current = null;
+    const source = new EventSource(root.dataset.events);
+    const on = (name, handle) => source.addEventListener(name, (event) => handle(event.data ? JSON.parse(event.data) : {}));
+    source.addEventListener("open", () => { setLiveness("Live."); refresh(); });
+    source.addEventListener("error", () => lost());
+    on("began", () => { current = null; });
+    on("delta", (data) => {
+      if (!current) {
+        current = bubble("agent", "Agent", "");
+        current.item.classList.add("dots");
+        draft.append(current.item);
+      }
+      current.paragraph.textContent += data.text ?? "";
+      toEnd();
+    });
+    on("ended", () => { current = null; refresh(); });
+    on("message", (data) => {
+      current = null;
+      const isReply = draft.dataset.command === "yes";
+      if (reads) draft.replaceChildren();
+      else draft.querySelectorAll(".dots").forEach((item) => item.remove());
+      if (isReply || !reads) {
+        draft.append(bubble(isReply ? "note" : "agent", isReply ? "Tertulia" : "Agent", data.text ?? "").item);
+        delete draft.dataset.command;
+      }
+      refresh();
+      toEnd();
+    });
+
+    compose.addEventListener("htmx:after:request", (event) => {
+      if (!event.detail.ctx.response?.raw?.ok) return;
+      const text = field.value;
+      if (reads) draft.replaceChildren();
+      if (text.startsWith("/")) draft.dataset.command = "yes";
+      $("#tries")?.remove();
+      draft.append(bubble("person", "You", text).item);
+      field.value = "";
+      idField.value = newId();
+      hide();
+      toEnd();
+    });
+    const hide = () => { commands.hidden = true; };
+    const complete = (name) => { field.value = `/${name} `; hide(); field.focus(); };
+    const show = () => {
+      const match = /^\/(\S*)$/.exec(field.value);
+      known = match ? names.filter((item) => item[0].startsWith(match[1])) : [];
+      chosen = 0;
+      commands.replaceChildren(...known.map(([name, text], index) => {
+        const item = document.createElement("li");
+        item.setAttribute("aria-selected", index === chosen);
+        const button = document.createElement("button");
+        button.type = "button";
+        const strong = document.createElement("strong");
+        strong.textContent = `/${name}`;
+        const note = document.createElement("span");
+        note.className = "soft";
+        note.textContent = text;
+        button.append(strong, note);
+        button.addEventListener("click", () => complete(name));
+        item.append(button);
+        return item;
+      }));
+      commands.hidden = !known.length;
+    };
+    const names = [...document.querySelectorAll("#command-list option")].map((item) => [item.value, item.label]);
+    field.addEventListener("input", show);
+    field.addEventListener("keydown", (event) => {
+      if (!commands.hidden && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+        chosen = (chosen + (event.key === "ArrowDown" ? 1 : -1) + known.length) % known.length;
+        [...commands.children].forEach((item, index) => item.setAttribute("aria-selected", index === chosen));
+        event.preventDefault();
+      } else if (!commands.hidden && event.key === "Tab" && known.length) {
+        complete(known[chosen][0]);
+        event.preventDefault();
+      } else if (event.key === "Escape") {
+        hide();
+      } else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+        event.preventDefault();
+        if (field.value.trim()) compose.requestSubmit();
+      }
+    });
+    toEnd();
+    field.focus({ preventScroll: true });
+  }
+})();

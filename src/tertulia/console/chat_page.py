@@ -1,0 +1,64 @@
+"""The chat of the web platform, as a page: to see whether it works, and to use it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from tertulia.console.page import Page, PageCall
+from tertulia.console.transcript_entries import show_entries
+from tertulia.errors import NotFound
+from tertulia.gateway.commands import TABLE as COMMANDS
+from tertulia.http.auth import WEB
+from tertulia.records.people import ROLES
+
+CHAT: Final = "console"
+_WINDOW: Final = 60
+
+
+async def load_chat(call: PageCall) -> dict[str, Any]:
+    """Load the newest messages of this person's chat."""
+    entries: list[Any] = []
+    session = None
+    if call.api.web is not None and call.caller.role != "guest":
+        page = await call.run("list_sessions", query=_own_sessions(call))
+        chats = [item for item in page.items if item.origin.chat_id == CHAT]
+        session = chats[0] if chats else None
+    if session is not None:
+        window = await call.run(
+            "read_transcript", path={"id": session.id}, query={"newest": _WINDOW}
+        )
+        entries = await show_entries(window.items)
+    rank = ROLES.index(call.caller.role)
+    return {
+        "entries": entries,
+        "session": session,
+        "has_web": call.api.web is not None,
+        "reads": call.caller.role != "guest",
+        "commands": [each for each in COMMANDS if ROLES.index(each.role) >= rank],
+        "chat": CHAT,
+    }
+
+
+def _own_sessions(call: PageCall) -> dict[str, Any]:
+    query: dict[str, Any] = {"platform": WEB, "state": "current", "limit": 50}
+    if call.caller.is_owner:
+        query["person"] = call.caller.person(WEB)
+    return query
+
+
+async def read_chat_events(call: PageCall) -> Response:
+    """Return the stream of the events of this person's chat."""
+    if call.api.web is None:
+        raise NotFound("This gateway has no web platform.", hint="Add [platforms.web].")
+    response: Response = await call.run("read_events", path={"chat": CHAT})
+    return response
+
+
+PAGES = (
+    Page(
+        path="/chat", name="chat", title="Chat", section="chat", load=load_chat, role="guest",
+        part="chat",
+    ),
+)  # fmt: skip
