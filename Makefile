@@ -151,6 +151,9 @@ run: $(RUN_STAMP) ## talk with the parrot here; without a terminal, show a conve
 dist: setup ## build the wheel and the source archive, in dist/
 	$(BIN)/python -m hatchling build -d dist -t sdist -t wheel
 
+console: setup ## open the console with a store to look around in; prints the link that signs in
+	@$(BIN)/python examples/console_demo.py $(ARGS)
+
 bench: setup $(POSTGRES_STAMP) ## measure, against raw SQLite and the peers
 	$(BIN)/python -m benchmarks $(ARGS)
 

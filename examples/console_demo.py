@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import secrets
 import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
@@ -53,67 +55,36 @@ class DemoClock:
         self.at += timedelta(**span)
 
 
-MADRID: Lines = [
-    ("I need two tickets to Madrid on Friday, as early as possible.",
-     "There are three trains before ten:\n\n| departs | arrives | price |\n|---|---|---|\n"
-     "| 06:20 | 08:52 | €41 |\n| 07:30 | 10:02 | €52 |\n| 08:00 | 10:35 | €38 |\n\n"
-     "Shall I book the **06:20**?"),
-    ("Yes please. Window seats if there are any.",
-     "Done: coach 4, seats 12A and 12B. The tickets are on their way to your inbox. 🎫"),
-    ("Perfect, gracias!", "¡Buen viaje! I will remind you on Thursday evening."),
-]  # fmt: skip
-RENT: Lines = [
-    ("Kannst du mir erklären, was „Nebenkostenabrechnung“ genau bedeutet?",
-     "Das ist die jährliche Abrechnung der Betriebskosten:\n\n1. Der Vermieter zählt zusammen, was "
-     "Heizung, Wasser, Müll und Hausmeister gekostet haben.\n2. Davon zieht er deine monatlichen "
-     "Vorauszahlungen ab.\n3. Den Rest zahlst du nach, oder du bekommst ihn zurück."),
-    ("Und wie lange hat er dafür Zeit?",
-     "Zwölf Monate nach dem Ende des Abrechnungszeitraums. Danach kann er nichts mehr nachfordern."),
-]  # fmt: skip
-RECIPE: Lines = [
-    ("مرحبا! هل يمكنك اقتراح وصفة سريعة للعشاء؟",
-     "بالتأكيد! جرّبي **الشكشوكة**: بصل وطماطم وفلفل مع البيض، جاهزة في عشرين دقيقة 🍳"),
-    ("رائع، وكم بيضة لأربعة أشخاص؟", "ست بيضات تكفي، مع خبز طازج."),
-]  # fmt: skip
-TRIP: Lines = [
-    ("What is the per-diem for Lisbon, and do we need a second approval above €800?",
-     "The per-diem for Lisbon is **€62**. Above €800 a second approval is needed; "
-     "[the policy](https://example.com/travel) lists who may give it."),
-]  # fmt: skip
-PLANTS: Lines = [
-    ("my tomato leaves are turning yellow at the bottom 😟 what should I do?",
-     "Probably too little nitrogen, or too much water. Check the soil two fingers deep:\n\n"
-     "- **dry**: water in the morning, at the root\n- **wet**: wait, and loosen the soil\n"
-     "- **fine**: feed with diluted nettle tea"),
-]  # fmt: skip
-SPANISH: Lines = [
-    ("¿Me recuerdas mañana a las 9 llamar al dentista?", "Claro: mañana a las 9:00 te aviso. 🦷"),
-    ("Y de paso, ¿qué tiempo hará en Sevilla el fin de semana?",
-     "Sábado soleado y 24 °C; el domingo por la tarde puede llover un poco."),
-]  # fmt: skip
+# Conversations by name: what a person writes, and what the agent answers.
+TEXTS: dict[str, Lines] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 
 
-def fill_store(path: Path, *, now: datetime | None = None) -> None:
+def fill_store(path: Path | str, *, now: datetime | None = None) -> None:
     """Fill a new store with conversations of the last five days."""
     clock = DemoClock((now or datetime.now(UTC)) - timedelta(days=5))
     with tertulia.open(path, clock=clock, settings=SETTINGS) as store:
-        for source, role in ((ANA, "owner"), (JONAS, "member"), (LAYLA, "member"), (TEAM, "member")):
+        for source, role in (
+            (ANA, "owner"),
+            (JONAS, "member"),
+            (LAYLA, "member"),
+            (TEAM, "member"),
+        ):
             store.people.remember(source, role=role)  # type: ignore[arg-type]
-        _talk(store, clock, GARDEN, PLANTS, "claude-sonnet-4-5", 0.011)
+        _talk(store, clock, GARDEN, TEXTS["plants"], "claude-sonnet-4-5", 0.011)
         clock.move(days=1, hours=2)
-        _talk(store, clock, JONAS, RENT, "gpt-5-mini", 0.0031)
+        _talk(store, clock, JONAS, TEXTS["rent"], "gpt-5-mini", 0.0031)
         clock.move(days=1)
-        _talk(store, clock, TEAM, TRIP, "gpt-5-mini", 0.0044)
+        _talk(store, clock, TEAM, TEXTS["trip"], "gpt-5-mini", 0.0044)
         _look_up(store, clock)
         clock.move(hours=20)
-        _talk(store, clock, LAYLA, RECIPE, "llama-local", None)
+        _talk(store, clock, LAYLA, TEXTS["recipe"], "llama-local", None)
         clock.move(hours=19)
-        session = _talk(store, clock, ANA, MADRID, "claude-sonnet-4-5", 0.021)
+        session = _talk(store, clock, ANA, TEXTS["madrid"], "claude-sonnet-4-5", 0.021)
         store.sessions.rename(session, "Train to Madrid")
         clock.move(minutes=3)
         store.sessions.end(session, "user")
         clock.move(hours=6)
-        ana = _talk(store, clock, ANA, SPANISH, "claude-sonnet-4-5", 0.017)
+        ana = _talk(store, clock, ANA, TEXTS["spanish"], "claude-sonnet-4-5", 0.017)
         _change(store, clock, ana)
         clock.at = datetime.now(UTC) - timedelta(minutes=40)
         _queues(store, ana)
@@ -125,7 +96,12 @@ def fill_store(path: Path, *, now: datetime | None = None) -> None:
 
 
 def _talk(
-    store: tertulia.Store, clock: DemoClock, source: Source, lines: Lines, model: str, cost: float | None
+    store: tertulia.Store,
+    clock: DemoClock,
+    source: Source,
+    lines: Lines,
+    model: str,
+    cost: float | None,
 ) -> str:
     session = ""
     for number, (question, reply) in enumerate(lines):
@@ -201,7 +177,7 @@ async def run(path: Path, port: int) -> None:
     rules = GatewaySettings(
         platforms={"web": PlatformSettings(admission="everyone")}, drain_seconds=1
     )
-    token = Token(name="owner", secret="only-for-this-demonstration", role="owner")
+    token = Token(name="owner", secret=secrets.token_urlsafe(), role="owner")
     async with aio.open(path, settings=SETTINGS) as store:
         gateway = Gateway(store, ParrotAgent(), [WebAdapter()], settings=rules)
         running = asyncio.create_task(gateway.run())
@@ -210,7 +186,9 @@ async def run(path: Path, port: int) -> None:
             code = await store.browsers.request_code("owner")
             link = f"http://tertulia.localhost:{address.port}/console/enter#{code}"
             print(f"{link}\n{address.url}/console/enter#{code}")
-            print("The link works once, for two minutes. ctrl-C ends the demonstration.", flush=True)
+            print(
+                "The link works once, for two minutes. ctrl-C ends the demonstration.", flush=True
+            )
             try:
                 await running
             finally:

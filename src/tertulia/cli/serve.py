@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tertulia.aio.connect import PendingStore
     from tertulia.gateway.app import Gateway
     from tertulia.gateway.expiry import Flush
+    from tertulia.http.app import Pages
     from tertulia.platforms.base import Adapter
     from tertulia.platforms.terminal.adapter import TerminalAdapter
     from tertulia.processes.registry import ProcessRegistry
@@ -136,11 +137,23 @@ async def _serve_http(
         return
     from tertulia.http.server import serve
 
-    async with serve(gateway, with_owner_token(http)) as server:
+    async with serve(gateway, with_owner_token(http), pages=_console_pages()) as server:
         log.info("HTTP on %s, described at /openapi.json", server.url)
         if print_text is not None:
             print_text(f"HTTP is served on {server.url}; /openapi.json there describes it.\n")
         yield
+
+
+def _console_pages() -> Pages | None:
+    """Return what makes the pages of the console; None if they are not installed."""
+    try:
+        from tertulia.console.app import console_pages
+    except ModuleNotFoundError as problem:
+        if problem.name not in ("jinja2", "markupsafe", "nh3"):
+            raise
+        log.info("no console: it needs pip install 'tertulia[console]'")
+        return None
+    return console_pages
 
 
 def with_owner_token(http: HttpSection) -> HttpSection:

@@ -17,10 +17,10 @@ from tertulia.console import chat_page, delivery_pages, form_actions, now_page, 
 from tertulia.console.asset_files import assets, send_asset
 from tertulia.console.environment import render_template, zone
 from tertulia.console.live_stream import MAX_ROWS, live_events
-from tertulia.console.page import (
+from tertulia.console.page_definition import (
     CONSOLE,
+    ConsolePage,
     LoadedPage,
-    Page,
     PageCall,
     load_page,
     partials,
@@ -37,7 +37,7 @@ from tertulia.version import __version__
 
 log = logging.getLogger("tertulia.console")
 
-PAGES: tuple[Page, ...] = (
+PAGES: tuple[ConsolePage, ...] = (
     *now_page.PAGES,
     *session_pages.PAGES,
     *delivery_pages.PAGES,
@@ -48,7 +48,7 @@ _VISITOR_COOKIE = "tertulia_visitor"
 
 
 def console_pages(api: Api) -> Starlette:
-    """Return the application of the console; `tertulia.http.serve` takes this function as `pages`."""
+    """Return the application of the console; `tertulia.http.serve` takes this as its `pages`."""
     return Starlette(
         routes=Console(api).routes(),
         exception_handlers={HTTPException: _lost, Exception: _broken},
@@ -78,7 +78,7 @@ class Console:
 
     # -- pages
 
-    def _page_endpoint(self, page: Page) -> Callable[[Request], Any]:
+    def _page_endpoint(self, page: ConsolePage) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
             try:
                 caller = await self._api.cookies.caller(request)
@@ -88,17 +88,20 @@ class Console:
             try:
                 if caller.role == "guest" and page.role != "guest" and page.path == "/":
                     return RedirectResponse(f"{CONSOLE}/chat", 303)
-                loaded = await load_page(page, call)
-                shared = self._shared(request, caller, page)
-                if page.part and call.query.get("part") == page.part:
-                    return _html(loaded.regions(shared)[f"live_{page.part}"])
-                response = _html(loaded.render(shared))
-                await self._name_visitor(call, response)
-                return response
+                return await self._page(page, call)
             except Error as problem:
                 return self._error(request, caller, page, problem)
 
         return endpoint
+
+    async def _page(self, page: ConsolePage, call: PageCall) -> Response:
+        loaded = await load_page(page, call)
+        shared = self._shared(call.request, call.caller, page)
+        if page.part and call.query.get("part") == page.part:
+            return _html(loaded.regions(shared)[f"live_{page.part}"])
+        response = _html(loaded.render(shared))
+        await self._name_visitor(call, response)
+        return response
 
     def _call(
         self, request: Request, caller: Caller, path: dict[str, Any], query: dict[str, str]
@@ -121,7 +124,7 @@ class Console:
             secure=call.request.url.scheme == "https", max_age=30 * 86_400,
         )  # fmt: skip
 
-    def _shared(self, request: Request, caller: Caller, page: Page | None) -> dict[str, Any]:
+    def _shared(self, request: Request, caller: Caller, page: ConsolePage | None) -> dict[str, Any]:
         """Return what every template may use."""
         theme = request.cookies.get("tertulia_theme", "")
         return {
@@ -142,7 +145,7 @@ class Console:
         }
 
     def _error(
-        self, request: Request, caller: Caller, page: Page | None, problem: Error
+        self, request: Request, caller: Caller, page: ConsolePage | None, problem: Error
     ) -> Response:
         """Return the frame of the page with the reason and a way on."""
         if isinstance(problem, AccessDenied) and page is not None:
@@ -150,8 +153,10 @@ class Console:
             problem = NotFound("There is no such page.", hint="The navigation lists yours.")
         status, _ = status_of(problem)
         context = self._shared(request, caller, page) | {
-            "problem": error_detail(problem), "address": _own_address(request), "heading": "That did not work",
-        }  # fmt: skip
+            "problem": error_detail(problem),
+            "address": _own_address(request),
+            "heading": "That did not work",
+        }
         return _html(render_template("problem.html", context), status)
 
     # -- live
@@ -172,12 +177,15 @@ class Console:
             return await load_page(page, self._call(request, current, path, query))
 
         return EventStream(
-            live_events(load, rows, since, self._shared(request, caller, page)),
+            live_events(
+                load, rows, since, self._shared(request, caller, page),
+                is_draining=lambda: self._api.is_draining,
+            ),
             seconds=self._api.settings.stream_seconds,
             counted=self._api.streams.open(f"console/{caller.name}"),
-        )
+        )  # fmt: skip
 
-    def _page_at(self, address: str) -> tuple[Page, dict[str, Any], dict[str, str]]:
+    def _page_at(self, address: str) -> tuple[ConsolePage, dict[str, Any], dict[str, str]]:
         """Return the page at an address, with the values in its path and query."""
         parts = urlsplit(address)
         path = parts.path.removeprefix(CONSOLE) or "/"
@@ -196,29 +204,26 @@ class Console:
         try:
             caller = await self._api.cookies.caller(request)
         except Unauthorized:
-            return _html(render_template("_signed_out.html", {}), 401) if (
-                is_script
-            ) else _to_sign_in(request)  # fmt: skip
-        fields = await self._form(request, caller)
-        back = fields.pop("back", f"{CONSOLE}/")
-        page: Page | None = None
+            signed_out = render_template("_signed_out.html", {})
+            return _html(signed_out, 401) if is_script else _to_sign_in(request)
         try:
+            fields = await self._form(request, caller)
+            back = fields.pop("back", f"{CONSOLE}/")
             page, path, query = self._page_at(back)
             call = self._call(request, caller, path, query)
             result = await form_actions.run_action(request.path_params["action"], call, fields)
         except Error as problem:
             if not is_script:
                 return self._error(request, caller, None, problem)
-            notice = render_template("_notice.html", {"notice": None, "problem": error_detail(problem)})
+            notice = render_template(
+                "_notice.html", {"notice": None, "problem": error_detail(problem)}
+            )
             return _html(partials({"notice": notice}), status_of(problem)[0])
-        if result.leads_to is not None:
-            if is_script:
-                return Response(status_code=204, headers={"HX-Redirect": result.leads_to})
-            return RedirectResponse(result.leads_to, 303)
+        target = result.leads_to
         if not is_script:
-            return RedirectResponse(_with_note(back, result.note), 303)
-        loaded = await load_page(page, call)
-        return _html(self._refreshed(request, loaded, result))
+            return RedirectResponse(target or _with_note(back, result.note), 303)
+        html = "" if target else self._refreshed(request, await load_page(page, call), result)
+        return _html(html, headers={"HX-Redirect": target} if target else None)
 
     def _refreshed(
         self, request: Request, loaded: LoadedPage, result: form_actions.ActionResult
@@ -290,8 +295,8 @@ class Console:
         return response
 
 
-def _html(text: str, status: int = 200) -> HTMLResponse:
-    return HTMLResponse(text.encode("utf-8", "replace"), status)
+def _html(text: str, status: int = 200, headers: dict[str, str] | None = None) -> HTMLResponse:
+    return HTMLResponse(text.encode("utf-8", "replace"), status, headers)
 
 
 def _own_address(request: Request) -> str:
@@ -320,7 +325,10 @@ async def _no_endpoint(request: Request) -> Response:
 
 
 async def _lost(request: Request, problem: Any) -> Response:
-    context = {"title": "There is no such page", "text": "The address is wrong, or it is not yours."}
+    context = {
+        "title": "There is no such page",
+        "text": "The address is wrong, or it is not yours.",
+    }
     return _html(_bare(context), problem.status_code)
 
 

@@ -49,7 +49,10 @@ async def send_asset(request: Request) -> Response:
     name = request.path_params["name"]
     for asset in assets().values():
         if asset.name == name:
-            headers = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
+            headers = {
+                "Cache-Control": "public, max-age=31536000, immutable",
+                "Vary": "Accept-Encoding",
+            }
             if "gzip" in request.headers.get("accept-encoding", ""):
                 headers["Content-Encoding"] = "gzip"
                 return Response(asset.packed, media_type=asset.kind, headers=headers)

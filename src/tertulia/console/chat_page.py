@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from tertulia.console.page import Page, PageCall
+from tertulia.console.page_definition import ConsolePage, PageCall
 from tertulia.console.transcript_entries import show_entries
 from tertulia.errors import NotFound
 from tertulia.gateway.commands import TABLE as COMMANDS
@@ -57,7 +57,7 @@ async def read_chat_events(call: PageCall) -> Response:
 
 
 PAGES = (
-    Page(
+    ConsolePage(
         path="/chat", name="chat", title="Chat", section="chat", load=load_chat, role="guest",
         part="chat",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tertulia.console.page import Page, PageCall, gather_values
+from tertulia.console.page_definition import ConsolePage, PageCall, gather_values
 from tertulia.records.queues.outbox import DELIVERY_STATES
 
 _STATES = ("unknown", "dead", "waiting", "sending")
@@ -15,9 +15,7 @@ async def load_deliveries(call: PageCall) -> dict[str, Any]:
     state = call.query.get("state", "")
     shown = [state] if state in DELIVERY_STATES else list(_STATES)
     pages = await gather_values(
-        **{
-            name: call.run("list_deliveries", query={"state": name, "limit": 50}) for name in shown
-        }
+        **{name: call.run("list_deliveries", query={"state": name, "limit": 50}) for name in shown}
     )
     arrivals = await gather_values(
         dead=call.run("list_arrivals", query={"state": "dead", "limit": 20}),
@@ -34,7 +32,7 @@ async def load_deliveries(call: PageCall) -> dict[str, Any]:
 
 
 PAGES = (
-    Page(
+    ConsolePage(
         path="/deliveries", name="deliveries", title="Deliveries", section="deliveries",
         load=load_deliveries, role="owner", rows="deliveries", row_template="_delivery_row.html",
         live=("live_arrivals",),

@@ -76,9 +76,7 @@ def _line(text: object, limit: int = 120) -> str:
     return display_line(str(text)[: limit * 8], limit)
 
 
-def _clock(
-    moment: datetime | None, *, seconds: bool = False, alone: bool = True
-) -> Markup:
+def _clock(moment: datetime | None, *, seconds: bool = False, alone: bool = True) -> Markup:
     """Return a time in the zone of the page, with UTC as its title; as short as is clear.
 
     Where the day stands beside it, it is not `alone`.

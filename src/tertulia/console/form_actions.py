@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tertulia.console.page import CONSOLE, PageCall
+from tertulia.console.page_definition import CONSOLE, PageCall
 from tertulia.errors import NotFound
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})

@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from tertulia.console.page import LoadedPage, changed_parts, digest_of, partials
+from tertulia.console.page_definition import LoadedPage, changed_parts, digest_of, partials
 from tertulia.errors import Error
 
 _LOOK_SECONDS: Final = 2.0
+_STEPS: Final = 8
 _STILL_SECONDS: Final = 15.0
 MAX_ROWS: Final = 300
 
@@ -33,6 +34,8 @@ async def live_events(
     rows: Sequence[str],
     since: str,
     shared: Mapping[str, Any],
+    *,
+    is_draining: Callable[[], bool],
 ) -> AsyncGenerator[bytes, None]:
     """Yield the changed parts of a page, and every 15 seconds a sign of life.
 
@@ -41,7 +44,7 @@ async def live_events(
     """
     last, quiet = since, 0.0
     yield format_html("", name="still")
-    while True:
+    while not is_draining():
         try:
             page = await load()
         except Error as problem:
@@ -52,7 +55,10 @@ async def live_events(
         if changes:
             last, quiet = digest_of(parts), 0.0
             yield format_html(partials(changes), id=last)
-        await asyncio.sleep(_LOOK_SECONDS)
+        for _ in range(_STEPS):  # a server that stops waits for its streams
+            await asyncio.sleep(_LOOK_SECONDS / _STEPS)
+            if is_draining():
+                return
         quiet += _LOOK_SECONDS
         if quiet >= _STILL_SECONDS:
             quiet = 0.0

@@ -23,7 +23,10 @@ _MAX_LENGTH: Final = 16_384
 _MAX_BRACKETS: Final = 500
 _MAX_NESTING: Final = 20
 _TAGS: Final = frozenset(
-    "a p br hr em strong s code pre blockquote ul ol li h3 h4 h5 h6 table thead tbody tr th td".split()
+    (
+        *("a", "p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li"),
+        *("h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"),
+    )
 )
 _SCHEMES: Final = frozenset(("http", "https", "mailto"))
 

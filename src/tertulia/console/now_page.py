@@ -1,4 +1,4 @@
-"""Now: is all well, and what waits for a person?"""
+"""Now: tells whether all is well, and what waits for a person."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, time, timedelta
 from typing import Any
 
 from tertulia.console.environment import zone
-from tertulia.console.page import Page, PageCall, gather_values
+from tertulia.console.page_definition import ConsolePage, PageCall, gather_values
 
 _SHOWN = 20
 
@@ -60,7 +60,7 @@ def sum_today(sums: Sequence[Any]) -> dict[str, Any]:
 
 
 PAGES = (
-    Page(
+    ConsolePage(
         path="/", name="now", title="Now", section="now", load=load_now,
         live=("live_now", "live_figures"),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tertulia.console.page import Page, PageCall
+from tertulia.console.page_definition import ConsolePage, PageCall
 from tertulia.console.transcript_entries import show_entries
 from tertulia.core.session import STATES
 from tertulia.platforms.registry import PLATFORMS
@@ -38,11 +38,11 @@ async def load_transcript(call: PageCall) -> dict[str, Any]:
 
 
 PAGES = (
-    Page(
+    ConsolePage(
         path="/sessions", name="sessions", title="Sessions", section="sessions",
         load=load_sessions, rows="sessions", row_template="_session_row.html",
     ),
-    Page(
+    ConsolePage(
         path="/sessions/{id}", name="transcript", title="Transcript", section="sessions",
         load=load_transcript, live=("live_head", "live_transcript"),
     ),

@@ -28,7 +28,7 @@ _NAMES: Final = {
 }  # fmt: skip
 
 
-class Block(msgspec.Struct, frozen=True, kw_only=True):
+class EntryBlock(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a message. `left` is the number of characters that are not shown."""
 
     kind: BlockKind
@@ -38,7 +38,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     left: int = 0
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class TranscriptItem(msgspec.Struct, frozen=True, kw_only=True):
     """A message on a page; `day` is set if it is the first one of its day."""
 
     id: int
@@ -49,12 +49,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None
     at: datetime
     day: date | None
-    blocks: tuple[Block, ...]
+    blocks: tuple[EntryBlock, ...]
     text: str
     is_cut: bool
 
 
-async def show_entries(messages: Sequence[Any], *, full: int | None = None) -> list[Entry]:
+async def show_entries(messages: Sequence[Any], *, full: int | None = None) -> list[TranscriptItem]:
     """Return messages (`seq`, `turn`, `role`, `kind`, `at`, `author`, `body`) as entries.
 
     The message at position `full` is not cut.
@@ -71,7 +71,13 @@ async def show_entries(messages: Sequence[Any], *, full: int | None = None) -> l
     entries, last_day = [], None
     for (message, parts), limit in zip(drafts, limits, strict=True):
         blocks = tuple(
-            _block(kind, label, text, limit, next(rendered) if _is_markdown(message.role, kind) else None)
+            _block(
+                kind,
+                label,
+                text,
+                limit,
+                next(rendered) if _is_markdown(message.role, kind) else None,
+            )
             for kind, label, text in parts
         )
         day = message.at.astimezone(zone()).date()
@@ -85,9 +91,12 @@ def _is_markdown(role: str, kind: BlockKind) -> bool:
 
 
 def _entry(
-    message: Any, blocks: tuple[Block, ...], parts: list[tuple[BlockKind, str, str]], day: date | None
-) -> Entry:
-    return Entry(
+    message: Any,
+    blocks: tuple[EntryBlock, ...],
+    parts: list[tuple[BlockKind, str, str]],
+    day: date | None,
+) -> TranscriptItem:
+    return TranscriptItem(
         id=message.seq,
         turn=message.turn,
         role=message.role,
@@ -104,8 +113,8 @@ def _entry(
 
 def _block(
     kind: BlockKind, label: str, text: str, limit: int | None, html: Markup | None
-) -> Block:
-    return Block(
+) -> EntryBlock:
+    return EntryBlock(
         kind=kind,
         label=display_line(label, _MAX_NAME),
         html=html if html is not None else plain_html(text[:limit]),
@@ -115,7 +124,7 @@ def _block(
 
 
 def _speaker(message: Any) -> str:
-    """Return the name of the author, else of the role: a stranger's name never looks like a role."""
+    """Return the name of the author, else of the role; the agent is always called so."""
     author = message.author if isinstance(message.author, Mapping) else {}
     name = author.get("name") or author.get("id") or message.body.get("name")
     role = _NAMES.get(message.role, message.role)
@@ -139,7 +148,11 @@ def _parts(message: Any) -> Iterator[tuple[BlockKind, str, str]]:
     for item in media if isinstance(media, list) else []:
         if isinstance(item, Mapping):
             name = str(item.get("name") or item.get("kind") or "file")
-            yield "file", "File", f"{name} ({item.get('mime') or item.get('type') or 'unknown kind'})"
+            yield (
+                "file",
+                "File",
+                f"{name} ({item.get('mime') or item.get('type') or 'unknown kind'})",
+            )
     calls = body.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
         function = call.get("function") if isinstance(call, Mapping) else None

@@ -269,18 +269,23 @@
       toEnd();
     });
 
-    compose.addEventListener("htmx:after:request", (event) => {
-      if (!event.detail.ctx.response?.raw?.ok) return;
-      const text = field.value;
+    // The answer may be here before the request has ended, so the message is shown when it is sent.
+    let sent = null;
+    compose.addEventListener("htmx:before:request", () => {
       if (reads) draft.replaceChildren();
-      if (text.startsWith("/")) draft.dataset.command = "yes";
+      if (field.value.startsWith("/")) draft.dataset.command = "yes";
+      sent = bubble("person", "You", field.value).item;
+      draft.append(sent);
+      toEnd();
+    });
+    compose.addEventListener("htmx:after:request", (event) => {
+      if (!event.detail.ctx.response?.raw?.ok) { sent?.remove(); return; }
       $("#tries")?.remove();
-      draft.append(bubble("person", "You", text).item);
       field.value = "";
       idField.value = newId();
       hide();
-      toEnd();
     });
+    compose.addEventListener("htmx:error", () => sent?.remove());
     const hide = () => { commands.hidden = true; };
     const complete = (name) => { field.value = `/${name} `; hide(); field.focus(); };
     const show = () => {

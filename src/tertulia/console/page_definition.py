@@ -64,7 +64,7 @@ class PageCall(msgspec.Struct, frozen=True, kw_only=True):
 Load = Callable[[PageCall], Awaitable[dict[str, Any]]]
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class ConsolePage(msgspec.Struct, frozen=True, kw_only=True):
     """One page. `section` is its entry in the navigation.
 
     `live` are the blocks that are sent again when they change. `rows` names the list in the loaded
@@ -95,7 +95,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 class LoadedPage:
     """A page with the values it has loaded."""
 
-    def __init__(self, page: Page, call: PageCall, values: dict[str, Any]) -> None:
+    def __init__(self, page: ConsolePage, call: PageCall, values: dict[str, Any]) -> None:
         self.page = page
         self.call = call
         self.values = values
@@ -202,7 +202,7 @@ def partials(parts: Mapping[str, str], *, swap: str = "innerMorph") -> str:
     )
 
 
-async def load_page(page: Page, call: PageCall) -> LoadedPage:
+async def load_page(page: ConsolePage, call: PageCall) -> LoadedPage:
     """Check the role of the caller, and load the values of a page."""
     call.caller.require_role(page.role)
     return LoadedPage(page, call, await page.load(call))

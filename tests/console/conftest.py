@@ -1,0 +1,46 @@
+"""A served console with the store of the demonstration, and a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.console.served_console import ServedConsole, served_console
+from tests.servers.browser import MISSING, WatchedContext, browser_program, running_browser
+
+expect.set_options(timeout=60_000)  # the machine may be busy
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A browser; the tests fail without one, and say how to get it."""
+    if browser_program() is None:
+        pytest.fail(MISSING)
+    with running_browser() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedConsole]:
+    """The console of the demonstration, for tests that only read."""
+    with served_console(Path(tmp_path_factory.mktemp("demo")) / "talk.db", is_demo=True) as console:
+        yield console
+
+
+@pytest.fixture
+def profile(browser: Browser) -> Iterator[Callable[..., WatchedContext]]:
+    """Make profiles of the browser; what their pages must not do fails the test."""
+    profiles: list[WatchedContext] = []
+
+    def make(url: str, **options: Any) -> WatchedContext:
+        profiles.append(WatchedContext(browser, url, **options))
+        return profiles[-1]
+
+    yield make
+    for each in profiles:
+        each.close()
+    assert [problem for each in profiles for problem in each.problems] == []

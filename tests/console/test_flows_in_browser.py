@@ -1,0 +1,119 @@
+"""What people do with the console, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tertulia import Source
+from tests.console.served_console import served_console
+from tests.http.served_gateway import eventually
+from tests.servers.browser import WatchedContext
+
+pytestmark = pytest.mark.check
+
+Profile = Callable[..., WatchedContext]
+ANA = Source("telegram", "42", user_id="42", user_name="Ana")
+
+
+def test_a_link_signs_in_and_signing_out_elsewhere_ends_the_stream(
+    where: str, profile: Profile
+) -> None:
+    with served_console(where) as console:
+        browser = profile(console.url)
+        page = browser.page()
+        with console.gateway.store() as store:
+            code = store.browsers.request_code("root")
+            store.sessions.open(ANA)
+        page.goto(f"/console/enter#{code}")
+        page.wait_for_url("**/console/")
+        assert code not in page.content()
+        expect(page.locator("#liveness")).to_have_text("Live.")
+        with console.gateway.store() as store:
+            store.browsers.sign_out_all()
+        expect(page.locator("#liveness")).to_contain_text("Signed out")
+        browser.check(page)
+
+
+def test_settle_an_unknown_delivery(tmp_path: Path, profile: Profile) -> None:
+    with served_console(tmp_path / "talk.db", is_demo=True) as console:
+        page = console.sign_in(profile(console.url))
+        page.goto("/console/")
+        card = page.locator(".card", has_text="Did this arrive?")
+        expect(card).to_have_count(1)
+        card.get_by_role("button", name="It arrived").click()
+        expect(card).to_have_count(0)
+        expect(page.locator("#notice")).to_contain_text("Noted: it arrived.")
+        with console.gateway.store() as store:
+            assert store.outbox.find(state="unknown").items == ()
+
+
+def test_end_and_take_it_back_by_keyboard(tmp_path: Path, profile: Profile) -> None:
+    with served_console(tmp_path / "talk.db") as console:
+        with console.gateway.store() as store:
+            session = store.sessions.open(ANA)
+        page = console.sign_in(profile(console.url))
+        page.goto(f"/console/sessions/{session.id}")
+        page.get_by_role("button", name="End", exact=True).press("Enter")
+        expect(page.locator("#notice")).to_contain_text("The session has ended.")
+        with console.gateway.store() as store:
+            assert store.sessions.require(session.id).ended_at is not None
+        page.keyboard.press("u")
+        expect(page.locator("#notice")).to_contain_text("current one again")
+        with console.gateway.store() as store:
+            assert store.sessions.require(session.id).ended_at is None
+
+
+def test_rows_change_in_place_and_new_ones_wait_behind_a_link(
+    tmp_path: Path, profile: Profile
+) -> None:
+    with served_console(tmp_path / "talk.db", is_demo=True) as console:
+        page = console.sign_in(profile(console.url))
+        page.goto("/console/sessions")
+        first = page.locator(".rows > li").first
+        before = first.get_attribute("id")
+        with console.gateway.store() as store:
+            oldest = store.sessions.find().items[-1]
+            store.sessions.rename(oldest.id, "Renamed meanwhile")
+            store.sessions.open(Source("web", "brand-new", user_id="9"))
+        expect(page.locator(f"#row-{oldest.id}")).to_contain_text("Renamed meanwhile")
+        expect(page.locator("#live_newer")).to_contain_text("1 newer")
+        assert page.locator(".rows > li").first.get_attribute("id") == before
+        page.get_by_text("1 newer").click()
+        expect(page.locator(".rows > li").first).not_to_have_id(str(before))
+
+
+def test_a_chat_streams_and_shows_markdown(tmp_path: Path, profile: Profile) -> None:
+    with served_console(tmp_path / "talk.db") as console:
+        page = console.sign_in(profile(console.url))
+        page.goto("/console/chat")
+        expect(page.locator("#liveness, .foot")).to_be_visible()
+        page.get_by_label("Message").fill("Hello **you** <img src=x onerror=alert(1)>")
+        page.keyboard.press("Enter")
+        answer = page.locator("#live_chat .entry.agent")
+        expect(answer).to_have_count(1)
+        expect(answer.locator("strong")).to_have_text("you")
+        expect(page.locator("#live_chat .entry.person")).to_have_count(1)
+        expect(page.locator("#draft .entry")).to_have_count(0)
+        page.get_by_label("Message").type("/he")
+        expect(page.locator("#commands")).to_contain_text("/help")
+        page.keyboard.press("Tab")
+        expect(page.get_by_label("Message")).to_have_value("/help ")
+        page.keyboard.press("Enter")
+        expect(page.locator("#draft")).to_contain_text("/resume")
+
+
+def test_a_guest_only_chats(tmp_path: Path, profile: Profile) -> None:
+    with served_console(tmp_path / "talk.db") as console:
+        page = console.sign_in(profile(console.url), "eve")
+        page.goto("/console/")
+        expect(page).to_have_url(re.compile("/console/chat$"))
+        page.get_by_label("Message").fill("Hello parrot")
+        page.keyboard.press("Enter")
+        expect(page.locator("#draft .entry.agent")).to_contain_text("Hello parrot")
+        with console.gateway.store() as store:
+            assert eventually(lambda: store.sessions.find().items)
