@@ -160,7 +160,10 @@ def test_buttons_work_without_a_script(tmp_path: Path) -> None:
 def test_a_stream_sends_what_changed_and_ends_when_the_browser_is_signed_out(
     tmp_path: Path,
 ) -> None:
-    with served_console(tmp_path / "talk.db", is_demo=True) as console, console.client() as client:
+    with served_console(tmp_path / "talk.db") as console, console.client() as client:
+        with console.gateway.store() as store:
+            for chat in ("one", "two", "three"):
+                store.sessions.open(tertulia.Source("web", chat, user_id="ana"))
         page = client.get("/console/sessions").text
         match = re.search(r'hx-sse:connect="([^"]+)"', page)
         assert match is not None

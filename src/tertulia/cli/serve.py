@@ -18,6 +18,7 @@ from tertulia.cli import locations, output
 from tertulia.cli.options import CommandOptions
 from tertulia.config.schema import Config, HttpSection
 from tertulia.http.settings import NO_TOKEN, Token
+from tertulia.install_command import install_command
 from tertulia.private_files import read_or_make_secret
 from tertulia.records.machine_zone import machine_zone
 
@@ -151,7 +152,7 @@ def _console_pages() -> Pages | None:
     except ModuleNotFoundError as problem:
         if problem.name not in ("jinja2", "markupsafe", "nh3"):
             raise
-        log.info("no console: it needs pip install 'tertulia[console]'")
+        log.info("no console, it needs: %s", install_command("console"))
         return None
     return console_pages
 

@@ -2,7 +2,7 @@
 
 It sends state, not events: at each look the page is loaded again, and what differs from what the
 browser has is sent. The id of an event has the digests of all parts, so a browser that connects
-again, to any node, gets exactly what changed meanwhile.
+again, to any node, gets exactly what changed meanwhile (decision 0022).
 """
 
 from __future__ import annotations
