@@ -13,6 +13,7 @@ from tertulia.errors import Error
 from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.expiry import ExpiryWatcher, Flush
 from tertulia.gateway.pipeline import Pipeline
+from tertulia.gateway.result_files import ResultFiles
 from tertulia.gateway.retention_job import RetentionJob
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import Adapter
@@ -50,6 +51,7 @@ class Gateway:
             store, agent, self.adapters, self.settings, tuple(tools), processes, folder
         )
         self.expiry_watcher = ExpiryWatcher(store, every=self.settings.watch_seconds, flush=flush)
+        self._result_files = None if folder is None else ResultFiles(folder)
         self.process_poller = ProcessPoller(processes)
         self._stop_requested = asyncio.Event()
         # The time of the event loop by which everything has to be drained, once draining began.
@@ -63,7 +65,7 @@ class Gateway:
         loops = self.pipeline.start()
         background = [
             asyncio.create_task(self.expiry_watcher.run()),
-            asyncio.create_task(RetentionJob(self.store).run()),
+            asyncio.create_task(RetentionJob(self.store, files=self._result_files).run()),
             asyncio.create_task(self.process_poller.run()),
         ]
         stop = asyncio.create_task(self._stop_requested.wait())

@@ -8,6 +8,7 @@ from typing import Final
 
 from tertulia import aio
 from tertulia.errors import Error
+from tertulia.gateway.result_files import ResultFiles
 from tertulia.records.retention_steps import RemovedRows
 
 log = logging.getLogger("tertulia.gateway")
@@ -21,9 +22,15 @@ class RetentionJob:
     """Removes what is no longer kept, every `every` seconds, in small steps with pauses."""
 
     def __init__(
-        self, store: aio.Store, *, every: float = 3600.0, pause: float = _PAUSE_SECONDS
+        self,
+        store: aio.Store,
+        *,
+        files: ResultFiles | None = None,
+        every: float = 3600.0,
+        pause: float = _PAUSE_SECONDS,
     ) -> None:
         self._store = store
+        self._files = files
         self._every = every
         self._pause = pause
 
@@ -32,9 +39,16 @@ class RetentionJob:
         while True:
             try:
                 await self.remove()
-            except Error as problem:
+                await self.clean_files()
+            except (Error, OSError) as problem:
                 log.warning("retention failed, retrying in %g s: %s", self._every, problem)
             await asyncio.sleep(self._every)
+
+    async def clean_files(self) -> int:
+        """Delete the files of results whose sessions were deleted; return how many."""
+        if self._files is None:
+            return 0
+        return await asyncio.to_thread(self._files.clean, self._store.sync)
 
     async def remove(self) -> RemovedRows:
         """Remove everything that is no longer kept; return how many."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
 
@@ -22,9 +21,9 @@ from tertulia.core.text.time_head import format_local_time
 from tertulia.errors import ConfigError, Error
 from tertulia.gateway.adapters import Adapters
 from tertulia.gateway.request_reply import AgentRequest, Responder
+from tertulia.gateway.result_files import ResultFiles
 from tertulia.gateway.retries import SCHEDULE_RUN_BACKOFF, Retries
 from tertulia.platforms.registry import PLATFORMS
-from tertulia.private_files import make_private_folder
 from tertulia.records.schedules import MAX_ATTEMPTS, Schedule, ScheduleRun
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class ScheduleRunner:
         self._pipeline = pipeline
         self._store = pipeline.store
         self._adapters = adapters
-        self._folder = folder
+        self._files = None if folder is None else ResultFiles(folder)
         self._retries = Retries(
             "run",
             self._store.schedules,
@@ -132,10 +131,10 @@ class ScheduleRunner:
 
     async def _write(self, run: ScheduleRun, text: str) -> str | None:
         """Write a result to its file; return the path, or None if it cannot be written."""
-        if self._folder is None:
+        if self._files is None:
             return None
         try:
-            return await asyncio.to_thread(_write_file, self._folder, run, text)
+            return await asyncio.to_thread(self._files.write, run, text)
         except OSError as problem:
             log.warning("result of run %s could not be written to a file: %s", run.id, problem)
             return None
@@ -185,17 +184,3 @@ def not_delivered(schedule: Schedule, reason: str) -> str:
 def not_run(schedule: Schedule, problem: Error) -> str:
     """Tell the creator. The provider's own message goes only into the log."""
     return f"Task {schedule.id} could not be run ({problem.code}). /schedule shows its next run."
-
-
-def _write_file(folder: str, run: ScheduleRun, text: str) -> str:
-    """Write a result that only this user can read; return its path, by schedule and time."""
-    directory = os.path.join(folder, str(run.schedule.id))
-    make_private_folder(directory)
-    path = os.path.join(directory, f"{run.planned_at:%Y-%m-%dT%H-%M-%SZ}-{run.id}.md")
-    partial = f"{path}.new"
-    with open(os.open(partial, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(text.encode("utf-8", "replace"))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    return path
