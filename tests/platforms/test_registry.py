@@ -24,6 +24,7 @@ ZULIP = PlatformDefinition("zulip", "Zulip", threads=True)
 BUILT_IN = (
     "api",
     "discord",
+    "email",
     "local",
     "matrix",
     "signal",

@@ -17,6 +17,8 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     hash      the SHA-256 of the bytes in hex, under which `store.media` has them; None before
     source    the platform's own reference, from which `Adapter.fetch` gets the bytes
     problem   why the file could not be fetched, for the agent and the person; None if it was
+    hidden_text   instead of a file: text of the message that is stored with it and not shown to the
+              model, such as the earlier mails that a mail quotes
     """
 
     type: str | None = None
@@ -25,18 +27,20 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     hash: str | None = None
     source: str | None = None
     problem: str | None = None
+    hidden_text: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a dict; `problem` only if it is set."""
+        """Return the fields as a dict; `problem` and `hidden_text` only if they are set."""
         fields = msgspec.structs.asdict(self)
-        if self.problem is None:
-            del fields["problem"]
+        for name in ("problem", "hidden_text"):
+            if fields[name] is None:
+                del fields[name]
         return fields
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Media:
         """Return the media of a stored dict, without unknown fields and values of wrong types."""
-        texts = ("type", "name", "hash", "source", "problem")
+        texts = ("type", "name", "hash", "source", "problem", "hidden_text")
         values: dict[str, Any] = {
             name: fields[name] for name in texts if isinstance(fields.get(name), str)
         }

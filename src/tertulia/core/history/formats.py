@@ -279,7 +279,7 @@ def _describe_media(media: Any) -> str:
     for item in media if isinstance(media, list) else [media]:
         if isinstance(item, str):
             lines.append(f"[image: {clean_for_prompt(item) or 'unknown'}]")
-        elif isinstance(item, Mapping):
+        elif isinstance(item, Mapping) and "hidden_text" not in item:
             kind = clean_for_prompt(str(item.get("type") or ""), 20) or "file"
             location = item.get("path") or item.get("url") or item.get("name") or ""
             problem = clean_for_prompt(str(item.get("problem") or ""), 80)

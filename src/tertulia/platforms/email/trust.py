@@ -1,0 +1,98 @@
+"""Trust in the author of a mail, from what the own server found out.
+
+Anybody can write any address into From. The server that received the mail checks it (SPF, DKIM,
+DMARC) and writes the results into a field Authentication-Results (RFC 8601). Others can write such
+fields too, so only those with the name of the own server count; a server removes foreign fields
+with its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+_COMMENT = re.compile(r"\((?:[^()\\]|\\.)*\)", re.S)
+_RESULT = re.compile(r"\A\s*(dkim|spf|dmarc|auth)\s*(?:/\s*\d+)?\s*=\s*([a-z]+)", re.I)
+_PROPERTY = re.compile(r"\b(header|smtp|policy)\.([a-z-]+)\s*=\s*(\"[^\"]*\"|[^\s;]+)", re.I)
+
+Method = Literal["DMARC", "DKIM", "SPF"]
+
+
+class Trust(msgspec.Struct, frozen=True):
+    """What is known of the author: by which check they are verified, and all results.
+
+    method    the check that verifies the address in From; None: it may be forged
+    results   the results of the own server, such as ("dkim=fail", "spf=none")
+    """
+
+    method: Method | None = None
+    results: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.method is not None:
+            return f"sender verified by {self.method}"
+        return f"sender not verified ({', '.join(self.results) or 'no results of the server'})"
+
+
+def read_trust(fields: Sequence[str], server: str | None, sender: str) -> Trust:
+    """Return the trust in `sender`, by the Authentication-Results of `server`.
+
+    `fields` are all of them, the topmost first. Only the topmost of the own server counts.
+    """
+    if not server:
+        return Trust()
+    domain = sender.rpartition("@")[2]
+    for field in fields:
+        text = field
+        while (shorter := _COMMENT.sub(" ", text)) != text:
+            text = shorter
+        name, *results = text.split(";")
+        words = name.split()
+        if words and words[0].lower().rstrip(".") == server.lower().rstrip("."):
+            return _read_results(results, domain)
+    return Trust()
+
+
+def _read_results(results: Sequence[str], domain: str) -> Trust:
+    methods: set[Method] = set()
+    texts = []
+    for result in results:
+        match = _RESULT.match(result)
+        if match is None:
+            continue
+        method, outcome = match[1].lower(), match[2].lower()
+        texts.append(f"{method}={outcome}")
+        properties = {
+            f"{scope}.{name}".lower(): value.strip('"').lower()
+            for scope, name, value in _PROPERTY.findall(result)
+        }
+        if outcome == "pass":
+            methods |= _verified_by(method, properties, domain)
+    order: tuple[Method, ...] = ("DMARC", "DKIM", "SPF")
+    best = next((method for method in order if method in methods), None)
+    return Trust(best, tuple(texts))
+
+
+def _verified_by(method: str, properties: dict[str, str], domain: str) -> set[Method]:
+    """Return the check if it is about the domain in From, and not about another one."""
+    signer = properties.get("header.d") or properties.get("header.i", "").rpartition("@")[2]
+    envelope = properties.get("smtp.mailfrom", "").rpartition("@")[2]
+    if method == "dmarc" and properties.get("header.from", "").rpartition("@")[2] == domain:
+        return {"DMARC"}
+    if method == "dkim" and _speaks_for(signer, domain):
+        return {"DKIM"}
+    if method == "spf" and _speaks_for(envelope, domain):
+        return {"SPF"}
+    return set()
+
+
+def _speaks_for(signer: str, domain: str) -> bool:
+    """Return whether a domain speaks for another: the same one, or one above it.
+
+    Not one below it: at many providers everybody can have a name below theirs.
+    """
+    is_above = domain.endswith(f".{signer}") and "." in signer
+    return bool(signer) and (signer == domain or is_above)

@@ -1,0 +1,148 @@
+"""Connections to mail servers: addresses, TLS, and lines with a time limit.
+
+No error here contains what was sent, because passwords are sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import ssl
+from typing import Final, Self
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tertulia.errors import ConfigError, PlatformUnavailable
+
+CONNECT_SECONDS: Final = 15.0
+REPLY_SECONDS: Final = 30.0
+# The longest line of a reply; what is longer comes as a literal, or is an attack.
+_MAX_LINE: Final = 2**20
+# The ports without and with TLS from the first byte.
+_PORTS: Final = {"imap": 143, "imaps": 993, "smtp": 587, "smtps": 465}
+
+
+class MailServerAddress(msgspec.Struct, frozen=True):
+    """The address of a mail server."""
+
+    protocol: str
+    host: str
+    port: int
+    is_tls: bool
+
+    @property
+    def needs_starttls(self) -> bool:
+        """Return whether the connection must be encrypted before anything secret is sent."""
+        return not self.is_tls and not _is_loopback(self.host)
+
+    @classmethod
+    def parse(cls, url: str, protocol: str, field: str) -> Self:
+        """Read an address such as imaps://imap.example.org; raise `ConfigError` if it is wrong."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host, port, parts = None, None, urlsplit("")
+        if parts.scheme not in (protocol, f"{protocol}s") or not host or parts.username:
+            raise ConfigError(
+                f"{field} is not the address of a mail server.",
+                hint=f'Write for example: {protocol}_url = "{protocol}s://{protocol}.example.org".'
+                " The user and the password are keys of their own.",
+                field=field,
+            )
+        return cls(protocol, host, port or _PORTS[parts.scheme], parts.scheme != protocol)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Wire:
+    """A connection that is read in lines; every wait has a limit."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: MailServerAddress
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.address = address
+
+    @classmethod
+    async def open(cls, address: MailServerAddress) -> Self:
+        """Connect; raise `PlatformUnavailable` if that fails."""
+        context = ssl.create_default_context() if address.is_tls else None
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                reader, writer = await asyncio.open_connection(
+                    address.host, address.port, ssl=context, limit=_MAX_LINE
+                )
+        except (OSError, TimeoutError) as problem:
+            raise unreachable(address, problem) from None
+        return cls(reader, writer, address)
+
+    async def start_tls(self) -> None:
+        """Encrypt the connection from here on."""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._writer.start_tls(
+                    ssl.create_default_context(), server_hostname=self.address.host
+                )
+        except (OSError, TimeoutError) as problem:
+            raise unreachable(self.address, problem) from None
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; raise `PlatformUnavailable` if the connection is lost."""
+        try:
+            self._writer.write(data)
+            async with asyncio.timeout(REPLY_SECONDS):
+                await self._writer.drain()
+        except (OSError, TimeoutError, RuntimeError) as problem:
+            raise unreachable(self.address, problem) from None
+
+    async def read_line(self, seconds: float = REPLY_SECONDS) -> bytes:
+        """Return the next line with its end; raise `PlatformUnavailable` without one."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._reader.readuntil(b"\n")
+        except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError) as problem:
+            raise unreachable(self.address, problem) from None
+
+    async def wait_line(self, seconds: float) -> bytes | None:
+        """Return the next line, or None if there is none within `seconds`."""
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                return await self._reader.readuntil(b"\n")
+        except TimeoutError:
+            return None
+        except (OSError, EOFError, asyncio.LimitOverrunError) as problem:
+            raise unreachable(self.address, problem) from None
+
+    async def read_bytes(self, count: int) -> bytes:
+        """Return so many bytes; raise `PlatformUnavailable` if they do not come."""
+        try:
+            async with asyncio.timeout(REPLY_SECONDS * 4):
+                return await self._reader.readexactly(count)
+        except (OSError, EOFError, TimeoutError) as problem:
+            raise unreachable(self.address, problem) from None
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        self._writer.transport.abort()
+
+
+def unreachable(address: MailServerAddress, problem: Exception) -> PlatformUnavailable:
+    """Return the error of a connection that failed or was lost."""
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        reason = "its certificate is not valid for this name"
+    elif isinstance(problem, TimeoutError):
+        reason = "it does not answer"
+    else:
+        reason = type(problem).__name__
+    return PlatformUnavailable(
+        f"The {address.protocol.upper()} server cannot be reached: {reason}.",
+        hint=f"Check {address.protocol}_url and the network.",
+    )
