@@ -126,6 +126,7 @@ class SlackServer(ScriptedServer):
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._numbers = itertools.count(1)
         self._turn = 0
+        self._in_order = asyncio.Lock()
 
     # -- people
 
@@ -276,6 +277,10 @@ class SlackServer(ScriptedServer):
         """Wait until so many sockets are open."""
         self.wait(lambda: len(self.open_sockets) == count)
 
+    def wait_replaced(self, hellos: int) -> None:
+        """Wait until so many sockets were opened, and all but one are closed."""
+        self.wait(lambda: self.hellos >= hellos and len(self.open_sockets) == 1)
+
     def on_sockets(self, *, close: int | None = None, disconnect: str | None = None) -> None:
         """Close the sockets with a code, announce their end, or cut them."""
 
@@ -318,6 +323,7 @@ class SlackServer(ScriptedServer):
                 await asyncio.sleep(pause)
             retry = event.sends
             event.sends += 1
+            self.notify()
             post = self._post if self.http_target is not None else self._envelope
             if await post(event, retry):
                 event.state = "acknowledged"
@@ -340,11 +346,12 @@ class SlackServer(ScriptedServer):
                 "accepts_response_payload": False, "retry_attempt": retry,
                 "retry_reason": "timeout" if retry else "",
             })  # fmt: skip
-        while not (sockets := self.open_sockets):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        self._turn += 1
-        if not self.is_silent:
-            await sockets[self._turn % len(sockets)].send(text)
+        async with self._in_order:
+            while not (sockets := self.open_sockets):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            self._turn += 1
+            if not self.is_silent:
+                await sockets[self._turn % len(sockets)].send(text)
         try:
             await asyncio.wait_for(acknowledged, self.ack_seconds)
         except TimeoutError:
