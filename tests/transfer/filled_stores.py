@@ -167,6 +167,15 @@ ACTS: dict[str, Callable[[Store, Source, str], object]] = {
 }
 
 
+def forget_a_message(store: Store) -> None:
+    """Accept and answer a message, and delete its session."""
+    source = Source("telegram", "777", user_id="777")
+    item = store.inbox.put(source, "forget me", message_id="1")
+    with store.turn(source, item.text, message_id=item.message_id) as turn:
+        turn.add_assistant("Gone.")
+    store.sessions.delete(turn.session.id)
+
+
 def program(store: Store) -> Process:
     return Process(
         id="p1",
@@ -198,6 +207,7 @@ def everything(store: Store) -> None:
     store.processes.begin(program(store))
     store.media.put(b"a file that no message holds yet", name="notes.txt")
     store.memories.add(ANA, "Ana sails.")
+    forget_a_message(store)
     store.memories.switch(BEN.with_fields(chat_id="9", user_id="9"), on=False)
     lease = store.listeners.claim("telegram", "", "node")
     assert lease is not None

@@ -539,6 +539,7 @@ class Inbox:
         """Store a message for answering and return its inbox item.
 
         A message with the same dedupe key changes nothing: the stored item is returned as it is.
+        If it was deleted with its session, the returned item has the id 0 and no content.
         With `gather_seconds` the message waits that long for more: further messages of the same
         user in that time are added to it and answered together with it; if it has a `group`, only
         messages of the same group. Raise `LimitExceeded` if `waiting_limit` messages of this user

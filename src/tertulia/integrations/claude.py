@@ -145,13 +145,14 @@ class TertuliaSessionStore(SessionStore):
     def _delete(self, key: SessionKey) -> None:
         session_key = self._store.sessions.key(self.source(key))
         helpers = keys.person_of(_helper_source(key["project_key"], key["session_id"]))
+        now = self._store.now()
 
         def work(tx: Transaction) -> None:
             rows = list(iterate_rows(tx, key=session_key))
             if not key.get("subpath"):
                 rows += iterate_rows(tx, person=helpers)
             for row in rows:
-                delete.delete_session(tx, row)
+                delete.delete_session(tx, row, now)
 
         self._store.context.write(work)
 

@@ -160,7 +160,7 @@ class TertuliaConversationStore(ConversationStore):
             stored, row = _get_record(tx, key), session_rows.get_current(tx, key)
             if stored is None or row is None or stored.revision != expected_revision:
                 raise ConversationConflict(conversation_id)
-            delete.delete_session(tx, row)
+            delete.delete_session(tx, row, self._store.now())
 
         await self._executor.run(self._context.write, work)
 

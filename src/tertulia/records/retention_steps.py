@@ -22,6 +22,7 @@ _LANE: Final = "retention"
 # What is removed, the setting that says when, and the statement that does it.
 _STATEMENTS: Final = (
     ("messages", "settled_days", "inbox_remove_settled"),
+    ("deleted_messages", "settled_days", "deleted_messages_remove"),
     ("deliveries", "settled_days", "outbox_remove_settled"),
     ("runs", "settled_days", "occurrences_remove_settled"),
     ("people", "stranger_days", "people_remove_strangers"),
@@ -32,6 +33,7 @@ class RemovedRows(msgspec.Struct, frozen=True, kw_only=True):
     """How many of each kind were removed."""
 
     messages: int = 0
+    deleted_messages: int = 0
     deliveries: int = 0
     runs: int = 0
     people: int = 0

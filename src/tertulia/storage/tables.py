@@ -196,6 +196,11 @@ TABLES: tuple[Table, ...] = (
         added={"paused_at": 0, "person": ""},
     ),
     _table(
+        "deleted_messages",
+        {"hash": str},
+        "hash at",
+    ),
+    _table(
         "outbox",
         {"id": int},
         "id delivery session_id target platform account chat_id thread_id body state attempts "

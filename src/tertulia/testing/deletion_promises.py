@@ -41,6 +41,25 @@ class DeletionPromises:
             store.sessions.delete(session.id)
         assert store.sessions.rename(child.id, "Beacon").title == "Beacon"
 
+    def test_a_message_of_a_deleted_session_is_not_answered_again(
+        self, store: Store, other: Store
+    ) -> None:
+        """A platform that sends it again, or who has captured a signed request, changes nothing."""
+        session_ids = []
+        for number in (1, 2):
+            store.inbox.put(dm("anna"), "lighthouse", message_id=number)
+            (item,) = store.inbox.claim()
+            with store.turn(dm("anna"), item.text, message_id=item.message_id) as turn:
+                turn.add_assistant("Hello.")
+            store.inbox.done(item)
+            session_ids.append(turn.session.id)
+        store.sessions.delete(session_ids[0])
+        again = other.inbox.put(dm("anna"), "lighthouse", message_id=1)
+        assert (again.is_new, again.state, again.text) == (False, "done", None)
+        assert other.inbox.claim() == []
+        assert other.inbox.put(dm("ben"), "lighthouse", message_id=1).is_new
+        assert other.inbox.put(dm("anna"), "lighthouse", message_id=3).is_new
+
     def test_the_current_session_can_be_deleted(self, store: Store) -> None:
         session = store.sessions.open(dm("anna"))
         store.sessions.delete(session.id)

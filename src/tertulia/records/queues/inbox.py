@@ -9,6 +9,7 @@ gathered                    its text was added to the message before it and is a
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -79,6 +80,7 @@ class Inbox:
         """Store a message for answering and return its inbox item.
 
         A message with the same dedupe key changes nothing: the stored item is returned as it is.
+        If it was deleted with its session, the returned item has the id 0 and no content.
         With `gather_seconds` the message waits that long for more: further messages of the same
         user in that time are added to it and answered together with it; if it has a `group`, only
         messages of the same group. Raise `LimitExceeded` if `waiting_limit` messages of this user
@@ -105,11 +107,13 @@ class Inbox:
             **base.pause_params(now, gather_seconds),
         }
 
+        known_message = {"arrival": dedupe_key, "hash": _hash(dedupe_key or "")}
+
         def work(tx: Transaction) -> InboxItem:
             if dedupe_key:
-                row = tx.one("inbox_by_dedupe_key", {"arrival": dedupe_key})
+                row = tx.one("inbox_by_dedupe_key_or_hash", known_message)
                 if row is not None:
-                    return _to_item(row)
+                    return _to_item(row) if row[0] else _deleted_item(row, source, key)
             shared_key = linked_key(tx, source, key)
             if shared_key != key:
                 tx.lock(session_rows.lane_of(shared_key))
@@ -407,8 +411,14 @@ def settle_waiting(tx: Transaction, item: InboxItem) -> None:
     _QUEUE.promote(tx, _columns_of_lane(item))
 
 
-def delete_of_session(tx: Transaction, session: int) -> None:
-    """Delete the accepted messages that the turns of a session answered."""
+def delete_of_session(tx: Transaction, session: int, now: datetime) -> None:
+    """Delete the accepted messages that the turns of a session answered.
+
+    A hash of each stays, so that a message that is sent again is not answered again.
+    """
+    for (dedupe_key,) in tx.all("deleted_messages_of_session", {"session": session}):
+        if dedupe_key:
+            tx.run("deleted_message_put", {"hash": _hash(dedupe_key), "at": to_micros(now)})
     tx.run("inbox_delete_gathered", {"session": session})
     for (key,) in sorted(set(tx.all("inbox_delete", {"session": session}))):
         tx.lock(session_rows.lane_of(key))
@@ -428,6 +438,19 @@ def _stale(tx: Transaction, item: InboxItem) -> StaleWrite:
         "Another worker has claimed or settled the message.",
         hint="Do not answer it. A claim can be lost once its lease has run out; renew it in time.",
     )
+
+
+def _hash(dedupe_key: str) -> str:
+    return hashlib.sha256(dedupe_key.encode()).hexdigest()
+
+
+def _deleted_item(row: Row, source: Source, key: str) -> InboxItem:
+    """Return a settled item for a message that was deleted with its session."""
+    at = from_micros(row[7])
+    return InboxItem(
+        id=0, key=key, source=source, text=None, message_id=None, media=(), state="done",
+        attempts=0, not_before=at, received_at=at, problem=None, gathered_into=None, is_new=False,
+    )  # fmt: skip
 
 
 def _to_item(row: Row, *, is_new: bool = False) -> InboxItem:

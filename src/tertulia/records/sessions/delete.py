@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from tertulia.core.history.view import Span
 from tertulia.core.message import to_json
 from tertulia.records import memories, search
@@ -10,7 +12,7 @@ from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, parse_view
 
 
-def delete_session(tx: Transaction, row: SessionRow) -> None:
+def delete_session(tx: Transaction, row: SessionRow, now: datetime) -> None:
     """Delete a session. Its forks keep their past: the messages they show become their own."""
     for (borrower,) in tx.all("borrowers_of", {"log": row.ref}):
         _copy_to_fork(tx, row, borrower)
@@ -28,7 +30,7 @@ def delete_session(tx: Transaction, row: SessionRow) -> None:
         "imports_delete",
     ):
         tx.run(statement, session)
-    inbox.delete_of_session(tx, row.ref)
+    inbox.delete_of_session(tx, row.ref, now)
     tx.run("turns_delete", session)
     outbox.delete_of_session(tx, row.id)
     memories.delete_of_session(tx, row.id)

@@ -295,8 +295,10 @@ class Sessions:
     def delete(self, session_id: str) -> None:
         """Delete a session with all its content; only its usage stays in the ledger."""
         lane = session_rows.lane_of(self.require(session_id).key)
+        now = self._context.clock.now()
         self._db.write(
-            lambda tx: delete.delete_session(tx, session_rows.require(tx, session_id)), lane=lane
+            lambda tx: delete.delete_session(tx, session_rows.require(tx, session_id), now),
+            lane=lane,
         )
 
     # -- many sessions

@@ -89,6 +89,23 @@ where id = :id and state = 'waiting' and attempts = :attempts
 -- name: inbox_by_dedupe_key
 select {part_inbox_columns} from inbox where arrival = :arrival
 
+-- name: inbox_by_dedupe_key_or_hash
+-- A message that was deleted with its session has the number 0 and no content.
+select {part_inbox_columns} from inbox where arrival = :arrival
+union all
+select 0, '', '', '', '', 'done', 0, at, at, null, null from deleted_messages where hash = :hash
+limit 1
+
+-- name: deleted_messages_of_session
+select arrival from inbox where arrival in (select arrival from turns where session = :session)
+union
+select arrival from inbox where gathered_into in (
+    select id from inbox where arrival in (select arrival from turns where session = :session)
+)
+
+-- name: deleted_message_put
+insert into deleted_messages (hash, at) values (:hash, :at) on conflict (hash) do nothing
+
 -- name: inbox_expire
 update inbox {part_inbox_by_lease} set state = 'waiting' where {part_inbox_lost}
 

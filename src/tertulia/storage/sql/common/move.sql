@@ -81,3 +81,6 @@ delete from memories where id = :id
 
 -- name: move_memories_off_drop
 delete from memories_off where owner = :owner and agent = :agent
+
+-- name: move_deleted_messages_drop
+delete from deleted_messages where hash = :hash

@@ -7,6 +7,11 @@ delete from inbox where id in (
     order by received_at limit :limit {part_skip_locked}
 )
 
+-- name: deleted_messages_remove
+delete from deleted_messages where hash in (
+    select hash from deleted_messages where at < :before order by at limit :limit {part_skip_locked}
+)
+
 -- name: outbox_remove_settled
 delete from outbox where id in (
     select id from outbox {part_outbox_by_settled}

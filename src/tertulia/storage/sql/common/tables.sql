@@ -264,3 +264,9 @@ from memories_off where (owner, agent) > (:owner, :agent) order by owner, agent 
 
 -- name: copy_memories_off_put
 insert into memories_off (owner, agent) values (?, ?)
+
+-- name: copy_deleted_messages_page
+select hash, at from deleted_messages where hash > :hash order by hash limit :limit
+
+-- name: copy_deleted_messages_put
+insert into deleted_messages (hash, at) values (?, ?)
