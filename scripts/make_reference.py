@@ -56,24 +56,7 @@ CALLS = (
     ("records.schedules", "Schedules", "store.schedules"),
 )
 # The meaning of settings for which the docstring of the class has no line.
-MEANINGS = {
-    "Policies.default": "for every chat that no other entry applies to",
-    "Policies.platforms": "by the name of the platform; looked up first",
-    "Policies.chat_types": "by the type of the chat; looked up second",
-    "ResetPolicy.mode": "which rules apply: silence (`idle`), the hour (`daily`), `both` or `none`",
-    "ResetPolicy.at_hour": "the hour of the daily rule, 0 to 23",
-    "ResetPolicy.idle_minutes": "how long a silence the idle rule allows",
-    "ResetPolicy.notify": "whether the user is told that the session ended",
-    "Budget.per": "whose usage is added up",
-    "Budget.period": "the time it covers; a session's limit covers its whole life",
-    "Budget.usd": "the limit in dollars",
-    "Budget.tokens": "the limit in tokens",
-    "Budget.only": "the one person, platform or session it applies to; None: each of them",
-    "HomeChannel.chat_id": "the id of the chat",
-    "HomeChannel.name": "its name in the agent's context",
-    "HomeChannel.thread_id": "a thread in that chat",
-    "HomeChannel.account": "the account of the platform that writes there",
-}
+MEANINGS = {}
 
 HEAD = """# Reference
 

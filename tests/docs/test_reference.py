@@ -45,6 +45,7 @@ def test_glossary_lists_the_classes_of_the_code() -> None:
 
 def test_every_decision_is_named_in_the_code_it_explains() -> None:
     code = "".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    code += (ROOT / "mkdocs.yml").read_text("utf-8")
     numbers = {path.name[:4] for path in (DOCS / "decisions").glob("*.md")}
     assert {number for number in numbers if f"decision {number}" not in code} == set()
 

@@ -2,7 +2,8 @@
 
 - The blocks of a page run in order, in an empty folder and with an empty home. Its `python` blocks
   share one namespace, as they would when pasted into one file.
-- Of a `console` block, the lines that begin with `$ tertulia` are run, and must succeed.
+- Of a `console` block, the lines that begin with `$ tertulia`, or that pipe into it, are run and must
+  succeed.
 - `<!-- not run: reason -->` on the line before excuses a block.
 """
 
@@ -24,6 +25,9 @@ pytestmark = pytest.mark.check
 
 README = ROOT / "README.md"
 LONGEST_COMMAND_SECONDS = 120
+
+# A command of the program, also at the end of a pipe.
+_COMMAND = re.compile(r"\$ ((echo|printf) .* \| )?tertulia(\s|$)")
 
 # Other words for the languages that are run. A block under one of them would be left out unseen.
 ALIASES = {"py", "python3", "pycon", "py3", "shell-session", "shellsession", "sh-session"}
@@ -62,6 +66,17 @@ def test_page_runs_as_written(page: Path) -> None:
     run_page(page.read_text("utf-8"), _name(page))
 
 
+@pytest.mark.usefixtures("empty_place")
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/own-agent.md"])
+def test_first_programs_run_twice_in_a_row(name: str) -> None:
+    """Whoever tries a program runs it again, on the store that it made."""
+    for _ in range(2):
+        namespace: dict[str, Any] = {"__name__": "__main__"}
+        for block in blocks((ROOT / name).read_text("utf-8")):
+            if block.language == "python" and not block.not_run:
+                _run_python(block, name, namespace)
+
+
 @pytest.mark.parametrize("page", pages(), ids=_name)
 def test_blocks_are_labelled_so_that_they_are_run(page: Path) -> None:
     labels = {block.language.lower() for block in blocks(page.read_text("utf-8"))}
@@ -89,7 +104,7 @@ def run_page(markdown: str, name: str) -> None:
 def commands(console: str) -> list[str]:
     """The `$ tertulia …` lines; one that ends in a backslash goes on in the next."""
     joined = re.sub(r"\\\n(> )?", "", console)
-    return [line[2:] for line in joined.splitlines() if re.match(r"\$ tertulia(\s|$)", line)]
+    return [line[2:] for line in joined.splitlines() if _COMMAND.match(line)]
 
 
 def _run_python(block: Block, name: str, namespace: dict[str, Any]) -> None:

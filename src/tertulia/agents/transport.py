@@ -104,6 +104,11 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     many clients that were refused together do not retry together. A delay that the server asks for
     is respected up to `patience`; if it asks for more, the call fails at once and the error carries
     `retry_after`.
+
+    tries      how often a call is made in all
+    first      seconds before the second attempt
+    longest    the longest delay, in seconds
+    patience   the longest delay that a server may ask for, in seconds
     """
 
     tries: int = 4

@@ -50,15 +50,87 @@ error: config.toml, line 3: agent.modle: there is no such key.
 hint: Did you mean model?
 ```
 
+## A complete example
+
+A bot on Telegram with a model, a person and a group, a limit on what it costs, the HTTP API for one
+program, and logs for machines. Every line may be left out.
+
+```toml
+{example}
+```
+
+`tertulia config check` reads a file without starting anything and names everything that is wrong.
+
+## Secrets
+
 Keep keys and tokens in environment variables, and write the names of the variables into
 `api_key_env` and `token_env`. `tertulia config show` hides the values of keys, tokens, headers, a
 program's arguments and variables, and passwords in addresses; logs contain none of them.
 """
 
 
+EXAMPLE = """
+[store]
+where = "talk.db"                       # or "postgresql://tertulia@db.example/talk"
+zone = "Europe/Madrid"                  # for daily resets and the days of usage
+
+[store.policies.default]
+mode = "both"                           # a new session after a silence or each day
+at_hour = 4
+idle_minutes = 1440
+
+[store.policies.chat_types.group]
+mode = "idle"
+idle_minutes = 120
+
+[[store.budgets]]
+per = "person"
+period = "day"
+usd = 0.50
+
+[store.retention]
+settled_days = 30
+
+[agent]
+kind = "openai"                         # also: anthropic, command, http, parrot
+model = "gpt-5-mini"
+api_key_env = "OPENAI_API_KEY"
+instructions = "You are the assistant of a small shop. Be brief."
+
+[agent.retry]
+tries = 4
+
+[gateway]
+meanwhile = "queue"                     # what a message does that comes during an answer
+drain_seconds = 30
+
+[platforms.telegram]
+token_env = "TELEGRAM_TOKEN"
+owners = ["42"]                         # your own id: `/whoami` tells it
+admission = "paired"                    # strangers get a code for the owner
+groups = "mention"                      # in groups, answer only what is addressed to the bot
+
+[platforms.local]
+plain = false                           # true: for screen readers
+
+[http]
+enabled = true
+port = 8460
+
+[[http.tokens]]
+name = "shop"
+role = "member"
+token_env = "SHOP_TOKEN"
+
+[log]
+level = "info"
+format = "json"
+"""
+
+
 def reference() -> str:
     """Return the whole page."""
-    lines = [_HEAD.rstrip()]
+    lines = [_HEAD.replace("{example}", EXAMPLE.strip()).rstrip()]
     for field in msgspec.structs.fields(Config):
         structs = struct_types(inspect.type_info(field.type))
         if field.name == "platforms":
@@ -98,7 +170,7 @@ def _section(struct: inspect.StructType, path: str, *, is_list: bool = False) ->
 
 def _table(struct: inspect.StructType) -> Iterator[str]:
     """Yield the table of the keys; required ones first, inherited ones last."""
-    yield from ("| key | values | default | |", "|---|---|---|---|")
+    yield from ("| key | values | default | meaning |", "|---|---|---|---|")
     _, descriptions = _parse_docstring(struct.cls)
 
     def rank(field: inspect.Field) -> tuple[bool, bool, int]:
@@ -199,11 +271,13 @@ def _values(kind: inspect.Type) -> str:
 def _default(field: Any) -> str:
     if field.default_factory is not NODEFAULT:
         value = field.default_factory()
-        return "" if not value else f"`{display_json(value, indent=None)}`"
+        return "none" if not value else f"`{display_json(value, indent=None)}`"
     if field.default is NODEFAULT:
         return "must be given"
-    if field.default is None or isinstance(field.default, msgspec.Struct) or field.default == ():
-        return ""
+    if isinstance(field.default, msgspec.Struct):
+        return "see below"
+    if field.default is None or field.default in ((), ""):
+        return "none"
     return f"`{display_json(field.default, indent=None)}`"
 
 

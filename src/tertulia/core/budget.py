@@ -20,6 +20,12 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     Calls with an unknown price count as tokens only: for a strict limit, set one in tokens.
     The limit of a session covers its whole life.
+
+    per      whose usage is added up: each session, person or platform, or all together
+    period   for how long it is added up
+    usd      the limit in dollars
+    tokens   the limit in tokens
+    only     the one session, person or platform that this limit is for; default: each of them
     """
 
     per: Per

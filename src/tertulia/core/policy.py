@@ -40,7 +40,10 @@ def _is_duration(minutes: object) -> bool:
 class ResetPolicy(msgspec.Struct, frozen=True):
     """A rule that ends a session after `idle_minutes` of silence, daily at `at_hour`, or both.
 
-    With the mode "none" it never ends one.
+    mode           which rule holds; with none a session never ends by itself
+    at_hour        the hour of the daily end, 0 to 23, in the time zone of the person
+    idle_minutes   how long a person may be silent
+    notify         whether the person is told when a new session begins
     """
 
     mode: Mode = "both"
@@ -150,7 +153,12 @@ class PolicyForecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
-    """The policy of each conversation: its platform's, else its chat type's, else the default."""
+    """The policy of each conversation: its platform's, else its chat type's, else the default.
+
+    default      the policy of every other conversation
+    platforms    the policy of a platform, such as telegram
+    chat_types   the policy of a chat type: dm, group, channel or thread
+    """
 
     default: ResetPolicy = ResetPolicy()
     platforms: Mapping[str, ResetPolicy] = {}

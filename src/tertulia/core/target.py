@@ -26,7 +26,13 @@ _FORMS = "Use origin, local, a platform, or platform:chat or platform:chat:threa
 
 
 class HomeChannel(msgspec.Struct, frozen=True):
-    """The default chat of a platform."""
+    """The default chat of a platform.
+
+    chat_id     the platform's id of the chat
+    name        what the agent calls it
+    thread_id   the topic or thread in it
+    account     the account of the platform, if it has several
+    """
 
     chat_id: str
     name: str = "Home"
