@@ -101,3 +101,57 @@ def test_show_hides_secrets(
     assert "TOPSECRET" not in shown
     assert 'model = "m"' in shown
     assert "# variable: TERTULIA_AGENT_API_KEY" in shown
+
+
+def test_check_tells_all_mistakes_at_once(cli_without_store: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "[agent]\nkinds = 'parrot'\n[gateway]\nmeanwhile = 'later'\n[[store.budgets]]\nper = 'x'\n"
+        "[store]\nzone = 'Nowhere/Town'\n[log]\nlevel = 'loud'\n"
+    )
+    lines = cli_without_store("config", "check", "--config", str(path), expect=2).stderr
+    for number, key in ((2, "agent.kinds"), (4, "gateway.meanwhile"), (10, "log.level")):
+        assert f"line {number}: {key}" in lines
+    assert "store.budgets[0].per" in lines
+    assert "store.zone" in lines
+
+
+def test_check_tells_everything_that_cannot_be_built(
+    cli_without_store: CommandLine, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "[agent]\nkind = 'openai'\nmodel = 'm'\napi_key_env = 'NO_SUCH_KEY'\n"
+        "[platforms.telegram]\ntoken_env = 'NO_SUCH_TOKEN'\n"
+    )
+    text = cli_without_store("config", "check", "--config", str(path), expect=2).stderr
+    assert "NO_SUCH_KEY" in text
+    assert "NO_SUCH_TOKEN" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "value"),
+    [
+        (["--agent", "command", "--command", "python 'my agent.py'"], "command", "python"),
+        (["--agent", "http", "--url", "http://127.0.0.1:5000/answer"], "url", None),
+        (["--agent", "openai", "--model", "m", "--base-url", "http://[::1]:1/v1"], "model", None),
+    ],
+)  # fmt: skip
+def test_init_makes_every_kind_of_agent(
+    cli_without_store: CommandLine, options: list[str], key: str, value: str | None
+) -> None:
+    path = cli_without_store.json("config", "init", *options)["config"]
+    shown = cli_without_store.json("config", "show")["settings"]["agent"]
+    assert shown["kind"] == options[1]
+    assert shown[key]
+    text = Path(path).read_text("utf-8")
+    assert value is None or f'["{value}", "my agent.py"]' in text
+    assert "is valid" in cli_without_store("config", "check").stdout
+
+
+def test_path_is_printed_whether_or_not_the_file_exists(
+    cli_without_store: CommandLine, tmp_path: Path
+) -> None:
+    expected = str(tmp_path / "home/.config/tertulia/config.toml")
+    assert cli_without_store("config", "path").stdout == f"{expected}\n"
+    assert cli_without_store.json("config", "path") == {"config": expected, "exists": False}

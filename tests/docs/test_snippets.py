@@ -2,8 +2,8 @@
 
 - The blocks of a page run in order, in an empty folder and with an empty home. Its `python` blocks
   share one namespace, as they would when pasted into one file.
-- Of a `console` block, the lines that begin with `$ tertulia`, or that pipe into it, are run and must
-  succeed.
+- Of a `console` block, the lines that begin with `$ tertulia`, or that pipe into it, are run and
+  must succeed.
 - `<!-- not run: reason -->` on the line before excuses a block.
 """
 

@@ -66,6 +66,7 @@ JSON_OUTPUT = {
     "bench": "an array of measurements: `work`, `times`, `median_ms`, `p99_ms`, `per_second`",
     "console": "`code`, `links`, `until`, `is_running`",
     "config init": "`config` (its path)",
+    "config path": "`config` (its path), `exists`",
     "config show": "`config`, `variables`, `settings`",
     "config check": "`config`, `variables`, `valid`",
     "ps": "an array of processes: `id`, `state`, `exit_code`, `command`, `folder`, `key`,"

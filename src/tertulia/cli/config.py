@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from tertulia.cli import locations, output, wizard
+from tertulia.cli import errors, locations, output, wizard
 from tertulia.cli.options import TEXT, CommandGroup, CommandOptions, json_option
 
 
@@ -20,7 +21,7 @@ def config() -> None:
 @click.option(
     "--agent",
     "kind",
-    type=click.Choice(["parrot", "openai", "anthropic"]),
+    type=click.Choice(["parrot", "openai", "anthropic", "command", "http"]),
     default="parrot",
     show_default=True,
     help="The agent that answers.",
@@ -28,14 +29,18 @@ def config() -> None:
 @click.option("--model", type=TEXT, help="The model of the agent, if it has one.")
 @click.option("--base-url", type=TEXT, help="Address of the model, if not its provider's.")
 @click.option("--key-env", metavar="NAME", type=TEXT, help="The variable that contains the key.")
+@click.option("--command", "command", type=TEXT, help="The program and its arguments, in one text.")
+@click.option("--url", type=TEXT, help="Address of an agent over HTTP.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @json_option
 @click.pass_obj
 def init(options: CommandOptions, /, kind: str, force: bool, **values: str | None) -> None:
     """Write a new configuration file with the usual settings, explained."""
-    names = {"model": "model", "base_url": "base_url", "key_env": "api_key_env"}
     agent: dict[str, Any] = {"kind": kind}
-    agent |= {names[name]: value for name, value in values.items() if value is not None}
+    for name, value in values.items():
+        if value is not None:
+            key = "api_key_env" if name == "key_env" else name
+            agent[key] = wizard.parse_command(value) if name == "command" else value
     from tertulia.config.load import ConfigReader, Origin
 
     # Raises for wrong values before anything is written.
@@ -46,6 +51,18 @@ def init(options: CommandOptions, /, kind: str, force: bool, **values: str | Non
         output.print_json({"config": path})
     else:
         output.print_text(options, f"Written to {path}. Show it with: tertulia config show")
+
+
+@config.command()
+@json_option
+@click.pass_obj
+def path(options: CommandOptions) -> None:
+    """Print the path of the configuration file, whether or not it exists."""
+    name = locations.config_path(options)
+    if options.json:
+        output.print_json({"config": name, "exists": os.path.exists(name)})
+    else:
+        output.print_text(options, name)
 
 
 @config.command()
@@ -74,11 +91,18 @@ def show(options: CommandOptions) -> None:
 @json_option
 @click.pass_obj
 def check(options: CommandOptions) -> None:
-    """Check the configuration; if it is wrong, name the line and exit with 2."""
-    from tertulia.config import build
+    """Check the configuration; name everything that is wrong, with its line, and exit with 2."""
+    from tertulia.config import build, load
 
-    loaded = locations.load_config(options)
-    build.check(loaded.config, locations.platforms_folder())
+    path = locations.existing_config_path(options)
+    problems = load.find_problems(path, os.environ)
+    if not problems:
+        loaded = load.load_config(path, os.environ)
+        problems = build.find_problems(loaded.config, locations.platforms_folder())
+    if problems:
+        for problem in problems[:-1]:
+            errors.failure_from(problem).print(["--json"] if options.json else [])
+        raise problems[-1]
     if options.json:
         output.print_json({"config": loaded.path, "variables": loaded.variables, "valid": True})
     elif loaded.path is None:

@@ -42,13 +42,18 @@ def default_config_path() -> str:
     return str(platformdirs.user_config_path("tertulia", appauthor=False) / "config.toml")
 
 
-def load_config(options: CommandOptions) -> LoadedConfig:
-    """Load the configuration; only the file at the default path may be missing."""
+def existing_config_path(options: CommandOptions) -> str | None:
+    """Return the path of the configuration file; None if it is the default path and missing."""
     path = config_path(options)
     is_named = path != default_config_path()
+    return path if is_named or os.path.exists(path) else None
+
+
+def load_config(options: CommandOptions) -> LoadedConfig:
+    """Load the configuration; only the file at the default path may be missing."""
     from tertulia.config import load
 
-    return load.load_config(path if is_named or os.path.exists(path) else None, os.environ)
+    return load.load_config(existing_config_path(options), os.environ)
 
 
 def store_location(options: CommandOptions) -> str:

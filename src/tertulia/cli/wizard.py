@@ -69,16 +69,20 @@ def _ask_agent(kind: str) -> dict[str, object]:
             )
             agent |= {"base_url": url} if url else {}
         question = "Which environment variable contains the key? The key itself is not stored"
-        agent["api_key_env"] = click.prompt(question, default=_KEY_VARIABLES[kind])
+        default = _KEY_VARIABLES[kind]
+        if "base_url" in agent:  # a server of one's own often wants no key
+            question, default = f"{question}. Enter: no key", ""
+        variable = click.prompt(question, default=default, show_default=bool(default))
+        agent |= {"api_key_env": variable} if variable else {}
     elif kind == "command":
         question = "Which program, with its arguments"
-        agent["command"] = click.prompt(question, value_proc=_parse_command)
+        agent["command"] = click.prompt(question, value_proc=parse_command)
     elif kind == "http":
         agent["url"] = click.prompt("At which address", value_proc=_check_address)
     return agent
 
 
-def _parse_command(line: str) -> list[str]:
+def parse_command(line: str) -> list[str]:
     """Split a program and its arguments, quoted as in a shell; raise UsageError if it cannot."""
     try:
         command = shlex.split(line)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tertulia.agents import (
@@ -103,10 +104,27 @@ def build_http_settings(config: Config, adapters: Sequence[Adapter]) -> HttpSect
     return None
 
 
-def check(config: Config, folder: str) -> None:
-    """Build what `tertulia run` would use, and discard it; raise `ConfigError` for any mistake."""
-    build_agent(config.agent)
-    build_http_settings(config, build_adapters(config, folder))
+def find_problems(config: Config, folder: str) -> list[ConfigError]:
+    """Build what `tertulia run` would use, discard it, and return everything that was wrong."""
+    problems: list[ConfigError] = []
+    adapters: list[Adapter] = []
+    with _collect(problems):
+        build_agent(config.agent)
+    for account in config.accounts():
+        if account.section.enabled and account.name != LOCAL:
+            with _collect(problems):
+                adapters.append(build_adapter(account, folder))
+    with _collect(problems):
+        build_http_settings(config, adapters)
+    return problems
+
+
+@contextmanager
+def _collect(problems: list[ConfigError]) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as problem:
+        problems.append(problem)
 
 
 def build_environment(config: ProcessesSection, work: str) -> Environment | None:

@@ -29,6 +29,8 @@ HIDDEN = "(hidden)"
 
 KeyPath = tuple[str | int, ...]
 
+_MAX_PROBLEMS = 50
+
 _ACCOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _TYPE_NAMES: dict[type, str] = {
@@ -64,6 +66,46 @@ def load_config(path: str | None, environ: Mapping[str, str]) -> LoadedConfig:
     values, origin = _read_file(path) if path is not None else ({}, Origin("", {}))
     names = tuple(_apply_variables(values, environ, origin))
     return LoadedConfig(ConfigReader(origin).config(values), path, names)
+
+
+def find_problems(path: str | None, environ: Mapping[str, str]) -> list[ConfigError]:
+    """Return every mistake in a file and in variables, in the order in which they are met.
+
+    After a mistake its key is left out and the rest is read again, so that one run tells them all.
+    """
+    try:
+        values, origin = _read_file(path) if path is not None else ({}, Origin("", {}))
+        _ = [*_apply_variables(values, environ, origin)]
+    except ConfigError as problem:
+        return [problem]
+    problems: list[ConfigError] = []
+    while len(problems) < _MAX_PROBLEMS:
+        try:
+            ConfigReader(origin).config(values)
+        except ConfigError as problem:
+            problems.append(problem)
+            if not _remove(values, problem.field or ""):
+                break
+        else:
+            break
+    return problems
+
+
+def _remove(values: dict[str, Any], field: str) -> bool:
+    """Remove the key that a mistake names, or the nearest table around it; False if there is none.
+
+    A list is removed as a whole: without one item the others would be found on wrong lines.
+    """
+    parts = field.partition("[")[0].split(".")
+    while parts:
+        table: Any = values
+        for part in parts[:-1]:
+            table = table.get(part) if isinstance(table, dict) else None
+        if isinstance(table, dict) and parts[-1] in table:
+            del table[parts[-1]]
+            return True
+        parts.pop()
+    return False
 
 
 class Origin:
