@@ -14,8 +14,8 @@ import msgspec
 from tertulia import errors
 from tertulia.cli.errors import exit_code
 from tertulia.gateway import commands
-from tertulia.http.app import TABLE as OPERATIONS
 from tertulia.http.errors import status_of
+from tertulia.http.operations import TABLE as OPERATIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 

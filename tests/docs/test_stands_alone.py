@@ -96,6 +96,9 @@ class TestLock:
             *(r for extra in project["project"]["optional-dependencies"].values() for r in extra),
             *(r for group in project["dependency-groups"].values() for r in group),
         ]
-        names = {re.match(r"[A-Za-z0-9._-]+", one)[0].lower() for one in asked}  # type: ignore[index]
+        names = {
+            re.sub(r"[._-]+", "-", re.match(r"[A-Za-z0-9._-]+", one)[0]).lower()  # type: ignore[index]
+            for one in asked
+        }
         locked = set(re.findall(r"^([a-z0-9-]+)==", self.text, re.MULTILINE))
         assert names - locked - {"tertulia"} == set(), "run: make lock"

@@ -75,6 +75,7 @@ JSON_OUTPUT = {
     "people list": "`id`, `platform`, `name`, `role`, `since`",
     "people approve": "`id`, `platform`, `name`, `role`, `since`",
     "people refuse": "`id`",
+    "people memory": "an array of memories",
     "people role": "`id`, `platform`, `name`, `role`, `since`",
     "deliveries list": _DELIVERY,
     "deliveries retry": _DELIVERY,
