@@ -35,6 +35,7 @@ CLASSES = (
     ("tertulia.records.listeners", "Listeners"),
     ("tertulia.records.media", "MediaFiles"),
     ("tertulia.records.browsers", "Browsers"),
+    ("tertulia.records.approvals", "Approvals"),
     ("tertulia.records.person_view", "PersonView"),
     ("tertulia.store", "Store"),
 )
@@ -80,6 +81,7 @@ STORE = '''
         self.media = MediaFiles(store.media, executor)
         self.browsers = Browsers(store.browsers, executor)
         self.memories = Memories(store.memories, executor)
+        self.approvals = Approvals(store.approvals, executor)
 
     async def __aenter__(self) -> Self:
         return self
@@ -129,10 +131,12 @@ STORE = '''
         media: Sequence[Any] = (),
         wait: float = 30.0,
         inbox_item: InboxItem | None = None,
+        resumes: str | None = None,
     ) -> TurnControl:
         """Return a turn with the calls that gateways need; see `tertulia.Store.turn_control`."""
         control = self.sync.turn_control(
-            source, text, message_id=message_id, media=media, wait=wait, inbox_item=inbox_item
+            source, text, message_id=message_id, media=media, wait=wait, inbox_item=inbox_item,
+            resumes=resumes,
         )
         return TurnControl(control, self.executor)
 

@@ -61,6 +61,7 @@ class Store:
         self.listeners = records.listeners
         self.media = records.media
         self.browsers = records.browsers
+        self.approvals = records.approvals
 
     def transcript(self, session_id: str, *, by: str | None = None) -> Transcript:
         """Return the transcript of a session; `by` is who changes it, for its events."""
@@ -93,13 +94,21 @@ class Store:
         media: Sequence[Any] = (),
         wait: float = 30.0,
         inbox_item: InboxItem | None = None,
+        resumes: str | None = None,
     ) -> TurnControl:
         """Return the control of a turn, for gateways and integrations that drive it by steps.
 
-        The answer settles `inbox_item`, a claimed item, in the same transaction.
+        The answer settles `inbox_item`, a claimed item, in the same transaction. With `resumes`,
+        a batch of approvals, it enters the turn of that message which waited for them.
         """
         return self._records.turn_control(
-            source, text, message_id=message_id, media=media, wait=wait, inbox_item=inbox_item
+            source,
+            text,
+            message_id=message_id,
+            media=media,
+            wait=wait,
+            inbox_item=inbox_item,
+            resumes=resumes,
         )
 
     def for_person(self, source: Source) -> PersonView:

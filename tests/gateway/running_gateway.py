@@ -17,6 +17,7 @@ import tertulia
 from tertulia import Policies, ResetPolicy, Settings, Source, aio
 from tertulia.agents.base import Agent, Delta, Event, Request, Step, Tool
 from tertulia.agents.parrot import ParrotAgent
+from tertulia.core.approval import ApprovalRule, ApprovalSettings
 from tertulia.core.usage import Usage
 from tertulia.gateway.app import Gateway
 from tertulia.gateway.expiry import Flush
@@ -39,6 +40,8 @@ OPEN = PlatformSettings(admission="everyone")
 ANYBODY = GatewaySettings(
     platforms={"telegram": OPEN, "signal": OPEN}, guest_text=200_000, timestamps="none"
 )
+# Tests of programs are not about approvals.
+TERMINAL_ALLOWED = ApprovalSettings(rules=(ApprovalRule(tool="terminal", decision="allow"),))
 # So long a test waits for something that is bound to happen, however busy the machine.
 PATIENCE = 60.0
 

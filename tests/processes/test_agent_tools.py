@@ -21,7 +21,7 @@ from tertulia.processes.agent_tools import ACTIONS, PROCESS, TERMINAL, tools_for
 from tertulia.processes.registry import ProcessRegistry, ProcessStatus
 from tertulia.processes.settings import ProcessSettings
 from tertulia.records.people import Role
-from tests.gateway.running_gateway import App, Scripted
+from tests.gateway.running_gateway import TERMINAL_ALLOWED, App, Scripted
 from tests.processes.process_fixtures import (
     ANA,
     BEN,
@@ -217,7 +217,9 @@ class TestRoles:
                 registry = ProcessRegistry(store.sync, tmp_path / "programs")
                 gateway = Gateway(
                     store, Scripted(script), [app], processes=registry,
-                    settings=GatewaySettings(platforms={"telegram": everyone}),
+                    settings=GatewaySettings(
+                        platforms={"telegram": everyone}, approvals=TERMINAL_ALLOWED
+                    ),
                 )  # fmt: skip
                 serving = asyncio.create_task(gateway.run())
                 await app.get("I am Ana", ANA)

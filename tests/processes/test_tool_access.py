@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
+import msgspec
+
 from tertulia import Store
 from tertulia.agents.base import Event, Request, Step
 from tertulia.platforms.settings import PlatformSettings
-from tests.gateway.running_gateway import ANA, Scripted, rules
+from tests.gateway.running_gateway import ANA, TERMINAL_ALLOWED, Scripted, rules
 from tests.gateway.running_gateway import running_gateway as gateway
+from tests.http.served_gateway import EVERYONE
 from tests.http.served_gateway import served_gateway as server
 from tests.processes.process_fixtures import wait_until, wait_until_async
 
@@ -27,7 +30,10 @@ async def start_program(request: Request) -> AsyncGenerator[Event, None]:
 
 def test_role_of_the_token_decides_over_http(tmp_path: Path) -> None:
     with server(
-        tmp_path / "talk.db", agent=Scripted(start_program), programs=tmp_path / "programs"
+        tmp_path / "talk.db",
+        agent=Scripted(start_program),
+        programs=tmp_path / "programs",
+        rules=msgspec.structs.replace(EVERYONE, approvals=TERMINAL_ALLOWED),
     ) as served_gateway:
         texts = {}
         for name in ("root", "ana", "eve"):
@@ -76,7 +82,9 @@ def test_tools_of_the_caller_replace_ours(tmp_path: Path) -> None:
 
 
 def test_scheduled_run_reports_to_the_chat_of_its_schedule(where: str, tmp_path: Path) -> None:
-    owners = rules(platforms={"telegram": PlatformSettings(owners=("42",))})
+    owners = rules(
+        platforms={"telegram": PlatformSettings(owners=("42",))}, approvals=TERMINAL_ALLOWED
+    )
 
     async def play() -> None:
         async with gateway(

@@ -20,6 +20,8 @@ import msgspec
 import tertulia
 from tertulia import Budget, Duplicate, NotFound, Settings, Source, Store, ToolCall, Usage
 from tertulia.records.processes import Process
+from tertulia.records.turns.turn import control_of
+from tertulia.records.turns.waiting import AskedCall, Suspension
 from tertulia.testing import FakeClock
 from tertulia.transfer import import_from
 
@@ -28,6 +30,8 @@ BEN = Source("discord", "77", user_id="77", user_name="Ben", account="bot2")
 GROUP = Source("telegram", "-100", chat_type="group", chat_name="Ops", user_id="5", user_name="Eve")
 THREAD = Source("slack", "C1", chat_type="channel", user_id="U1", thread_id="17.5")
 EVE = Source("signal", "+12025550103", user_id="+12025550103")
+CAL = Source("telegram", "90", user_id="90", user_name="Cal")
+DEE = Source("telegram", "91", user_id="91", user_name="Dee")
 SOURCES = (ANA, BEN, GROUP, THREAD, Source.local())
 
 # Long enough to be kept apart from its message.
@@ -193,6 +197,18 @@ def program(store: Store) -> Process:
     )
 
 
+def wait_for_approval(store: Store) -> None:
+    """Leave one call waiting, and another one approved for longer."""
+    for source, code in ((CAL, "AAAA2222"), (DEE, "BBBB3333")):
+        call = ToolCall("c1", "terminal", {"command": "ls"})
+        with store.turn(source, "look", message_id=code) as turn:
+            turn.add_assistant(None, tool_calls=[call])
+            request = AskedCall(code=code, call=call, question=f"May I? {code}")
+            waiting = Suspension(requests=(request,), seconds=3600, requester="somebody")
+            control_of(turn).suspend(waiting)
+    store.approvals.approve("BBBB3333", by="somebody", scope="always")
+
+
 def everything(store: Store) -> None:
     """Each act once, in an order in which each finds something to do."""
     for number, act in enumerate(("talk", "append", *ACTS, "talk", "fork", "append", "talk")):
@@ -205,6 +221,7 @@ def everything(store: Store) -> None:
     with suppress(tertulia.Error):
         store.people.approve("WRONGONE", by="somebody")
     store.processes.begin(program(store))
+    wait_for_approval(store)
     store.media.put(b"a file that no message holds yet", name="notes.txt")
     store.memories.add(ANA, "Ana sails.")
     forget_a_message(store)

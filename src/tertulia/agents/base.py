@@ -77,12 +77,16 @@ class HistoryReader(Protocol):
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A tool that an agent may call. `parameters` is the JSON schema of the argument of `call`."""
+    """A tool that an agent may call. `parameters` is the JSON schema of the argument of `call`.
+
+    `asks` says whether a person has to approve a call if no rule of the configuration decides.
+    """
 
     name: str
     description: str
     parameters: Mapping[str, Any]
     call: Callable[[dict[str, Any]], Awaitable[Content]]
+    asks: bool = False
 
     def __post_init__(self) -> None:
         if not _TOOL_NAME.fullmatch(self.name):

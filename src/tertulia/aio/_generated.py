@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Literal, Self
 from tertulia import store as sync_store
 from tertulia.aio.executor import P, T, ThreadExecutor
 from tertulia.aio.turn import Turn, TurnControl
+from tertulia.core.approval import Grant, Scope
 from tertulia.core.history.formats import Format, Timestamps
 from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.history.summary import Compaction, Summariser
@@ -26,6 +27,7 @@ from tertulia.core.session import Page, Session, State
 from tertulia.core.source import Source
 from tertulia.core.target import ORIGIN
 from tertulia.core.usage import Usage
+from tertulia.records import approvals as sync_approvals
 from tertulia.records import browsers as sync_browsers
 from tertulia.records import listeners as sync_listeners
 from tertulia.records import media as sync_media
@@ -36,6 +38,7 @@ from tertulia.records import processes as sync_processes
 from tertulia.records import retention_steps as sync_retention_steps
 from tertulia.records import schedules as sync_schedules
 from tertulia.records import usage as sync_usage
+from tertulia.records.approval_rows import Approval
 from tertulia.records.browsers import Browser, SignedIn
 from tertulia.records.links import LinkedChat, PendingLink
 from tertulia.records.listeners import LEASE_SECONDS, Connection, ListenerLease
@@ -1282,6 +1285,66 @@ class Browsers:
         return await self.executor.run(self.sync.sign_out_all, name=name, excluding=excluding)
 
 
+class Approvals:
+    """The calls of a store that wait for an approval."""
+
+    def __init__(self, record: sync_approvals.Approvals, executor: ThreadExecutor) -> None:
+        self.sync = record
+        self.executor = executor
+
+    async def get(self, code: str) -> Approval | None:
+        """Return the call with that code, or None."""
+        return await self.executor.run(self.sync.get, code)
+
+    async def require(self, code: str) -> Approval:
+        """Return the call with that code; raise `NotFound`."""
+        return await self.executor.run(self.sync.require, code)
+
+    async def find(self, *, person: str | None = None, limit: int = 100) -> list[Approval]:
+        """Return the calls that wait for an answer, of one person or of all."""
+        return await self.executor.run(self.sync.find, person=person, limit=limit)
+
+    async def approve(
+        self, code: str, *, by: str, scope: Scope = "once", is_owner: bool = False
+    ) -> Approval:
+        """Allow a call; the requester may do so, and an owner.
+
+        With the scope `session` or `always` further calls are allowed too: of the tool, or of the
+        same command of `terminal`. Raise `NotFound`, `AccessDenied`, and `IllegalMove` if it was
+        answered already, has expired, or can only be allowed once.
+        """
+        return await self.executor.run(
+            self.sync.approve, code, by=by, scope=scope, is_owner=is_owner
+        )
+
+    async def deny(
+        self, code: str, *, by: str, reason: str | None = None, is_owner: bool = False
+    ) -> Approval:
+        """Decline a call; the same people may do so. The model is given the reason."""
+        return await self.executor.run(
+            self.sync.deny, code, by=by, reason=reason, is_owner=is_owner
+        )
+
+    async def decline(self, session_id: str, reason: str) -> list[Approval]:
+        """Decline every call that waits in a session, and close its turn; return the calls."""
+        return await self.executor.run(self.sync.decline, session_id, reason)
+
+    async def expire(self, limit: int = 100) -> int:
+        """Decline the turns whose calls nobody answered in time, and tell; return how many."""
+        return await self.executor.run(self.sync.expire, limit)
+
+    async def grants(self, person: str, *, session_id: str | None = None) -> list[Grant]:
+        """Return what was approved for longer for a person, in a session or everywhere.
+
+        Without a session, return what was approved in any.
+        """
+        return await self.executor.run(self.sync.grants, person, session_id=session_id)
+
+    async def revoke(self, grant_id: int, *, person: str | None = None) -> None:
+        """Take back a longer approval, of that person if one is named; raise `NotFound`."""
+        await self.executor.run(self.sync.revoke, grant_id, person=person)
+
+
 class PersonView:
     """A store limited to the sessions that one person may see."""
 
@@ -1334,6 +1397,7 @@ class Store:
         self.media = MediaFiles(store.media, executor)
         self.browsers = Browsers(store.browsers, executor)
         self.memories = Memories(store.memories, executor)
+        self.approvals = Approvals(store.approvals, executor)
 
     async def __aenter__(self) -> Self:
         return self
@@ -1383,10 +1447,17 @@ class Store:
         media: Sequence[Any] = (),
         wait: float = 30.0,
         inbox_item: InboxItem | None = None,
+        resumes: str | None = None,
     ) -> TurnControl:
         """Return a turn with the calls that gateways need; see `tertulia.Store.turn_control`."""
         control = self.sync.turn_control(
-            source, text, message_id=message_id, media=media, wait=wait, inbox_item=inbox_item
+            source,
+            text,
+            message_id=message_id,
+            media=media,
+            wait=wait,
+            inbox_item=inbox_item,
+            resumes=resumes,
         )
         return TurnControl(control, self.executor)
 

@@ -17,6 +17,7 @@ from tertulia.errors import StoreError
 from tertulia.records.queues.inbox import InboxItem
 from tertulia.records.turns import control as sync_turn
 from tertulia.records.turns.turn import TurnProperties
+from tertulia.records.turns.waiting import AnsweredCall, Suspension
 
 
 class Turn(TurnProperties):
@@ -172,6 +173,11 @@ class TurnControl(Turn):
         return self._control.is_interrupted
 
     @property
+    def is_waiting(self) -> bool:
+        """With `duplicate`: the turn of the message waits for an approval."""
+        return self._control.is_waiting
+
+    @property
     def has_settled_item(self) -> bool:
         """True if the answer has settled the inbox item that the turn was made with."""
         return self._control.has_settled_item
@@ -185,6 +191,15 @@ class TurnControl(Turn):
     ) -> int:
         """Store messages as they are, in one transaction; return the last sequence number."""
         return await self._write(self._control.extend, messages, usage=usage, is_last=is_last)
+
+    @property
+    def answered_calls(self) -> tuple[AnsweredCall, ...]:
+        """The calls of a turn that waited for an approval, to be run or declined now."""
+        return self._control.answered_calls
+
+    async def suspend(self, suspension: Suspension) -> None:
+        """Let the turn wait until people have answered for its calls, and release the lease."""
+        await self._write(self._control.suspend, suspension)
 
     async def add_inbox_item(self, item: InboxItem) -> None:
         """Let this turn answer a message that waits in the inbox for the same conversation."""

@@ -23,6 +23,7 @@ from tertulia.agents.agent_options import (
     OpenAIOptions,
     ParrotOptions,
 )
+from tertulia.core.approval import ApprovalSettings
 from tertulia.core.settings import FilePath, Settings
 from tertulia.core.source import LOCAL
 from tertulia.core.target import HomeChannel
@@ -114,6 +115,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     platforms: Mapping[str, PlatformSection] = {}
     http: HttpSection = HttpSection()
     processes: ProcessesSection = ProcessesSection()
+    approvals: ApprovalSettings = ApprovalSettings()
     log: LogSettings = LogSettings()
 
     @property
@@ -154,6 +156,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 for account in self.accounts()
                 if isinstance(account.section, PlatformSettings)
             },
+            approvals=self.approvals,
             token_roles=self.http.token_roles if self.http.enabled or self.http.tokens else {},
         )
 

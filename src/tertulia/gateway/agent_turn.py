@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from tertulia import aio
+from tertulia.agents import tools as agent_tools
 from tertulia.agents.base import (
     Agent,
     Content,
@@ -23,6 +24,7 @@ from tertulia.agents.base import (
     ToolResult,
 )
 from tertulia.agents.base import running as run_agent
+from tertulia.agents.cancellation import StopWatcher
 from tertulia.aio.turn import TurnControl
 from tertulia.core import keys, memory, prices
 from tertulia.core.history.formats import Format
@@ -30,6 +32,7 @@ from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.message import ToolCall, describe_call, text_of
 from tertulia.core.session import Notice
 from tertulia.core.source import Source
+from tertulia.core.target import ORIGIN
 from tertulia.core.text.time_head import TimeHeadFilter, strip_time_head
 from tertulia.errors import AgentFailed, AgentStopped, ContextOverflow, Error, StaleWrite
 from tertulia.gateway import commands, replies
@@ -38,12 +41,15 @@ from tertulia.gateway.metrics import Metrics, NullMetrics
 from tertulia.gateway.progress import TurnProgress
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.gateway.telemetry import AgentSpans, get_tracer, user_pseudonym
+from tertulia.gateway.tool_guard import ToolGuard
 from tertulia.platforms import registry
 from tertulia.platforms.base import Adapter
+from tertulia.records.turns.waiting import declined_text
 
 log = logging.getLogger("tertulia.gateway")
 
 _MAX_STEERED = 20  # messages taken into a turn at one time
+_APPROVED_SECONDS = 300.0  # how long a tool may take that runs after its approval
 
 Observe = Callable[[Event], Awaitable[None]]
 
@@ -68,12 +74,17 @@ class TurnHandedOver(Exception):
         self.step = step
 
 
+class TurnSuspended(Exception):
+    """The turn waits for an approval of a call in the last step; the run of the agent ends."""
+
+
 class AgentTurn:
     """One run of the agent in an open turn, from the message to its answer.
 
     Without `delivers` nothing is put into the outbox: the caller waits for the answer, and
     `observe` is called with each event once it is stored. `instructions` are added to the context
-    prompt.
+    prompt. With a `guard` its tools are offered instead of `tools`; if one of their calls has to be
+    approved, the run ends, and `is_waiting` is True. The answer goes to `target`.
     """
 
     def __init__(
@@ -88,13 +99,18 @@ class AgentTurn:
         delivers: bool = True,
         instructions: str = "",
         observe: Observe | None = None,
+        guard: ToolGuard | None = None,
+        target: str = ORIGIN,
     ) -> None:
         self._store = store
         self._agent = agent
         self._adapter = adapter
         self._progress: TurnProgress | None = None
         self._settings = settings
-        self._tools = tools
+        self._tools = tools if guard is None else guard.tools
+        self._guard = guard
+        self._answer_target = target
+        self.is_waiting = False
         self._metrics = metrics or NullMetrics()
         self._delivers = delivers
         self._instructions = instructions
@@ -116,6 +132,8 @@ class AgentTurn:
             streams=message.streams,
             is_retry=message.is_retry,
         )
+        if self._guard is not None:
+            self._guard.enter(turn.session.id)
         notice = await self._notice(turn, message)
         can_notify = registry.platform(message.source.platform).notify and self._delivers
         if notice is not None and notice.notify and notice.had_activity and can_notify:
@@ -125,13 +143,38 @@ class AgentTurn:
         started, outcome = time.monotonic(), "interrupted"
         try:
             async with progress.shown():
-                await self._answer(turn, await self._request(turn, signals, message), message)
+                request = await self._request(turn, signals, message)
+                await self._run_answered_calls(turn, request, message)
+                await self._answer(turn, request, message)
             outcome = "answered"
+        except TurnSuspended:
+            self.is_waiting, outcome = True, "waiting"
         except TurnHandedOver:
             outcome = "handed_over"
             raise
         finally:
             self._metrics.turn_ended(message.source.platform, outcome, time.monotonic() - started)
+
+    async def _run_answered_calls(
+        self, turn: TurnControl, request: Request, message: MessageToAnswer
+    ) -> None:
+        """Run the calls for whose approval the turn has waited, and store all their results."""
+        if not turn.answered_calls or self._guard is None:
+            return
+        declined = {item.call.id: item.declined for item in turn.answered_calls if item.declined}
+        calls = [item.call for item in turn.answered_calls]
+        for call_id, reason in declined.items():
+            await turn.add_tool_result(call_id, declined_text(reason))
+        async with StopWatcher(request.stop) as watcher:
+            results = agent_tools.run_tools(
+                [call for call in calls if call.id not in declined],
+                self._guard.approved_tools,
+                watcher,
+                seconds=_APPROVED_SECONDS,
+            )
+            async with contextlib.aclosing(results):
+                async for result in results:
+                    await self._store_event(turn, result, message)
 
     @property
     def draft_id(self) -> str | None:
@@ -191,7 +234,7 @@ class AgentTurn:
                     partial, stopped=True, deliver=self._target,
                     deliver_as=await self._references(message),
                 )  # fmt: skip
-        except (Error, TurnHandedOver):
+        except (Error, TurnHandedOver, TurnSuspended):
             raise
         except Exception as bug:
             log.exception("the agent %s has a bug", self._agent.name)
@@ -239,6 +282,19 @@ class AgentTurn:
             self._metrics.usage_stored(message.source.platform, event.usage)
         if self._observe is not None:
             await self._observe(event)
+        if isinstance(event, Step) and event.tool_calls:
+            await self._ask(turn, event.tool_calls)
+
+    async def _ask(self, turn: TurnControl, calls: Sequence[ToolCall]) -> None:
+        """Raise `TurnSuspended`, with the turn waiting, if one of the calls has to be approved.
+
+        No agent runs a call before its next event is requested.
+        """
+        if self._guard is None or not (asking := await self._guard.find_asking(calls)):
+            return
+        assert self._progress is not None
+        await self._guard.suspend(turn, asking, replaces=await self._progress.last_draft())
+        raise TurnSuspended
 
     def _without_head(self, text: str) -> str:
         """Return a text of the model without a time line that it imitated."""
@@ -291,7 +347,7 @@ class AgentTurn:
 
     @property
     def _target(self) -> str | None:
-        return "origin" if self._delivers else None
+        return self._answer_target if self._delivers else None
 
     async def _request(
         self, turn: TurnControl, signals: TurnSignals, message: MessageToAnswer
@@ -345,7 +401,7 @@ class AgentTurn:
         author = keys.person_of(message.source)
         page = await self._store.inbox.find(key=message.key, state="waiting", limit=_MAX_STEERED)
         for waiting in page.items:
-            if commands.parse(waiting.text) is not None or waiting.media:
+            if commands.parse(waiting.text) is not None or waiting.media or waiting.resumes:
                 break  # files are fetched before a turn of their own
             if author is None or keys.person_of(waiting.source) != author:
                 continue

@@ -65,6 +65,7 @@ class Gateway:
         loops = self.pipeline.start()
         background = [
             asyncio.create_task(self.expiry_watcher.run()),
+            asyncio.create_task(self.expiry_watcher.run_approvals()),
             asyncio.create_task(RetentionJob(self.store, files=self._result_files).run()),
             asyncio.create_task(self.process_poller.run()),
         ]

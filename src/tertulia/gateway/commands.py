@@ -17,7 +17,7 @@ from tertulia.core.source import Source
 from tertulia.core.text import format
 from tertulia.core.text.prompt_safe import clean_for_prompt
 from tertulia.errors import AccessDenied, ConfigError, Duplicate, Error, IllegalMove, NotFound
-from tertulia.gateway import memory_tool, people_commands, schedule_tool
+from tertulia.gateway import approval_commands, memory_tool, people_commands, schedule_tool
 from tertulia.gateway.settings import GatewaySettings
 from tertulia.platforms.base import MenuEntry
 from tertulia.processes import messages as process_messages
@@ -71,6 +71,12 @@ class CommandContext(NamedTuple):
     def transcript(self, session: Session) -> Transcript:
         """Return the transcript of a session, to be changed by who sent the command."""
         return self.store.transcript(session.id, by=self.actor)
+
+    def decline_waiting(self, reason: str) -> str:
+        """Decline the calls that wait in the current session; return a sentence about them."""
+        session = self.store.sessions.current(self.key)
+        declined = [] if session is None else self.store.approvals.decline(session.id, reason)
+        return approval_commands.describe_declined(declined)
 
     def require(self, role: Role) -> None:
         """Raise `AccessDenied` if the person has a lower role."""
@@ -158,8 +164,10 @@ def _new(context: CommandContext, argument: str) -> CommandReply:
     current = context.store.sessions.current(context.key)
     if current is None or _is_untouched(context, current):
         return CommandReply("This is already a new conversation.")
+    declined = context.decline_waiting("the person began a new conversation")
     context.store.sessions.reset(context.key, by=context.actor)
-    return CommandReply("I have started a new conversation. To go back, send /resume 1.")
+    text = f"I have started a new conversation. To go back, send /resume 1.{declined}"
+    return CommandReply(text)
 
 
 def _sessions(context: CommandContext, argument: str) -> CommandReply:
@@ -180,8 +188,9 @@ def _resume(context: CommandContext, argument: str) -> CommandReply:
     if not argument:
         return _sessions(context, "")
     session = _require_session(context, argument)
+    declined = context.decline_waiting("the person went on with another conversation")
     context.store.sessions.switch(context.key, session.id, by=context.actor)
-    return CommandReply(f"Continuing with {_name(session)}.")
+    return CommandReply(f"Continuing with {_name(session)}.{declined}")
 
 
 def _title(context: CommandContext, argument: str) -> CommandReply:
@@ -193,8 +202,11 @@ def _title(context: CommandContext, argument: str) -> CommandReply:
 
 
 def _fork(context: CommandContext, argument: str) -> CommandReply:
-    context.store.sessions.fork(context.live_session().id, by=context.actor)
-    return CommandReply("This is now a copy of the conversation. For the original, send /resume 1.")
+    session = context.live_session()
+    declined = context.decline_waiting("the person made a copy of the conversation")
+    context.store.sessions.fork(session.id, by=context.actor)
+    text = "This is now a copy of the conversation. For the original, send /resume 1."
+    return CommandReply(text + declined)
 
 
 def _forget(context: CommandContext, argument: str) -> CommandReply:
@@ -215,11 +227,15 @@ def _forget(context: CommandContext, argument: str) -> CommandReply:
 
 def _undo(context: CommandContext, argument: str) -> CommandReply:
     turns = _number(argument or "1")
-    undone = context.transcript(context.live_session()).undo(turns)
+    session = context.live_session()
+    declined = context.decline_waiting("the person took it back")
+    undone = context.transcript(session).undo(turns)
     if not undone:
         return CommandReply("There is nothing to undo.")
     them = "it" if undone == 1 else "them"
-    return CommandReply(f"I took back {_count(undone, 'exchange')}. To restore {them}, send /redo.")
+    return CommandReply(
+        f"I took back {_count(undone, 'exchange')}. To restore {them}, send /redo.{declined}"
+    )
 
 
 def _redo(context: CommandContext, argument: str) -> CommandReply:
@@ -243,8 +259,9 @@ def _retry(context: CommandContext, argument: str) -> CommandReply:
     bodies = [message.body for message in messages if message.turn == messages[-1].turn]
     text = "\n".join(part for body in bodies if (part := text_of(body)))
     media = [attachment for body in bodies for attachment in body.get("media") or ()]
+    declined = context.decline_waiting("the person wants another answer").strip()
     transcript.undo(1)
-    return CommandReply("", again=UserMessage(context.source, text, None, media))
+    return CommandReply(declined, again=UserMessage(context.source, text, None, media))
 
 
 def _is_of_another(message: Message, source: Source) -> bool:
@@ -341,11 +358,31 @@ def _policy(context: CommandContext, argument: str) -> CommandReply:
 
 def _stop(context: CommandContext, argument: str) -> CommandReply:
     # If a turn is in progress, `interrupts.py` handles /stop, and this is not called.
-    return CommandReply("There is nothing to stop.")
+    declined = context.decline_waiting("the person sent /stop")
+    return CommandReply(f"Stopped.{declined}" if declined else "There is nothing to stop.")
+
+
+def _approve(context: CommandContext, argument: str) -> CommandReply:
+    return CommandReply(
+        approval_commands.run_approve(context.store, context.source, context.role, argument)
+    )
+
+
+def _deny(context: CommandContext, argument: str) -> CommandReply:
+    return CommandReply(
+        approval_commands.run_deny(context.store, context.source, context.role, argument)
+    )
+
+
+def _approvals(context: CommandContext, argument: str) -> CommandReply:
+    return CommandReply(
+        approval_commands.run_approvals(context.store, context.source, context.role, argument)
+    )
 
 
 def _queue(context: CommandContext, argument: str) -> CommandReply:
-    waiting = context.store.inbox.find(key=context.key, state="waiting", limit=20).items
+    items = context.store.inbox.find(key=context.key, state="waiting", limit=20).items
+    waiting = [item for item in items if item.resumes is None]
     if not waiting:
         return CommandReply("Nothing is waiting.")
     return CommandReply(
@@ -511,6 +548,11 @@ TABLE: tuple[Command, ...] = (
     Command("usage", "/usage", "show tokens and cost", _usage, is_immediate=True),
     Command("status", "/status", "show the state of this conversation", _status, is_immediate=True),
     Command("stop", "/stop", "stop the current answer", _stop, is_repeatable=True),
+    Command("approve", "/approve CODE [once|session|always]", "let a tool run", _approve,
+            is_repeatable=True),
+    Command("deny", "/deny CODE [REASON]", "do not let a tool run", _deny, is_repeatable=True),
+    Command("approvals", "/approvals [revoke N]", "list what waits for an approval or has one",
+            _approvals, is_repeatable=True),
     Command("queue", "/queue", "list messages that wait for an answer", _queue, is_immediate=True),
     Command("ps", "/ps", "list background programs", _ps, is_immediate=True),
     Command("policy", "/policy", "show when this conversation ends by itself", _policy,

@@ -12,6 +12,7 @@ from tertulia.errors import Error
 
 log = logging.getLogger("tertulia.gateway")
 
+APPROVAL_SECONDS = 15.0  # between two looks for approvals that nobody answered in time
 _MAX_FLUSHES = 8  # in progress at once
 
 Flush = Callable[[Session], Awaitable[None]]
@@ -35,6 +36,17 @@ class ExpiryWatcher:
             except Error as problem:
                 log.warning("session expiry failed, retrying in %g s: %s", self._every, problem)
             await asyncio.sleep(self._every)
+
+    async def run_approvals(self) -> None:
+        """Decline calls whose approval has expired, until cancelled."""
+        while True:
+            try:
+                await self._store.approvals.expire()
+            except Error as problem:
+                log.warning(
+                    "expiry of approvals failed, retrying in %g s: %s", APPROVAL_SECONDS, problem
+                )
+            await asyncio.sleep(APPROVAL_SECONDS)
 
     async def expire_sessions(self) -> int:
         """End every session that its policy ends now; return how many were ended."""

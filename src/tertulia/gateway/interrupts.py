@@ -92,7 +92,7 @@ class Interrupts:
     async def notice(self, item: InboxItem) -> None:
         """Stop the turn in progress in the conversation of a waiting message, if it says so."""
         signals = self._signals.get(item.key)
-        if signals is None or item.state != "waiting":
+        if signals is None or item.state != "waiting" or item.resumes:
             return
         command = commands.parse(item.text)
         if command is not None and command.name == "stop":

@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tertulia import aio
 from tertulia.agents.base import Agent, Tool
 from tertulia.aio.turn import TurnControl
+from tertulia.core.message import USER, text_of
 from tertulia.core.source import LOCAL, Source
+from tertulia.core.target import ORIGIN
 from tertulia.errors import AgentError, BudgetExceeded, Error, LimitExceeded, TooLarge
 from tertulia.gateway import access, commands, memory_tool, replies, schedule_tool
 from tertulia.gateway.account_pauses import AccountPauses
@@ -41,12 +43,14 @@ from tertulia.gateway.metrics import Metrics, NullMetrics
 from tertulia.gateway.retries import MESSAGE_BACKOFF, STOPPED, Retries
 from tertulia.gateway.schedule_runner import MAX_RUNS, ScheduleRunner
 from tertulia.gateway.settings import GatewaySettings
+from tertulia.gateway.tool_guard import Requester, ToolGuard
 from tertulia.gateway.turn_slots import TurnSlots
 from tertulia.gateway.workers import Worker
+from tertulia.platforms import registry
 from tertulia.platforms.base import Adapter, Changed, Incoming, Settled, Update
 from tertulia.platforms.settings import PlatformSettings
 from tertulia.records.people import Role
-from tertulia.records.queues.inbox import InboxItem
+from tertulia.records.queues.inbox import InboxItem, claim_person
 from tertulia.records.turns.user_message import UserMessage
 
 if TYPE_CHECKING:
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tertulia.gateway")
 
+_NEWEST = 200  # messages in which the text of a turn that continues is looked for
 _ALBUM_SECONDS = 1.5  # between two messages of an album
 
 
@@ -316,7 +321,9 @@ class Pipeline:
             await self._retries.give_up(item, STOPPED)
             return
         is_settled = False
-        if command is None:
+        if item.resumes is not None:
+            is_settled = await self._run_turn(item, UserMessage(item.source, None, None, ()))
+        elif command is None:
             message = UserMessage(item.source, item.text, None, item.media)
             is_settled = await self._run_turn(item, message)
         elif item.attempts > 1 and not command.is_repeatable:
@@ -357,6 +364,7 @@ class Pipeline:
             media=files,
             wait=self.store.settings.lease_seconds,
             inbox_item=item,
+            resumes=item.resumes,
         )
         try:
             async with turn:
@@ -398,7 +406,7 @@ class Pipeline:
         """Run the agent; the answer goes into the transcript and the outbox in one transaction."""
         message = MessageToAnswer(
             source=item.source,
-            text=text,
+            text=text if item.resumes is None else await self._text_of_turn(turn),
             key=item.key,
             update_id=str(item.id),
             message_id=item.message_id,
@@ -408,12 +416,61 @@ class Pipeline:
         with self.interrupts.turn(item.key) as signals:
             await agent_turn.run(turn, signals, message)
 
+    async def _text_of_turn(self, turn: TurnControl) -> str:
+        """Return what the person wrote in the newest turn, which continues."""
+        entries = await self.store.transcript(turn.session.id).entries(newest=_NEWEST)
+        texts = [text_of(entry.body) for entry in entries if entry.role == USER]
+        return texts[-1] if texts else ""
+
     async def _agent_turn(self, item: InboxItem) -> AgentTurn:
-        adapter = self.adapters.of(item.source.platform, item.source.account)
-        tools = await self.tools_for(item.source, item.key)
+        source = item.source
+        approval = None if item.resumes is None else await self.store.approvals.get(item.resumes)
+        is_attended = registry.platform(source.platform).notify
+        if approval is not None:
+            is_attended = approval.asked_in == ORIGIN
+        tools = await self.tools_for(source, item.key)
+        target = ORIGIN if approval is None else approval.target
+        guard = await self.guard_for(source, tools, is_attended=is_attended, target=target)
         return AgentTurn(
-            self.store, self.agent, adapter, self.settings, tools, metrics=self.metrics
+            self.store,
+            self.agent,
+            self.adapters.of(source.platform, source.account),
+            self.settings,
+            tools,
+            metrics=self.metrics,
+            delivers=target is not None,
+            target=target or ORIGIN,
+            guard=guard,
         )
+
+    async def guard_for(
+        self,
+        source: Source,
+        tools: tuple[Tool, ...],
+        *,
+        is_attended: bool,
+        target: str | None = ORIGIN,
+    ) -> ToolGuard:
+        """Return the guard of the tools for the person who wrote.
+
+        Without somebody in the chat, the owner can be asked at home, if the settings say so.
+        `target` is where the answer goes if the turn has to wait.
+        """
+        role = await self.store.run_batched(self._tool_role, source)
+        requester = Requester(
+            person=claim_person(source),
+            role=role,
+            asked_in=ORIGIN if is_attended else self._owner_home(),
+            target=target,
+        )
+        return ToolGuard(self.store, self.settings.approvals, tools, requester)
+
+    def _owner_home(self) -> str | None:
+        """Return the platform at whose home the owner is asked, or None."""
+        if self.settings.approvals.unattended != "owner":
+            return None
+        homes = sorted(self.store.settings.homes)
+        return next((name for name in homes if self.adapters.serves_platform(name)), None)
 
     async def tools_for(
         self, source: Source, key: str, *, can_schedule: bool = True

@@ -77,6 +77,19 @@ def link_dropped(chat: str) -> str:
     return f"{chat} dropped the request to share a conversation. Nothing is linked."
 
 
+def approval_question(
+    tool: str, arguments: str, code: str, *, minutes: float, is_once_only: bool
+) -> str:
+    """Ask for the approval of a call; `arguments` have no invisible characters."""
+    scopes = "once" if is_once_only else "once (or session, always)"
+    return (
+        f"May I run {clean_for_prompt(tool, 64)}?\n{arguments}\n\n"
+        f"Yes: /approve {code} {scopes}\n"
+        f"No: /deny {code} REASON\n"
+        f"The question is open for {minutes:g} minutes. Any other message means no."
+    )
+
+
 def notice(event: Notice) -> str:
     """Say that the policy began a new conversation, and how to go back to the last one."""
     reason = REASONS.get(event.reason, event.reason)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 _NEWEST = 200
 
 
+WAITING: Final = "A tool needs the approval of the owner. The answer follows when it is given."
+
+
 class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request of a caller that waits for the reply.
 
@@ -42,7 +45,8 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     `results` are the results of the tool calls in the reply to the request before; then there is no
     text. `tools` of the caller are offered instead of the gateway's own. `origin` is the creator of
     the schedule that makes the request: news of programs it starts are sent there, and the agent
-    cannot create schedules.
+    cannot create schedules. `target` is where the answer goes if the turn has to wait for an
+    approval and continues later; None: it is only stored.
     """
 
     source: Source
@@ -54,17 +58,28 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...] = ()
     instructions: str = ""
     origin: Source | None = None
+    target: str | None = None
     stop: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
 class AgentReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply to a request: a text, or calls of the caller's own tools."""
+    """The reply to a request: a text, or calls of the caller's own tools.
+
+    If the turn `is_waiting` for an approval there is no text: the answer follows when the owner has
+    decided, and the same request returns it then.
+    """
 
     session_id: str
     text: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage()
     is_repeated: bool = False
+    is_waiting: bool = False
+
+    @property
+    def shown_text(self) -> str | None:
+        """The text for a caller that knows no waiting turns."""
+        return WAITING if self.is_waiting else self.text
 
 
 class Responder:
@@ -194,7 +209,10 @@ class Responder:
             async with turn:
                 if turn.duplicate:
                     return AgentReply(
-                        session_id=turn.session.id, text=turn.answer, is_repeated=True
+                        session_id=turn.session.id,
+                        text=turn.answer,
+                        is_repeated=True,
+                        is_waiting=turn.is_waiting,
                     )
                 if prepare is not None:
                     await prepare(turn)
@@ -211,13 +229,22 @@ class Responder:
                 tool_calls=handover.step.tool_calls,
                 usage=observer.usage,
             )
-        return AgentReply(session_id=turn.session.id, text=turn.answer, usage=observer.usage)
+        return AgentReply(
+            session_id=turn.session.id,
+            text=turn.answer,
+            usage=observer.usage,
+            is_waiting=agent_turn.is_waiting,
+        )
 
     async def _agent_turn(self, request: AgentRequest, observer: _Observer, key: str) -> AgentTurn:
         pipeline = self._pipeline
-        tools = request.tools or await pipeline.tools_for(
-            request.origin or request.source, key, can_schedule=request.origin is None
-        )
+        person = request.origin or request.source
+        tools, guard = request.tools, None
+        if not tools:
+            tools = await pipeline.tools_for(person, key, can_schedule=request.origin is None)
+            guard = await pipeline.guard_for(
+                person, tools, is_attended=False, target=request.target
+            )
         return AgentTurn(
             pipeline.store,
             pipeline.agent,
@@ -228,6 +255,7 @@ class Responder:
             delivers=False,
             instructions=request.instructions,
             observe=observer,
+            guard=guard,
         )
 
     @contextlib.asynccontextmanager

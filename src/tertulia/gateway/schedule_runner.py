@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tertulia.gateway")
 
+_WAITS = "It waits for an approval; its result follows when that is given."
 MAX_RUNS = 16  # in progress at once on this node
 
 
@@ -66,7 +67,9 @@ class ScheduleRunner:
             await self._store.schedules.failed(run, refusal, for_good=True)
             return
         reply = await self._responder.answer(_request(run, self._store.now(), self._zone(run)))
-        if reply.text and reply.text.strip():
+        if reply.is_waiting:
+            await self._store.schedules.done(run, session_id=reply.session_id, problem=_WAITS)
+        elif reply.text and reply.text.strip():
             await self._deliver(run, reply.text, reply.session_id)
         else:
             await self._store.schedules.done(run, session_id=reply.session_id)
@@ -160,12 +163,24 @@ def _request(run: ScheduleRun, now: datetime, zone: tzinfo) -> AgentRequest:
         text=f"[Scheduled task {schedule.id}] {schedule.task}\n{times}",
         message_id=f"schedule:{run.id}",
         origin=schedule.origin,
+        target=_late_target(schedule),
         instructions=(
             f"This is the scheduled task {schedule.id} ({describe_rule(schedule.rule)})."
             f" Nobody is waiting to answer questions. Your answer is delivered to:"
             f" {schedule.target}."
         ),
     )
+
+
+def _late_target(schedule: Schedule) -> str | None:
+    """Return where the result goes if the run waits for an approval; files get none."""
+    try:
+        target = Target.parse(schedule.target, schedule.origin, known=PLATFORMS)
+    except ConfigError:
+        return None
+    is_chat = target.platform != LOCAL and target.chat_id is not None
+    explicit = Target(target.platform, target.chat_id, target.thread_id)
+    return str(explicit) if is_chat else schedule.target if target.platform != LOCAL else None
 
 
 def _own_source(schedule: Schedule) -> Source:

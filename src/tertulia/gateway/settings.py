@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from tertulia.core.approval import ApprovalSettings
 from tertulia.core.history.formats import Timestamps
 from tertulia.core.settings import RUNTIME_ONLY, FilePath
 from tertulia.errors import ConfigError
@@ -22,6 +23,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     platforms         access control by platform, or by platform and account: ("telegram", "work");
                       those that are not listed have the defaults
+    approvals         which calls of tools a person has to approve
     token_roles       the roles of the HTTP server's tokens, by name
     meanwhile         what a message does that arrives during a turn: wait in the queue (queue),
                       end the turn (interrupt), or become part of it (steer)
@@ -47,6 +49,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     platforms: Annotated[Mapping[Any, PlatformSettings], RUNTIME_ONLY] = {}
     token_roles: Annotated[Mapping[str, Role], RUNTIME_ONLY] = {}
+    approvals: Annotated[ApprovalSettings, RUNTIME_ONLY] = ApprovalSettings()
     meanwhile: DuringTurn = "queue"
     gather_seconds: float = 0.0
     turns: int = 64

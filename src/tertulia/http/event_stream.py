@@ -153,8 +153,8 @@ class StreamedTurn:
                     yield piece
             is_finished = True
             reply = await self.reply()
-            if reply.text and not has_text:
-                yield reply.text
+            if reply.shown_text and not has_text:
+                yield reply.shown_text
         finally:
             if not is_finished:
                 self.abandon()

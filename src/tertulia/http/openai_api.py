@@ -173,7 +173,7 @@ async def complete_chat(call: ApiCall) -> Response:
 
 
 def _completion(reply: AgentReply, model: str) -> ChatCompletion:
-    message: dict[str, Any] = {"role": "assistant", "content": reply.text, "refusal": None}
+    message: dict[str, Any] = {"role": "assistant", "content": reply.shown_text, "refusal": None}
     if reply.tool_calls:
         message["tool_calls"] = [call.to_dict() for call in reply.tool_calls]
     finish = _finish_reason(reply)
@@ -293,7 +293,8 @@ def _completed(
 
 
 def _output_items(reply: AgentReply) -> list[dict[str, Any]]:
-    texts = [_text_item(_item_id("msg"), reply.text)] if reply.text else []
+    text = reply.shown_text
+    texts = [_text_item(_item_id("msg"), text)] if text else []
     return texts + [_call_item(_item_id("fc"), call) for call in reply.tool_calls]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -31,13 +31,18 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer. `is_repeated`: the message was answered earlier, and this is that answer."""
+    """The answer. `is_repeated`: the message was answered earlier, and this is that answer.
+
+    With the state `waiting` a tool needs the approval of the owner and there is no text yet; the
+    same request, with the same message id, returns the answer once it is there.
+    """
 
     conversation: str
     session_id: str
     text: str | None
     usage: Usage
     is_repeated: bool
+    state: Literal["answered", "waiting"] = "answered"
 
 
 async def say(call: ApiCall) -> Response:
@@ -74,6 +79,7 @@ def _turn_reply(reply: AgentReply, conversation: str) -> TurnReply:
         text=reply.text,
         usage=reply.usage,
         is_repeated=reply.is_repeated,
+        state="waiting" if reply.is_waiting else "answered",
     )
 
 

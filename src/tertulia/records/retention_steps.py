@@ -25,6 +25,7 @@ _STATEMENTS: Final = (
     ("deleted_messages", "settled_days", "deleted_messages_remove"),
     ("deliveries", "settled_days", "outbox_remove_settled"),
     ("runs", "settled_days", "occurrences_remove_settled"),
+    ("approvals", "settled_days", "approvals_remove_settled"),
     ("people", "stranger_days", "people_remove_strangers"),
 )
 
@@ -36,6 +37,7 @@ class RemovedRows(msgspec.Struct, frozen=True, kw_only=True):
     deleted_messages: int = 0
     deliveries: int = 0
     runs: int = 0
+    approvals: int = 0
     people: int = 0
     codes: int = 0
     sessions: int = 0

@@ -15,7 +15,7 @@ from tertulia.core.source import Source
 from tertulia.core.text.storable import storable
 from tertulia.errors import Error, NotFound, StaleWrite
 from tertulia.records.store_context import StoreContext
-from tertulia.storage.base import Transaction
+from tertulia.storage.base import Row, Transaction
 from tertulia.storage.rows import CurrentView, SessionRow, parse_body, session_row, to_micros
 
 log = logging.getLogger("tertulia")
@@ -86,6 +86,27 @@ def database_time(tx: Transaction) -> int:
 def has_running_turn(tx: Transaction, row: SessionRow) -> bool:
     """Return whether a turn has the lease of a session; a policy does not end it then."""
     return bool(row.lease_until) and row.is_leased_at(database_time(tx))
+
+
+def is_in_use(tx: Transaction, row: SessionRow) -> bool:
+    """Return whether a turn runs in a session or waits for an approval: then no policy ends it."""
+    return has_running_turn(tx, row) or has_waiting_turn(tx, row)
+
+
+def has_waiting_turn(tx: Transaction, row: SessionRow) -> bool:
+    """Return whether the open turn of a session waits for an approval."""
+    if row.open_turn is None:
+        return False
+    columns = tx.one("turn_by_number", {"ref": row.ref, "number": row.open_turn})
+    return columns is not None and columns[0] == "waiting"
+
+
+def close_approvals(
+    tx: Transaction, ref: int, now: datetime, reason: str, *, state: str = "declined"
+) -> list[Row]:
+    """Decline the calls of a session that wait for an approval; return their rows."""
+    params = {"session": ref, "state": state, "reason": reason, "now": to_micros(now)}
+    return tx.all("approvals_close", params)
 
 
 def current_view(tx: Transaction, session_id: str) -> CurrentView:
@@ -169,6 +190,7 @@ def mark_ended(
 ) -> None:
     """Mark a session as ended, and record the event and who ended it."""
     tx.run("session_end", {"ref": row.ref, "reason": reason, "now": to_micros(now)})
+    close_approvals(tx, row.ref, now, "the conversation ended")
     record_event(tx, row.ref, now, "ended", {"reason": reason}, by=by)
 
 

@@ -19,6 +19,7 @@ from tertulia.core.source import Source
 from tertulia.core.text.redact import Redactor
 from tertulia.errors import NotAStore
 from tertulia.platforms import registry
+from tertulia.records.approvals import Approvals
 from tertulia.records.browsers import Browsers
 from tertulia.records.indexer import Indexer
 from tertulia.records.listeners import Listeners
@@ -93,6 +94,7 @@ class StoreRecords:
         self.listeners = Listeners(self.context)
         self.media = MediaFiles(self.context)
         self.browsers = Browsers(self.context)
+        self.approvals = Approvals(self.context)
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -112,6 +114,7 @@ class StoreRecords:
         media: Sequence[Any],
         wait: float,
         inbox_item: InboxItem | None,
+        resumes: str | None = None,
     ) -> TurnControl:
         """Return the control of a turn; see `Store.turn_control`."""
         validate.number("wait", wait)
@@ -125,6 +128,7 @@ class StoreRecords:
             wait=wait,
             prompt=lambda session, message: self.context_prompt(session, message.source),
             inbox_item=inbox_item,
+            resumes=resumes,
         )
 
     def context_prompt(self, session: Session, source: Source | None) -> str:

@@ -226,6 +226,18 @@ TABLES: tuple[Table, ...] = (
         "keeper_pid keeper_mark pid mark exit_code began_at ended_at check_interval told told_at",
     ),
     _table(
+        "approvals",
+        {"code": str},
+        "code batch session turn session_id key call_id tool arguments digest requester origin "
+        "message_id target asked_in is_once_only state scope reason answered_by asked_at "
+        "expires_at answered_at",
+    ),
+    _table(
+        "approval_grants",
+        {"id": int},
+        "id person session_id tool command granted_at granted_by",
+    ),
+    _table(
         "flushes",
         {"session": int},
         "session attempts",

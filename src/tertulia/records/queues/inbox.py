@@ -41,7 +41,11 @@ _RETRY_SECONDS: Final = 10.0
 
 
 class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
-    """An accepted message. `is_new` is False if the same message had been accepted before."""
+    """An accepted message. `is_new` is False if the same message had been accepted before.
+
+    An item that `resumes` a batch of approvals is no message: it continues the turn of the message
+    with that id, now that its calls were approved or declined.
+    """
 
     id: int
     key: str
@@ -56,6 +60,7 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None
     gathered_into: int | None = None
     is_new: bool = False
+    resumes: str | None = None
 
 
 class Inbox:
@@ -390,6 +395,27 @@ def _waiting_row(tx: Transaction, dedupe_key: str | None, source: Source) -> Row
     return row if is_open and is_author and is_alone else None
 
 
+def put_resume(
+    tx: Transaction, source: Source, key: str, message_id: str, *, batch: str, now: datetime
+) -> None:
+    """Let any worker continue the turn of a message, once for each batch of approvals."""
+    tx.lock(session_rows.lane_of(key))
+    arrival = f"approval:{batch}"  # two parts: no message has such a dedupe key
+    if tx.one("inbox_by_dedupe_key", {"arrival": arrival}) is not None:
+        return
+    body: dict[str, Any] = {"text": None, "message_id": message_id, "media": []}
+    params = {
+        "arrival": arrival,
+        "key": key,
+        "person": claim_person(source),
+        "source": to_json(source.to_dict()),
+        "body": to_json({**body, "resumes": batch}),
+        "now": to_micros(now),
+        **base.pause_params(now, None),
+    }
+    tx.run("inbox_put", params)
+
+
 def settle_answered(tx: Transaction, item: InboxItem) -> None:
     """Settle a claimed message as answered, in the transaction that stores its answer."""
     tx.lock(_lane(item))
@@ -420,7 +446,9 @@ def delete_of_session(tx: Transaction, session: int, now: datetime) -> None:
         if dedupe_key:
             tx.run("deleted_message_put", {"hash": _hash(dedupe_key), "at": to_micros(now)})
     tx.run("inbox_delete_gathered", {"session": session})
-    for (key,) in sorted(set(tx.all("inbox_delete", {"session": session}))):
+    items = tx.all("inbox_delete", {"session": session})
+    items += tx.all("inbox_delete_resumes", {"session": session})
+    for (key,) in sorted(set(items)):
         tx.lock(session_rows.lane_of(key))
         _QUEUE.promote(tx, {"key": key})
 
@@ -471,6 +499,7 @@ def _to_item(row: Row, *, is_new: bool = False) -> InboxItem:
         problem=problem,
         gathered_into=gathered_into,
         is_new=is_new,
+        resumes=content.get("resumes"),
     )
 
 

@@ -31,6 +31,8 @@ def delete_session(tx: Transaction, row: SessionRow, now: datetime) -> None:
     ):
         tx.run(statement, session)
     inbox.delete_of_session(tx, row.ref, now)
+    tx.run("approvals_delete", session)
+    tx.run("grants_delete_of_session", {"session_id": row.id})
     tx.run("turns_delete", session)
     outbox.delete_of_session(tx, row.id)
     memories.delete_of_session(tx, row.id)

@@ -67,7 +67,7 @@ class OpenSession(NamedTuple):
         current = session_row(columns)
         zone = columns[-1]
         reason = "new" if self.force_new else expiry_reason(self.context, current, self.now, zone)
-        if reason in AUTOMATIC and session_rows.has_running_turn(tx, current):
+        if reason in AUTOMATIC and session_rows.is_in_use(tx, current):
             reason = None
         if (
             reason in AUTOMATIC

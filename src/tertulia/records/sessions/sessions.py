@@ -220,7 +220,7 @@ class Sessions:
         def work(tx: Transaction, answers: ProcessAnswers) -> Session | None:
             row = session_rows.require(tx, session_id)
             current = tx.one("session_current", {"key": row.key})
-            if current is None or current[0] != row.ref or session_rows.has_running_turn(tx, row):
+            if current is None or current[0] != row.ref or session_rows.is_in_use(tx, row):
                 return None
             reason = expiry_reason(self._context, row, now, current[-1])
             if reason is None:

@@ -58,6 +58,9 @@ def add_revision(
     `summary_seq` stands for the messages up to `after`; without `after` the current summary is
     kept, if its last message is still visible.
     """
+    if made_by != "compaction":
+        reason = "the conversation was changed"
+        session_rows.close_approvals(tx, current.ref, from_micros(now), reason)
     close_revision(tx, current, before)
     newest = tx.one("revision_newest", {"session": current.ref})
     assert newest is not None

@@ -53,6 +53,7 @@ from tertulia.records.turns.lease import CloseTurn, TurnRef, turn_lease
 from tertulia.records.turns.local_turns import LocalTurns
 from tertulia.records.turns.ticket import Ticket
 from tertulia.records.turns.user_message import UserMessage
+from tertulia.records.turns.waiting import AnsweredCall, SuspendTurn, Suspension
 from tertulia.records.turns.write import (
     WriteStep,
     call_name,
@@ -93,6 +94,7 @@ class TurnControl:
         wait: float,
         prompt: Callable[[Session, UserMessage], str],
         inbox_item: InboxItem | None = None,
+        resumes: str | None = None,
     ) -> None:
         self._context = context
         self._db = context.db
@@ -119,10 +121,15 @@ class TurnControl:
         self.duplicate = False
         # With `duplicate`: the message was never answered, and it is too late to resume its turn.
         self.is_interrupted = False
+        # With `duplicate`: its turn waits for an approval.
+        self.is_waiting = False
         self.answer: str | None = None
         # The claimed inbox item that the answer settles, in the same transaction.
         self._inbox_item = inbox_item
         self.has_settled_item = False
+        # The turn waited for an approval: its calls with their answers, to be run or declined.
+        self._resumes = resumes
+        self.answered_calls: tuple[AnsweredCall, ...] = ()
         # Called by the thread that renews leases, for a turn that no `with` block holds.
         self.is_abandoned: Callable[[], bool] | None = None
 
@@ -267,6 +274,49 @@ class TurnControl:
         self._write([], deliveries=deliveries, delivered_text=text)
         return deliveries[0].delivery
 
+    def suspend(self, suspension: Suspension) -> None:
+        """Let the turn wait until people have answered for its calls, and release the lease.
+
+        In one transaction the calls and the questions are stored and the inbox item is settled.
+        Raise `IllegalMove` if its message has no id: then the turn could not be found again.
+        """
+        turn, entry, message_id = self._turn, self._entry, self._message.message_id
+        if turn is None or entry is None:
+            raise self._outside_error()
+        if message_id is None:
+            raise IllegalMove(
+                "A turn whose message has no id cannot wait for an approval.",
+                hint="Give one: store.turn(…, message_id=…).",
+            )
+        waiting = SuspendTurn(
+            self._context,
+            turn,
+            entry.row.key,
+            self._message.source,
+            message_id,
+            suspension,
+            self._questions(suspension),
+            self._context.clock.now(),
+        )
+        self._write([], also=waiting.store, is_last=True, is_waiting=True)
+        self._unanswered = []
+        self._db.notify(outbox.CHANNEL)
+
+    def _questions(self, suspension: Suspension) -> list[list[outbox.Delivery]]:
+        return [
+            outbox.build_deliveries(
+                self._context,
+                request.question,
+                suspension.asked_in,
+                self._message.source,
+                session_id=self.session.id,
+                delivery=f"approval:{request.code}",
+                is_plain=True,
+                replaces=suspension.replaces if number == 0 else None,
+            )
+            for number, request in enumerate(suspension.requests)
+        ]
+
     # -- entering
 
     def __enter__(self) -> Self:
@@ -317,6 +367,7 @@ class TurnControl:
         self._entry, self._ticket.id = entry, None
         if isinstance(entry, AlreadyAnswered):
             self.duplicate, self.is_interrupted = True, entry.is_interrupted
+            self.is_waiting = entry.is_waiting
             self.answer = entry.answer
         else:
             self._begin(entry)
@@ -437,6 +488,7 @@ class TurnControl:
             self._context.clock.now(),
             self._ticket.id,
             self._token,
+            self._resumes,
         )
         return fast_path.enter(attempt, self._lane)
 
@@ -449,6 +501,9 @@ class TurnControl:
         self._turn = entry.turn
         self._is_open = True
         self.notice = entry.notice
+        self.answered_calls = entry.answered_calls
+        self._calls = {answered.call.id: answered.call.name for answered in entry.answered_calls}
+        self._unanswered = list(self._calls)
         self._local_turns.add(
             entry.turn.session_id,
             self,
@@ -513,6 +568,7 @@ class TurnControl:
         also: Callable[[Transaction], None] | None = None,
         is_last: bool = False,
         open_calls: Sequence[str] = (),
+        is_waiting: bool = False,
     ) -> int:
         """Append to the turn under its epoch, in one transaction; return the last number."""
         turn, entry = self._turn, self._entry
@@ -537,6 +593,7 @@ class TurnControl:
             is_after,
             self._token,
             self._answer_seq,
+            is_waiting,
         )
         last_seq = fast_path.write(step, self._lane)
         if is_last and self._inbox_item is not None:

@@ -20,6 +20,7 @@ from tertulia.records.turns.lease import TurnRef, turn_lease
 from tertulia.records.turns.local_turns import LocalTurns
 from tertulia.records.turns.ticket import TICKET_MICROS
 from tertulia.records.turns.user_message import UserMessage
+from tertulia.records.turns.waiting import AnsweredCall, decline_for_message, take_answers
 from tertulia.storage import rows
 from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, to_micros
@@ -34,6 +35,7 @@ class OpenedTurn(NamedTuple):
     row: SessionRow
     notice: Notice | None
     turn: TurnRef
+    answered_calls: tuple[AnsweredCall, ...] = ()  # of a turn that waited for an approval
 
 
 class AlreadyAnswered(NamedTuple):
@@ -42,6 +44,7 @@ class AlreadyAnswered(NamedTuple):
     row: SessionRow
     answer: str | None
     is_interrupted: bool
+    is_waiting: bool = False  # for an approval
 
 
 class SessionHeld(Exception):
@@ -86,6 +89,7 @@ class EnterTurn(NamedTuple):
     now: datetime
     ticket: int | None
     token: int  # identifies the turn of this caller, also if it never heard that it has begun
+    resumes: str | None = None  # the batch of approvals for which the turn waited
 
     def enter(self, tx: Transaction, answers: ProcessAnswers) -> OpenedTurn | AlreadyAnswered:
         """Begin the turn, or return the answer that the message had before.
@@ -100,6 +104,8 @@ class EnterTurn(NamedTuple):
             row = session_rows.require(tx, earlier.session_id)
             if row.open_turn == earlier.number:
                 return self.opened(row)
+        if self.resumes and earlier is not None and earlier.state == "waiting":
+            return self._enter_waiting(tx, earlier)
         if earlier is not None and not self._can_resume(tx, earlier):
             return self._already_answered(tx, earlier)
         attempt = OpenSession(
@@ -108,7 +114,10 @@ class EnterTurn(NamedTuple):
         row, notice = attempt.find(tx)
         self._check_queue(tx, row)
         budgets.require_budget(tx, self.context, row, keys.person_of(self.message.source), self.now)
-        if row.open_turn is not None:
+        if row.open_turn is not None and session_rows.has_waiting_turn(tx, row):
+            last_seq = decline_for_message(tx, self.context, row, self.now)
+            row = row._replace(last_seq=last_seq)
+        elif row.open_turn is not None:
             row = row._replace(last_seq=close_interrupted(tx, row, self.now))
         if earlier is not None and earlier.ref == row.ref:
             return self._resume(tx, row, earlier.number)
@@ -150,7 +159,26 @@ class EnterTurn(NamedTuple):
         if earlier.state == "open" and row.open_turn == earlier.number:
             revoke_open_turn(tx, row, self.now)
         answer = _text_at(tx, earlier.ref, earlier.answer_seq)
-        return AlreadyAnswered(row, answer, earlier.is_interrupted and answer is None)
+        is_interrupted = earlier.is_interrupted and answer is None
+        return AlreadyAnswered(row, answer, is_interrupted, earlier.state == "waiting")
+
+    def _enter_waiting(
+        self, tx: Transaction, earlier: _EarlierTurn
+    ) -> OpenedTurn | AlreadyAnswered:
+        """Enter a turn that waits for an approval, if all its calls were answered.
+
+        The approved calls are marked as used in the same transaction: they are run once.
+        """
+        row = session_rows.require(tx, earlier.session_id)
+        current = session_rows.current_view(tx, earlier.session_id)
+        is_visible = current.view.contains(earlier.ref, earlier.first_seq, current.last_seq)
+        if row.open_turn != earlier.number or row.ended_at is not None or not is_visible:
+            return self._already_answered(tx, earlier)
+        self._check_queue(tx, row)
+        calls = take_answers(tx, row, earlier.number, self.resumes or "")
+        if calls is None:
+            return self._already_answered(tx, earlier)
+        return self._resume(tx, row, earlier.number)._replace(answered_calls=tuple(calls))
 
     def _check_queue(self, tx: Transaction, row: SessionRow) -> None:
         """Raise `SessionHeld` while another turn is inside or is first in the queue."""

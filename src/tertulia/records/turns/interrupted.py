@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from tertulia.core.history.repair import INTERRUPTED_RESULT, build_blocks
 from tertulia.core.message import INTERRUPTED, TOOL, draft
@@ -15,12 +15,21 @@ from tertulia.storage.base import Transaction
 from tertulia.storage.rows import SessionRow, to_micros
 
 
+class OpenCall(NamedTuple):
+    """A call of a turn that has no result."""
+
+    id: str  # as it was stored
+    name: str
+    arguments: str
+
+
 def close_interrupted(tx: Transaction, row: SessionRow, now: datetime) -> int:
     """Close the turn that was left open in a session; return the last sequence number after it.
 
     Each call without a result gets one that says it was interrupted. Nothing is run again.
     """
     assert row.open_turn is not None
+    session_rows.close_approvals(tx, row.ref, now, "the turn was cut off")
     entries = interrupted_results(tx, row.ref, row.last_seq, row.open_turn)
     micros = to_micros(now)
     last_seq = add_messages(tx, row.ref, entries, micros) if entries else row.last_seq
@@ -40,11 +49,20 @@ def revoke_open_turn(tx: Transaction, row: SessionRow, now: datetime) -> None:
 
 def interrupted_results(tx: Transaction, ref: int, last_seq: int, turn: int) -> list[Entry]:
     """Return a result for each call of a turn that has none."""
+    return [
+        interrupted_result(call.id, call.name, turn) for call in open_calls(tx, ref, last_seq, turn)
+    ]
+
+
+def open_calls(tx: Transaction, ref: int, last_seq: int, turn: int) -> list[OpenCall]:
+    """Return the calls of a turn that have no result, in their order."""
     params = {"ref": ref, "last": last_seq, "turn": turn}
     messages = [rows.message_from_row(row, tx) for row in tx.all("turn_messages", params)]
     return [
-        interrupted_result(
-            _stored_id(block.row.body, call, block.calls), call["function"]["name"], turn
+        OpenCall(
+            _stored_id(block.row.body, call, block.calls),
+            call["function"]["name"],
+            call["function"]["arguments"],
         )
         for block in build_blocks(messages)
         for call, result in zip(block.calls, block.results, strict=True)

@@ -61,17 +61,24 @@ class CloseTurn(NamedTuple):
 
 
 def append_params(
-    context: StoreContext, turn: TurnRef, *, is_last: bool, is_after: bool = False
+    context: StoreContext,
+    turn: TurnRef,
+    *,
+    is_last: bool,
+    is_after: bool = False,
+    is_waiting: bool = False,
 ) -> dict[str, Any]:
     """Return the parameters of `turn_append`, which also renews the lease or releases it.
 
-    `is_after` is a write without messages after the answer, which needs no lease.
+    `is_after` is a write without messages after the answer, which needs no lease. A turn that
+    `is_waiting` releases the lease and stays open.
     """
     return {
         **turn.epoch_params(),
         "turn": turn.number,
         "is_last": is_last,
         "is_after": is_after,
+        "is_waiting": is_waiting,
         "lease": turn_lease(context.settings.lease_seconds),
     }
 

@@ -42,6 +42,7 @@ class WriteStep(NamedTuple):
     is_after: bool
     token: int
     answer_seq: int | None  # of the answer before, if the turn went on after it
+    is_waiting: bool = False  # the last step, after which the turn waits for an approval
 
     @property
     def is_delivered_here(self) -> bool:
@@ -67,7 +68,13 @@ class WriteStep(NamedTuple):
         `NeedsProcessCheck` if a delivery may end a session that a process may protect.
         """
         turn, now = self.turn, to_micros(self.now)
-        params = append_params(self.context, turn, is_last=self.is_last, is_after=self.is_after)
+        params = append_params(
+            self.context,
+            turn,
+            is_last=self.is_last,
+            is_after=self.is_after,
+            is_waiting=self.is_waiting,
+        )
         statement = "turn_append" if self.cost is None else "turn_append_with_usage"
         row = append_with(tx, statement, {**params, **(self.cost or {})}, self.entries, now)
         if row is None:
@@ -78,7 +85,10 @@ class WriteStep(NamedTuple):
         if self.deliveries:
             self._put_deliveries(tx, answers)
         if self.is_last:
-            close_turn_row(tx, turn, "answered", now, last_seq)
+            if self.is_waiting:
+                close_turn_row(tx, turn, "waiting", now, None)
+            else:
+                close_turn_row(tx, turn, "answered", now, last_seq)
             if self.inbox_item is not None:
                 inbox.settle_answered(tx, self.inbox_item)
         if self.cost is not None:

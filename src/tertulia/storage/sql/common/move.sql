@@ -63,6 +63,12 @@ delete from newcomers where name = :name
 -- name: move_processes_drop
 delete from processes where id = :id
 
+-- name: move_approvals_drop
+delete from approvals where code = :code
+
+-- name: move_approval_grants_drop
+delete from approval_grants where id = :id
+
 -- name: move_flushes_drop
 delete from flushes where session = :session
 

@@ -270,3 +270,28 @@ select hash, at from deleted_messages where hash > :hash order by hash limit :li
 
 -- name: copy_deleted_messages_put
 insert into deleted_messages (hash, at) values (?, ?)
+
+-- name: copy_approvals_page
+select
+    code, batch, session, turn, session_id, key, call_id, tool, arguments, digest, requester, origin,
+    message_id, target, asked_in, is_once_only, state, scope, reason, answered_by, asked_at,
+    expires_at, answered_at
+from approvals where code > :code order by code limit :limit
+
+-- name: copy_approvals_put
+insert into approvals (
+    code, batch, session, turn, session_id, key, call_id, tool, arguments, digest, requester, origin,
+    message_id, target, asked_in, is_once_only, state, scope, reason, answered_by, asked_at,
+    expires_at, answered_at
+)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: copy_approval_grants_page
+select id, person, session_id, tool, command, granted_at, granted_by
+from approval_grants where id > :id order by id limit :limit
+
+-- name: copy_approval_grants_put
+insert into approval_grants (
+    id, person, session_id, tool, command, granted_at, granted_by
+) {part_overriding_numbers}
+values (?, ?, ?, ?, ?, ?, ?)

@@ -29,7 +29,8 @@ last_seq = last_seq + :count,
     version = version + 1,
     lease_until = case when :is_after then lease_until
         when :is_last then 0 else {part_db_now} + :lease end,
-    open_turn = case when :is_after then open_turn when :is_last then null else :turn end
+    open_turn = case when :is_after then open_turn when :is_last and not :is_waiting then null
+        else :turn end
 
 -- name: part_step_where
 where ref = :ref and id = :id and (epoch = :epoch or :is_after)

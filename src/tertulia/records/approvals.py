@@ -1,0 +1,239 @@
+"""Approvals: calls of tools that wait for a person, and what was approved for longer.
+
+pending → approved → used       it was run, once, whatever became of it
+        → declined              somebody denied it, or the turn no longer waits for it
+        → expired               nobody answered in time
+
+The first answer counts: it changes a row that is pending, has not expired by the clock of the
+database, and is of the same call. When the last call of a turn is answered, the same transaction
+puts an item into the inbox, by which any node continues the turn.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from tertulia.core.approval import SCOPES, Grant, Scope, arguments_of, grant_command
+from tertulia.core.message import ToolCall
+from tertulia.core.text.storable import storable
+from tertulia.errors import AccessDenied, IllegalMove, NotFound
+from tertulia.records import session_rows
+from tertulia.records.approval_rows import Approval, to_approval
+from tertulia.records.queues import inbox, outbox
+from tertulia.records.queues.base import check_choice, check_limit
+from tertulia.records.store_context import StoreContext
+from tertulia.records.turns.waiting import decline_waiting
+from tertulia.storage.base import Row, Transaction
+from tertulia.storage.rows import to_micros
+
+_EXPIRED: Final = "nobody approved it in time"
+_TOLD_EXPIRED: Final = "Nobody answered in time, so I did not run:"
+
+
+class Approvals:
+    """The calls of a store that wait for an approval."""
+
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+        self._db = context.db
+
+    def get(self, code: str) -> Approval | None:
+        """Return the call with that code, or None."""
+        row = self._db.read(lambda tx: tx.one("approval_get", {"code": code.upper()}))
+        return None if row is None else to_approval(row)
+
+    def require(self, code: str) -> Approval:
+        """Return the call with that code; raise `NotFound`."""
+        approval = self.get(code)
+        if approval is None:
+            raise NotFound(
+                "There is no call with this code.", hint="/approvals lists those that wait."
+            )
+        return approval
+
+    def find(self, *, person: str | None = None, limit: int = 100) -> list[Approval]:
+        """Return the calls that wait for an answer, of one person or of all."""
+        check_limit(limit)
+        rows = self._db.read(lambda tx: tx.all("approvals_find", {"limit": limit}))
+        approvals = map(to_approval, rows)
+        return [item for item in approvals if person in (None, item.requester)]
+
+    def approve(
+        self, code: str, *, by: str, scope: Scope = "once", is_owner: bool = False
+    ) -> Approval:
+        """Allow a call; the requester may do so, and an owner.
+
+        With the scope `session` or `always` further calls are allowed too: of the tool, or of the
+        same command of `terminal`. Raise `NotFound`, `AccessDenied`, and `IllegalMove` if it was
+        answered already, has expired, or can only be allowed once.
+        """
+        check_choice("scope", scope, SCOPES)
+        approval = self._require_for(code, by, is_owner=is_owner)
+        if approval.is_once_only and scope != "once":
+            raise IllegalMove(
+                "This call can only be approved once, because the turn contains foreign content.",
+                hint=f"Send: /approve {approval.code} once",
+            )
+        return self._answer(approval, "approved", by=by, scope=scope, reason=None)
+
+    def deny(
+        self, code: str, *, by: str, reason: str | None = None, is_owner: bool = False
+    ) -> Approval:
+        """Decline a call; the same people may do so. The model is given the reason."""
+        approval = self._require_for(code, by, is_owner=is_owner)
+        return self._answer(
+            approval, "declined", by=by, scope=None, reason=storable(reason or "the person said no")
+        )
+
+    def decline(self, session_id: str, reason: str) -> list[Approval]:
+        """Decline every call that waits in a session, and close its turn; return the calls."""
+        lane = session_rows.lane_of(self._db.read(lambda tx: _require_key(tx, session_id)))
+        now = self._context.clock.now()
+
+        def work(tx: Transaction) -> list[Approval]:
+            row = session_rows.require(tx, session_id)
+            if not session_rows.has_waiting_turn(tx, row):
+                return []
+            return decline_waiting(tx, self._context, row, now, reason)[1]
+
+        return self._db.write(work, lane=lane)
+
+    def expire(self, limit: int = 100) -> int:
+        """Decline the turns whose calls nobody answered in time, and tell; return how many."""
+        check_limit(limit)
+        rows = self._db.read(lambda tx: tx.all("approvals_due", {"limit": limit}))
+        due = {approval.session_id: approval for approval in map(to_approval, rows)}
+        return sum(self._expire(approval) for approval in due.values())
+
+    def grants(self, person: str, *, session_id: str | None = None) -> list[Grant]:
+        """Return what was approved for longer for a person, in a session or everywhere.
+
+        Without a session, return what was approved in any.
+        """
+        params = {"person": person, "session_id": session_id}
+        return [_to_grant(row) for row in self._db.read(lambda tx: tx.all("grants_of", params))]
+
+    def revoke(self, grant_id: int, *, person: str | None = None) -> None:
+        """Take back a longer approval, of that person if one is named; raise `NotFound`."""
+        params = {"id": grant_id, "person": person}
+        if not self._db.write(lambda tx: tx.changed("grant_delete", params)):
+            raise NotFound(f"There is no approval {grant_id}.", hint="/approvals lists them.")
+
+    # -- private
+
+    def _require_for(self, code: str, person: str, *, is_owner: bool) -> Approval:
+        approval = self.require(code)
+        if not is_owner and approval.requester != person:
+            raise AccessDenied(
+                "This call is not yours to answer; nothing was changed.",
+                hint="The person who asked for it can, or the owner.",
+            )
+        return approval
+
+    def _answer(
+        self, approval: Approval, state: str, *, by: str, scope: Scope | None, reason: str | None
+    ) -> Approval:
+        now = self._context.clock.now()
+        params = {
+            "code": approval.code,
+            "digest": approval.digest,
+            "state": state,
+            "scope": scope,
+            "reason": reason,
+            "person": by,
+            "now": to_micros(now),
+        }
+
+        def work(tx: Transaction) -> Approval:
+            row = tx.one("approval_answer", params)
+            if row is None:
+                return _require_same_answer(tx, approval, state, by)
+            answered = to_approval(row)
+            if scope in ("session", "always"):
+                self._insert_grant(tx, answered, scope, by, now)
+            batch = tx.all("approvals_of_batch", {"batch": answered.batch})
+            if all(to_approval(row).state != "pending" for row in batch):
+                inbox.put_resume(
+                    tx,
+                    answered.origin,
+                    answered.key,
+                    answered.message_id,
+                    batch=answered.batch,
+                    now=now,
+                )
+            return answered
+
+        answered = self._db.write(work, lane=session_rows.lane_of(approval.key))
+        self._db.notify(inbox.CHANNEL)
+        return answered
+
+    def _insert_grant(
+        self, tx: Transaction, approval: Approval, scope: Scope, by: str, now: datetime
+    ) -> None:
+        call = ToolCall(approval.call_id, approval.tool, approval.arguments)
+        params = {
+            "person": approval.requester,
+            "session_id": approval.session_id if scope == "session" else None,
+            "tool": approval.tool,
+            "command": storable(grant_command(approval.tool, arguments_of(call) or {})),
+            "now": to_micros(now),
+            "granted_by": by,
+        }
+        tx.run("grant_insert", params)
+
+    def _expire(self, approval: Approval) -> bool:
+        """Close the turn of a call that has expired, unless it was answered meanwhile."""
+        now = self._context.clock.now()
+
+        def work(tx: Transaction) -> bool:
+            columns = tx.one("session_by_id", {"id": approval.session_id})
+            still_due = {row[0] for row in tx.all("approvals_due", {"limit": 1000})}
+            if columns is None or approval.code not in still_due:
+                return False
+            row = session_rows.require(tx, approval.session_id)
+            if row.open_turn == approval.turn and session_rows.has_waiting_turn(tx, row):
+                decline_waiting(
+                    tx,
+                    self._context,
+                    row,
+                    now,
+                    _EXPIRED,
+                    state="expired",
+                    notice=_TOLD_EXPIRED,
+                )
+            else:
+                session_rows.close_approvals(tx, row.ref, now, _EXPIRED, state="expired")
+            return True
+
+        is_expired = self._db.write(work, lane=session_rows.lane_of(approval.key))
+        self._db.notify(outbox.CHANNEL)
+        return is_expired
+
+
+def _require_same_answer(tx: Transaction, approval: Approval, state: str, by: str) -> Approval:
+    """Return an approval that the same person has answered the same way; raise `IllegalMove`.
+
+    So a command that is run again after a crash has the same reply.
+    """
+    row = tx.one("approval_get", {"code": approval.code})
+    current = approval if row is None else to_approval(row)
+    answers = ("approved", "used") if state == "approved" else ("declined",)
+    if current.state in answers and current.answered_by == by:
+        return current
+    words = {
+        "approved": "was approved already",
+        "used": "was approved and has run already",
+        "declined": "was declined already",
+    }
+    fate = words.get(current.state, "has expired")
+    raise IllegalMove(f"{approval.tool} ({approval.code}) {fate}; nothing was changed.")
+
+
+def _require_key(tx: Transaction, session_id: str) -> str:
+    return session_rows.require(tx, session_id).key
+
+
+def _to_grant(row: Row) -> Grant:
+    id_, person, tool, command, session_id = row
+    return Grant(id=id_, person=person, tool=tool, command=command, session_id=session_id)
