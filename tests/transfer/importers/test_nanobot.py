@@ -15,12 +15,13 @@ from tests.transfer.importers.source_files import HEAD, HELLO, ODD, kinds, write
 
 
 @pytest.mark.check
-def test_ten_thousand_files_are_imported(store: Store, folder: Path) -> None:
-    for number in range(10_000):
+@pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_thousands_of_files_are_imported(store: Store, folder: Path, count: int) -> None:
+    for number in range(count):
         write(folder / f"telegram_{number}.jsonl", {**HEAD, "key": f"telegram:{number}"}, HELLO)
     report = import_from(store, "nanobot", folder.parent)
-    assert (report.sessions, report.messages, report.problems) == (10_000, 10_000, ())
-    assert store.sessions.count() == 10_000
+    assert (report.sessions, report.messages, report.problems) == (count, count, ())
+    assert store.sessions.count() == count
 
 
 def test_keys_that_collide_in_file_names_stay_apart(store: Store, folder: Path) -> None:
