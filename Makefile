@@ -19,7 +19,7 @@ ARGS ?=
 export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check coverage slow torture lint audit names types format run dist docs bench lock clean
+.PHONY: help setup test check coverage slow torture lint audit names types format run dist docs pictures bench lock clean
 .DELETE_ON_ERROR:
 
 # A stamp says: this part of the environment is complete, and it was made for this folder. Without it
@@ -30,7 +30,7 @@ $(foreach stamp,$(wildcard $(SYNAPSE_STAMP) $(DOCS_STAMP)),\
   $(shell test -x $(dir $(stamp))bin/python && test "`cat $(stamp)`" = "$(CURDIR)" || rm -f $(stamp)))
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP) ## make .venv with everything in it; does nothing when nothing changed
 
@@ -163,6 +163,9 @@ dist: setup ## build the wheel and the source archive, in dist/
 
 console: setup ## open the console with a store to look around in; prints the link that signs in
 	@$(BIN)/python examples/console_demo.py $(ARGS)
+
+pictures: setup ## make the pictures of the terminal again, from the program itself
+	$(BIN)/python scripts/make_pictures.py
 
 # Strict: a link to a page or a heading that does not exist ends it with an error.
 docs: $(DOCS_STAMP) ## build the documentation site, in site/; every link must lead somewhere

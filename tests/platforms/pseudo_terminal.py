@@ -28,11 +28,18 @@ _SOURCES = str(Path(__file__).resolve().parents[2] / "src")
 class Terminal:
     """A program in a terminal of its own."""
 
-    def __init__(self, command: Sequence[str], folder: Path, environ: Mapping[str, str]) -> None:
-        self._screen = _Screen(self._write)
+    def __init__(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        environ: Mapping[str, str],
+        *,
+        columns: int = _COLUMNS,
+    ) -> None:
+        self._screen = _Screen(self._write, columns)
         self._stream = pyte.ByteStream(self._screen)
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, columns, 0, 0))
         self.process = subprocess.Popen(
             command, stdin=slave, stdout=slave, stderr=slave, cwd=folder, env=dict(environ),
             start_new_session=True,
@@ -52,6 +59,13 @@ class Terminal:
     def text(self) -> str:
         """What stands on the screen."""
         return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
+
+    @property
+    def rows(self) -> list[list[pyte.screens.Char]]:
+        """Return the characters of the screen with their looks; `blink` stands for dim."""
+        buffer = self._screen.buffer
+        last = len(self.text.split("\n"))
+        return [[buffer[y][x] for x in range(self._screen.columns)] for y in range(last)]
 
     def press(self, keys: str) -> None:
         self._write(keys)
@@ -112,9 +126,17 @@ class Terminal:
 class _Screen(pyte.Screen):
     """A screen that answers when the program asks where the cursor is."""
 
-    def __init__(self, answer: Callable[[str], None]) -> None:
-        super().__init__(_COLUMNS, _ROWS)
+    def __init__(self, answer: Callable[[str], None], columns: int) -> None:
+        super().__init__(columns, _ROWS)
         self._answer = answer
+
+    def select_graphic_rendition(self, *attrs: int, **options: Any) -> None:
+        """Take dim text for blinking, which nothing here does: pyte does not know dim."""
+        super().select_graphic_rendition(*attrs, **options)
+        if 2 in attrs and 38 not in attrs and 48 not in attrs:
+            self.cursor.attrs = self.cursor.attrs._replace(blink=True)
+        elif 22 in attrs:
+            self.cursor.attrs = self.cursor.attrs._replace(blink=False)
 
     def write_process_input(self, data: str) -> None:
         self._answer(data)
