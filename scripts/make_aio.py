@@ -36,6 +36,7 @@ CLASSES = (
     ("tertulia.records.media", "MediaFiles"),
     ("tertulia.records.browsers", "Browsers"),
     ("tertulia.records.approvals", "Approvals"),
+    ("tertulia.records.queues.review", "QueueReview"),
     ("tertulia.records.person_view", "PersonView"),
     ("tertulia.store", "Store"),
 )
@@ -80,6 +81,7 @@ STORE = '''
         self.listeners = Listeners(store.listeners, executor)
         self.media = MediaFiles(store.media, executor)
         self.browsers = Browsers(store.browsers, executor)
+        self.queues = QueueReview(store.queues, executor)
         self.memories = Memories(store.memories, executor)
         self.approvals = Approvals(store.approvals, executor)
 

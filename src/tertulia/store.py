@@ -62,6 +62,7 @@ class Store:
         self.media = records.media
         self.browsers = records.browsers
         self.approvals = records.approvals
+        self.queues = records.queues
 
     def transcript(self, session_id: str, *, by: str | None = None) -> Transcript:
         """Return the transcript of a session; `by` is who changes it, for its events."""

@@ -19,3 +19,30 @@ def test_unknown_delivery_is_settled_by_hand(tmp_path: Path) -> None:
             assert client.post(path, json={"outcome": "retry"}).json()["state"] == "waiting"
             assert client.post(path, json={"outcome": "sent"}).status_code == 400
             assert client.post("/deliveries/99/settle", json={"outcome": "sent"}).status_code == 404
+
+
+def test_dead_deliveries_are_reviewed_and_settled_together(tmp_path: Path) -> None:
+    with served_gateway(tmp_path / "talk.db") as server:
+        with server.store() as store:
+            for number in range(3):
+                store.outbox.put("hola", f"telegram:{number}")
+            for delivery in store.outbox.claim():
+                store.outbox.failed(delivery, "blocked", outcome="dead")
+        with server.client() as client:
+            overview = client.get("/deliveries/overview").json()
+            (group,) = overview["groups"]
+            assert (group["problem"], group["count"]) == ("blocked", 3)
+            query = {"state": "dead", "platform": "telegram", "problem": "blocked"}
+            assert client.get("/deliveries", params=query).status_code == 400
+            page = client.get("/deliveries", params={**query, "order": "newest"}).json()
+            newest, *_, oldest = [item["id"] for item in page["items"]]
+            assert newest > oldest
+            body = {"outcome": "sent", "ids": [newest, 99]}
+            report = client.post("/deliveries/settle", json=body).json()
+            assert report == {"settled": 1, "changed": [99], "is_more": False}
+            assert client.get(f"/deliveries/{newest}").json()["state"] == "sent"
+            body = {"outcome": "dead", "platform": "telegram", "problem": "blocked"}
+            assert client.post("/deliveries/settle", json=body).json()["settled"] == 2
+            assert "token:root" in client.get(f"/deliveries/{oldest}").json()["problem"]
+        with server.client("ana") as client:
+            assert client.get("/deliveries/overview").status_code == 403

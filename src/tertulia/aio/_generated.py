@@ -47,13 +47,20 @@ from tertulia.records.processes import Identity, Process, ProcessState
 from tertulia.records.queues import inbox as sync_inbox
 from tertulia.records.queues import memory_flushes as sync_memory_flushes
 from tertulia.records.queues import outbox as sync_outbox
+from tertulia.records.queues import review as sync_review
 from tertulia.records.queues.inbox import InboxItem, InboxState
 from tertulia.records.queues.outbox import AccountKey, Delivery, DeliveryState
+from tertulia.records.queues.review import (
+    DeliveryOutcome,
+    MessageOutcome,
+    QueueOverview,
+    SettleReport,
+)
 from tertulia.records.retention_steps import RemovedRows
 from tertulia.records.schedules import RunsIn, Schedule, ScheduleRun
 from tertulia.records.search import Hit
 from tertulia.records.sessions import sessions as sync_sessions
-from tertulia.records.sessions.events import SessionEvent
+from tertulia.records.sessions.session_events import SessionEvent
 from tertulia.records.transcript import transcript as sync_transcript
 from tertulia.records.transcript.revisions import Revision
 from tertulia.records.transcript.windows import RevisionChange, TranscriptWindow
@@ -1345,6 +1352,117 @@ class Approvals:
         await self.executor.run(self.sync.revoke, grant_id, person=person)
 
 
+class QueueReview:
+    """What waits in the queues of a store, for a person who looks after it."""
+
+    def __init__(self, record: sync_review.QueueReview, executor: ThreadExecutor) -> None:
+        self.sync = record
+        self.executor = executor
+
+    async def overview(self, *, limit: int = 1000) -> QueueOverview:
+        """Return counts and groups of what is unknown, dead, waiting or in progress."""
+        return await self.executor.run(self.sync.overview, limit=limit)
+
+    async def deliveries(
+        self,
+        *,
+        state: DeliveryState | None = None,
+        platform: str | None = None,
+        problem: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Delivery]:
+        """Return a page of deliveries, newest first.
+
+        Those that are unknown or dead can be chosen by `platform` and `problem`, as `overview`
+        groups them.
+        """
+        return await self.executor.run(
+            self.sync.deliveries,
+            state=state,
+            platform=platform,
+            problem=problem,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    async def messages(
+        self,
+        *,
+        state: InboxState | None = None,
+        problem: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[InboxItem]:
+        """Return a page of accepted messages, newest first; dead ones also by `problem`."""
+        return await self.executor.run(
+            self.sync.messages, state=state, problem=problem, limit=limit, cursor=cursor
+        )
+
+    async def require_delivery(self, number: int) -> Delivery:
+        """Return a delivery by its number; raise `NotFound`."""
+        return await self.executor.run(self.sync.require_delivery, number)
+
+    async def require_message(self, number: int) -> InboxItem:
+        """Return an accepted message by its number; raise `NotFound`."""
+        return await self.executor.run(self.sync.require_message, number)
+
+    async def settle_delivery(
+        self, number: int, outcome: DeliveryOutcome, *, by: str | None = None
+    ) -> Delivery:
+        """Settle a delivery that is unknown or dead: it was sent, is sent again, or given up.
+
+        Raise `NotFound`, `IllegalMove` in another state, `StaleWrite` if it was settled meanwhile.
+        """
+        return await self.executor.run(self.sync.settle_delivery, number, outcome, by=by)
+
+    async def settle_message(
+        self, number: int, outcome: MessageOutcome, *, by: str | None = None
+    ) -> None:
+        """Answer a dead message once more ("retry"), or settle one without an answer ("done").
+
+        Raise `NotFound`, `IllegalMove` in another state, `StaleWrite` if it was settled meanwhile.
+        """
+        await self.executor.run(self.sync.settle_message, number, outcome, by=by)
+
+    async def settle_deliveries(
+        self,
+        outcome: DeliveryOutcome,
+        *,
+        ids: Sequence[int] | None = None,
+        state: DeliveryState = "dead",
+        platform: str | None = None,
+        problem: str | None = None,
+        by: str | None = None,
+    ) -> SettleReport:
+        """Settle many deliveries, each for itself: these `ids`, else the newest of a group.
+
+        What has changed meanwhile stays as it is, and is reported.
+        """
+        return await self.executor.run(
+            self.sync.settle_deliveries,
+            outcome,
+            ids=ids,
+            state=state,
+            platform=platform,
+            problem=problem,
+            by=by,
+        )
+
+    async def settle_messages(
+        self,
+        outcome: MessageOutcome,
+        *,
+        ids: Sequence[int] | None = None,
+        problem: str | None = None,
+        by: str | None = None,
+    ) -> SettleReport:
+        """Do the same for accepted messages: these `ids`, else the newest dead ones."""
+        return await self.executor.run(
+            self.sync.settle_messages, outcome, ids=ids, problem=problem, by=by
+        )
+
+
 class PersonView:
     """A store limited to the sessions that one person may see."""
 
@@ -1396,6 +1514,7 @@ class Store:
         self.listeners = Listeners(store.listeners, executor)
         self.media = MediaFiles(store.media, executor)
         self.browsers = Browsers(store.browsers, executor)
+        self.queues = QueueReview(store.queues, executor)
         self.memories = Memories(store.memories, executor)
         self.approvals = Approvals(store.approvals, executor)
 

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from tertulia.core import cursor as cursors
 from tertulia.core.session import Page
-from tertulia.errors import IllegalMove, NotFound
-from tertulia.http.parameters import Count, Cursor, Text
+from tertulia.errors import ConfigError
+from tertulia.http.parameters import Count, Cursor, Order, Text
 from tertulia.http.routing import ApiCall, Operation
 from tertulia.records.queues.outbox import Delivery, DeliveryState
+from tertulia.records.queues.review import (
+    SETTLE_LIMIT,
+    DeliveryOutcome,
+    QueueOverview,
+    SettleReport,
+)
+
+Ids = Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(max_length=SETTLE_LIMIT)]
 
 
 class DeliveryQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Filters. `platform` and `problem` choose among those that are unknown or dead."""
+
     state: DeliveryState | None = None
     session_id: Text | None = None
+    platform: Text | None = None
+    problem: Text | None = None
+    order: Order = "oldest"
     limit: Count = 50
     cursor: Cursor | None = None
 
@@ -24,43 +37,78 @@ class DeliveryQuery(msgspec.Struct, frozen=True, kw_only=True):
 class SettleRequest(msgspec.Struct, frozen=True):
     """The outcome of a delivery: it was sent, is to be sent again (`retry`), or is given up."""
 
-    outcome: Literal["sent", "retry", "dead"]
+    outcome: DeliveryOutcome
+
+
+class SettleManyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of many: of these `ids`, else of the newest of a group of the overview."""
+
+    outcome: DeliveryOutcome
+    ids: Ids | None = None
+    state: DeliveryState = "dead"
+    platform: Text | None = None
+    problem: Text | None = None
 
 
 async def list_deliveries(call: ApiCall) -> Page[Delivery]:
     query: DeliveryQuery = call.query
+    if query.order == "newest":
+        if query.session_id is not None:
+            raise ConfigError(
+                "The deliveries of a session are listed oldest first.", hint="Leave order out."
+            )
+        return await call.api.store.queues.deliveries(
+            state=query.state, platform=query.platform, problem=query.problem,
+            limit=query.limit, cursor=query.cursor,
+        )  # fmt: skip
+    if query.platform is not None or query.problem is not None:
+        raise ConfigError(
+            "Deliveries by platform or problem are listed newest first.", hint="Add order=newest."
+        )
     return await call.api.store.outbox.find(
         state=query.state, session_id=query.session_id, limit=query.limit, cursor=query.cursor
     )
 
 
+async def get_delivery(call: ApiCall) -> Delivery:
+    return await call.api.store.queues.require_delivery(call.number("delivery", "GET /deliveries"))
+
+
+async def review_queues(call: ApiCall) -> QueueOverview:
+    return await call.api.store.queues.overview()
+
+
 async def settle_delivery(call: ApiCall) -> Delivery:
-    delivery = await _require_delivery(call)
-    if delivery.state not in ("unknown", "dead"):
-        raise IllegalMove(
-            f"The delivery is {delivery.state}.",
-            hint="Only a delivery that is unknown or dead can be settled by hand.",
-        )
-    outbox = call.api.store.outbox
-    body: SettleRequest = call.body
-    if body.outcome == "sent":
-        return await outbox.done(delivery)
-    return await outbox.failed(delivery, "settled by hand", outcome=body.outcome)
-
-
-async def _require_delivery(call: ApiCall) -> Delivery:
     number = call.number("delivery", "GET /deliveries")
-    page = await call.api.store.outbox.find(limit=1, cursor=cursors.encode(number - 1))
-    for delivery in page.items:
-        if delivery.id == number:
-            return delivery
-    raise NotFound(f"There is no delivery {number}.")
+    return await call.api.store.queues.settle_delivery(number, call.body.outcome, by=call.actor)
+
+
+async def settle_deliveries(call: ApiCall) -> SettleReport:
+    body: SettleManyRequest = call.body
+    return await call.api.store.queues.settle_deliveries(
+        body.outcome, ids=body.ids, state=body.state, platform=body.platform,
+        problem=body.problem, by=call.actor,
+    )  # fmt: skip
 
 
 TABLE = (
     Operation(
-        method="GET", path="/deliveries", summary="List deliveries, oldest first.",
+        method="GET", path="/deliveries", summary="List deliveries, oldest or newest first.",
         act=list_deliveries, role="owner", query=DeliveryQuery, answer=Page[Delivery],
+    ),
+    Operation(
+        method="GET", path="/deliveries/overview", act=review_queues, role="owner",
+        answer=QueueOverview,
+        summary="Count what is unknown, dead, waiting or in progress, and group it by problem.",
+    ),
+    Operation(
+        method="POST", path="/deliveries/settle", act=settle_deliveries, role="owner",
+        body=SettleManyRequest, answer=SettleReport,
+        summary="Set the outcome of many deliveries, and report which had changed meanwhile.",
+    ),
+    Operation(
+        method="GET", path="/deliveries/{id}", act=get_delivery, role="owner", answer=Delivery,
+        summary="Get one delivery.",
     ),
     Operation(
         method="POST", path="/deliveries/{id}/settle", act=settle_delivery, role="owner",

@@ -11,8 +11,8 @@ from tertulia.core.session import Page, Session
 from tertulia.core.settings import require_zone
 from tertulia.http.parameters import Count, Cursor, Text
 from tertulia.http.routing import ApiCall, Operation
-from tertulia.records.sessions.events import SessionEvent
 from tertulia.records.sessions.open import Activity
+from tertulia.records.sessions.session_events import SessionEvent
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ from tertulia.records.processes import Processes
 from tertulia.records.queues.inbox import Inbox, InboxItem
 from tertulia.records.queues.memory_flushes import MemoryFlushes
 from tertulia.records.queues.outbox import Outbox
+from tertulia.records.queues.review import QueueReview
 from tertulia.records.retention_steps import RetentionSteps
 from tertulia.records.schedules import Schedules
 from tertulia.records.search import CATCH_UP_STEPS, Search
@@ -95,6 +96,7 @@ class StoreRecords:
         self.media = MediaFiles(self.context)
         self.browsers = Browsers(self.context)
         self.approvals = Approvals(self.context)
+        self.queues = QueueReview(self.context, self.inbox, self.outbox)
 
     @cached_property
     def redactor(self) -> Redactor:

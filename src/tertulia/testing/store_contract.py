@@ -31,6 +31,7 @@ from tertulia.testing.outbox_promises import OutboxPromises
 from tertulia.testing.pairing_promises import PairingPromises
 from tertulia.testing.process_promises import ProcessPromises
 from tertulia.testing.queue_promises import QueuePromises
+from tertulia.testing.queue_review_promises import QueueReviewPromises
 from tertulia.testing.schedule_promises import SchedulePromises
 from tertulia.testing.search_promises import SearchPromises
 from tertulia.testing.session_expiry_promises import SessionExpiryPromises
@@ -54,6 +55,7 @@ class StoreContract(
     QueuePromises,
     InboxPromises,
     OutboxPromises,
+    QueueReviewPromises,
     SchedulePromises,
     ProcessPromises,
     PairingPromises,

@@ -118,7 +118,7 @@ class Inbox:
             if dedupe_key:
                 row = tx.one("inbox_by_dedupe_key_or_hash", known_message)
                 if row is not None:
-                    return _to_item(row) if row[0] else _deleted_item(row, source, key)
+                    return to_item(row) if row[0] else _deleted_item(row, source, key)
             shared_key = linked_key(tx, source, key)
             if shared_key != key:
                 tx.lock(session_rows.lane_of(shared_key))
@@ -127,7 +127,7 @@ class Inbox:
             row = _gather(tx, new, gather_seconds) if gather_seconds else None
             row = row or tx.one("inbox_put", new)
             assert row is not None
-            return _to_item(row, is_new=True)
+            return to_item(row, is_new=True)
 
         item = self._db.write(work, lane=session_rows.lane_of(key))
         if item.is_new:
@@ -156,7 +156,7 @@ class Inbox:
                 self._take(tx, params, per_person, Counter(running)), key=lambda item: item.id
             )
 
-        return _QUEUE.claim(self._context, limit, lease_seconds, take)
+        return QUEUE.claim(self._context, limit, lease_seconds, take)
 
     def _take(
         self, tx: Transaction, params: Params, per_person: int | None, running: Counter[str]
@@ -172,7 +172,7 @@ class Inbox:
             rows = tx.all("inbox_claim_these", {**params, "ids": ids})
             if not rows:
                 break  # others have them locked; the next claim gets them
-            items += map(_to_item, rows)
+            items += map(to_item, rows)
             running.update(person for person, _ in heads)
             self._last_person = heads[-1][0]
         return items
@@ -190,7 +190,7 @@ class Inbox:
         """
 
         def is_due(tx: Transaction, times: Params) -> bool:
-            if not _QUEUE.is_due(tx, times):
+            if not QUEUE.is_due(tx, times):
                 return False
             counts = Counter(dict(running))
             params = times
@@ -199,19 +199,19 @@ class Inbox:
             row = tx.one("inbox_is_waking", times)
             return row is not None and bool(row[0])
 
-        return _QUEUE.wait(self._context, seconds, is_due)
+        return QUEUE.wait(self._context, seconds, is_due)
 
     def renew(self, item: InboxItem, *, lease_seconds: float = 60) -> None:
         """Extend the lease of a claim; raise `StaleWrite` if another worker has the message."""
-        _QUEUE.renew(self._context, item, lease_seconds)
+        QUEUE.renew(self._context, item, lease_seconds)
 
     def done(self, item: InboxItem) -> None:
         """Settle a claimed message as answered; raise `StaleWrite` if the claim was lost."""
-        _QUEUE.settle(self._context, item, base.settle_params(self._context, "done"))
+        QUEUE.settle(self._context, item, base.settle_params(self._context, "done"))
 
     def dismiss(self, item: InboxItem) -> None:
         """Settle a waiting message that needs no answer; raise `StaleWrite` if it was claimed."""
-        self._db.write(lambda tx: settle_waiting(tx, item), lane=_lane(item))
+        self._db.write(lambda tx: settle_waiting(tx, item), lane=lane_of(item))
         self._db.notify(CHANNEL)
 
     def edit(
@@ -237,7 +237,7 @@ class Inbox:
             changes = {"text": text} | ({} if media is None else {"media": list(media)})
             params = {"id": row[0], "body": to_json(from_json(row[4]) | changes)}
             row = tx.one("inbox_edit", params)
-            return None if row is None else _to_item(row)
+            return None if row is None else to_item(row)
 
         return self._db.write(work, lane=session_rows.lane_of(self._lane_key(source)))
 
@@ -253,7 +253,7 @@ class Inbox:
             row = _waiting_row(tx, dedupe_key, source)
             if row is None:
                 return None
-            item = _to_item(row)
+            item = to_item(row)
             settle_waiting(tx, item)
             return item
 
@@ -279,7 +279,7 @@ class Inbox:
         """
         state: InboxState = "dead" if for_good else "waiting"
         params = base.settle_params(self._context, state, problem=problem, retry_after=retry_after)
-        _QUEUE.settle(self._context, item, params)
+        QUEUE.settle(self._context, item, params)
 
     def find(
         self,
@@ -297,7 +297,7 @@ class Inbox:
             statement = "inbox_find_by_key"
 
         def read(tx: Transaction, page: Params) -> Iterable[InboxItem]:
-            return map(_to_item, tx.all(statement, {**page, "state": state, "key": key}))
+            return map(to_item, tx.all(statement, {**page, "state": state, "key": key}))
 
         return base.find(self._context, limit, cursor, read)
 
@@ -355,7 +355,7 @@ def _gather(tx: Transaction, new: Mapping[str, Any], seconds: float) -> Row | No
     row = tx.one("inbox_newest", {"key": new["key"]})
     if row is None or row[3] != new["source"]:
         return None
-    before, content = _to_item(row), from_json(new["body"])
+    before, content = to_item(row), from_json(new["body"])
     now = from_micros(new["now"])
     group = content.get("group")
     if group != from_json(row[4]).get("group"):
@@ -388,7 +388,7 @@ def _waiting_row(tx: Transaction, dedupe_key: str | None, source: Source) -> Row
     row = tx.one("inbox_by_dedupe_key", {"arrival": dedupe_key})
     if row is None:
         return None
-    item = _to_item(row)
+    item = to_item(row)
     is_author = item.source.participant == source.participant
     is_alone = not from_json(row[4]).get("is_gathered")
     is_open = item.state == "waiting" and not item.attempts
@@ -418,9 +418,9 @@ def put_resume(
 
 def settle_answered(tx: Transaction, item: InboxItem) -> None:
     """Settle a claimed message as answered, in the transaction that stores its answer."""
-    tx.lock(_lane(item))
+    tx.lock(lane_of(item))
     columns = {"problem": None, "not_before": to_micros(item.not_before), "paused_at": 0}
-    _QUEUE.settle_in(tx, item, {"state": "done", **columns})
+    QUEUE.settle_in(tx, item, {"state": "done", **columns})
 
 
 def settle_waiting(tx: Transaction, item: InboxItem) -> None:
@@ -428,13 +428,13 @@ def settle_waiting(tx: Transaction, item: InboxItem) -> None:
 
     Raise `StaleWrite` if it is no longer waiting.
     """
-    tx.lock(_lane(item))
+    tx.lock(lane_of(item))
     # The text is in the transcript of the turn now, and is deleted together with that.
     empty = to_json({"text": None, "message_id": item.message_id, "media": []})
     params = {"id": item.id, "attempts": item.attempts, "body": empty}
     if tx.changed("inbox_gather", params) == 0:
         raise _stale(tx, item)
-    _QUEUE.promote(tx, _columns_of_lane(item))
+    QUEUE.promote(tx, lane_columns(item))
 
 
 def delete_of_session(tx: Transaction, session: int, now: datetime) -> None:
@@ -450,14 +450,16 @@ def delete_of_session(tx: Transaction, session: int, now: datetime) -> None:
     items += tx.all("inbox_delete_resumes", {"session": session})
     for (key,) in sorted(set(items)):
         tx.lock(session_rows.lane_of(key))
-        _QUEUE.promote(tx, {"key": key})
+        QUEUE.promote(tx, {"key": key})
 
 
-def _lane(item: InboxItem) -> str:
+def lane_of(item: InboxItem) -> str:
+    """Return the lane of a message: its conversation."""
     return session_rows.lane_of(item.key)
 
 
-def _columns_of_lane(item: InboxItem) -> Params:
+def lane_columns(item: InboxItem) -> Params:
+    """Return the columns of that lane."""
     return {"key": item.key}
 
 
@@ -481,7 +483,8 @@ def _deleted_item(row: Row, source: Source, key: str) -> InboxItem:
     )  # fmt: skip
 
 
-def _to_item(row: Row, *, is_new: bool = False) -> InboxItem:
+def to_item(row: Row, *, is_new: bool = False) -> InboxItem:
+    """Return a row as a value."""
     (id_, _, key, source, body, state, attempts, not_before, received_at, problem,
      gathered_into) = row  # fmt: skip
     content = from_json(body)
@@ -503,12 +506,12 @@ def _to_item(row: Row, *, is_new: bool = False) -> InboxItem:
     )
 
 
-_QUEUE: Final = base.ClaimQueue(
+QUEUE: Final = base.ClaimQueue(
     table="inbox",
     channel=CHANNEL,
     argument="item",
     entry_type=InboxItem,
-    lane_name=_lane,
-    lane=_columns_of_lane,
+    lane_name=lane_of,
+    lane=lane_columns,
     stale=_stale,
 )

@@ -151,7 +151,7 @@ class Outbox:
                 rows = tx.all("outbox_claim", params)
             else:
                 rows = _claim_for(tx, selection, params)
-            return sorted(map(_to_delivery, rows), key=lambda delivery: delivery.id)
+            return sorted(map(to_delivery, rows), key=lambda delivery: delivery.id)
 
         return _QUEUE.claim(self._context, limit, lease_seconds, take)
 
@@ -189,7 +189,7 @@ class Outbox:
         params = base.settle_params(
             self._context, "sent", message_id=storable(message_id), waived=0
         )
-        return _to_delivery(_QUEUE.settle(self._context, delivery, params))
+        return to_delivery(_QUEUE.settle(self._context, delivery, params))
 
     def failed(
         self,
@@ -212,7 +212,7 @@ class Outbox:
             self._context, state, problem=problem, retry_after=retry_after, message_id=None,
             waived=int(is_waived),
         )  # fmt: skip
-        return _to_delivery(_QUEUE.settle(self._context, delivery, params))
+        return to_delivery(_QUEUE.settle(self._context, delivery, params))
 
     def settle_late(
         self,
@@ -238,14 +238,14 @@ class Outbox:
             row = tx.one("outbox_get", {"delivery": _id_of(delivery)})
             if row is None:
                 return None
-            stored = _to_delivery(row)
+            stored = to_delivery(row)
             if stored.state == "sending":
                 raise StaleWrite(
                     "The delivery is still being sent.", hint="Report its outcome again."
                 )
             if stored.state == "unknown" or (stored.state == "sent" and not is_sent):
                 row = tx.one("outbox_settle_late", {**changes, "id": stored.id})
-            return None if row is None else _to_delivery(row)
+            return None if row is None else to_delivery(row)
 
         return self._db.write(work)
 
@@ -266,7 +266,7 @@ class Outbox:
 
         def read(tx: Transaction, page: Params) -> Iterable[Delivery]:
             params = {**page, "state": state, "session_id": session_id}
-            return map(_to_delivery, tx.all(statement, params))
+            return map(to_delivery, tx.all(statement, params))
 
         return base.find(self._context, limit, cursor, read)
 
@@ -274,14 +274,14 @@ class Outbox:
         """Return a delivery by its idempotency key, or None."""
         validate.text("delivery", delivery)
         row = self._db.read(lambda tx: tx.one("outbox_get", {"delivery": delivery}))
-        return None if row is None else _to_delivery(row)
+        return None if row is None else to_delivery(row)
 
     def find_in_chat(self, source: Source, *, after: int = 0, limit: int = 50) -> list[Delivery]:
         """Return the deliveries to a source's chat whose ids are above `after`, oldest first."""
         validate.source(source)
         base.check_limit(limit)
         params = {**_chat_of(source), "after": after, "limit": limit}
-        return list(map(_to_delivery, self._db.read(lambda tx: tx.all("outbox_in_chat", params))))
+        return list(map(to_delivery, self._db.read(lambda tx: tx.all("outbox_in_chat", params))))
 
     def resume(self, source: Source) -> bool:
         """End the pause of the oldest waiting delivery to a source's chat; return if it had one.
@@ -500,10 +500,11 @@ def _require(tx: Transaction, delivery: str) -> Delivery:
         raise NotFound(
             f"There is no delivery {delivery!r}.", hint="store.outbox.find() lists them all."
         )
-    return _to_delivery(row)
+    return to_delivery(row)
 
 
-def _to_delivery(row: Row) -> Delivery:
+def to_delivery(row: Row) -> Delivery:
+    """Return a row as a value."""
     (id_, delivery, session_id, target, platform, account, chat_id, thread_id, body, state,
      attempts, not_before, created_at, sent_at, problem, message_id, waived) = row  # fmt: skip
     return Delivery(

@@ -20,7 +20,6 @@ from tertulia.records import session_rows
 from tertulia.records.links import linked_key
 from tertulia.records.process_check import ProcessAnswers, is_protected, write_with_process_check
 from tertulia.records.sessions import delete
-from tertulia.records.sessions.events import SessionEvent, read_events
 from tertulia.records.sessions.find import FindExpired, find_within
 from tertulia.records.sessions.open import (
     OpenSession,
@@ -30,6 +29,7 @@ from tertulia.records.sessions.open import (
     end_session,
     expiry_reason,
 )
+from tertulia.records.sessions.session_events import SessionEvent, read_events
 from tertulia.records.store_context import StoreContext
 from tertulia.records.transcript.read import read_messages, read_turn_number
 from tertulia.records.transcript.revisions import copy_summary, locate

@@ -123,3 +123,16 @@ returning key
 delete from inbox where gathered_into in (
     select id from inbox where arrival in (select arrival from turns where session = :session)
 )
+
+-- name: inbox_overview
+select id, source, {part_problem}, received_at from inbox where {part_only_state}
+order by state desc, id desc limit :limit
+
+-- name: inbox_dead_by_problem
+select {part_inbox_columns} from inbox
+where state = 'dead' and {part_problem} = :problem and id < :before
+order by id desc limit :limit
+
+-- name: inbox_settle_dead
+update inbox set state = :state, not_before = :now, paused_at = 0, problem = :problem
+where id = :id and state = 'dead' and attempts = :attempts

@@ -160,3 +160,27 @@ update outbox set paused_at = 0 where id = :id and state = 'waiting'
 -- name: outbox_delete
 delete from outbox where session_id = :session_id
 returning platform, account, chat_id, thread_id, body
+
+-- name: outbox_overview
+select id, platform, {part_problem}, created_at from outbox where {part_only_state}
+order by state desc, id desc limit :limit
+
+-- name: outbox_unknown_of_platform
+select {part_outbox_columns} from outbox
+where state = 'unknown' and platform = :platform and id < :before
+order by id desc limit :limit
+
+-- name: outbox_unknown_by_problem
+select {part_outbox_columns} from outbox
+where state = 'unknown' and platform = :platform and {part_problem} = :problem and id < :before
+order by id desc limit :limit
+
+-- name: outbox_dead_of_platform
+select {part_outbox_columns} from outbox
+where state = 'dead' and platform = :platform and id < :before
+order by id desc limit :limit
+
+-- name: outbox_dead_by_problem
+select {part_outbox_columns} from outbox
+where state = 'dead' and platform = :platform and {part_problem} = :problem and id < :before
+order by id desc limit :limit

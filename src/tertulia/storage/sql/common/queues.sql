@@ -100,3 +100,25 @@ order by id limit :limit
 select {part_{queue}_columns} from {queue}
 where id > :after and state = :state
 order by id limit :limit
+
+-- name: part_only_state
+-- A range instead of `state = …`: only the index on the state has this order, so that PostgreSQL
+-- cannot read the table from its end in the hope to meet the state soon.
+state >= :state and state <= :state
+
+-- name: part_problem
+-- The beginning of a problem: what fits into an entry of an index.
+coalesce(substr(problem, 1, 200), '')
+
+-- name: {queue}_by_id (inbox, outbox)
+select {part_{queue}_columns} from {queue} where id = :id
+
+-- name: {queue}_newest_entries (inbox, outbox)
+select {part_{queue}_columns} from {queue}
+where id < :before
+order by id desc limit :limit
+
+-- name: {queue}_newest_by_state (inbox, outbox)
+select {part_{queue}_columns} from {queue}
+where id < :before and {part_only_state}
+order by state desc, id desc limit :limit
