@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tertulia.gateway import access, commands, schedule_tool
-from tertulia.http.app import TABLE as OPERATIONS
+from tertulia.http.operations import TABLE as OPERATIONS
 from tertulia.processes.settings import ProcessSettings
 from tertulia.records.people import ROLES, Role
 

@@ -54,9 +54,10 @@ CALLS = (
     ("records.queues.inbox", "Inbox", "store.inbox"),
     ("records.queues.outbox", "Outbox", "store.outbox"),
     ("records.schedules", "Schedules", "store.schedules"),
+    ("records.memories", "Memories", "store.memories"),
 )
 # The meaning of settings for which the docstring of the class has no line.
-MEANINGS = {}
+MEANINGS: dict[str, str] = {}
 
 HEAD = """# Reference
 

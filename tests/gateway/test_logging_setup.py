@@ -14,6 +14,7 @@ import pytest
 
 from tertulia.agents import Event, ParrotAgent, Request, Step
 from tertulia.core.history.formats import Format
+from tertulia.core.history.model_traits import ModelTraits
 from tertulia.core.text.redact import Redactor
 from tertulia.errors import AgentStopped, ConfigError
 from tertulia.gateway.logging_setup import LoggedAgent, configured_logging
@@ -25,7 +26,7 @@ REDACTOR = Redactor(b"0" * 32, needs_raw_ids)
 
 
 async def history(
-    *, format: Format = "openai", max_tokens: int | None = None
+    *, format: Format = "openai", max_tokens: int | None = None, model: ModelTraits | None = None
 ) -> list[dict[str, Any]]:
     return [{"role": "user", "content": "a secret wish"}]
 
