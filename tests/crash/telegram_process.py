@@ -27,8 +27,11 @@ from tests.gateway.running_gateway import IDLE
 from tests.servers.telegram import TOKEN
 
 SETTINGS = Settings(zone="UTC", durability="safe", lease_seconds=2.0, policies=IDLE)
+# One person writes all messages, and hundreds may wait while gateways are killed.
 RULES = GatewaySettings(
-    gather_seconds=0, platforms={"telegram": PlatformSettings(admission="everyone")}
+    gather_seconds=0,
+    waiting_per_person=10_000,
+    platforms={"telegram": PlatformSettings(admission="everyone")},
 )
 # The stations of a message; in the last two Telegram may or may not have the answer.
 STEPS = ("received", "stored", "answering", "answered", "sending", "sent")

@@ -11,19 +11,23 @@ Mails come into the mailbox with the field that a receiving server adds about th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
 import imaplib
+import ipaddress
 import itertools
 import os
 import pwd
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
 from email.parser import BytesParser
 from email.policy import SMTP, default
@@ -34,6 +38,9 @@ from typing import Any, NamedTuple, Self
 import pytest
 from aiosmtpd.smtp import SMTP as SmtpProtocol
 from aiosmtpd.smtp import AuthResult, Envelope, Session
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 ANA = "ana@example.com"
 PASSWORD = "a-password-that-nobody-may-ever-see"
@@ -55,6 +62,37 @@ def program() -> str | None:
     if named:
         return named
     return shutil.which("dovecot", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def write_certificate(folder: Path) -> None:
+    """Write a certificate for 127.0.0.1, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "mail of the tests")])
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=7))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    encoding = serialization.Encoding.PEM
+    (folder / "certificate.pem").write_bytes(certificate.public_bytes(encoding))
+    private = key.private_bytes(
+        encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "key.pem").write_bytes(private)
 
 
 class SentMail(NamedTuple):
@@ -81,6 +119,7 @@ class Dovecot:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = 0
+        self.tls_port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -88,8 +127,7 @@ class Dovecot:
         if binary is None:
             raise RuntimeError(MISSING)
         if not self.port:
-            with socket.create_server(("127.0.0.1", 0)) as probe:
-                self.port = probe.getsockname()[1]
+            self.port, self.tls_port = _free_port(), _free_port()
         (self.folder / "denied").touch()
         os.chmod(self.folder, 0o755)
         (self.folder / "dovecot.conf").write_text(self._configuration())
@@ -142,7 +180,9 @@ state_dir = {self.folder}/run
 log_path = {self.folder}/log
 protocols = imap
 listen = 127.0.0.1
-ssl = no
+ssl = yes
+ssl_cert = <{self.folder}/certificate.pem
+ssl_key = <{self.folder}/key.pem
 disable_plaintext_auth = no
 {users}
 first_valid_uid = 1
@@ -159,11 +199,16 @@ service imap-login {{
     port = {self.port}
   }}
   inet_listener imaps {{
-    port = 0
+    address = 127.0.0.1
+    port = {self.tls_port}
+    ssl = yes
   }}
 }}
 service anvil {{
   chroot =
+  unix_listener anvil-auth-penalty {{
+    mode = 0
+  }}
 }}
 passdb {{
   driver = passwd-file
@@ -186,8 +231,9 @@ class MailServers:
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="mail-"))
+        write_certificate(self._folder)
         self.dovecot = Dovecot(self._folder)
-        self.smtp = SmtpServer()
+        self.smtp = SmtpServer(self._folder)
 
     def __enter__(self) -> Self:
         self.dovecot.start()
@@ -206,6 +252,11 @@ class MailServers:
     @property
     def smtp_url(self) -> str:
         return f"smtp://127.0.0.1:{self.smtp.port}"
+
+    @property
+    def certificate(self) -> str:
+        """The certificate of both servers, which is its own authority."""
+        return str(self._folder / "certificate.pem")
 
     # -- mailboxes
 
@@ -255,11 +306,12 @@ class MailServers:
             raise
         return client
 
-    def deliver(self, address: str, content: bytes) -> None:
-        """Put a mail into a mailbox, as it is."""
+    def deliver(self, address: str, content: bytes, moment: float | None = None) -> None:
+        """Put a mail into a mailbox, as it is; `moment` is when it came in."""
         client = self.client(address)
+        received_at = imaplib.Time2Internaldate(time.time() if moment is None else moment)
         try:
-            status, _ = client.append("INBOX", "", imaplib.Time2Internaldate(time.time()), content)
+            status, _ = client.append("INBOX", "", received_at, content)
             assert status == "OK"
         finally:
             client.logout()
@@ -267,7 +319,8 @@ class MailServers:
     def write(self, address: str, text: str | None = "hola", **options: Any) -> EmailMessage:
         """Write a mail to a mailbox as a person, and return it; see `new_mail`."""
         mail = new_mail(address, text, **options)
-        self.deliver(address, mail.as_bytes(policy=SMTP))
+        # The library would encode ids that are longer than a line, which no mail program does.
+        self.deliver(address, mail.as_bytes(policy=SMTP.clone(max_line_length=900)))
         return mail
 
     def is_seen(self, address: str, message_id: str) -> bool:
@@ -284,20 +337,6 @@ class MailServers:
         client = self.client(address)
         client.store("1:*", "+FLAGS", r"\Deleted")
         client.expunge()
-        client.logout()
-
-    def renumber(self, address: str) -> None:
-        """Give the folder a new UIDVALIDITY and its mails new numbers, as a restored backup has."""
-        client = self.client(address)
-        client.create("Old")
-        client.copy("1:*", "Old")
-        client.close()
-        folder = self._folder / "mails" / address / "Maildir"
-        for name in folder.glob("dovecot*"):
-            if name.is_file():
-                name.unlink()
-        uidlist = folder / "dovecot-uidlist"
-        uidlist.unlink(missing_ok=True)
         client.logout()
 
     # -- sent mails
@@ -374,8 +413,11 @@ class _Protocol(SmtpProtocol):
 class SmtpServer:
     """aiosmtpd in a thread of its own. `spoil` lets it refuse, cut or be silent."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.port = 0
+        self.tls_port = 0
+        self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._tls.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
         self.sent: list[SentMail] = []
         self.accounts: set[str] = set()
         self.connections = 0
@@ -386,6 +428,7 @@ class SmtpServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._listener: asyncio.Server | None = None
+        self._tls_listener: asyncio.Server | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -474,18 +517,23 @@ class SmtpServer:
     async def _open(self) -> None:
         self._listener = await self._loop.create_server(self._protocol, "127.0.0.1", self.port)
         self.port = self._listener.sockets[0].getsockname()[1]
+        self._tls_listener = await self._loop.create_server(
+            self._protocol, "127.0.0.1", self.tls_port, ssl=self._tls
+        )
+        self.tls_port = self._tls_listener.sockets[0].getsockname()[1]
 
     def _protocol(self) -> _Protocol:
         self.connections += 1
         return _Protocol(
             self, hostname="smtp.example.org", authenticator=self._authenticate,
-            auth_require_tls=False, enable_SMTPUTF8=True, loop=self._loop,
+            auth_require_tls=False, enable_SMTPUTF8=True, loop=self._loop, tls_context=self._tls,
         )  # fmt: skip
 
     async def _close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        for listener in (self._listener, self._tls_listener):
+            if listener is not None:
+                listener.close()
+        self._listener = self._tls_listener = None
         for transport in list(self.transports):
             transport.abort()
         others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -496,3 +544,60 @@ class SmtpServer:
 
     def _run(self, work: Any) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+
+class LossyLine:
+    """A proxy before the IMAP server. Its connections can be cut, or go silent and stay open."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._ends: list[socket.socket] = []
+        self._is_silent: set[socket.socket] = set()
+        self.connections = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"imap://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cut()
+        _shut(self._listener)
+
+    def silence(self) -> None:
+        """Pass nothing on in the connections of now; later ones work."""
+        self._is_silent.update(self._ends)
+
+    def cut(self) -> None:
+        """Cut the connections of now."""
+        ends, self._ends = self._ends, []
+        for end in ends:
+            _shut(end)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._target))
+                self.connections += 1
+                self._ends += [client, server]
+                for pair in ((client, server), (server, client)):
+                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if source not in self._is_silent:
+                    target.sendall(data)
+        _shut(source)
+        _shut(target)
+
+
+def _shut(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()

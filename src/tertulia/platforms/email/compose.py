@@ -24,8 +24,8 @@ _TITLE_LENGTH: Final = 60
 _MAC_BYTES: Final = 12
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _BLANKS = re.compile(r"\s+")
-_HEADER_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-_POLICY = SMTP.clone(max_line_length=200)
+# Python ends a line at the last two as well.
+_HEADER_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 class MailIds:
@@ -89,15 +89,11 @@ class MailToSend(msgspec.Struct, frozen=True, kw_only=True):
 
 def compose(mail: MailToSend) -> bytes:
     """Return a mail as it is sent: the text twice, as plain text and as HTML, and a file."""
-    message = EmailMessage(policy=_POLICY)
+    message = EmailMessage(policy=SMTP)
     message["From"] = formataddr((_one_line(mail.sender_name or ""), mail.sender))
     message["To"] = ", ".join(mail.recipients)
     message["Subject"] = _one_line(mail.subject)[:_MAX_SUBJECT]
     message["Date"] = format_datetime(mail.date)
-    message["Message-ID"] = mail.message_id
-    if mail.references:
-        message["In-Reply-To"] = mail.references[-1]
-        message["References"] = " ".join(mail.references)
     # Other programs must not answer this by themselves.
     message["Auto-Submitted"] = "auto-replied" if mail.references else "auto-generated"
     message["X-Auto-Response-Suppress"] = "OOF, AutoReply"
@@ -113,7 +109,16 @@ def compose(mail: MailToSend) -> bytes:
             content, maintype=main or "application", subtype=sub or "octet-stream",
             filename=_one_line(name), cte="base64",
         )  # fmt: skip
-    return message.as_bytes()
+    return _id_fields(mail) + message.as_bytes()
+
+
+def _id_fields(mail: MailToSend) -> bytes:
+    """Return the fields with ids. The library would break or encode long ones, and end threads."""
+    lines = [f"Message-ID: {mail.message_id}"]
+    references = [text for text in mail.references if text.isascii()]
+    if references:
+        lines += [f"In-Reply-To: {references[-1]}", "References: " + "\r\n ".join(references)]
+    return "".join(f"{line}\r\n" for line in lines).encode("ascii", "replace")
 
 
 def reply_subject(subject: str) -> str:

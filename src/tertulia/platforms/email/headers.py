@@ -24,6 +24,7 @@ _MAX_HOPS: Final = 50
 _MAX_ID: Final = 250
 _MAX_REFERENCES: Final = 100
 _ADDRESS = re.compile(r"[^\s<>()\[\],;:\"\\@]{1,64}@[^\s<>()\[\],;:\"\\@]{1,250}")
+_DOMAIN = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"', re.S)
 _COMMENT = re.compile(r"\((?:[^()\\]|\\.)*\)", re.S)
 _ID = re.compile(r"<([^<>\s]+)>")
@@ -122,7 +123,7 @@ def normal_address(address: str) -> str | None:
         domain = domain.rstrip(".").encode("idna").decode()
     except UnicodeError:
         return None
-    return f"{local}@{domain}" if domain else None
+    return f"{local}@{domain}" if _DOMAIN.fullmatch(domain) else None
 
 
 def subject_stem(subject: str) -> str:

@@ -19,6 +19,7 @@ from tertulia.platforms.email.wire import REPLY_SECONDS, MailServerAddress, Wire
 MAX_LITERAL: Final = 8 * 2**20
 # Replies to one command; a server that sends more than this is broken.
 _MAX_REPLIES: Final = 200_000
+_EXISTS = re.compile(rb"\* \d+ EXISTS", re.I)
 _LITERAL = re.compile(rb"\{(\d{1,10})\+?\}\r?\n\Z")
 _STATUS = re.compile(rb"(OK|NO|BAD|BYE|PREAUTH)(?: \[([A-Z-]+)(?: ([^\]]*))?\])?", re.I)
 _ATOM = re.compile(rb"[^\s()\"\x00\[]*(?:\[[^\]]*\]?[^\s()\"\x00\[]*)*")
@@ -58,6 +59,7 @@ class ImapConnection:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._count = 0
+        self._has_news = False
         self.capabilities: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
@@ -149,7 +151,7 @@ class ImapConnection:
 
     async def select(self, folder: str) -> Folder:
         """Select a folder and return what its UIDs are."""
-        replies = await self.command(f"SELECT {quoted(_encode_folder(folder))}", name="SELECT")
+        replies = await self.command(f"SELECT {quoted(encode_folder(folder))}", name="SELECT")
         codes = {}
         for reply in replies:
             if match := re.search(rb"\[(UIDVALIDITY|UIDNEXT) (\d+)\]", reply.line, re.I):
@@ -161,6 +163,7 @@ class ImapConnection:
 
     async def search(self, criteria: str) -> list[int]:
         """Return the UIDs of the mails that fit, in ascending order."""
+        self._has_news = False
         uids: set[int] = set()
         for reply in await self.command(f"UID SEARCH {criteria}", name="SEARCH"):
             if reply.tokens[:1] == ["SEARCH"]:
@@ -184,7 +187,12 @@ class ImapConnection:
         await self.command(rf"UID STORE {uid} +FLAGS.SILENT (\Seen)", name="STORE")
 
     async def idle(self, seconds: float) -> None:
-        """Wait until the server reports a new mail, at most so long."""
+        """Wait until the server reports a new mail, at most so long.
+
+        A mail that it has reported since the last search counts: it reports each only once.
+        """
+        if self._has_news:
+            return
         tag = self._next_tag()
         await self._wire.write(f"{tag} IDLE\r\n".encode())
         while not (line := (await self._read(REPLY_SECONDS))[0]).startswith(b"+"):
@@ -193,10 +201,11 @@ class ImapConnection:
                 return
         ends_at = asyncio.get_running_loop().time() + seconds
         change: bytes | None = b""
-        while change is not None and b" EXISTS" not in change:
+        while change is not None and not self._has_news:
             change = await self._wire.wait_line(ends_at - asyncio.get_running_loop().time())
             if change is not None and change.upper().startswith(b"* BYE"):
                 raise _lost("The IMAP server closed the connection.")
+            self._has_news |= change is not None and _EXISTS.match(change) is not None
         await self._wire.write(b"DONE\r\n")
         while not (line := (await self._read(REPLY_SECONDS))[0]).startswith(tag.encode() + b" "):
             pass
@@ -227,6 +236,7 @@ class ImapConnection:
         status = _STATUS.match(line, 2)
         if status is not None and status[1].upper() == b"BYE":
             raise _lost("The IMAP server closed the connection.")
+        self._has_news |= _EXISTS.match(line) is not None
         return line, UntaggedReply(line[2:], read_tokens(line[2:], literals))
 
 
@@ -275,7 +285,7 @@ def quoted(text: str) -> str:
     return '"' + clean.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _encode_folder(name: str) -> str:
+def encode_folder(name: str) -> str:
     """Return the name of a folder as IMAP spells it: modified UTF-7."""
 
     def encode(match: re.Match[str]) -> str:

@@ -1,0 +1,85 @@
+"""Replies of IMAP servers, and names and strings for them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tertulia.platforms.email.imap import ImapConnection, encode_folder, quoted, read_tokens
+from tertulia.platforms.email.wire import MailServerAddress, Wire
+
+
+@pytest.mark.parametrize(
+    ("line", "literals", "tokens"),
+    [
+        (b"5 EXISTS", [], ["5", "EXISTS"]),
+        (b'1 FETCH (UID 7 X "a \\"b\\"")', [], ["1", "FETCH", ["UID", "7", "X", b'a "b"']]),
+        (b"1 FETCH (BODY[HEADER]<0> \x00)", [b"From: x"], ["1", "FETCH", ["BODY[HEADER]<0>",
+                                                                        b"From: x"]]),
+        (b'(NIL "NIL" ())', [], [[None, b"NIL", []]]),
+        (b"OK [UIDNEXT 5] Ready", [], ["OK", "[UIDNEXT 5]", "Ready"]),
+        (b"))(a", [], [["a"]]),
+        (b'"open', [], [b"open"]),
+        (b"\x00", [], [b""]),
+    ],
+)  # fmt: skip
+def test_reply_becomes_tokens(line: bytes, literals: list[bytes], tokens: list[Any]) -> None:
+    assert read_tokens(line, literals) == tokens
+
+
+@given(st.binary(max_size=200))
+def test_any_reply_is_read(line: bytes) -> None:
+    read_tokens(line)
+
+
+@given(st.text(max_size=50))
+def test_quoted_string_is_one_token(text: str) -> None:
+    clean = text.encode("utf-8", "replace").decode()
+    line = quoted(clean).encode()
+    assert b"\n" not in line
+    (token,) = read_tokens(line)
+    assert token.decode() == "".join(letter for letter in clean if letter not in "\r\n\x00")
+
+
+@pytest.mark.parametrize("moment", ["before", "at the beginning", "while it waits"])
+def test_mail_is_noticed_whenever_the_server_reports_it(moment: str) -> None:
+    """It reports a mail once: with the answer to another command, or with the first of IDLE."""
+    news = b"* 2 EXISTS\r\n"
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            tag, command, *_ = line.decode().split()
+            if command == "NOOP":
+                writer.write((news if moment == "before" else b"") + f"{tag} OK\r\n".encode())
+                continue
+            writer.write(news * (moment == "at the beginning") + b"+ idling\r\n")
+            writer.write(b"* OK Still here\r\n" + news * (moment == "while it waits"))
+            assert await reader.readline() == b"DONE\r\n"
+            writer.write(f"{tag} OK\r\n".encode())
+        writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        address = MailServerAddress("imap", "127.0.0.1", port, False)
+        imap = ImapConnection(await Wire.open(address))
+        async with asyncio.timeout(60):
+            await imap.command("NOOP")
+            await imap.idle(600)
+        imap.close()
+        server.close()
+        await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("name", "encoded"),
+    [("INBOX", "INBOX"), ("A & B", "A &- B"), ("Entwürfe", "Entw&APw-rfe"), ("日本", "&ZeVnLA-")],
+)
+def test_folder_is_spelled_as_imap_wants_it(name: str, encoded: str) -> None:
+    assert encode_folder(name) == encoded

@@ -1,0 +1,72 @@
+"""Trust in a sender: only the word of the own server counts, and only about the domain in From."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tertulia.platforms.email.trust import read_trust
+
+OWN = "mx.example.org"
+ANA = "ana@example.com"
+
+
+@pytest.mark.parametrize(
+    ("results", "method"),
+    [
+        ("dmarc=pass header.from=example.com", "DMARC"),
+        ("dkim=pass header.d=example.com", "DKIM"),
+        ("dkim=pass (2048-bit key; unprotected) header.i=@example.com header.s=a", "DKIM"),
+        ("spf=pass (sender is ok) smtp.mailfrom=bounce@example.com", "SPF"),
+        ("dkim=fail header.d=example.com; spf=pass smtp.mailfrom=example.com", "SPF"),
+        ('dkim=pass header.d="example.com"', "DKIM"),
+        ("DKIM=PASS HEADER.D=EXAMPLE.COM", "DKIM"),
+        ("dkim=pass header.d=com", None),
+        ("dkim=pass header.d=evil.example", None),
+        ("dkim=pass header.d=evil.example.com", None),  # below the domain, not above it
+        ("dkim=pass header.d=notexample.com", None),
+        ("spf=pass smtp.mailfrom=bounce@evil.example", None),
+        ("spf=pass smtp.helo=example.com", None),
+        ("dmarc=pass header.from=evil.example", None),
+        ("dmarc=fail (pass) header.from=example.com", None),
+        ("dkim=neutral header.d=example.com; spf=softfail smtp.mailfrom=example.com", None),
+        ("none", None),
+        ("", None),
+        ("x-dkim=pass header.d=example.com", None),
+        ('dkim=fail reason="dkim=pass header.d=example.com" header.d=evil.example', None),
+    ],
+)
+def test_result_counts_for_the_domain_it_is_about(results: str, method: str | None) -> None:
+    assert read_trust([f"{OWN}; {results}"], OWN, ANA).method == method
+
+
+def test_domain_above_the_sender_speaks_for_it() -> None:
+    field = f"{OWN}; dkim=pass header.d=example.com"
+    assert read_trust([field], OWN, "ana@mail.example.com").method == "DKIM"
+
+
+@pytest.mark.parametrize("name", ["mx.evil.example", "", "mx.example.org.evil.example", "mx"])
+def test_foreign_results_do_not_count(name: str) -> None:
+    forged = f"{name}; dmarc=pass header.from=example.com"
+    assert read_trust([forged], OWN, ANA).method is None
+    assert read_trust([forged], None, ANA).method is None
+
+
+def test_only_the_topmost_results_of_the_own_server_count() -> None:
+    """What stands below came with the mail: a server that forgot to remove it must not matter."""
+    own, forged = f"{OWN}; spf=fail", f"{OWN}; dmarc=pass header.from=example.com"
+    assert read_trust([own, forged], OWN, ANA).method is None
+    assert read_trust(["mx.other.example; dkim=fail", forged], OWN, ANA).method == "DMARC"
+
+
+def test_trust_is_shown_to_people() -> None:
+    trust = read_trust([f"{OWN}; dkim=pass header.d=example.com; spf=none"], OWN, ANA)
+    assert str(trust) == "sender verified by DKIM"
+    assert str(read_trust([f"{OWN} 1; spf=fail"], OWN, ANA)) == "sender not verified (spf=fail)"
+    assert "no results" in str(read_trust([], OWN, ANA))
+
+
+@given(st.text(max_size=300))
+def test_any_field_is_read(field: str) -> None:
+    read_trust([field, f"{OWN};{field}"], OWN, ANA)
