@@ -106,7 +106,7 @@ class TestBuiltIn:
             ("telegram", 4096, "utf16"),
             ("discord", 2000, "characters"),
             ("slack", 4_000, "characters"),
-            ("whatsapp", 4096, "characters"),
+            ("whatsapp", 4096, "utf16"),
             ("signal", 2000, "bytes"),
             ("local", None, "characters"),
         ],

@@ -41,7 +41,7 @@ from tertulia.platforms.base import (
     Receive,
     StreamUpdate,
 )
-from tertulia.platforms.slack import events, mrkdwn
+from tertulia.platforms.slack import event_reader, mrkdwn
 from tertulia.platforms.slack.names import Names
 from tertulia.platforms.slack.socket_mode import SocketMode
 from tertulia.platforms.slack.web_api import MarkdownRefused, WebApi
@@ -84,7 +84,7 @@ class SlackAdapter(Adapter):
         self._app_token = app_token
         self._signing_secret = signing_secret
         self._connections = connections
-        self.identity: events.BotIdentity | None = None
+        self.identity: event_reader.BotIdentity | None = None
         self._commands: tuple[str, ...] = ()
         self._receive: Receive | None = None
         self._needs_check = asyncio.Event()
@@ -165,10 +165,10 @@ class SlackAdapter(Adapter):
                 if self._app_token is None:
                     self.mark_listening()
 
-    async def _identify(self) -> events.BotIdentity:
+    async def _identify(self) -> event_reader.BotIdentity:
         answer = await self._api.ask("auth.test")
         try:
-            self.identity = events.read_identity(answer)
+            self.identity = event_reader.read_identity(answer)
         except KeyError:
             raise PlatformUnavailable(
                 "Slack does not say whose token this is.", hint="Check base_url."
@@ -181,24 +181,26 @@ class SlackAdapter(Adapter):
         """Store an event; raise an `Error` if it has to be sent again."""
         adapters = sorted(self._siblings, key=lambda adapter: adapter is not self)
         for adapter in adapters:
-            if adapter.identity is not None and events.is_for(payload, adapter.identity):
+            if adapter.identity is not None and event_reader.is_for(payload, adapter.identity):
                 await adapter.hand_over(payload, adapter.identity)
                 return
         if any(adapter.identity is None for adapter in adapters):
             raise PlatformUnavailable("The workspace of an event is not connected yet.")
         log.warning("slack: an event of a workspace without an account is skipped")
 
-    async def hand_over(self, payload: Mapping[str, Any], identity: events.BotIdentity) -> None:
+    async def hand_over(
+        self, payload: Mapping[str, Any], identity: event_reader.BotIdentity
+    ) -> None:
         """Read an event of this workspace and store it; raise an `Error` otherwise."""
         receive = self._receive
         if receive is None:
             raise PlatformUnavailable("slack accepts no messages now.", hint="It is sent again.")
-        kind = events.kind_of(payload)
-        if kind in events.REVOKED:
+        kind = event_reader.kind_of(payload)
+        if kind in event_reader.REVOKED:
             self._needs_check.set()
             return
-        reader = events.SlackEventReader(identity, self.account or "", self._commands)
-        async with self._locks.setdefault(events.chat_of(payload), asyncio.Lock()):
+        reader = event_reader.SlackEventReader(identity, self.account or "", self._commands)
+        async with self._locks.setdefault(event_reader.chat_of(payload), asyncio.Lock()):
             try:
                 update = reader.read(payload)
             except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as problem:

@@ -8,7 +8,7 @@ import pytest
 
 from tertulia.core.media import Media
 from tertulia.platforms.base import Changed, Incoming
-from tertulia.platforms.slack.events import (
+from tertulia.platforms.slack.event_reader import (
     BotIdentity,
     SlackEventReader,
     chat_of,
